@@ -1,0 +1,42 @@
+//! A hog, and the stall report that names it, on the terminal.
+//!
+//! ```text
+//! MORPHEUS_SUMMARY=1 cargo run --release --example hog
+//! ```
+
+use std::time::{Duration, Instant};
+
+fn compute(duration: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+#[morpheus_runtime::main(workers = 2)]
+async fn main() {
+    tracing_subscriber::fmt().init();
+
+    // Watched, so the report has the line that spawned it.
+    let computes = morpheus_runtime::spawn(async {
+        for _ in 0..5 {
+            compute(Duration::from_millis(200));
+            tokio::task::yield_now().await;
+        }
+    });
+    // Watched, and given a name.
+    let blocks = morpheus_runtime::task::Builder::new()
+        .label("reads the config file")
+        .spawn(async {
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(200));
+                tokio::task::yield_now().await;
+            }
+        });
+    // Not watched: worked around all the same, and reported as such.
+    let unknown = tokio::spawn(async { compute(Duration::from_millis(500)) });
+
+    for task in [computes, blocks, unknown] {
+        task.await.expect("no task panics");
+    }
+}

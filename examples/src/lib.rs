@@ -1,0 +1,1 @@
+//! Small programs, one idea each: see `examples/`.

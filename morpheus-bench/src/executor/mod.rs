@@ -1,0 +1,230 @@
+//! One trait over the runtimes, so that each of them runs the same code.
+
+pub mod go;
+pub mod morpheus;
+pub mod smol;
+pub mod tokio;
+
+use std::fmt;
+use std::net::TcpListener;
+use std::str::FromStr;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// How a task is handed to a runtime. Runtimes other than Morpheus spawn them all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spawn {
+    /// The runtime's own spawn, as a library calls it: nothing of ours in the task.
+    Plain,
+    /// Watched, labelled by where it is spawned.
+    Watched,
+    /// Watched, under this label.
+    Labelled(&'static str),
+    /// Watched, but never polled in place: only checkpoints and takeover can help.
+    NeverOffender,
+}
+
+/// What a runtime counted of its own interventions, since it was built.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escalations {
+    /// Tasks that were asked to yield.
+    pub requests: u64,
+    /// Spares released.
+    pub takeovers: u64,
+    /// Threads that were given less weight.
+    pub demotions: u64,
+    /// Threads that were capped.
+    pub throttles: u64,
+    /// Tasks and labels convicted of computing long.
+    pub convictions: u64,
+    /// Most spares in play at once.
+    pub spares_peak: usize,
+    /// Most polls in place at once.
+    pub in_place_peak: usize,
+    /// Polls in place.
+    pub in_place_polls: u64,
+    /// CPU time of the controller thread.
+    pub controller_cpu_ns: u64,
+}
+
+/// A runtime under test. Clones are handles to the same runtime.
+pub trait Executor: Clone + Send + Sync + 'static {
+    /// Starts a task, from inside or outside of the runtime, and lets it run.
+    fn spawn<F>(&self, how: Spawn, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static;
+
+    /// Completes at `at`, by the runtime's own timer.
+    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static;
+
+    /// Lets the other tasks run.
+    fn yield_now() -> impl Future<Output = ()> + Send + 'static;
+
+    /// Runs a future to its end on the calling thread.
+    fn block_on<F: Future>(&self, future: F) -> F::Output;
+
+    /// Answers every message of [`crate::load::MESSAGE`] bytes on every connection to `listener`, after
+    /// `iterations` of [`crate::work::compute`].
+    ///
+    /// # Errors
+    /// When the listener cannot be made non-blocking or registered.
+    fn serve_echo(&self, listener: TcpListener, iterations: u64) -> std::io::Result<()>;
+
+    /// What the runtime did against stuck tasks; `None` where it has no such thing.
+    fn escalations(&self) -> Option<Escalations> {
+        None
+    }
+}
+
+/// The runtimes that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Runtime {
+    /// Morpheus.
+    Morpheus,
+    /// Stock tokio with so many more workers than asked for, and short slices or not.
+    Tokio {
+        /// Worker threads beside those asked for.
+        extra: usize,
+        /// Whether they take slices of 0.2 ms.
+        slice: bool,
+    },
+    /// `async_executor` with one thread per worker, and `async-io`.
+    Smol,
+    /// A Go program with as many threads that run goroutines.
+    Go,
+}
+
+impl Runtime {
+    /// Stock tokio.
+    pub const TOKIO: Self = Self::Tokio {
+        extra: 0,
+        slice: false,
+    };
+    /// The first thing a sceptic would try: more threads.
+    pub const TOKIO_32: Self = Self::Tokio {
+        extra: 32,
+        slice: false,
+    };
+    /// The second: more threads with short slices.
+    pub const TOKIO_32_SLICE: Self = Self::Tokio {
+        extra: 32,
+        slice: true,
+    };
+    /// What `all` stands for, in the order shown.
+    pub const ALL: [Self; 6] = [
+        Self::Morpheus,
+        Self::TOKIO,
+        Self::TOKIO_32,
+        Self::TOKIO_32_SLICE,
+        Self::Smol,
+        Self::Go,
+    ];
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Morpheus => f.write_str("morpheus"),
+            Self::Tokio { extra, slice } => {
+                f.write_str("tokio")?;
+                if extra > 0 {
+                    write!(f, "+{extra}")?;
+                }
+                f.write_str(if slice { "+slice" } else { "" })
+            }
+            Self::Smol => f.write_str("smol"),
+            Self::Go => f.write_str("go"),
+        }
+    }
+}
+
+impl FromStr for Runtime {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some(known) = Self::ALL.iter().find(|runtime| runtime.to_string() == name) {
+            return Ok(*known);
+        }
+        // `tokio+N` and `tokio+N+slice` with any other N, and `tokio+slice`.
+        let unknown = || {
+            let known = Self::ALL.map(|runtime| runtime.to_string()).join(", ");
+            format!("unknown runtime '{name}': there are {known} and all (any number in tokio+N)")
+        };
+        let mut parts = name.split('+');
+        if parts.next() != Some("tokio") {
+            return Err(unknown());
+        }
+        let (mut extra, mut slice) = (0, false);
+        for part in parts {
+            match part {
+                "slice" if !slice => slice = true,
+                number if extra == 0 && !slice => extra = number.parse().map_err(|_| unknown())?,
+                _ => return Err(unknown()),
+            }
+        }
+        if extra > 4_096 {
+            return Err(format!("'{name}': at most 4096 more worker threads"));
+        }
+        Ok(Self::Tokio { extra, slice })
+    }
+}
+
+impl From<Runtime> for String {
+    fn from(runtime: Runtime) -> Self {
+        runtime.to_string()
+    }
+}
+
+impl TryFrom<String> for Runtime {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse()
+    }
+}
+
+impl Serialize for Runtime {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Runtime {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        let more = ["tokio+8", "tokio+slice", "tokio+100+slice"].map(str::to_owned);
+        for name in Runtime::ALL.map(|r| r.to_string()).into_iter().chain(more) {
+            assert_eq!(name.parse::<Runtime>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known() {
+        for name in [
+            "",
+            "tokyo",
+            "tokio+",
+            "tokio+x",
+            "tokio+slice+8",
+            "tokio+99999",
+        ] {
+            let error = name.parse::<Runtime>().unwrap_err();
+            assert!(
+                error.contains("tokio+32+slice") || error.contains("4096"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Morpheus: tokio's own scheduler, with spares, controller and canary.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Instant;
+
+use morpheus_runtime::{Builder, Mechanism, Runtime, task};
+
+use super::{Escalations, Executor, Spawn};
+
+/// A Morpheus runtime.
+#[derive(Clone)]
+pub struct Morpheus {
+    runtime: Arc<Runtime>,
+}
+
+impl Morpheus {
+    /// A runtime with so many workers, without the mechanisms named.
+    ///
+    /// # Errors
+    /// When the runtime cannot be built.
+    pub fn build(
+        workers: usize,
+        without: &[Mechanism],
+    ) -> Result<Self, morpheus_runtime::BuildError> {
+        let mut builder = Builder::new();
+        builder.workers(workers);
+        for mechanism in without {
+            builder.without(*mechanism);
+        }
+        Ok(Self {
+            runtime: Arc::new(builder.build()?),
+        })
+    }
+}
+
+impl Executor for Morpheus {
+    // A watched task is labelled by where it is spawned: hogs and innocents come from different lines.
+    #[track_caller]
+    fn spawn<F>(&self, how: Spawn, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let handle = self.runtime.handle();
+        let _context = handle.enter();
+        match how {
+            Spawn::Plain => drop(handle.spawn(future)),
+            Spawn::Watched => drop(morpheus_runtime::spawn(future)),
+            Spawn::Labelled(label) => drop(task::Builder::new().label(label).spawn(future)),
+            Spawn::NeverOffender => {
+                drop(
+                    task::Builder::new()
+                        .offender(task::Offender::Never)
+                        .spawn(future),
+                );
+            }
+        }
+    }
+
+    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static {
+        tokio::time::sleep_until(at.into())
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send + 'static {
+        tokio::task::yield_now()
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    fn serve_echo(&self, listener: TcpListener, iterations: u64) -> io::Result<()> {
+        super::tokio::serve_echo(self.runtime.handle(), listener, iterations)
+    }
+
+    fn escalations(&self) -> Option<Escalations> {
+        let metrics = self.runtime.metrics();
+        Some(Escalations {
+            requests: metrics.requests,
+            takeovers: metrics.takeovers,
+            demotions: metrics.demotions,
+            throttles: metrics.throttles,
+            convictions: metrics.convicts,
+            spares_peak: metrics.spares_peak,
+            in_place_peak: metrics.in_place_peak,
+            in_place_polls: metrics.in_place_polls,
+            controller_cpu_ns: metrics.controller_cpu_ns,
+        })
+    }
+}

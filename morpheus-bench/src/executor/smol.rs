@@ -1,0 +1,79 @@
+//! smol: `async_executor` with one thread per worker, each driving `async-io` as `smol::spawn`'s do.
+
+use std::future;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Instant;
+
+use smol::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Executor, Spawn};
+use crate::{load, work};
+
+/// smol's executor and its threads, which live as long as the process.
+#[derive(Clone)]
+pub struct Smol {
+    executor: Arc<smol::Executor<'static>>,
+}
+
+impl Smol {
+    /// Starts an executor with so many threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn build(workers: usize) -> io::Result<Self> {
+        let executor = Arc::new(smol::Executor::new());
+        for i in 0..workers {
+            let executor = executor.clone();
+            std::thread::Builder::new()
+                .name(format!("smol-{i}"))
+                .spawn(move || smol::block_on(executor.run(future::pending::<()>())))?;
+        }
+        Ok(Self { executor })
+    }
+}
+
+impl Executor for Smol {
+    fn spawn<F>(&self, _: Spawn, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.executor.spawn(future).detach();
+    }
+
+    async fn sleep_until(at: Instant) {
+        smol::Timer::at(at).await;
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send + 'static {
+        smol::future::yield_now()
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        smol::block_on(future)
+    }
+
+    fn serve_echo(&self, listener: TcpListener, iterations: u64) -> io::Result<()> {
+        let listener = smol::net::TcpListener::try_from(listener)?;
+        let executor = self.executor.clone();
+        let accept = async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                // Without it the answer would wait for the other side's delayed acknowledgement.
+                let _ = stream.set_nodelay(true);
+                let echo = async move {
+                    let mut message = [0; load::MESSAGE];
+                    while stream.read_exact(&mut message).await.is_ok() {
+                        work::compute(iterations);
+                        if stream.write_all(&message).await.is_err() {
+                            break;
+                        }
+                    }
+                };
+                executor.spawn(echo).detach();
+            }
+        };
+        self.executor.spawn(accept).detach();
+        Ok(())
+    }
+}

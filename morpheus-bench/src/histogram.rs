@@ -1,0 +1,161 @@
+//! Latency histograms in nanoseconds, and when a percentile of one may be named.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// From so many samples a 99th percentile rests on at least ten of them.
+pub const SAMPLES_FOR_P99: u64 = 1_000;
+/// From so many samples a 99.9th percentile rests on at least ten of them.
+pub const SAMPLES_FOR_P999: u64 = 10_000;
+
+/// A histogram of nanoseconds with three significant digits that grows as it needs to.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three significant digits are within HdrHistogram's range"))
+    }
+}
+
+impl Latencies {
+    /// Counts one latency.
+    pub fn record(&mut self, latency: Duration) {
+        self.record_ns(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Counts one latency given in nanoseconds (0 counts as 1, the least that HdrHistogram tells apart).
+    pub fn record_ns(&mut self, ns: u64) {
+        // An hour is beyond anything that is measured here; the bound keeps the histogram's memory small.
+        const HOUR: u64 = 3_600_000_000_000;
+        let _ = self.0.record(ns.clamp(1, HOUR));
+    }
+
+    /// Adds what another histogram has counted.
+    pub fn add(&mut self, other: &Latencies) {
+        // Cannot fail: both grow by themselves.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many latencies were counted.
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether none was counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The percentiles that so many samples allow.
+    pub fn summary(&self) -> Summary {
+        let n = self.0.len();
+        let quantile = |q: f64, least: u64| (n >= least).then(|| self.0.value_at_quantile(q));
+        Summary {
+            n,
+            p50: quantile(0.5, 1),
+            p99: quantile(0.99, SAMPLES_FOR_P99),
+            p999: quantile(0.999, SAMPLES_FOR_P999),
+            max: (n > 0).then(|| self.0.max()),
+        }
+    }
+}
+
+/// Percentiles of a [`Latencies`], in nanoseconds; `None` where there were too few samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Samples.
+    pub n: u64,
+    /// Half of the samples were at most this long.
+    pub p50: Option<u64>,
+    /// 99 % were; from [`SAMPLES_FOR_P99`] samples.
+    pub p99: Option<u64>,
+    /// 99.9 % were; from [`SAMPLES_FOR_P999`] samples.
+    pub p999: Option<u64>,
+    /// The longest.
+    pub max: Option<u64>,
+}
+
+impl Summary {
+    /// The median of each figure over several rounds; the samples are added up. A figure that one round
+    /// does not have, the median does not have either.
+    pub fn median<'a>(rounds: impl IntoIterator<Item = &'a Summary>) -> Summary {
+        let rounds: Vec<&Summary> = rounds.into_iter().collect();
+        let of = |figure: fn(&Summary) -> Option<u64>| {
+            let values: Option<Vec<f64>> = rounds
+                .iter()
+                .map(|round| figure(round).map(|ns| ns as f64))
+                .collect();
+            median(values?).map(|ns| ns as u64)
+        };
+        Summary {
+            n: rounds.iter().map(|round| round.n).sum(),
+            p50: of(|s| s.p50),
+            p99: of(|s| s.p99),
+            p999: of(|s| s.p999),
+            max: of(|s| s.max),
+        }
+    }
+}
+
+/// The median, the mean of the two in the middle for an even count; `None` of nothing.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(n: u64) -> Latencies {
+        let mut latencies = Latencies::default();
+        (1..=n).for_each(|i| latencies.record_ns(i * 1_000));
+        latencies
+    }
+
+    #[test]
+    fn too_few_samples_give_no_percentile() {
+        assert_eq!(Latencies::default().summary(), Summary::default());
+        assert_eq!(of(999).summary().p99, None);
+        assert!(of(999).summary().p50.is_some() && of(999).summary().max.is_some());
+        assert!(of(1_000).summary().p99.is_some());
+        assert_eq!(of(9_999).summary().p999, None);
+        assert!(of(10_000).summary().p999.is_some());
+    }
+
+    #[test]
+    fn percentiles_have_three_digits() {
+        let p99 = of(10_000).summary().p99.unwrap() as f64;
+        assert!((p99 / 9_900_000.0 - 1.0).abs() < 0.001, "{p99}");
+    }
+
+    #[test]
+    fn an_absurd_latency_is_counted_and_not_lost() {
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::MAX);
+        latencies.record(Duration::ZERO);
+        assert_eq!(latencies.len(), 2);
+    }
+
+    #[test]
+    fn medians_need_the_figure_in_every_round() {
+        let (few, many) = (of(500).summary(), of(2_000).summary());
+        let median = Summary::median([&few, &many, &many]);
+        assert_eq!((median.n, median.p99), (4_500, None));
+        assert_eq!(median.p50, many.p50);
+    }
+
+    #[test]
+    fn median_of_an_even_count_is_between() {
+        assert_eq!(super::median(vec![4.0, 1.0]), Some(2.5));
+        assert_eq!(super::median(vec![]), None);
+    }
+}

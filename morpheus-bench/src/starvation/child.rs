@@ -1,0 +1,97 @@
+//! The child process: one job on stdin, one result on stdout.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+
+use super::result::RunResult;
+use super::workload::Workload;
+use super::{go, run};
+use crate::executor::Runtime;
+use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
+
+/// What a child is to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// On what.
+    pub runtime: Runtime,
+    /// What.
+    pub workload: Workload,
+    /// Calibration of [`crate::work::compute`], the same for all runs.
+    pub iterations_per_us: f64,
+    /// Process ids of busy neighbours.
+    pub neighbours: Vec<u32>,
+    /// The Go program, where it is needed.
+    pub go_program: Option<PathBuf>,
+}
+
+impl Job {
+    /// Iterations of [`crate::work::compute`] that take so long.
+    pub fn iterations(&self, us: f64) -> u64 {
+        (us * self.iterations_per_us).round() as u64
+    }
+}
+
+/// Runs the job and ends the process, whatever state the runtime is in by then.
+pub fn main() -> ! {
+    let mut line = String::new();
+    let job = io::stdin()
+        .read_line(&mut line)
+        .map_err(|error| error.to_string())
+        .and_then(|_| serde_json::from_str::<Job>(&line).map_err(|error| error.to_string()));
+    let job = match job {
+        Ok(job) => job,
+        Err(error) => {
+            eprintln!(
+                "starvation: no job on stdin ({error}): this is how it calls itself, not for people"
+            );
+            process::exit(2);
+        }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_at_end_of_input(stop.clone());
+    let result = measure(&job, &stop).unwrap_or_else(|error| RunResult::failed(job.runtime, error));
+    let line = serde_json::to_string(&result).expect("a plain struct of numbers");
+    let printed = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    // Not by returning: a runtime whose tasks are stuck must not keep the process from ending.
+    process::exit(i32::from(printed.is_err()));
+}
+
+/// The parent closes our stdin to end the window early, and it is closed when the parent is killed.
+fn stop_at_end_of_input(stop: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let _ = io::stdin().read(&mut [0]);
+        stop.store(true, Relaxed);
+    });
+}
+
+fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
+    let workload = &job.workload;
+    let said = |error: io::Error| error.to_string();
+    match job.runtime {
+        Runtime::Morpheus => {
+            let off = workload.off.iter().map(|name| name.parse());
+            let off: Vec<_> = off
+                .collect::<Result<_, _>>()
+                .map_err(|_| "unknown mechanism")?;
+            let morpheus = Morpheus::build(workload.workers, &off).map_err(|e| e.to_string())?;
+            run::measure(&morpheus, job, stop).map_err(said)
+        }
+        Runtime::Tokio { extra, slice } => {
+            let (tokio, _runtime) = Tokio::build(workload.workers + extra, slice).map_err(said)?;
+            let result = run::measure(&tokio, job, stop).map_err(said);
+            // Dropping a tokio runtime waits for polls to end: leave it to the end of the process.
+            std::mem::forget(_runtime);
+            result
+        }
+        Runtime::Smol => {
+            let smol = Smol::build(workload.workers).map_err(said)?;
+            run::measure(&smol, job, stop).map_err(said)
+        }
+        Runtime::Go => go::measure(job, stop),
+    }
+}

@@ -1,0 +1,378 @@
+//! The command line.
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use morpheus_runtime::Mechanism;
+
+use super::workload::{HogKind, Lifo, Via, Workload};
+use crate::executor::Runtime;
+use crate::host;
+
+const EXAMPLES: &str = "\
+Examples:
+  starvation
+      Two computing hogs (one per worker) beside 32 sleeping tasks, on every runtime.
+  starvation --hogs 0
+      The same without hogs: what the probes alone see.
+  starvation --runtime morpheus,tokio --hogs 20 --hog-kind read --rounds 3
+      Twenty tasks that block in read(2); medians over three rounds, interleaved.
+  starvation --runtime morpheus --hogs 200 --hog-via spawn --fresh
+      Two hundred hogs at once, watched, each poll of theirs a new task.
+  starvation --load 16 --warmup 2
+      A TCP echo server at 16,000 requests a second beside the hogs.
+  starvation --hogs 0 --busy 64 --busy-us 300 --rounds 10
+      What Morpheus costs where nothing is stuck.
+  starvation --runtime morpheus,tokio --off reserve,canary
+      What these two mechanisms are worth.
+  starvation --suite --suite-only hogs-2,lifo
+      Rows of the table of bars, with a verdict on each.
+
+Wake is the latency from an outside thread's wake until the task runs. Timer is how late sleepers wake up.
+Both count what is missed: a runtime that stands still does not get away with few samples.";
+
+/// What a task that gets stuck costs the other tasks, on Morpheus, tokio, smol and Go.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "starvation", version, after_help = EXAMPLES, max_term_width = 110)]
+pub struct Options {
+    /// Runtimes to measure: morpheus, tokio, tokio+32 (so many more workers), tokio+32+slice (with slices
+    /// of 0.2 ms), smol, go, or all
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    runtime: Vec<Choice>,
+
+    /// Tasks that sleep for one period and measure how late they wake up
+    #[arg(short = 'n', long, value_name = "N", default_value = "32", value_parser = counted(0, 100_000))]
+    tasks: usize,
+
+    /// Tasks that get stuck in every poll [default: one per worker]
+    #[arg(long, value_name = "N", value_parser = counted(0, 10_000))]
+    hogs: Option<usize>,
+
+    /// How long a hog is stuck in one poll (a computing one by CPU time of its thread)
+    #[arg(long, value_name = "MS", default_value = "200", value_parser = measured(0.01, 60_000.0))]
+    hog_ms: f64,
+
+    /// What a hog does: compute, sleep in the kernel, wait for a lock that is held outside, read a pipe
+    #[arg(long, value_name = "KIND", default_value = "cpu")]
+    hog_kind: HogKind,
+
+    /// How hogs are spawned: spawn is morpheus_runtime::spawn (watched); tokio-spawn is what libraries call
+    #[arg(long, value_name = "HOW", default_value = "tokio-spawn")]
+    hog_via: Via,
+
+    /// Each poll of a hog is a new task, started by a small parent that nobody watches
+    #[arg(long)]
+    fresh: bool,
+
+    /// TCP echo clients, each a thread outside, with 20 µs of work per request
+    #[arg(long, value_name = "CONNECTIONS", default_value = "0", hide_default_value = true, value_parser = counted(0, 4_096))]
+    load: usize,
+
+    /// Requests a second of each client
+    #[arg(long, value_name = "HZ", default_value = "1000", value_parser = measured(0.1, 100_000.0))]
+    load_rate: f64,
+
+    /// Innocent tasks that poll for a short while and yield, for ever
+    #[arg(long, value_name = "TASKS", default_value = "0", hide_default_value = true, value_parser = counted(0, 100_000))]
+    busy: usize,
+
+    /// For how long each such poll computes
+    #[arg(long, value_name = "US", default_value = "20", value_parser = measured(0.1, 1e6))]
+    busy_us: f64,
+
+    /// How they are spawned
+    #[arg(long, value_name = "HOW", default_value = "tokio-spawn")]
+    busy_via: Via,
+
+    /// Hogs share a label with innocent tasks (9 per hog, or --busy): every tenth poll under it is a hog's
+    #[arg(long, conflicts_with_all = ["lifo", "fresh"])]
+    label_mix: bool,
+
+    /// Hogs wake a task in the poll in which they get stuck; nothing is known of them, or they are watched,
+    /// or they pass checkpoints
+    #[arg(long, value_name = "HOG", conflicts_with = "fresh")]
+    lifo: Option<Lifo>,
+
+    /// Run nothing at all and count the wakeups of the runtime's threads
+    #[arg(long, conflicts_with_all = ["hogs", "busy", "load", "label_mix", "lifo"])]
+    idle: bool,
+
+    /// Workers of the runtime [default: the CPUs that there are]
+    #[arg(long, value_name = "N", value_parser = counted(1, 1_024))]
+    workers: Option<usize>,
+
+    /// Period of the wakes and of the sleepers
+    #[arg(long, value_name = "US", default_value = "1000", value_parser = counted(10, 10_000_000))]
+    period_us: usize,
+
+    /// Seconds to measure (extended up to 4 times until there are 1,000 wakes)
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measured(0.1, 3_600.0))]
+    duration: f64,
+
+    /// Seconds before anything counts
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = measured(0.0, 600.0))]
+    warmup: f64,
+
+    /// Busy threads of another process
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = counted(0, 1_024))]
+    neighbours: usize,
+
+    /// Run in a cgroup that has so many CPUs (needs root)
+    #[arg(long, value_name = "CPUS", value_parser = measured(0.05, 1_024.0))]
+    quota: Option<f64>,
+
+    /// Run the measured processes as this user (needs root)
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<u32>,
+
+    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, offenders, permits,
+    /// poke, quota, or all
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    off: Vec<Off>,
+
+    /// Repeat, in the order A B B A …, and show medians [default: 1; 3 with --suite]
+    #[arg(long, value_name = "N", value_parser = counted(1, 1_000))]
+    rounds: Option<usize>,
+
+    /// Measure every row of the table of bars and judge it
+    #[arg(long)]
+    pub suite: bool,
+
+    /// Only these rows
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "suite")]
+    pub suite_only: Vec<String>,
+
+    /// A missed bar is a failure (exit code 1)
+    #[arg(long, requires = "suite")]
+    pub strict: bool,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// Measure one job from stdin: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub child: bool,
+
+    /// Compute until killed: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub neighbour: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Choice {
+    All,
+    One(Runtime),
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "all" => Ok(Self::All),
+            name => name.parse().map(Self::One),
+        }
+    }
+}
+
+/// The mechanisms that one name stands for.
+#[derive(Clone, Debug)]
+struct Off(Vec<Mechanism>);
+
+impl std::str::FromStr for Off {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "all" {
+            return Ok(Self(Mechanism::ALL.to_vec()));
+        }
+        let known = Mechanism::ALL
+            .into_iter()
+            .find(|known| known.to_string() == name);
+        known.map(|mechanism| Self(vec![mechanism])).ok_or_else(|| {
+            let known = Mechanism::ALL.map(|known| known.to_string()).join(", ");
+            format!("unknown mechanism '{name}': there are {known} and all")
+        })
+    }
+}
+
+fn counted(
+    least: usize,
+    most: usize,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse::<usize>() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(format!("a whole number from {least} to {most} is needed")),
+    }
+}
+
+fn measured(
+    least: f64,
+    most: f64,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse::<f64>() {
+        Ok(x) if (least..=most).contains(&x) => Ok(x),
+        _ => Err(format!("a number from {least} to {most} is needed")),
+    }
+}
+
+impl Options {
+    /// What the options say, put on any runtime.
+    ///
+    /// # Errors
+    /// Where options do not go together; clap's error prints itself and exits with 2.
+    pub fn check(&self) -> Result<Workload, clap::Error> {
+        let bad = |text: String| Self::command().error(ErrorKind::ValueValidation, text);
+        if self.quota.is_some_and(|quota| quota > host::cpus() as f64) {
+            let cpus = host::cpus();
+            return Err(bad(format!(
+                "--quota leaves more than there is: {cpus} CPUs"
+            )));
+        }
+        if !self.off.is_empty() && !self.runtimes().contains(&Runtime::Morpheus) {
+            return Err(bad(
+                "--off switches mechanisms of morpheus, which is not measured".into(),
+            ));
+        }
+        let workers = self.workers.unwrap_or_else(host::cpus);
+        let mut off: Vec<String> = Vec::new();
+        for name in self
+            .off
+            .iter()
+            .flat_map(|off| &off.0)
+            .map(Mechanism::to_string)
+        {
+            if !off.contains(&name) {
+                off.push(name);
+            }
+        }
+        let workload = Workload {
+            workers,
+            tasks: self.tasks,
+            period_us: self.period_us as u64,
+            hogs: if self.idle {
+                0
+            } else {
+                self.hogs.unwrap_or(workers)
+            },
+            hog_ms: self.hog_ms,
+            hog_kind: self.hog_kind,
+            hog_via: self.hog_via,
+            fresh: self.fresh,
+            load: self.load,
+            load_rate: self.load_rate,
+            busy: self.busy,
+            busy_us: self.busy_us,
+            busy_via: self.busy_via,
+            label_mix: self.label_mix,
+            lifo: self.lifo,
+            neighbours: self.neighbours,
+            quota: self.quota,
+            off,
+            idle: self.idle,
+            warmup_s: self.warmup,
+            duration_s: self.duration,
+        };
+        if (self.label_mix || self.lifo.is_some()) && workload.hogs == 0 {
+            return Err(bad(
+                "--label-mix and --lifo are about hogs: --hogs must not be 0".into(),
+            ));
+        }
+        Ok(workload)
+    }
+
+    /// The runtimes to measure, each once, in the order named.
+    pub fn runtimes(&self) -> Vec<Runtime> {
+        let mut runtimes = Vec::new();
+        for choice in &self.runtime {
+            let named = match choice {
+                Choice::All => Runtime::ALL.to_vec(),
+                Choice::One(runtime) => vec![*runtime],
+            };
+            for runtime in named {
+                if !runtimes.contains(&runtime) {
+                    runtimes.push(runtime);
+                }
+            }
+        }
+        runtimes
+    }
+
+    /// Whether a runtime was asked for by its own name: then it is a failure if it cannot be measured.
+    pub fn named(&self, runtime: Runtime) -> bool {
+        self.runtime.contains(&Choice::One(runtime))
+    }
+
+    /// How often everything is measured.
+    pub fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.suite { 3 } else { 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<(Options, Workload), clap::Error> {
+        let words = std::iter::once("starvation").chain(line.split_whitespace());
+        let options = Options::try_parse_from(words)?;
+        let workload = options.check()?;
+        Ok((options, workload))
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_one_hog_per_worker_on_every_runtime() {
+        let (options, workload) = parse("--workers 3").unwrap();
+        assert_eq!(options.runtimes(), Runtime::ALL);
+        assert_eq!(
+            (workload.hogs, workload.tasks, options.rounds()),
+            (3, 32, 1)
+        );
+        assert_eq!(workload.hog_via, Via::TokioSpawn);
+    }
+
+    #[test]
+    fn lists_are_joined_and_repeated() {
+        let (options, workload) =
+            parse("--runtime tokio,morpheus --runtime tokio --off canary,poke --off poke").unwrap();
+        assert_eq!(options.runtimes(), [Runtime::TOKIO, Runtime::Morpheus]);
+        assert_eq!(workload.off, ["canary", "poke"]);
+        assert_eq!(
+            parse("--off all").unwrap().1.off.len(),
+            Mechanism::ALL.len()
+        );
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right_and_exits_with_2() {
+        let cases = [
+            ("--workers 0", "from 1 to"),
+            ("--period-us 0", "from 10 to"),
+            ("--hogs 99999999", "10000"),
+            ("--duration nan", "a number from"),
+            ("--runtime tokyo", "tokio+32+slice"),
+            ("--off everything", "canary"),
+            ("--runtime tokio --off canary", "not measured"),
+            ("--quota 1000", "more than there is"),
+            ("--strict", "--suite"),
+            ("--lifo known --hogs 0", "must not be 0"),
+            ("--hog-kind wait", "mutex"),
+        ];
+        for (line, expected) in cases {
+            let error = parse(line).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(expected), "{line}: {text}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

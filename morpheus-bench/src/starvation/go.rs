@@ -1,0 +1,259 @@
+//! A run of the Go program: this process is its probe thread and its clients.
+//!
+//! Inside a Go program nothing is outside of its scheduler: even a locked thread needs a free processor
+//! to go on. So the wake comes from this process, as a message on the program's standard input, which a
+//! goroutine reads through Go's network poller. What is measured is therefore I/O readiness, Go's only
+//! wake from outside, where the other runtimes are woken through a channel.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::child::Job;
+use super::result::{BusySummary, HogSummary, RunResult};
+use super::wake::Clockwork;
+use super::workload::{HogKind, Workload};
+use super::{neighbours, run};
+use crate::clock;
+use crate::histogram::{Latencies, Summary};
+use crate::load::Load;
+use crate::thread;
+
+/// The program's first line.
+#[derive(Deserialize)]
+struct Ready {
+    port: u16,
+}
+
+/// Its last line. Times in nanoseconds.
+#[derive(Deserialize)]
+struct Figures {
+    /// Wakes fetched, those before the window included.
+    served: usize,
+    wake: Vec<u64>,
+    intended: Vec<u64>,
+    timer: Vec<u64>,
+    hog_polls: u64,
+    hog_cpu_ns: u64,
+    unfinished: usize,
+    without_a_poll: usize,
+    busy_polls: u64,
+    elapsed_ns: u64,
+}
+
+/// What is not in the Go program.
+pub fn unsupported(workload: &Workload) -> Option<&'static str> {
+    let what = match workload {
+        Workload {
+            label_mix: true, ..
+        } => "--label-mix is about Morpheus' labels",
+        Workload { lifo: Some(_), .. } => "--lifo is about tokio's LIFO slot",
+        Workload { idle: true, .. } => "--idle counts threads of the own process",
+        _ => return None,
+    };
+    Some(what)
+}
+
+/// Runs the Go program through one window.
+///
+/// # Errors
+/// In words for people.
+pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
+    if let Some(why) = unsupported(&job.workload) {
+        return Err(format!("not measured: {why}"));
+    }
+    let program = job.go_program.as_ref().ok_or("go not found")?;
+    let mut program = Program::start(program, &job.workload)?;
+    let said = |error: io::Error| error.to_string();
+    let ready: Ready = program.line()?;
+
+    let workload = &job.workload;
+    let load_from = Instant::now() + workload.warmup();
+    let load = (workload.load > 0).then(|| {
+        let server = ([127, 0, 0, 1], ready.port).into();
+        Load::start(server, workload.load, workload.load_rate, load_from)
+    });
+    let load = load.transpose().map_err(said)?;
+    let stamps = Stamps::start(program.stdin.take().ok_or("no stdin")?, workload.warmup());
+    let (from, from_ns) = (stamps.from, stamps.from_ns);
+    let stamps = Arc::new(Mutex::new(stamps));
+    let writer = stamps.clone();
+    let probe = Clockwork::start(workload.period(), move |deadline| {
+        writer
+            .lock()
+            .expect("no code panics under it")
+            .wake(deadline);
+    })
+    .map_err(said)?;
+
+    thread::precise();
+    run::sleep(from, stop);
+    let (start, neighbours_first) = (Instant::now(), neighbours::cpu(&job.neighbours));
+    run::sleep(from + workload.window(), stop);
+    let neighbours_last = neighbours::cpu(&job.neighbours);
+    probe.stop();
+    let (end, end_ns) = (Instant::now(), clock::monotonic_ns());
+    let load = load.map(|load| load.finish(end));
+    let sent = stamps.lock().expect("no code panics under it").close();
+    let figures: Figures = program.line()?;
+
+    let mut wake = of(&figures.wake);
+    let mut intended = of(&figures.intended);
+    let unserved = sent
+        .iter()
+        .skip(figures.served)
+        .filter(|(due, _)| *due >= from_ns);
+    let mut unserved_count = 0;
+    for (due, at) in unserved {
+        unserved_count += 1;
+        wake.record_ns(end_ns.saturating_sub(*at));
+        intended.record_ns(end_ns.saturating_sub(*due));
+    }
+    let elapsed = Duration::from_nanos(figures.elapsed_ns.max(1)).as_secs_f64();
+    Ok(RunResult {
+        elapsed_s: elapsed,
+        wake_ns: wake.summary(),
+        wake_intended_ns: intended.summary(),
+        wake_unserved: unserved_count,
+        timer_ns: summary(&figures.timer),
+        load,
+        hog: (workload.hogs > 0).then(|| HogSummary {
+            polls: figures.hog_polls,
+            cpu_ns: figures.hog_cpu_ns,
+            cpu_share: figures.hog_cpu_ns as f64 / 1e9 / elapsed,
+            unfinished: figures.unfinished,
+            without_a_poll: figures.without_a_poll,
+        }),
+        busy: (workload.busy > 0).then(|| BusySummary {
+            polls_per_s: figures.busy_polls as f64 / elapsed,
+        }),
+        neighbours_cpu: neighbours::share(&neighbours_first, &neighbours_last, end - start),
+        ..RunResult::empty(job.runtime)
+    })
+}
+
+fn of(samples: &[u64]) -> Latencies {
+    let mut latencies = Latencies::default();
+    samples.iter().for_each(|ns| latencies.record_ns(*ns));
+    latencies
+}
+
+fn summary(samples: &[u64]) -> Summary {
+    of(samples).summary()
+}
+
+/// The program at work.
+struct Program {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(path: &std::path::Path, workload: &Workload) -> Result<Self, String> {
+        let kind = match workload.hog_kind {
+            HogKind::Cpu => "cpu",
+            HogKind::Sleep => "sleep",
+            HogKind::Mutex => "mutex",
+            HogKind::Read => "read",
+        };
+        let mut child = Command::new(path)
+            .arg(format!("-workers={}", workload.workers))
+            .arg(format!("-tasks={}", workload.tasks))
+            .arg(format!("-period-us={}", workload.period_us))
+            .arg(format!("-hogs={}", workload.hogs))
+            .arg(format!("-hog-ms={}", workload.hog_ms))
+            .arg(format!("-hog-kind={kind}"))
+            .arg(format!("-fresh={}", workload.fresh))
+            .arg(format!("-busy={}", workload.busy))
+            .arg(format!("-busy-us={}", workload.busy_us))
+            .arg(format!("-echo={}", workload.load > 0))
+            .arg(format!("-request-us={}", run::REQUEST_US))
+            .arg(format!("-drain-ms={}", workload.drain().as_millis()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start the Go program: {error}"))?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
+        Ok(Self {
+            child,
+            stdin,
+            stdout,
+        })
+    }
+
+    fn line<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
+        let mut line = String::new();
+        let read = self.stdout.read_line(&mut line);
+        read.map_err(|error| error.to_string())?;
+        serde_json::from_str(&line)
+            .map_err(|error| format!("the Go program said {line:?}: {error}"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The wakes on their way: pairs of the time meant and the time sent, on the monotonic clock that all
+/// processes share.
+struct Stamps {
+    stdin: Option<ChildStdin>,
+    sent: Vec<(u64, u64)>,
+    from: Instant,
+    from_ns: u64,
+    epoch: (Instant, u64),
+}
+
+impl Stamps {
+    /// The first pair says from when on wakes count.
+    fn start(stdin: ChildStdin, warmup: Duration) -> Self {
+        // Room for 65,536 wakes; a goroutine that is later than that makes the probe wait.
+        const ROOM: libc::c_int = 1 << 20;
+        // SAFETY: F_SETPIPE_SZ takes a number and touches no memory of ours; a refusal leaves 64 KiB.
+        unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, ROOM) };
+        let epoch = (Instant::now(), clock::monotonic_ns());
+        let from_ns = epoch.1 + warmup.as_nanos() as u64;
+        let mut stamps = Self {
+            stdin: Some(stdin),
+            sent: Vec::new(),
+            from: epoch.0 + warmup,
+            from_ns,
+            epoch,
+        };
+        stamps.write(from_ns, 0);
+        stamps
+    }
+
+    fn wake(&mut self, deadline: Instant) {
+        let due = self.epoch.1 + (deadline - self.epoch.0).as_nanos() as u64;
+        let now = clock::monotonic_ns();
+        self.sent.push((due, now));
+        self.write(due, now);
+    }
+
+    fn write(&mut self, due: u64, now: u64) {
+        let mut message = [0; 16];
+        message[..8].copy_from_slice(&due.to_le_bytes());
+        message[8..].copy_from_slice(&now.to_le_bytes());
+        if let Some(stdin) = &mut self.stdin {
+            // Fails when the program has ended; the wake is unserved then.
+            let _ = stdin.write_all(&message);
+        }
+    }
+
+    /// The end of the program's input ends its window.
+    fn close(&mut self) -> Vec<(u64, u64)> {
+        self.stdin = None;
+        std::mem::take(&mut self.sent)
+    }
+}

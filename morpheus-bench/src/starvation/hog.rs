@@ -1,0 +1,193 @@
+//! Hogs: tasks that get stuck in every poll.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::blocker::Blocker;
+use super::result::HogSummary;
+use super::workload::{HogKind, Via, Workload};
+use crate::executor::{Executor, Spawn};
+use crate::{clock, work};
+
+/// One hog. Aligned so that hogs which count on different CPUs do not share a cache line.
+#[repr(align(128))]
+pub struct Hog {
+    kind: HogKind,
+    time: Duration,
+    blocker: Option<Blocker>,
+    polls: AtomicU64,
+    cpu_ns: AtomicU64,
+}
+
+impl Hog {
+    /// Gets stuck once. `tick` is called about every 10 µs by a hog that computes.
+    pub fn stick(&self, mut tick: impl FnMut()) {
+        let before = self.cpu_ns.load(Relaxed);
+        let start = clock::thread_cpu();
+        match (self.kind, &self.blocker) {
+            // The time is put down as it is used, so that a window may begin and end within a poll.
+            (HogKind::Cpu, _) => work::burn(self.time, |used| {
+                self.cpu_ns.store(before + used.as_nanos() as u64, Relaxed);
+                tick();
+            }),
+            (_, Some(blocker)) => blocker.block(self.time),
+            (_, None) => std::thread::sleep(self.time),
+        }
+        let used = clock::thread_cpu() - start;
+        self.cpu_ns.store(before + used.as_nanos() as u64, Relaxed);
+        self.polls.fetch_add(1, Relaxed);
+    }
+}
+
+/// All hogs of a run.
+pub struct Hogs {
+    hogs: Vec<Arc<Hog>>,
+    end: Arc<End>,
+}
+
+/// How hogs are told to end, and how many have not yet.
+#[derive(Default)]
+pub struct End {
+    stop: AtomicBool,
+    alive: AtomicUsize,
+}
+
+impl End {
+    /// Whether the hogs are to end.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Counts a hog for as long as what is returned lives.
+    pub fn living(self: &Arc<Self>) -> Living {
+        self.alive.fetch_add(1, Relaxed);
+        Living(self.clone())
+    }
+}
+
+/// A hog that has not ended.
+pub struct Living(Arc<End>);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.alive.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What hogs had used at some moment.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    polls: u64,
+    cpu_ns: u64,
+}
+
+impl Hogs {
+    /// Makes the hogs of a workload; none of them runs yet.
+    ///
+    /// # Errors
+    /// When what blocking hogs wait for cannot be made.
+    pub fn new(workload: &Workload) -> io::Result<Self> {
+        let kind = workload.hog_kind;
+        let mut blockers = match kind {
+            HogKind::Mutex | HogKind::Read => Blocker::start(kind, workload.hogs)?,
+            HogKind::Cpu | HogKind::Sleep => Vec::new(),
+        };
+        let mut hog = || Hog {
+            kind,
+            time: workload.hog_time(),
+            blocker: blockers.pop(),
+            polls: AtomicU64::new(0),
+            cpu_ns: AtomicU64::new(0),
+        };
+        Ok(Self {
+            hogs: (0..workload.hogs).map(|_| Arc::new(hog())).collect(),
+            end: Arc::default(),
+        })
+    }
+
+    /// The hogs, for those who start them in their own way.
+    pub fn each(&self) -> impl Iterator<Item = (Arc<Hog>, Arc<End>)> {
+        self.hogs.iter().map(|hog| (hog.clone(), self.end.clone()))
+    }
+
+    /// Starts them: stuck, yield, stuck again.
+    pub fn spawn<E: Executor>(&self, executor: &E, via: Via) {
+        for (hog, end) in self.each() {
+            let living = end.living();
+            executor.spawn(via.into(), async move {
+                let _living = living;
+                while !end.stopped() {
+                    hog.stick(|| ());
+                    E::yield_now().await;
+                }
+            });
+        }
+    }
+
+    /// Starts small parents that nobody watches; each poll of a hog is a new task of its parent.
+    pub fn spawn_fresh<E: Executor>(&self, executor: &E, via: Via) {
+        for (hog, end) in self.each() {
+            let (living, own) = (end.living(), executor.clone());
+            executor.spawn(Spawn::Plain, async move {
+                let _living = living;
+                while !end.stopped() {
+                    let (done, is_done) = oneshot::channel::<()>();
+                    let hog = hog.clone();
+                    own.spawn(via.into(), async move {
+                        let _done = done;
+                        hog.stick(|| ());
+                    });
+                    // An error is how a sender that is dropped says so.
+                    let _ = is_done.await;
+                }
+            });
+        }
+    }
+
+    /// What they have used so far.
+    pub fn read(&self) -> Reading {
+        Reading {
+            polls: self.hogs.iter().map(|hog| hog.polls.load(Relaxed)).sum(),
+            cpu_ns: self.hogs.iter().map(|hog| hog.cpu_ns.load(Relaxed)).sum(),
+        }
+    }
+
+    /// Tells them to end and waits for at most `bound` until their polls have.
+    pub fn finish(
+        &self,
+        window: (Reading, Reading),
+        elapsed: Duration,
+        bound: Duration,
+    ) -> HogSummary {
+        self.end.stop.store(true, Relaxed);
+        let deadline = Instant::now() + bound;
+        while self.end.alive.load(Relaxed) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let cpu_ns = window.1.cpu_ns - window.0.cpu_ns;
+        HogSummary {
+            polls: window.1.polls - window.0.polls,
+            cpu_ns,
+            cpu_share: cpu_ns as f64 / elapsed.as_nanos().max(1) as f64,
+            unfinished: self.end.alive.load(Relaxed),
+            without_a_poll: self
+                .hogs
+                .iter()
+                .filter(|hog| hog.polls.load(Relaxed) == 0)
+                .count(),
+        }
+    }
+}
+
+impl From<Via> for Spawn {
+    fn from(via: Via) -> Self {
+        match via {
+            Via::Spawn => Self::Watched,
+            Via::TokioSpawn => Self::Plain,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The LIFO slot: a hog wakes a task and then gets stuck in the same poll.
+//!
+//! tokio puts the woken task next in line on the hog's own worker, where no other worker can fetch it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::hog::Hogs;
+use super::wake::{Mailbox, Wakes};
+use super::workload::Lifo as Known;
+use crate::executor::{Executor, Spawn};
+
+/// Between two polls that get stuck, so that the woken task waits again when it is woken.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The woken tasks, one for each hog.
+pub struct Lifo(Vec<Arc<Mailbox>>);
+
+impl Lifo {
+    /// Starts the hogs and those that they wake.
+    pub fn start<E: Executor>(executor: &E, known: Known, hogs: &Hogs, from: Instant) -> Self {
+        let how = match known {
+            Known::Unknown => Spawn::Plain,
+            Known::Known => Spawn::Watched,
+            Known::Checkpoint => Spawn::NeverOffender,
+        };
+        let mut mailboxes = Vec::new();
+        for (hog, end) in hogs.each() {
+            let mailbox = Mailbox::start(executor, from);
+            let (woken, living) = (mailbox.clone(), end.living());
+            executor.spawn(how, async move {
+                let _living = living;
+                while !end.stopped() {
+                    woken.wake(Instant::now());
+                    hog.stick(|| {
+                        if known == Known::Checkpoint {
+                            // Asked to yield or not, it goes on: the worst that can be done to the other.
+                            let _ = morpheus_runtime::checkpoint_sync();
+                        }
+                    });
+                    E::sleep_until(Instant::now() + PAUSE).await;
+                }
+            });
+            mailboxes.push(mailbox);
+        }
+        Self(mailboxes)
+    }
+
+    /// Ends the counting at `end`.
+    pub fn close(&self, end: Instant) -> Wakes {
+        let mut all = Wakes::default();
+        for mailbox in &self.0 {
+            let wakes = mailbox.close(end);
+            all.wake.add(&wakes.wake);
+            all.intended.add(&wakes.intended);
+            all.unserved += wakes.unserved;
+        }
+        all
+    }
+}

@@ -1,0 +1,68 @@
+//! Busy threads in another process, and the CPU that they keep.
+
+use std::io;
+use std::process::Child;
+use std::time::Duration;
+
+use crate::{clock, thread, work};
+
+/// What the hidden option `--neighbour` runs: computing, until killed.
+pub fn burn() -> ! {
+    thread::die_with_parent();
+    loop {
+        work::compute(1_000_000);
+    }
+}
+
+/// Neighbours that end with this value.
+#[derive(Default)]
+pub struct Neighbours(Vec<Child>);
+
+impl Neighbours {
+    /// Starts `count` processes of one busy thread each, by `command`.
+    ///
+    /// # Errors
+    /// When one cannot be started.
+    pub fn start(count: usize, command: impl Fn() -> std::process::Command) -> io::Result<Self> {
+        let mut neighbours = Self::default();
+        for _ in 0..count {
+            neighbours.0.push(command().arg("--neighbour").spawn()?);
+        }
+        Ok(neighbours)
+    }
+
+    /// Their process ids.
+    pub fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::id).collect()
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Errors mean that it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The CPU time that each has used.
+pub fn cpu(pids: &[u32]) -> Vec<Duration> {
+    pids.iter()
+        .map(|pid| clock::cpu_of_process(*pid).unwrap_or_default())
+        .collect()
+}
+
+/// The CPUs that they had together between two readings; `None` without neighbours.
+pub fn share(first: &[Duration], last: &[Duration], elapsed: Duration) -> Option<f64> {
+    if first.is_empty() {
+        return None;
+    }
+    let used: Duration = last
+        .iter()
+        .zip(first)
+        .map(|(a, b)| a.saturating_sub(*b))
+        .sum();
+    Some(used.as_secs_f64() / elapsed.as_secs_f64())
+}

@@ -1,0 +1,53 @@
+//! How far it is, on stderr of a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar over the expected time of all runs. Shows nothing where stderr is no terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    done: Duration,
+}
+
+impl Progress {
+    /// A bar for so much time.
+    pub fn new(total: Duration, quiet: bool) -> Self {
+        let target = if quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            // Hides itself where stderr is no terminal.
+            ProgressDrawTarget::stderr_with_hz(4)
+        };
+        let bar = ProgressBar::with_draw_target(Some(total.as_millis() as u64), target);
+        let template = "{bar:28} {percent:>3} %  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            done: Duration::ZERO,
+        }
+    }
+
+    /// What is being done now.
+    pub fn say(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// The present run has lasted so long.
+    pub fn tick(&self, run: Duration) {
+        self.bar.set_position((self.done + run).as_millis() as u64);
+    }
+
+    /// The present run, which was expected to take so long, is over.
+    pub fn finish_run(&mut self, expected: Duration) {
+        self.done += expected;
+        self.tick(Duration::ZERO);
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,205 @@
+//! One run in this process: probes, clients, innocents and hogs on one runtime, read over one window.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::busy::Busy;
+use super::child::Job;
+use super::hog::Hogs;
+use super::lifo::Lifo;
+use super::mix::Mix;
+use super::neighbours;
+use super::result::{BusySummary, IdleSummary, MixSummary, RunResult};
+use super::sleepers::Sleepers;
+use super::wake::{Clockwork, Mailbox};
+use super::workload::Workload;
+use crate::executor::{Executor, Spawn};
+use crate::load::Load;
+use crate::{clock, thread};
+
+/// CPU work that the echo server does for a request.
+pub const REQUEST_US: f64 = 20.0;
+
+/// Measures one runtime. `stop` ends the window early.
+///
+/// # Errors
+/// When threads, sockets or pipes cannot be had.
+pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::Result<RunResult> {
+    if job.workload.idle {
+        return Ok(idle(executor, job, stop));
+    }
+    let workload = &job.workload;
+    let from = Instant::now() + workload.warmup();
+
+    let period = workload.period();
+    let mailbox = Mailbox::start(executor, from);
+    let woken = mailbox.clone();
+    let probe = Clockwork::start(period, move |deadline| woken.wake(deadline))?;
+    let sleepers = Sleepers::start(executor, Spawn::Plain, workload.tasks, period, from, || ());
+    let load = start_load(executor, job, from)?;
+    let work = Work::start(executor, job, from)?;
+
+    let (first, last) = watch(executor, &work, job, from, stop);
+    probe.stop();
+    let end = Instant::now();
+
+    let mut result = RunResult::empty(job.runtime);
+    let wakes = mailbox.close(end);
+    result.wake_ns = wakes.wake.summary();
+    result.wake_intended_ns = wakes.intended.summary();
+    result.wake_unserved = wakes.unserved;
+    result.timer_ns = sleepers.close(end).summary();
+    result.load = load.map(|load| load.finish(end));
+    result.escalations = executor.escalations();
+    work.finish(workload, (&first, &last), end, &mut result);
+    result.neighbours_cpu =
+        neighbours::share(&first.neighbours, &last.neighbours, last.at - first.at);
+    result.controller_cpu_share =
+        share(first.controller_ns, last.controller_ns, last.at - first.at);
+    Ok(result)
+}
+
+fn start_load<E: Executor>(executor: &E, job: &Job, from: Instant) -> io::Result<Option<Load>> {
+    let workload = &job.workload;
+    if workload.load == 0 {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let server = listener.local_addr()?;
+    executor.serve_echo(listener, job.iterations(REQUEST_US))?;
+    Load::start(server, workload.load, workload.load_rate, from).map(Some)
+}
+
+/// What runs beside the probes.
+struct Work {
+    hogs: Hogs,
+    busy: Option<Busy>,
+    mix: Option<Mix>,
+    lifo: Option<Lifo>,
+}
+
+/// The counters at one end of the window.
+struct Reading {
+    at: Instant,
+    hogs: super::hog::Reading,
+    busy: u64,
+    mix: u64,
+    controller_ns: Option<u64>,
+    neighbours: Vec<Duration>,
+}
+
+impl Work {
+    fn start<E: Executor>(executor: &E, job: &Job, from: Instant) -> io::Result<Self> {
+        let workload = &job.workload;
+        let iterations = job.iterations(workload.busy_us);
+        let hogs = Hogs::new(workload)?;
+        let mut work = Self {
+            hogs,
+            busy: None,
+            mix: None,
+            lifo: None,
+        };
+        if workload.label_mix {
+            work.mix = Some(Mix::start(executor, workload, &work.hogs, iterations, from));
+            return Ok(work);
+        }
+        if workload.busy > 0 {
+            let busy = Busy::start(executor, workload.busy_via, workload.busy, iterations);
+            work.busy = Some(busy);
+        }
+        match workload.lifo {
+            Some(known) => work.lifo = Some(Lifo::start(executor, known, &work.hogs, from)),
+            None if workload.fresh => work.hogs.spawn_fresh(executor, workload.hog_via),
+            None => work.hogs.spawn(executor, workload.hog_via),
+        }
+        Ok(work)
+    }
+
+    fn read<E: Executor>(&self, executor: &E, job: &Job) -> Reading {
+        Reading {
+            at: Instant::now(),
+            hogs: self.hogs.read(),
+            busy: self.busy.as_ref().map_or(0, Busy::polls),
+            mix: self.mix.as_ref().map_or(0, Mix::polls),
+            controller_ns: executor.escalations().map(|e| e.controller_cpu_ns),
+            neighbours: neighbours::cpu(&job.neighbours),
+        }
+    }
+
+    fn finish(
+        self,
+        workload: &Workload,
+        (first, last): (&Reading, &Reading),
+        end: Instant,
+        result: &mut RunResult,
+    ) {
+        let elapsed = last.at - first.at;
+        let per_s = |polls: u64| polls as f64 / elapsed.as_secs_f64();
+        result.elapsed_s = elapsed.as_secs_f64();
+        result.busy = self.busy.as_ref().map(|_| BusySummary {
+            polls_per_s: per_s(last.busy - first.busy),
+        });
+        result.mix = self.mix.as_ref().map(|mix| MixSummary {
+            polls_per_s: per_s(last.mix - first.mix),
+            late_ns: mix.close(end).summary(),
+        });
+        result.lifo_ns = self
+            .lifo
+            .as_ref()
+            .map(|lifo| lifo.close(end).wake.summary());
+        result.hog = (workload.hogs > 0).then(|| {
+            let window = (first.hogs, last.hogs);
+            self.hogs.finish(window, elapsed, workload.drain())
+        });
+    }
+}
+
+/// Sleeps through the window and reads the counters at both ends.
+fn watch<E: Executor>(
+    executor: &E,
+    work: &Work,
+    job: &Job,
+    from: Instant,
+    stop: &AtomicBool,
+) -> (Reading, Reading) {
+    // Only now: every thread that this one started would have inherited it.
+    thread::precise();
+    sleep(from, stop);
+    let first = work.read(executor, job);
+    sleep(from + job.workload.window(), stop);
+    (first, work.read(executor, job))
+}
+
+/// Sleeps until `until`, or until told to stop.
+pub fn sleep(until: Instant, stop: &AtomicBool) {
+    const STEP: Duration = Duration::from_millis(100);
+    while !stop.load(Relaxed) && Instant::now() < until {
+        clock::sleep_until(until.min(Instant::now() + STEP));
+    }
+}
+
+/// Runs nothing, and counts how often the runtime's threads are woken.
+fn idle<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> RunResult {
+    // Something must have run once, or the runtime would not even have begun.
+    executor.block_on(E::sleep_until(Instant::now() + Duration::from_millis(10)));
+    sleep(Instant::now() + job.workload.warmup(), stop);
+    let (start, before) = (Instant::now(), thread::voluntary_sleeps());
+    let controller = executor.escalations().map(|e| e.controller_cpu_ns);
+    sleep(start + job.workload.window(), stop);
+    let wakeups = thread::voluntary_sleeps().saturating_sub(before);
+    let escalations = executor.escalations();
+    let controller_now = escalations.as_ref().map(|e| e.controller_cpu_ns);
+    RunResult {
+        elapsed_s: start.elapsed().as_secs_f64(),
+        idle: Some(IdleSummary { wakeups }),
+        controller_cpu_share: share(controller, controller_now, start.elapsed()),
+        escalations,
+        ..RunResult::empty(job.runtime)
+    }
+}
+
+fn share(first: Option<u64>, last: Option<u64>, elapsed: Duration) -> Option<f64> {
+    Some(last?.saturating_sub(first?) as f64 / elapsed.as_nanos().max(1) as f64)
+}

@@ -1,0 +1,135 @@
+//! The timer probe: tasks that sleep until absolute times and measure how late they wake up.
+//!
+//! A sleeper's times lie one period apart whether it is late or not, so each period that it misses is one
+//! sample: the histogram is free of coordinated omission. Times that are missed at the end count with
+//! their age.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::executor::{Executor, Spawn};
+use crate::histogram::Latencies;
+
+/// Histograms that the sleepers share. Up to so many sleepers have one each, so that none ever waits for
+/// another's lock; beyond, a histogram each would take too much memory.
+const SHARDS: usize = 64;
+
+#[derive(Default)]
+struct Shard {
+    late: Latencies,
+    closed: bool,
+}
+
+struct Shared {
+    shards: Vec<Mutex<Shard>>,
+    /// Per sleeper its next time, in nanoseconds after `epoch`. Written under its shard's lock.
+    next: Vec<AtomicU64>,
+    epoch: Instant,
+    from: Instant,
+    period: Duration,
+}
+
+/// The sleeping tasks.
+pub struct Sleepers(Arc<Shared>);
+
+impl Sleepers {
+    /// Starts `count` sleepers, spread over the period. Times before `from` do not count. Each calls
+    /// `woken` whenever it wakes up, late or not.
+    #[track_caller]
+    pub fn start<E: Executor>(
+        executor: &E,
+        how: Spawn,
+        count: usize,
+        period: Duration,
+        from: Instant,
+        woken: impl Fn() + Clone + Send + 'static,
+    ) -> Self {
+        let step = period.as_nanos() as u64;
+        let shared = Arc::new(Shared {
+            shards: (0..count.clamp(1, SHARDS))
+                .map(|_| Mutex::default())
+                .collect(),
+            next: (0..count as u64)
+                .map(|i| AtomicU64::new(step + step * i / count as u64))
+                .collect(),
+            epoch: Instant::now(),
+            from,
+            period,
+        });
+        for i in 0..count {
+            let (own, woken) = (shared.clone(), woken.clone());
+            executor.spawn(how, async move {
+                loop {
+                    let due = own.due(i);
+                    E::sleep_until(due).await;
+                    if !own.record(i, due) {
+                        return;
+                    }
+                    woken();
+                }
+            });
+        }
+        Self(shared)
+    }
+
+    /// Ends the counting at `end`.
+    pub fn close(&self, end: Instant) -> Latencies {
+        let shared = &*self.0;
+        let mut late = Latencies::default();
+        for shard in &shared.shards {
+            let mut shard = shard.lock().expect("no code panics under it");
+            shard.closed = true;
+            late.add(&shard.late);
+        }
+        for i in 0..shared.next.len() {
+            let mut due = shared.due(i).max(shared.from);
+            while due < end {
+                late.record(end - due);
+                due += shared.period;
+            }
+        }
+        late
+    }
+}
+
+impl Shared {
+    fn due(&self, sleeper: usize) -> Instant {
+        self.epoch + Duration::from_nanos(self.next[sleeper].load(Relaxed))
+    }
+
+    /// Counts how late the sleeper is and moves it on; false when the counting is over.
+    fn record(&self, sleeper: usize, due: Instant) -> bool {
+        let shard = &self.shards[sleeper % self.shards.len()];
+        let mut shard = shard.lock().expect("no code panics under it");
+        if shard.closed {
+            return false;
+        }
+        if due >= self.from {
+            shard.late.record(due.elapsed());
+        }
+        self.next[sleeper].fetch_add(self.period.as_nanos() as u64, Relaxed);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::tokio::Tokio;
+
+    #[test]
+    fn every_missed_period_counts() {
+        let (tokio, _runtime) = Tokio::build(1, false).unwrap();
+        tokio.spawn(Spawn::Plain, async {
+            std::thread::sleep(Duration::from_millis(300));
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let period = Duration::from_millis(1);
+        let sleepers = Sleepers::start(&tokio, Spawn::Plain, 4, period, Instant::now(), || ());
+        std::thread::sleep(Duration::from_millis(100));
+        let late = sleepers.close(Instant::now());
+        assert!((300..=500).contains(&late.len()), "{}", late.len());
+        assert!(late.summary().p50.unwrap() > 30_000_000);
+    }
+}

@@ -1,0 +1,172 @@
+//! The wake probe: a thread outside of the runtime wakes a waiting task, by the clock.
+//!
+//! The thread never waits for the task: every wake is one message with its time in an unbounded channel.
+//! A task that does not get to run finds them all waiting, and those that nobody has fetched at the end
+//! count with their age. So a runtime that stands still cannot look good by having few samples.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::clock;
+use crate::executor::{Executor, Spawn};
+use crate::histogram::Latencies;
+use crate::thread;
+
+#[derive(Clone, Copy)]
+struct Stamp {
+    intended: Instant,
+    sent: Instant,
+}
+
+/// What a mailbox counted.
+#[derive(Default)]
+pub struct Wakes {
+    /// From the moment of the wake.
+    pub wake: Latencies,
+    /// From the moment at which it was meant to be.
+    pub intended: Latencies,
+    /// Wakes not served at the end, counted with their age in both.
+    pub unserved: u64,
+}
+
+#[derive(Default)]
+struct State {
+    wakes: Wakes,
+    served: usize,
+    closed: bool,
+}
+
+/// A task that waits for messages, and what was sent to it.
+pub struct Mailbox {
+    sender: UnboundedSender<Stamp>,
+    /// Only the sending side locks it, until the end.
+    sent: Mutex<Vec<Stamp>>,
+    /// Only the task locks it, until the end: nobody waits for it while a run lasts.
+    state: Mutex<State>,
+    from: Instant,
+}
+
+impl Mailbox {
+    /// Starts the waiting task. What is meant to be sent before `from` does not count.
+    pub fn start<E: Executor>(executor: &E, from: Instant) -> Arc<Self> {
+        let (sender, mut receiver) = unbounded_channel::<Stamp>();
+        let mailbox = Arc::new(Self {
+            sender,
+            sent: Mutex::default(),
+            state: Mutex::default(),
+            from,
+        });
+        let own = mailbox.clone();
+        executor.spawn(Spawn::Plain, async move {
+            while let Some(stamp) = receiver.recv().await {
+                own.serve(stamp, Instant::now());
+            }
+        });
+        mailbox
+    }
+
+    fn serve(&self, stamp: Stamp, now: Instant) {
+        let mut state = self.state.lock().expect("no code panics under it");
+        if state.closed {
+            return;
+        }
+        state.served += 1;
+        if stamp.intended >= self.from {
+            state.wakes.wake.record(now - stamp.sent);
+            state.wakes.intended.record(now - stamp.intended);
+        }
+    }
+
+    /// Wakes the task.
+    pub fn wake(&self, intended: Instant) {
+        let sent = Instant::now();
+        let stamp = Stamp { intended, sent };
+        self.sent
+            .lock()
+            .expect("no code panics under it")
+            .push(stamp);
+        // Fails only when the runtime has dropped the task; the wake is unserved then.
+        let _ = self.sender.send(stamp);
+    }
+
+    /// Ends the counting at `end`.
+    pub fn close(&self, end: Instant) -> Wakes {
+        let mut state = self.state.lock().expect("no code panics under it");
+        state.closed = true;
+        let mut wakes = std::mem::take(&mut state.wakes);
+        let sent = self.sent.lock().expect("no code panics under it");
+        for stamp in &sent[state.served..] {
+            if stamp.intended >= self.from && stamp.sent <= end {
+                wakes.unserved += 1;
+                wakes.wake.record(end - stamp.sent);
+                wakes
+                    .intended
+                    .record(end.saturating_duration_since(stamp.intended));
+            }
+        }
+        wakes
+    }
+}
+
+/// Calls `wake` with every deadline from a precise thread of its own, until told to end.
+pub struct Clockwork {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Clockwork {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        period: Duration,
+        mut wake: impl FnMut(Instant) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let builder = std::thread::Builder::new().name("wake-probe".into());
+        let thread = builder.spawn(move || {
+            thread::precise();
+            let mut deadline = Instant::now();
+            while !told.load(Relaxed) {
+                deadline += period;
+                clock::sleep_until(deadline);
+                wake(deadline);
+            }
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread after its next wake.
+    pub fn stop(self) {
+        self.stop.store(true, Relaxed);
+        // A panic of the probe was printed; what it sent until then still counts.
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::tokio::Tokio;
+
+    #[test]
+    fn unserved_wakes_count_with_their_age() {
+        let (tokio, _runtime) = Tokio::build(1, false).unwrap();
+        let stuck = |_: ()| std::thread::sleep(Duration::from_millis(200));
+        tokio.spawn(Spawn::Plain, async move { stuck(()) });
+        std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        let mailbox = Mailbox::start(&tokio, start);
+        mailbox.wake(start);
+        std::thread::sleep(Duration::from_millis(50));
+        let wakes = mailbox.close(Instant::now());
+        assert_eq!((wakes.unserved, wakes.wake.len()), (1, 1));
+        assert!(wakes.wake.summary().max.unwrap() > 40_000_000);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the measuring threads ask of the kernel for themselves.
+
+use std::time::Duration;
+
+/// The slice that probe and client threads take: shorter than any runtime's, so that beside hogs the
+/// kernel runs them when their time has come and the figure is the runtime's delay, not the probe's.
+pub const PROBE_SLICE: Duration = Duration::from_micros(100);
+
+/// Makes the calling thread wake up on time: timer slack 1 ns (the default is 50 µs) and a short slice.
+///
+/// Both are inherited by threads that it starts, so call it only in threads that start none.
+pub fn precise() {
+    set_timer_slack(1);
+    morpheus_runtime::slice::set_current(PROBE_SLICE.as_nanos() as u64);
+}
+
+fn set_timer_slack(ns: libc::c_ulong) {
+    // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
+}
+
+/// The timer slack of the calling thread.
+pub fn timer_slack_ns() -> u64 {
+    // SAFETY: PR_GET_TIMERSLACK takes no argument and only returns a number.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    u64::try_from(slack).unwrap_or(0)
+}
+
+/// Asks the kernel to kill this process when the thread that started it ends: a helper process must not
+/// outlive a benchmark that was killed.
+pub fn die_with_parent() {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+}
+
+/// How often the threads of this process have gone to sleep of their own accord so far.
+///
+/// Each such sleep ends in a wakeup, so in an idle process the difference of two readings is the number
+/// of wakeups. The calling thread is left out.
+pub fn voluntary_sleeps() -> u64 {
+    // SAFETY: gettid takes nothing and cannot fail.
+    let own = unsafe { libc::gettid() }.to_string();
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return 0;
+    };
+    threads
+        .flatten()
+        .filter(|thread| thread.file_name().to_str() != Some(&own))
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok())
+        .filter_map(|status| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
+}

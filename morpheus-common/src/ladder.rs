@@ -1,0 +1,250 @@
+//! The escalation ladder: what is done, and when, about a poll that does not end.
+//!
+//! ```text
+//!             stuck               stuck, and grace is over        an offence            too many of them
+//! Watching ───request───► Requested ───takeover───► TakenOver ───demote───► Demoted ───throttle───► Throttled
+//!     └──────────────────── stuck asleep ───────────────▲
+//! ```
+//!
+//! The functions here remember nothing and read no clock: whoever watches a poll (the controller, or the kernel side)
+//! keeps its [`Step`], says what it sees, and does the [`Action`] that it gets. With the poll's end the step is
+//! forgotten. These invariants hold for whatever is observed, and the tests check them:
+//!
+//! - A step is never taken back within a poll, and none is left out, but for the request to a thread that sleeps.
+//! - One call takes one step at most, and there is an action exactly when there is a step: so each is counted once.
+//! - No step goes beyond the policy.
+//! - Nothing happens to a poll that is not stuck.
+//! - Within a critical section, and to a thread that is not escapable, nothing happens that would slow it down.
+//!   Request and takeover do not, and go on.
+
+/// How far the ladder may go. Each policy allows what those before it do.
+///
+/// The number of a policy is the number of the last [`Step`] that it allows; both are those of `morpheus_abi.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Policy {
+    /// Nothing is done; stuck polls are only reported.
+    Observe = 0,
+    /// A stuck poll is asked to yield.
+    Request = 1,
+    /// Another worker takes over from one that is stuck.
+    Takeover = 2,
+    /// The thread of an offender gets less of the CPU until its poll ends.
+    Demote = 3,
+    /// The bandwidth of a repeat offender is capped.
+    Throttle = 4,
+}
+
+/// How far the ladder has gone with one poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Step {
+    /// Nothing was done.
+    #[default]
+    Watching = 0,
+    /// The poll was asked to yield.
+    Requested = 1,
+    /// A spare was released in its place.
+    TakenOver = 2,
+    /// Its thread has a fraction of its weight.
+    Demoted = 3,
+    /// Its thread's bandwidth is capped. The last step.
+    Throttled = 4,
+}
+
+/// What the ladder goes by. The same for every poll of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A poll that lasts longer is stuck, in nanoseconds.
+    pub budget_ns: u64,
+    /// How much longer a poll has to answer a request, in nanoseconds.
+    pub grace_ns: u64,
+    /// CPU time in one poll that makes it an offence, in nanoseconds. The usual value is 5 ms: several times the
+    /// budget, so that one unlucky poll does not give its label a bad name.
+    pub offence_ns: u64,
+    /// From how many offences of a label on its polls are throttled.
+    pub repeat_offences: u32,
+    /// How far the ladder may go.
+    pub policy: Policy,
+}
+
+/// What is seen of one poll at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Wall time since the poll was first seen, in nanoseconds.
+    pub stood_ns: u64,
+    /// CPU time of the poll's thread since then, in nanoseconds.
+    pub cpu_ns: u64,
+    /// The thread sleeps in the kernel. Not guessed from the CPU time: that is little for a preempted thread, too.
+    pub asleep: bool,
+    /// The thread is in a critical section, and its claim to that still counts.
+    pub critical: bool,
+    /// The thread may be demoted and throttled.
+    pub escapable: bool,
+    /// How many offences there were of this poll's label before.
+    pub offences: u32,
+}
+
+/// What to do now.
+#[must_use = "the ladder only decides; the step was counted, and nobody else will do it"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// Write the poll's `poll_seq` to `request_seq`.
+    Request,
+    /// Release a spare.
+    TakeOver,
+    /// Give the thread a fraction of its weight until the poll ends.
+    Demote,
+    /// Cap the thread's bandwidth until the poll ends.
+    Throttle,
+}
+
+/// What [`advance`] decided.
+#[must_use = "the ladder remembers nothing: keep the step, and do the action"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The step to hand to the next [`advance`] about the same poll.
+    pub step: Step,
+    /// What to do now. [`Action::None`] exactly when the step is the one before.
+    pub action: Action,
+}
+
+/// CPU time from which a poll counts as stuck: four fifths of the budget.
+///
+/// Less than the whole, since a poll that had the CPU all the time it stood shows a little less than that: interrupts,
+/// neighbours, and the time between two readings of two clocks. With the whole budget such a poll would be found a
+/// sample later, at twice the budget.
+const fn stuck_cpu_ns(limits: &Limits) -> u64 {
+    limits.budget_ns - limits.budget_ns / 5
+}
+
+/// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it when the thread is asleep now.
+///
+/// A thread that is neither (it wants the CPU and does not get it) is not stuck: it would be over by now if it had been
+/// let, and more threads do not help against too little CPU.
+///
+/// ```
+/// use morpheus_common::ladder::{Limits, Observation, Policy, is_stuck};
+///
+/// let limits = Limits {
+///     budget_ns: 1_000_000,
+///     grace_ns: 1_000_000,
+///     offence_ns: 5_000_000,
+///     repeat_offences: 8,
+///     policy: Policy::Takeover,
+/// };
+/// let preempted = Observation {
+///     stood_ns: 30_000_000,
+///     cpu_ns: 200_000,
+///     asleep: false,
+///     critical: false,
+///     escapable: true,
+///     offences: 0,
+/// };
+/// assert!(!is_stuck(&preempted, &limits));
+/// assert!(is_stuck(&Observation { cpu_ns: 800_000, ..preempted }, &limits));
+/// assert!(is_stuck(&Observation { asleep: true, ..preempted }, &limits));
+/// ```
+#[must_use]
+pub const fn is_stuck(seen: &Observation, limits: &Limits) -> bool {
+    seen.cpu_ns >= stuck_cpu_ns(limits) || (seen.asleep && seen.stood_ns >= limits.budget_ns)
+}
+
+/// Whether the poll counts against its label. Only CPU time does: a wall clock would convict those who were preempted
+/// by the hog.
+#[must_use]
+pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
+    seen.cpu_ns >= limits.offence_ns
+}
+
+/// Takes the next step with a poll that stands at `step`, or none.
+///
+/// | from | to | when | policy at least |
+/// |---|---|---|---|
+/// | `Watching` | `Requested` | stuck | `Request` |
+/// | `Watching` | `TakenOver` | stuck and asleep: it cannot answer a request | `Takeover` |
+/// | `Requested` | `TakenOver` | stuck, and asleep or on the CPU for ⅘ budget + grace | `Takeover` |
+/// | `TakenOver` | `Demoted` | an offence, escapable, not critical | `Demote` |
+/// | `Demoted` | `Throttled` | repeat offences, escapable, not critical | `Throttle` |
+///
+/// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted right after the
+/// request has had no chance to answer it. With [`Policy::Request`] a sleeping poll is asked, too; it may look when it
+/// wakes.
+///
+/// ```
+/// use morpheus_common::ladder::{Action, Limits, Observation, Policy, Step, Transition, advance};
+///
+/// let limits = Limits {
+///     budget_ns: 1_000_000,
+///     grace_ns: 1_000_000,
+///     offence_ns: 5_000_000,
+///     repeat_offences: 8,
+///     policy: Policy::Demote,
+/// };
+/// // A poll that computes, seen every millisecond.
+/// let after_ms = |ms: u64| Observation {
+///     stood_ns: ms * 1_000_000,
+///     cpu_ns: ms * 990_000,
+///     asleep: false,
+///     critical: false,
+///     escapable: true,
+///     offences: 20,
+/// };
+/// let mut step = Step::Watching;
+/// let mut actions = Vec::new();
+/// for ms in 0..=10 {
+///     let next = advance(step, &after_ms(ms), &limits);
+///     if next.action != Action::None {
+///         actions.push((ms, next.action));
+///     }
+///     step = next.step;
+/// }
+/// assert_eq!(actions, [(1, Action::Request), (2, Action::TakeOver), (6, Action::Demote)]);
+/// assert_eq!(step, Step::Demoted, "the policy goes no further");
+///
+/// // One that sleeps in a system call is taken over at once.
+/// let asleep = Observation { cpu_ns: 10_000, asleep: true, ..after_ms(1) };
+/// assert_eq!(
+///     advance(Step::Watching, &asleep, &limits),
+///     Transition { step: Step::TakenOver, action: Action::TakeOver },
+/// );
+/// ```
+pub const fn advance(step: Step, seen: &Observation, limits: &Limits) -> Transition {
+    let stuck = is_stuck(seen, limits);
+    let may_slow_down = seen.escapable && !seen.critical;
+    let grace_over = seen.cpu_ns >= stuck_cpu_ns(limits).saturating_add(limits.grace_ns);
+
+    let next = match step {
+        Step::Watching if stuck && seen.asleep && allows(limits, Policy::Takeover) => {
+            Step::TakenOver
+        }
+        Step::Watching if stuck => Step::Requested,
+        Step::Requested if stuck && (seen.asleep || grace_over) => Step::TakenOver,
+        Step::TakenOver if stuck && is_offence(seen, limits) && may_slow_down => Step::Demoted,
+        Step::Demoted if stuck && seen.offences >= limits.repeat_offences && may_slow_down => {
+            Step::Throttled
+        }
+        _ => step,
+    };
+    // Policies and steps share their numbers, so that one comparison caps them all.
+    if next as u32 == step as u32 || next as u32 > limits.policy as u32 {
+        return Transition {
+            step,
+            action: Action::None,
+        };
+    }
+    let action = match next {
+        Step::Watching => Action::None,
+        Step::Requested => Action::Request,
+        Step::TakenOver => Action::TakeOver,
+        Step::Demoted => Action::Demote,
+        Step::Throttled => Action::Throttle,
+    };
+    Transition { step: next, action }
+}
+
+const fn allows(limits: &Limits, policy: Policy) -> bool {
+    limits.policy as u32 >= policy as u32
+}

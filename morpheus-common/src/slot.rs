@@ -1,0 +1,505 @@
+//! A worker's two slots as atomics: what it says of itself, and what is said to it.
+//!
+//! [`RuntimeSlot`] is written by one thread, its worker, and read by the controller and the kernel side. [`KernelSlot`]
+//! is written by one side, the kernel's or (without one) the controller, and read by the worker. No word has two
+//! writers, so that none needs a read-modify-write on the worker's path. The exceptions are `flags`, which the
+//! controller may set too, and `state` and `tid`, which are handed over with the slot.
+//!
+//! `PROTOCOL.md` has the protocol, and the proof that these orderings suffice; `tests/loom.rs` checks it.
+
+use core::ops::BitOr;
+
+use crate::abi;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Why a task yielded. Counted per worker in [`RuntimeSlot::yields`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum YieldReason {
+    /// The task asked for it.
+    Voluntary = abi::MORPHEUS_YIELD_VOLUNTARY,
+    /// Its poll was asked to.
+    Request = abi::MORPHEUS_YIELD_REQUEST,
+    /// Its own budget was used up.
+    Budget = abi::MORPHEUS_YIELD_BUDGET,
+    /// The kernel side is silent, and the runtime yields as a precaution.
+    Defensive = abi::MORPHEUS_YIELD_DEFENSIVE,
+    /// The runtime is getting out of trouble.
+    Recovery = abi::MORPHEUS_YIELD_RECOVERY,
+}
+
+/// Where a worker is in its life. Requests and escalation happen only while [`Running`](Self::Running).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WorkerState {
+    /// Nobody has the slot.
+    Init = abi::MORPHEUS_WORKER_INIT,
+    /// A thread has the slot, and has not polled yet.
+    Registered = abi::MORPHEUS_WORKER_REGISTERED,
+    /// A worker in play, or a held spare.
+    Running = abi::MORPHEUS_WORKER_RUNNING,
+    /// The runtime is shutting down.
+    Quiescing = abi::MORPHEUS_WORKER_QUIESCING,
+    /// The thread has ended; the slot may be given to another one.
+    Dead = abi::MORPHEUS_WORKER_DEAD,
+}
+
+/// One bit of [`RuntimeSlot::flags`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SlotFlag {
+    /// A held spare: it blocks in a poll on purpose, and is never stuck.
+    Held = abi::MORPHEUS_SLOT_HELD,
+    /// The worker polls in place: its core has been handed over, and nothing waits behind it.
+    InPlace = abi::MORPHEUS_SLOT_IN_PLACE,
+    /// The thread may be demoted and throttled.
+    Escapable = abi::MORPHEUS_SLOT_ESCAPABLE,
+}
+
+/// What was found out about one poll while it lasted. Several flags can be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerdictFlags(u8);
+
+impl VerdictFlags {
+    /// Nothing was found.
+    pub const EMPTY: Self = Self(0);
+    /// The poll used up its budget, on the CPU or asleep.
+    pub const STUCK: Self = Self(abi::MORPHEUS_VERDICT_STUCK as u8);
+    /// The thread slept in the kernel during the poll.
+    pub const BLOCKED: Self = Self(abi::MORPHEUS_VERDICT_BLOCKED as u8);
+    /// The poll used so much CPU that it counts against its label.
+    pub const OFFENCE: Self = Self(abi::MORPHEUS_VERDICT_OFFENCE as u8);
+    /// The thread was demoted.
+    pub const DEMOTED: Self = Self(abi::MORPHEUS_VERDICT_DEMOTED as u8);
+    /// The thread was throttled.
+    pub const THROTTLED: Self = Self(abi::MORPHEUS_VERDICT_THROTTLED as u8);
+
+    /// The flags as in the lower byte of a verdict word.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether no flag is set.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other`'s flags are set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for VerdictFlags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a worker says of itself: the atomic view of [`abi::morpheus_runtime_slot`].
+///
+/// All of it is written by the worker that has the slot, but for what the module's head says. A slot may be mapped by
+/// the kernel side, to which it is a claim.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct RuntimeSlot {
+    /// Odd while a watched poll is in progress. Never reset: (slot, `poll_seq`) names one poll for ever.
+    pub poll_seq: AtomicU64,
+    /// Odd while the worker is parked. Never reset.
+    pub park_seq: AtomicU64,
+    /// The `poll_seq` of the last request that was answered.
+    pub ack_seq: AtomicU64,
+    /// The kernel's number of the thread.
+    pub tid: AtomicU32,
+    /// A [`WorkerState`].
+    pub state: AtomicU32,
+    /// How many critical sections the thread is in.
+    pub critical_depth: AtomicU32,
+    /// [`SlotFlag`]s.
+    pub flags: AtomicU32,
+    /// What runs: a number that the runtime gives to a spawn location or a name. 0 is unknown.
+    pub label: AtomicU32,
+    /// How often the worker's tasks yielded, by [`YieldReason`]. They wrap.
+    pub yields: [AtomicU32; abi::MORPHEUS_YIELD_REASONS as usize],
+}
+
+/// Functions that are `const` where the atomics are the real ones; loom's cannot be made in a constant.
+macro_rules! const_unless_loom {
+    ($(#[$doc:meta])* pub fn $name:ident() -> Self $body:block) => {
+        $(#[$doc])*
+        #[cfg(not(loom))]
+        pub const fn $name() -> Self $body
+        $(#[$doc])*
+        #[cfg(loom)]
+        pub fn $name() -> Self $body
+    };
+}
+
+impl RuntimeSlot {
+    const_unless_loom! {
+        /// A slot that nobody has: all zeroes, [`WorkerState::Init`].
+        #[inline]
+        #[must_use]
+        pub fn new() -> Self {
+            Self {
+                poll_seq: AtomicU64::new(0),
+                park_seq: AtomicU64::new(0),
+                ack_seq: AtomicU64::new(0),
+                tid: AtomicU32::new(0),
+                state: AtomicU32::new(abi::MORPHEUS_WORKER_INIT),
+                critical_depth: AtomicU32::new(0),
+                flags: AtomicU32::new(0),
+                label: AtomicU32::new(0),
+                yields: [
+                    AtomicU32::new(0),
+                    AtomicU32::new(0),
+                    AtomicU32::new(0),
+                    AtomicU32::new(0),
+                    AtomicU32::new(0),
+                ],
+            }
+        }
+    }
+
+    /// Starts a watched poll and returns its number, which is odd and was never used for a poll of this slot.
+    ///
+    /// Only for the slot's worker. Polls do not nest: where [`in_poll`](Self::in_poll) says that there is one already,
+    /// that one counts. A poll that was left open by a thread which died is over with this.
+    #[inline]
+    pub fn begin_poll(&self) -> u64 {
+        // Relaxed: the worker's own word; the thread that had the slot before handed it over with `state`.
+        let seq = self.poll_seq.load(Ordering::Relaxed).wrapping_add(1) | 1;
+        // Release, pairs with the Acquire in `observe_poll`: whoever sees this poll sees the label and the flags that
+        // it was begun with, and none of the poll before.
+        self.poll_seq.store(seq, Ordering::Release);
+        seq
+    }
+
+    /// Ends the watched poll `seq`.
+    ///
+    /// Only for the slot's worker.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, when the poll in progress is not `seq`.
+    #[inline]
+    pub fn end_poll(&self, seq: u64) {
+        debug_assert_eq!(
+            self.poll_seq.load(Ordering::Relaxed),
+            seq,
+            "watched polls do not nest"
+        );
+        // Release, pairs with the Acquire in `observe_poll`: whoever sees that the poll is over sees its yields.
+        self.poll_seq.store(seq.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Whether a watched poll is in progress. For the slot's worker; others take [`observe_poll`](Self::observe_poll).
+    #[inline]
+    #[must_use]
+    pub fn in_poll(&self) -> bool {
+        // Relaxed: the worker's own word.
+        self.poll_seq.load(Ordering::Relaxed) & 1 == 1
+    }
+
+    /// The number of the poll in progress if it is odd, of none if it is even. For the controller.
+    #[inline]
+    #[must_use]
+    pub fn observe_poll(&self) -> u64 {
+        // Acquire, pairs with the Release in `begin_poll` and `end_poll`.
+        self.poll_seq.load(Ordering::Acquire)
+    }
+
+    /// Says that the worker parks. Does nothing when it has said so already.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn park(&self) {
+        // Relaxed: the worker's own word.
+        let seq = self.park_seq.load(Ordering::Relaxed);
+        if seq & 1 == 0 {
+            // Release, pairs with the Acquire in `is_parked`: who sees the worker parked sees what it did before.
+            self.park_seq.store(seq.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Says that the worker is back. Does nothing when it was not parked.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn unpark(&self) {
+        // Relaxed: the worker's own word.
+        let seq = self.park_seq.load(Ordering::Relaxed);
+        if seq & 1 == 1 {
+            // Release, pairs with the Acquire in `is_parked`, as in `park`.
+            self.park_seq.store(seq.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Whether the worker is parked.
+    #[inline]
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        // Acquire, pairs with the Release in `park` and `unpark`.
+        self.park_seq.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// Enters a critical section. They nest; at 2³² − 1 the depth stays.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn enter_critical(&self) {
+        // Relaxed: the worker's own word.
+        let depth = self.critical_depth.load(Ordering::Relaxed);
+        // Relaxed, pairs with nothing: whoever demotes loads the depth alone, and one that is an instant old is what it
+        // would have loaded an instant ago.
+        self.critical_depth
+            .store(depth.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Leaves a critical section. Does nothing outside of one.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn leave_critical(&self) {
+        // Relaxed: the worker's own word.
+        let depth = self.critical_depth.load(Ordering::Relaxed);
+        // Relaxed, pairs with nothing, as in `enter_critical`.
+        self.critical_depth
+            .store(depth.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    /// Whether the worker is in a critical section.
+    #[inline]
+    #[must_use]
+    pub fn in_critical(&self) -> bool {
+        // Relaxed, pairs with nothing, as in `enter_critical`.
+        self.critical_depth.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a yield.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn count_yield(&self, reason: YieldReason) {
+        let count = &self.yields[reason as usize];
+        // Relaxed, both: the worker's own word, and a statistic. Who wants it exact as of a poll's end or an
+        // acknowledgement gets it through the Release of `end_poll` and `acknowledge`.
+        count.store(
+            count.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Says that the request to the poll `seq` was answered.
+    ///
+    /// Only for the slot's worker.
+    #[inline]
+    pub fn acknowledge(&self, seq: u64) {
+        // Release, pairs with the Acquire in `acknowledged`: who sees the answer sees the yield counted.
+        self.ack_seq.store(seq, Ordering::Release);
+    }
+
+    /// Whether the request to the poll `seq` was answered, and no other one since. For the controller.
+    #[inline]
+    #[must_use]
+    pub fn acknowledged(&self, seq: u64) -> bool {
+        // Acquire, pairs with the Release in `acknowledge`.
+        self.ack_seq.load(Ordering::Acquire) == seq
+    }
+
+    /// Sets a flag. Any thread may.
+    #[inline]
+    pub fn set_flag(&self, flag: SlotFlag) {
+        // Release, pairs with the Acquire in `has_flag`: who sees a spare held sees what it did before.
+        self.flags.fetch_or(flag as u32, Ordering::Release);
+    }
+
+    /// Clears a flag. Any thread may.
+    #[inline]
+    pub fn clear_flag(&self, flag: SlotFlag) {
+        // Release, pairs with the Acquire in `has_flag`.
+        self.flags.fetch_and(!(flag as u32), Ordering::Release);
+    }
+
+    /// Whether a flag is set.
+    #[inline]
+    #[must_use]
+    pub fn has_flag(&self, flag: SlotFlag) -> bool {
+        // Acquire, pairs with the Release in `set_flag` and `clear_flag`.
+        self.flags.load(Ordering::Acquire) & flag as u32 != 0
+    }
+
+    /// Says where the worker is in its life.
+    #[inline]
+    pub fn set_state(&self, state: WorkerState) {
+        // Release, pairs with the Acquire in `state`: who sees `Registered` sees the thread's number, and who sees
+        // `Dead` and takes the slot over sees the last `poll_seq`, from which it goes on.
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Where the worker is in its life; `None` when the word is none of the states.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> Option<WorkerState> {
+        // Acquire, pairs with the Release in `set_state`.
+        match self.state.load(Ordering::Acquire) {
+            abi::MORPHEUS_WORKER_INIT => Some(WorkerState::Init),
+            abi::MORPHEUS_WORKER_REGISTERED => Some(WorkerState::Registered),
+            abi::MORPHEUS_WORKER_RUNNING => Some(WorkerState::Running),
+            abi::MORPHEUS_WORKER_QUIESCING => Some(WorkerState::Quiescing),
+            abi::MORPHEUS_WORKER_DEAD => Some(WorkerState::Dead),
+            _ => None,
+        }
+    }
+}
+
+impl Default for RuntimeSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is said to a worker: the atomic view of [`abi::morpheus_kernel_slot`].
+///
+/// Written by the kernel side, or by the controller where there is none. Where the kernel side writes, the application
+/// has the memory mapped for reading only, and a call of [`request`](Self::request) or
+/// [`give_verdict`](Self::give_verdict) faults.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct KernelSlot {
+    /// The `poll_seq` of the poll that is asked to yield. Another poll's number means nothing.
+    pub request_seq: AtomicU64,
+    /// `poll_seq << 8 |` [`VerdictFlags`].
+    pub verdict: AtomicU64,
+    /// CPU time of the poll that the verdict is about, in nanoseconds.
+    pub oncpu_ns: AtomicU64,
+    /// A [`Step`](crate::ladder::Step).
+    pub step: AtomicU32,
+    // Atomics as well: another version of the other side might write to them.
+    reserved0: AtomicU32,
+    reserved: [AtomicU64; 4],
+}
+
+impl KernelSlot {
+    const_unless_loom! {
+        /// A slot that says nothing: all zeroes. No poll has the number 0, so that neither word is about one.
+        #[inline]
+        #[must_use]
+        pub fn new() -> Self {
+            Self {
+                request_seq: AtomicU64::new(0),
+                verdict: AtomicU64::new(0),
+                oncpu_ns: AtomicU64::new(0),
+                step: AtomicU32::new(abi::MORPHEUS_STEP_WATCHING),
+                reserved0: AtomicU32::new(0),
+                reserved: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
+            }
+        }
+    }
+
+    const_unless_loom! {
+        /// A slot that nobody writes, for threads without one. Its `request_seq` is that of no poll, nor that of a
+        /// fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after one comparison.
+        #[inline]
+        #[must_use]
+        pub fn never_requested() -> Self {
+            let mut slot = Self::new();
+            slot.request_seq = AtomicU64::new(u64::MAX - 1);
+            slot
+        }
+    }
+
+    /// Asks the poll `seq` to yield. When that one is over, nothing happens.
+    ///
+    /// Only for the slot's one writer.
+    #[inline]
+    pub fn request(&self, seq: u64) {
+        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives the `step` and
+        // `oncpu_ns` as of the request to whoever reports why it yields.
+        self.request_seq.store(seq, Ordering::Release);
+    }
+
+    /// Whether the poll `seq` is asked to yield. Never when `seq` is even, and so not a poll.
+    #[inline]
+    #[must_use]
+    pub fn requested(&self, seq: u64) -> bool {
+        // Relaxed, pairs with nothing: the request is this one word. It carries its addressee, so that a late one is
+        // not mistaken for ours; nothing is read on the strength of it; and a request that is seen one checkpoint later
+        // is a request that came later.
+        //
+        // The second comparison is for fresh slots, where both words are 0. It comes second, so that the usual case
+        // takes one.
+        self.request_seq.load(Ordering::Relaxed) == seq && seq & 1 == 1
+    }
+
+    /// Says something about the poll `seq`: adds to what was said about it, and replaces what was said about another.
+    ///
+    /// The poll finds it when it ends; when it has ended already, nobody does. Only for the slot's one writer.
+    #[inline]
+    pub fn give_verdict(&self, seq: u64, flags: VerdictFlags) {
+        let about = seq << abi::MORPHEUS_VERDICT_SHIFT;
+        // Relaxed: the writer's own word.
+        let before = flags_if_about(self.verdict.load(Ordering::Relaxed), about);
+        // Release, pairs with the Acquire in `verdict_for`: who finds the verdict finds its `oncpu_ns`.
+        self.verdict.store(
+            about | u64::from((before | flags).bits()),
+            Ordering::Release,
+        );
+    }
+
+    /// What was said about the poll `seq`; nothing when the word is about another poll.
+    #[inline]
+    #[must_use]
+    pub fn verdict_for(&self, seq: u64) -> VerdictFlags {
+        // Acquire, pairs with the Release in `give_verdict`.
+        flags_if_about(
+            self.verdict.load(Ordering::Acquire),
+            seq << abi::MORPHEUS_VERDICT_SHIFT,
+        )
+    }
+}
+
+impl Default for KernelSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The flags of a verdict word that is about the poll in `about` (a `poll_seq`, shifted), else none.
+///
+/// The word has room for the lower 56 bits of a `poll_seq`. Two polls that have these in common are 2⁵⁵ polls apart: at
+/// ten million in a second, a century.
+#[inline]
+fn flags_if_about(word: u64, about: u64) -> VerdictFlags {
+    match u8::try_from(word ^ about) {
+        Ok(flags) => VerdictFlags(flags),
+        Err(_) => VerdictFlags::EMPTY,
+    }
+}
+
+/// The atomic view has the layout of the header. Not under loom, whose atomics are larger.
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+
+    macro_rules! same_layout {
+        ($view:ty, $abi:ty, $($field:ident)+) => {
+            assert!(size_of::<$view>() == size_of::<$abi>());
+            assert!(size_of::<$view>() == 64 && align_of::<$view>() == 64);
+            $(assert!(offset_of!($view, $field) == offset_of!($abi, $field));)+
+        };
+    }
+    same_layout!(RuntimeSlot, abi::morpheus_runtime_slot,
+        poll_seq park_seq ack_seq tid state critical_depth flags label yields);
+    same_layout!(KernelSlot, abi::morpheus_kernel_slot,
+        request_seq verdict oncpu_ns step reserved0 reserved);
+};

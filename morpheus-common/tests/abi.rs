@@ -1,0 +1,101 @@
+//! The header is C, and `src/abi.autogen.rs` is what bindgen makes of it.
+//!
+//! `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` writes the file anew. The test needs libclang (not the
+//! compiler); without one it passes and says so, unless `MORPHEUS_REQUIRE_LIBCLANG=1`.
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/morpheus_abi.h");
+
+/// The types that a BPF program has from vmlinux.h. With these the output depends neither on the kernel headers nor on
+/// the target that libclang takes for its own.
+const PRELUDE: &str = "\
+#define __VMLINUX_H__
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+";
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
+fn bindings() -> String {
+    let bindings = bindgen::Builder::default()
+        .header_contents(
+            "morpheus_abi_bindings.h",
+            &format!("{PRELUDE}#include \"{HEADER}\"\n"),
+        )
+        .use_core()
+        .rust_target("1.88".parse().expect("a version that bindgen knows"))
+        .allowlist_item("(morpheus|MORPHEUS)_.*")
+        .derive_default(true)
+        .prepend_enum_name(false)
+        .generate_comments(false)
+        .disable_header_comment()
+        .raw_line(
+            "// Made from include/morpheus_abi.h by bindgen: change that, and see tests/abi.rs.",
+        )
+        // Not rustfmt: its output is that of whichever version is installed.
+        .formatter(bindgen::Formatter::Prettyplease)
+        .generate()
+        .expect("bindgen reads the header");
+    bindings.to_string()
+}
+
+/// bindgen's `runtime` feature panics when it cannot load the library, and has no function to ask before.
+fn libclang_is_missing() -> bool {
+    catch_unwind(bindgen::clang_version).is_err()
+}
+
+#[test]
+fn bindings_are_those_of_the_header() {
+    if libclang_is_missing() {
+        assert!(
+            !is_set("MORPHEUS_REQUIRE_LIBCLANG"),
+            "libclang not found, and it is required"
+        );
+        println!("skipped: libclang not found");
+        return;
+    }
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi.autogen.rs");
+    let made = bindings();
+    if is_set("MORPHEUS_BLESS") {
+        fs::write(&path, &made).expect("src/abi.autogen.rs can be written");
+        return;
+    }
+    let checked_in = fs::read_to_string(&path).expect("src/abi.autogen.rs can be read");
+    assert!(
+        made == checked_in,
+        "src/abi.autogen.rs is not what bindgen makes of the header; \
+         MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi writes it anew"
+    );
+}
+
+/// As C11 in an application, with everything that a compiler warns about: the header's own `_Static_assert`s hold.
+#[test]
+fn header_is_c() {
+    let compiled = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-fsyntax-only",
+            "-x",
+            "c",
+            HEADER,
+        ])
+        .output();
+    match compiled {
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(_) => println!("skipped: no C compiler"),
+    }
+}

@@ -1,0 +1,110 @@
+//! The attributes `#[morpheus_runtime::main]` and `#[morpheus_runtime::test]`.
+//!
+//! Use them through `morpheus_runtime`, which re-exports both. This file is what the compiler calls;
+//! `options` reads the words in the parentheses, `expand` rewrites the function.
+#![warn(missing_docs)]
+
+mod expand;
+mod options;
+
+use proc_macro::TokenStream;
+
+use crate::expand::{Kind, expand};
+
+/// Runs an `async fn` on a Morpheus runtime: change `#[tokio::main]` into this, and no task can starve the others.
+///
+/// ```
+/// #[morpheus_runtime::main]
+/// async fn main() {
+///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
+///     assert_eq!(answer, 42);
+/// }
+/// ```
+///
+/// is short for a plain `fn main` with this in it:
+///
+/// ```
+/// async fn body() {
+///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
+///     assert_eq!(answer, 42);
+/// }
+///
+/// morpheus_runtime::Builder::new()
+///     .build()
+///     .expect("morpheus: the runtime could not be started")
+///     .block_on(body());
+/// ```
+///
+/// # Options
+///
+/// Each names a method of `morpheus_runtime::Builder`, and one that is left out keeps the builder's default.
+///
+/// | option | unit | what it sets |
+/// |---|---|---|
+/// | `workers = N` | threads, at least 1 | `Builder::workers`: how many run tasks side by side |
+/// | `max_spares = N` | threads | `Builder::max_spares`: how many may take over from stuck workers |
+/// | `reserve = N` | threads | `Builder::reserve`: how many stand ready before a worker is stuck |
+/// | `budget_us = N` | microseconds | `Builder::budget`: how long one poll may take before it is asked to yield |
+/// | `grace_us = N` | microseconds | `Builder::grace`: how long it has for that |
+/// | `crate = "path"` | | where `morpheus_runtime` is found, when it is renamed or re-exported |
+///
+/// A number is an integer literal. For anything else (a policy, a link, hooks), use the builder.
+///
+/// ```
+/// #[morpheus_runtime::main(workers = 2, max_spares = 8, budget_us = 1_000, grace_us = 1_000)]
+/// async fn main() -> Result<(), std::num::ParseIntError> {
+///     let parsed: u32 = "42".parse()?;
+///     assert_eq!(parsed, 42);
+///     Ok(())
+/// }
+/// ```
+///
+/// ```
+/// mod prelude {
+///     pub use morpheus_runtime as no_starvation;
+/// }
+///
+/// #[prelude::no_starvation::main(crate = "crate::prelude::no_starvation")]
+/// async fn main() {}
+/// ```
+///
+/// # What it may stand on
+///
+/// A free `async fn` without arguments and without generics, of any name. Its attributes, its visibility and its
+/// return type stay. Attributes below this one see the rewritten function, which is no longer `async`.
+///
+/// # Panics
+///
+/// The function panics with `morpheus: the runtime could not be started: …` when the builder reports an error.
+#[proc_macro_attribute]
+pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
+    expand(Kind::Main, options.into(), item.into()).into()
+}
+
+/// Makes a test of an `async fn`, and runs it on a Morpheus runtime of its own.
+///
+/// ```
+/// #[morpheus_runtime::test]
+/// async fn adds_up() {
+///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
+///     assert_eq!(answer, 42);
+/// }
+///
+/// #[morpheus_runtime::test(workers = 2)]
+/// #[should_panic(expected = "never mind")]
+/// async fn gives_up() {
+///     panic!("never mind");
+/// }
+/// ```
+///
+/// The options are those of `#[main]` (see there), but a runtime for one test is small: `workers` is 1 and `max_spares`
+/// is 4 unless said otherwise. `#[ignore]`, `#[should_panic]` and a `Result` as return type mean what they mean for
+/// any test. There is no need for `#[test]` beside it.
+///
+/// # Panics
+///
+/// The test panics with `morpheus: the runtime could not be started: …` when the builder reports an error.
+#[proc_macro_attribute]
+pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
+    expand(Kind::Test, options.into(), item.into()).into()
+}

@@ -1,0 +1,197 @@
+//! The attributes as the compiler applies them, on a builder that only writes down what it is told. That they start a
+//! true runtime is shown by the examples in the docs.
+
+use std::fmt;
+
+/// Stands for `morpheus_runtime`; only what the expansion calls.
+mod fake {
+    use std::cell::RefCell;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    thread_local! {
+        /// What builders on this thread were told, oldest first. libtest runs each test on a thread of its own.
+        pub static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub struct Builder(());
+
+    pub struct Runtime(());
+
+    impl Builder {
+        pub fn new() -> Builder {
+            Builder(())
+        }
+
+        fn note(&mut self, call: String) -> &mut Self {
+            CALLS.with_borrow_mut(|calls| calls.push(call));
+            self
+        }
+
+        pub fn workers(&mut self, count: usize) -> &mut Self {
+            self.note(format!("workers {count}"))
+        }
+
+        pub fn max_spares(&mut self, count: usize) -> &mut Self {
+            self.note(format!("max_spares {count}"))
+        }
+
+        pub fn reserve(&mut self, count: usize) -> &mut Self {
+            self.note(format!("reserve {count}"))
+        }
+
+        pub fn budget(&mut self, time: Duration) -> &mut Self {
+            self.note(format!("budget {time:?}"))
+        }
+
+        pub fn grace(&mut self, time: Duration) -> &mut Self {
+            self.note(format!("grace {time:?}"))
+        }
+
+        pub fn build(&mut self) -> Result<Runtime, super::NoThreads> {
+            let refuse = CALLS.with_borrow(|calls| calls.iter().any(|call| call == "workers 666"));
+            if refuse {
+                Err(super::NoThreads)
+            } else {
+                Ok(Runtime(()))
+            }
+        }
+    }
+
+    impl Runtime {
+        pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+            let mut future = pin!(future);
+            let mut context = Context::from_waker(Waker::noop());
+            loop {
+                if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    return output;
+                }
+            }
+        }
+    }
+}
+
+pub struct NoThreads;
+
+impl fmt::Display for NoThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no threads left")
+    }
+}
+
+fn calls() -> Vec<String> {
+    fake::CALLS.take()
+}
+
+#[morpheus_macros::main(crate = "crate::fake")]
+async fn plain() {
+    std::future::ready(()).await;
+}
+
+#[morpheus_macros::main(
+    crate = "fake",
+    workers = 2,
+    max_spares = 8,
+    reserve = 1,
+    budget_us = 500,
+    grace_us = 2_000
+)]
+async fn with_options() -> Result<u32, std::num::ParseIntError> {
+    let parsed: u32 = "41".parse()?;
+    Ok(parsed + std::future::ready(1).await)
+}
+
+#[morpheus_macros::main(crate = "fake", workers = 666)]
+async fn cannot_start() {}
+
+#[morpheus_macros::main(crate = "fake")]
+async fn opaque() -> impl Iterator<Item = u8> {
+    [1, 2].into_iter()
+}
+
+#[morpheus_macros::main(crate = "fake")]
+async fn never() -> ! {
+    panic!("left by a panic")
+}
+
+#[morpheus_macros::main(crate = "fake")]
+async fn with_inner_attributes() {
+    #![allow(unused_variables)]
+    let unused = 1;
+}
+
+/// Names of the user's that the expansion must not pick up.
+mod shadows {
+    #![allow(non_upper_case_globals, dead_code)]
+    use super::fake;
+
+    enum Result {}
+    struct Ok;
+    struct Err;
+    const body: () = ();
+    const runtime: () = ();
+
+    #[morpheus_macros::main(crate = "fake")]
+    pub async fn shadowed() -> u8 {
+        let _ = (Ok, Err, body, runtime);
+        7
+    }
+}
+
+#[test]
+fn main_builds_with_the_defaults() {
+    plain();
+    assert!(calls().is_empty());
+}
+
+#[test]
+fn main_passes_the_options_on_and_returns_the_value() {
+    assert_eq!(with_options().unwrap(), 42);
+    assert_eq!(
+        calls(),
+        [
+            "workers 2",
+            "max_spares 8",
+            "reserve 1",
+            "budget 500µs",
+            "grace 2ms"
+        ]
+    );
+}
+
+#[test]
+#[should_panic(expected = "morpheus: the runtime could not be started: no threads left")]
+fn a_build_error_is_shown() {
+    cannot_start();
+}
+
+#[test]
+fn unusual_return_types() {
+    assert_eq!(opaque().sum::<u8>(), 3);
+    assert_eq!(shadows::shadowed(), 7);
+    with_inner_attributes();
+}
+
+#[test]
+#[should_panic(expected = "left by a panic")]
+fn a_function_that_never_returns() {
+    never();
+}
+
+#[morpheus_macros::test(crate = "crate::fake")]
+async fn a_test_runs_with_small_defaults() {
+    assert_eq!(calls(), ["workers 1", "max_spares 4"]);
+}
+
+#[morpheus_macros::test(crate = "crate::fake", workers = 2)]
+async fn a_test_may_return_a_result() -> Result<(), String> {
+    assert_eq!(calls(), ["workers 2", "max_spares 4"]);
+    Ok(())
+}
+
+#[morpheus_macros::test(crate = "crate::fake")]
+#[should_panic(expected = "on purpose")]
+async fn a_test_may_panic() {
+    panic!("on purpose");
+}

@@ -1,0 +1,433 @@
+//! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::controller::{self, Controller};
+use crate::domain::{Domain, Settings};
+use crate::link::Link;
+use crate::mechanism::{Mechanism, Mechanisms};
+use crate::runtime::Runtime;
+use crate::threads;
+use crate::{clock, quota, report, seat};
+pub use morpheus_common::ladder::Policy;
+
+pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
+pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
+/// Spares that a runtime has at the least by default; see `max_spares`.
+const MIN_DEFAULT_SPARES: usize = 32;
+/// In trouble, so many spares per CPU are in reserve. Four served a loaded machine as well as
+/// sixteen, one served it a third as well.
+const RESERVE_IN_TROUBLE_PER_CPU: usize = 4;
+/// Threads for polls in place, as many as tokio's default for blocking calls: each stuck task that sleeps
+/// needs one.
+const DEFAULT_IN_PLACE: usize = 512;
+/// Tokio's own default.
+const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
+const MAX_WORKERS: usize = 4096;
+
+type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// Builds a [`Runtime`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = morpheus_runtime::Builder::new()
+///     .workers(2)
+///     .max_spares(8)
+///     .budget(Duration::from_millis(2))
+///     .thread_name("server")
+///     .build()?;
+/// assert_eq!(runtime.block_on(async { 1 + 1 }), 2);
+/// # Ok::<(), morpheus_runtime::BuildError>(())
+/// ```
+pub struct Builder {
+    workers: Option<usize>,
+    max_spares: Option<usize>,
+    reserve: usize,
+    budget: Duration,
+    grace: Duration,
+    policy: Policy,
+    link: Link,
+    escapable: bool,
+    nice_offenders: bool,
+    max_blocking_threads: usize,
+    max_in_place: usize,
+    thread_name: String,
+    mechanisms: Mechanisms,
+    on_start: Option<Hook>,
+    on_stop: Option<Hook>,
+    on_park: Option<Hook>,
+    on_unpark: Option<Hook>,
+    tokio: tokio::runtime::Builder,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .field("max_spares", &self.max_spares)
+            .field("budget", &self.budget)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a runtime could not be built. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `workers(0)`.
+    #[error("workers must be at least 1")]
+    NoWorkers,
+    /// More threads than make sense.
+    #[error("{asked} workers and spares are more than the {max} that a runtime may have")]
+    TooManyWorkers {
+        /// Workers and spares together.
+        asked: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// `budget(Duration::ZERO)`.
+    #[error("budget must not be zero: it is how long a poll may take")]
+    NoBudget,
+    /// A reserve that the spares cannot supply.
+    #[error("a reserve of {reserve} cannot come out of {max_spares} spares: raise max_spares")]
+    ReserveTooLarge {
+        /// The reserve asked for.
+        reserve: usize,
+        /// The spares there would be.
+        max_spares: usize,
+    },
+    /// The system gives too few threads even without spares.
+    #[error(
+        "the system gives {available} more threads, and {needed} are needed: raise the process limit \
+         (ulimit -u, pids.max) or ask for fewer workers"
+    )]
+    TooFewThreads {
+        /// Threads that could be had.
+        available: usize,
+        /// Workers, the controller, and nothing else.
+        needed: usize,
+    },
+    /// Tokio could not be started, for instance for want of file descriptors.
+    #[error("tokio could not be started: {0}")]
+    Tokio(#[from] std::io::Error),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// The defaults: a worker per CPU (fewer under a CPU quota), `max(32, 2 × workers)` spares, a budget
+    /// of 1 ms and as much grace, [`Policy::Demote`]; I/O and time enabled.
+    #[must_use]
+    pub fn new() -> Builder {
+        let mut tokio = tokio::runtime::Builder::new_multi_thread();
+        tokio.enable_all();
+        Builder {
+            workers: None,
+            max_spares: None,
+            reserve: 1,
+            budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
+            grace: Duration::from_nanos(DEFAULT_GRACE_NS),
+            policy: Policy::Demote,
+            link: Link::Watchdog,
+            escapable: true,
+            nice_offenders: false,
+            max_blocking_threads: DEFAULT_BLOCKING_THREADS,
+            max_in_place: DEFAULT_IN_PLACE,
+            thread_name: "morpheus-worker".into(),
+            mechanisms: Mechanisms::default(),
+            on_start: None,
+            on_stop: None,
+            on_park: None,
+            on_unpark: None,
+            tokio,
+        }
+    }
+
+    /// Workers that are always in play. Default: the CPUs that affinity and quota leave.
+    pub fn workers(&mut self, workers: usize) -> &mut Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Spares: workers that are held until others are stuck. Default: `max(32, 2 × workers)`. Each is a
+    /// thread (about 30 KB resident); more than a hundred slow tokio's stealing down, and let as many
+    /// unwatched hogs run at once. With 0 nothing is ever taken over.
+    pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
+        self.max_spares = Some(max_spares);
+        self
+    }
+
+    /// Spares that are in play before one is needed, so that the first takeover has no delay (default 1;
+    /// it grows by itself in trouble).
+    pub fn reserve(&mut self, reserve: usize) -> &mut Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// How long a poll may take, and a task wait that nobody serves (default 1 ms). The controller looks
+    /// once a millisecond, so that shorter budgets end at the first look that finds them over.
+    pub fn budget(&mut self, budget: Duration) -> &mut Self {
+        self.budget = budget;
+        self
+    }
+
+    /// How long a poll that was asked to yield has time to, before its worker is replaced (default 1 ms
+    /// of its CPU time).
+    pub fn grace(&mut self, grace: Duration) -> &mut Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How far the escalation may go (default [`Policy::Demote`]).
+    pub fn policy(&mut self, policy: Policy) -> &mut Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Where the controller learns of stuck workers.
+    pub fn link(&mut self, link: Link) -> &mut Self {
+        self.link = link;
+        self
+    }
+
+    /// Whether tasks may be demoted unless they say otherwise (default true).
+    pub fn escapable(&mut self, escapable: bool) -> &mut Self {
+        self.escapable = escapable;
+        self
+    }
+
+    /// Lowers the thread of a demoted poll by `nice` 10 until the poll ends, where the process may raise
+    /// it again (default false: it hands CPU time to other processes too).
+    pub fn nice_offenders(&mut self, nice_offenders: bool) -> &mut Self {
+        self.nice_offenders = nice_offenders;
+        self
+    }
+
+    /// Threads for `spawn_blocking`, as in tokio (default 512). The threads for polls in place come on
+    /// top.
+    pub fn max_blocking_threads(&mut self, threads: usize) -> &mut Self {
+        self.max_blocking_threads = threads;
+        self
+    }
+
+    /// Offenders that may be polled in place at once, those asleep included; each has a thread while it
+    /// lasts (default 512). Beyond that they are polled inline, like any task.
+    pub fn max_in_place(&mut self, polls: usize) -> &mut Self {
+        self.max_in_place = polls;
+        self
+    }
+
+    /// The name of the runtime's threads (default `morpheus-worker`).
+    pub fn thread_name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// Called on each thread of the runtime when it starts, the controller's and blocking ones included.
+    pub fn on_thread_start(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on each thread of the runtime when it ends.
+    pub fn on_thread_stop(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a worker before it parks. It must not block: a worker that blocks there can leave
+    /// everybody asleep (tokio's rule).
+    pub fn on_thread_park(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_park = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a worker after it unparked.
+    pub fn on_thread_unpark(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_unpark = Some(Arc::new(hook));
+        self
+    }
+
+    /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
+    /// threads, the thread name, the four hooks) is set after this and wins.
+    ///
+    /// ```
+    /// let runtime = morpheus_runtime::Builder::new()
+    ///     .workers(1)
+    ///     .tokio(|tokio| {
+    ///         tokio.event_interval(31);
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// ```
+    pub fn tokio(&mut self, options: impl FnOnce(&mut tokio::runtime::Builder)) -> &mut Self {
+        options(&mut self.tokio);
+        self
+    }
+
+    /// Switches a mechanism off, to measure what it buys.
+    pub fn without(&mut self, mechanism: Mechanism) -> &mut Self {
+        self.mechanisms.switch_off(mechanism);
+        self
+    }
+
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    ///
+    /// On numbers that make no sense, and when the system does not give what is needed. Too few threads
+    /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
+    pub fn build(&mut self) -> Result<Runtime, BuildError> {
+        report::summary_at_exit();
+        let settings = self.settings()?;
+        let threads = settings.workers + settings.spares;
+        let domain = Arc::new(Domain::new(settings));
+        self.set_hooks(&domain);
+        let tokio = self
+            .tokio
+            .worker_threads(threads)
+            // One for the controller.
+            .max_blocking_threads(self.max_blocking_threads + domain.settings.max_in_place + 1)
+            .thread_name(self.thread_name.clone())
+            .build()?;
+        let handle = tokio.handle().clone();
+        for _ in 0..domain.settings.spares {
+            controller::hold_one(&domain, &handle);
+        }
+        let runtime = Runtime::from_parts(tokio, domain.clone());
+        if let Some(report) = self.spares_report(&domain) {
+            tracing::warn!(target: "morpheus::stall", "{report}");
+        }
+        wait_until_held(&domain);
+        let controller = Controller::new(domain, Some(handle.clone()));
+        drop(handle.spawn_blocking(move || controller.run()));
+        Ok(runtime)
+    }
+
+    fn settings(&self) -> Result<Settings, BuildError> {
+        let workers = self.workers.unwrap_or_else(quota::cpus_paid_for);
+        if workers == 0 {
+            return Err(BuildError::NoWorkers);
+        }
+        if self.budget.is_zero() {
+            return Err(BuildError::NoBudget);
+        }
+        let wanted = self
+            .max_spares
+            .unwrap_or_else(|| MIN_DEFAULT_SPARES.max(2 * workers));
+        let asked = workers.saturating_add(wanted);
+        if asked > MAX_WORKERS {
+            return Err(BuildError::TooManyWorkers {
+                asked,
+                max: MAX_WORKERS,
+            });
+        }
+        let takeover = self.mechanisms.takeover && wanted > 0;
+        let reserve = if self.mechanisms.reserve && takeover {
+            self.reserve
+        } else {
+            0
+        };
+        // The default of one asks for nothing of somebody who wants no spares.
+        if reserve > wanted {
+            return Err(BuildError::ReserveTooLarge {
+                reserve,
+                max_spares: wanted,
+            });
+        }
+        // Tokio panics half-way when it cannot start a worker, so it is found out before.
+        let available = threads::available(asked + 1);
+        let needed = workers + 1;
+        if available < needed {
+            return Err(BuildError::TooFewThreads { available, needed });
+        }
+        let spares = wanted.min(available - needed);
+        let in_trouble = RESERVE_IN_TROUBLE_PER_CPU * quota::cpus_paid_for();
+        Ok(Settings {
+            workers,
+            spares,
+            spares_unavailable: wanted - spares,
+            reserve,
+            reserve_in_trouble: if reserve > 0 {
+                in_trouble.max(reserve)
+            } else {
+                0
+            },
+            budget_ns: clock::nanos(self.budget),
+            grace_ns: clock::nanos(self.grace),
+            policy: self.policy,
+            escapable: self.escapable,
+            nice_offenders: self.nice_offenders,
+            max_in_place: self.max_in_place,
+            seats: (workers + spares + self.max_blocking_threads + self.max_in_place + 1)
+                .min(MAX_WORKERS),
+            mechanisms: self.mechanisms,
+        })
+    }
+
+    fn spares_report(&self, domain: &Domain) -> Option<String> {
+        let missing = domain.settings.spares_unavailable;
+        (missing > 0).then(|| {
+            format!(
+                "the system gives threads for {} spares only, {missing} fewer than asked for: raise the \
+                 process limit (ulimit -u, pids.max)",
+                domain.settings.spares
+            )
+        })
+    }
+
+    /// Chains the application's hooks with ours.
+    fn set_hooks(&mut self, domain: &Arc<Domain>) {
+        let call = |hook: &Option<Hook>| {
+            if let Some(hook) = hook {
+                hook();
+            }
+        };
+        let (ours, theirs) = (domain.clone(), self.on_start.clone());
+        self.tokio.on_thread_start(move || {
+            ours.place_thread();
+            seat::belongs_to(ours.clone());
+            call(&theirs);
+        });
+        let theirs = self.on_stop.clone();
+        self.tokio.on_thread_stop(move || call(&theirs));
+        let theirs = self.on_park.clone();
+        self.tokio.on_thread_park(move || {
+            // In this order: theirs may take long, and then the worker is not parked yet.
+            call(&theirs);
+            if let Some(seat) = seat::claim() {
+                seat.runtime.park();
+            }
+        });
+        let theirs = self.on_unpark.clone();
+        self.tokio.on_thread_unpark(move || {
+            let seat = seat::current();
+            if seat.is_taken() {
+                seat.runtime.unpark();
+                seat.notice();
+            }
+            call(&theirs);
+        });
+        #[cfg(tokio_unstable)]
+        self.tokio.disable_lifo_slot();
+    }
+}
+
+/// Waits until every spare sits in its hold, so that the application's first tasks meet the workers they
+/// asked for. Bounded: on a machine that is that busy, the rest get there on the way.
+fn wait_until_held(domain: &Domain) {
+    let until_ns = clock::now_ns() + 200_000_000;
+    while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,323 @@
+//! The controller: one thread per runtime that keeps enough workers unstuck.
+//!
+//! Once a millisecond, while anything is busy, it looks at tokio's cores ([`Cores`]), at the watched
+//! polls ([`Watchdog`]) and at the [`Canary`], asks [`Staffing`] how many spares that takes, and releases
+//! or holds them. Everything urgent comes first in a sample, reports last. Once nothing has moved for
+//! 20 ms it sleeps until a worker unparks.
+//!
+//! It runs as a blocking task of the tokio runtime it serves, so that the blocking pool always has a
+//! thread (see [`in_place`](crate::in_place)); the process-wide one for other runtimes has a thread of its
+//! own, and no cores, canary or spares.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeMetrics};
+
+use crate::canary::{Canary, Health};
+use crate::clock;
+use crate::cores::{self, Cores};
+use crate::domain::Domain;
+use crate::link::watchdog::{self, Watchdog};
+use crate::quota;
+use crate::report::{self, Unwatched};
+use crate::slice;
+use crate::staffing::Staffing;
+
+/// How often the controller looks. Five times as often cost 8.5 % of a core and bought nothing.
+const SAMPLE_NS: u64 = 1_000_000;
+/// With more polls under way than this, it looks half as often, with twice as many a quarter.
+const BUSY_POLLS: usize = 64;
+/// Quiet for so many samples, it sleeps.
+const QUIET_SAMPLES: u32 = 20;
+/// "Used up" is said at most so often.
+const USED_UP_INTERVAL_NS: u64 = 10_000_000_000;
+
+pub(crate) struct Controller {
+    domain: Arc<Domain>,
+    watchdog: Watchdog,
+    /// Only where there is a runtime of our own.
+    own: Option<Own>,
+    quiet_samples: u32,
+}
+
+/// What belongs to a runtime of our own.
+struct Own {
+    domain: Arc<Domain>,
+    handle: Handle,
+    metrics: RuntimeMetrics,
+    cores: Cores,
+    canary: Canary,
+    staffing: Staffing,
+    unwatched: Unwatched,
+    used_up_ns: Option<u64>,
+}
+
+impl Controller {
+    /// For the domain of a runtime, or with `None` for that of threads of other runtimes.
+    pub(crate) fn new(domain: Arc<Domain>, handle: Option<Handle>) -> Controller {
+        let own = handle.map(|handle| Own::new(domain.clone(), handle));
+        let can_nice = domain.settings.nice_offenders && crate::nice::is_reversible();
+        domain.can_nice.store(can_nice, Ordering::Relaxed);
+        Controller {
+            watchdog: Watchdog::new(domain.clone(), can_nice),
+            domain,
+            own,
+            quiet_samples: 0,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        if self.domain.settings.mechanisms.slice {
+            slice::set_current(slice::WORKER_SLICE_NS);
+        }
+        // SAFETY: names and timer slack concern this thread only; the string is nul-terminated.
+        unsafe {
+            libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr());
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        }
+        if let Some(own) = &mut self.own {
+            own.fill_reserve(clock::now_ns());
+        }
+        let mut interval_ns = SAMPLE_NS;
+        while !self.domain.sleeper.stops() {
+            std::thread::sleep(Duration::from_nanos(interval_ns));
+            let now_ns = clock::now_ns();
+            let look = self.sample(now_ns);
+            interval_ns = SAMPLE_NS << (look.busy / BUSY_POLLS).min(2);
+            let counters = &self.domain.counters;
+            counters.samples.fetch_add(1, Ordering::Relaxed);
+            counters
+                .controller_cpu_ns
+                .store(clock::own_cpu_ns(), Ordering::Relaxed);
+            if self.quiet_samples >= QUIET_SAMPLES {
+                self.sleep();
+            }
+        }
+        // A thread of tokio's pool may go on to serve others.
+        // SAFETY: concerns this thread only; 0 is the default.
+        unsafe {
+            libc::prctl(libc::PR_SET_TIMERSLACK, 0, 0, 0, 0);
+        }
+    }
+
+    fn sample(&mut self, now_ns: u64) -> watchdog::Look {
+        let metrics = self.own.as_ref().map(|own| &own.metrics);
+        let look = if self.domain.settings.mechanisms.watch {
+            self.watchdog.look(now_ns, metrics)
+        } else {
+            watchdog::Look::default()
+        };
+        self.domain.permits.tick(now_ns, look.in_place_asleep);
+        let own_is_quiet = match &mut self.own {
+            Some(own) => own.staff(now_ns, &look),
+            None => true,
+        };
+        for stall in &look.stalls {
+            stall.report(now_ns);
+        }
+        let quiet = own_is_quiet && look.busy == 0 && !self.domain.permits.is_busy();
+        self.quiet_samples = if quiet { self.quiet_samples + 1 } else { 0 };
+        look
+    }
+
+    /// Sleeps until something moves. What "moves" means is read again after the barrier.
+    fn sleep(&mut self) {
+        self.quiet_samples = 0;
+        let domain = &self.domain;
+        let own = self.own.as_ref();
+        domain.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        domain.sleeper.sleep_while(|| {
+            let seats = domain.seats.in_use();
+            domain.seats.runtime[..seats]
+                .iter()
+                .all(|slot| slot.observe_poll() % 2 == 0)
+                && !domain.permits.is_busy()
+                && own.is_none_or(Own::is_quiet)
+        });
+    }
+}
+
+impl Own {
+    fn new(domain: Arc<Domain>, handle: Handle) -> Own {
+        let now_ns = clock::now_ns();
+        let metrics = handle.metrics();
+        Own {
+            cores: Cores::new(metrics.num_workers(), now_ns),
+            canary: Canary::new(domain.clone()),
+            staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
+            unwatched: Unwatched::default(),
+            used_up_ns: None,
+            metrics,
+            handle,
+            domain,
+        }
+    }
+
+    /// Every core in play is parked, asked of tokio at this moment.
+    fn is_quiet(&self) -> bool {
+        (0..self.metrics.num_workers()).all(|core| {
+            self.domain.is_core_held(core) || self.metrics.worker_park_unpark_count(core) % 2 == 1
+        })
+    }
+
+    /// Brings the right number of spares into play. Returns whether everything is quiet.
+    fn staff(&mut self, now_ns: u64, look: &watchdog::Look) -> bool {
+        let mechanisms = self.domain.settings.mechanisms;
+        let cores = self.cores.look(now_ns, &self.domain, &self.metrics);
+        if cores.trouble && mechanisms.reserve {
+            self.staffing.saw_trouble(now_ns);
+        }
+        self.fill(now_ns, look.stuck);
+        let poke = mechanisms.poke && (cores.wants_poke || look.wants_poke);
+        let idle = self.tend_canary(now_ns, &cores, poke);
+        let in_play = self.domain.spares.in_play();
+        if self.staffing.may_hold(now_ns, in_play, look.stuck) {
+            self.hold_one();
+        }
+        let scarce = self.domain.spares.total() > 0
+            && self.domain.spares.in_play() + 1 >= self.domain.spares.total();
+        self.domain.spares_scarce.store(scarce, Ordering::Relaxed);
+        idle && cores.all_parked
+    }
+
+    fn fill_reserve(&mut self, now_ns: u64) {
+        self.fill(now_ns, 0);
+    }
+
+    /// Releases what the stuck workers and the reserve call for.
+    fn fill(&mut self, now_ns: u64, stuck: usize) {
+        let in_play = self.domain.spares.in_play();
+        let missing = self.staffing.missing(now_ns, in_play, stuck);
+        let released = self.release(missing);
+        let for_reserve = released.saturating_sub(stuck);
+        self.domain
+            .counters
+            .takeovers_reserve
+            .fetch_add(for_reserve as u64, Ordering::Relaxed);
+        // The reserve is no promise; a stuck worker without a spare is.
+        if released < missing && in_play + released < stuck {
+            self.say_used_up(now_ns);
+        }
+    }
+
+    /// Returns whether none is out and none was sent.
+    fn tend_canary(&mut self, now_ns: u64, cores: &cores::Look, poke: bool) -> bool {
+        let mechanisms = self.domain.settings.mechanisms;
+        if !mechanisms.canary {
+            if poke {
+                self.poke();
+            }
+            return true;
+        }
+        match self.canary.health(now_ns) {
+            Health::Late { by_ns } => {
+                self.answer_lateness(now_ns, by_ns);
+                false
+            }
+            Health::Out => false,
+            health @ (Health::Idle | Health::Back) => {
+                if health == Health::Idle {
+                    self.staffing.punctual();
+                }
+                // With workers that park, work is being served; where all are parked, there is none.
+                let nobody_parked = !cores.any_parked_since && !cores.all_parked;
+                if poke {
+                    self.domain.counters.pokes.fetch_add(1, Ordering::Relaxed);
+                }
+                if poke || nobody_parked {
+                    self.canary.send(now_ns, &self.handle);
+                    return false;
+                }
+                true
+            }
+        }
+    }
+
+    fn answer_lateness(&mut self, now_ns: u64, by_ns: u64) {
+        let queued = self.metrics.global_queue_depth();
+        let wanted = self.staffing.late(now_ns, queued);
+        let released = self.release(wanted);
+        if released > 0 {
+            self.domain
+                .counters
+                .takeovers_canary
+                .fetch_add(released as u64, Ordering::Relaxed);
+            self.unwatched.report(now_ns, by_ns, released);
+        }
+        let in_play = self.domain.spares.in_play();
+        if let Some(window_ns) = self.staffing.window_over(now_ns, in_play) {
+            let standing = self
+                .cores
+                .standing(now_ns, window_ns, &self.domain, &self.metrics);
+            let excess = self.staffing.did_not_help(now_ns, in_play, standing);
+            self.domain
+                .counters
+                .taken_back
+                .fetch_add(excess as u64, Ordering::Relaxed);
+            for _ in 0..excess {
+                self.hold_one();
+            }
+            if excess == 0 && released < wanted {
+                self.say_used_up(now_ns);
+            }
+        }
+    }
+
+    fn release(&mut self, count: usize) -> usize {
+        if !self.domain.settings.mechanisms.takeover {
+            return 0;
+        }
+        let released = (0..count)
+            .take_while(|_| self.domain.spares.release())
+            .count();
+        let in_play = self.domain.spares.in_play();
+        self.domain
+            .counters
+            .spares_peak
+            .fetch_max(in_play, Ordering::Relaxed);
+        released
+    }
+
+    fn hold_one(&self) {
+        hold_one(&self.domain, &self.handle);
+        self.domain.counters.holds.fetch_add(1, Ordering::Relaxed);
+        // Whoever became a spare may have been about to serve: let another one look.
+        drop(self.handle.spawn(async {}));
+    }
+
+    fn poke(&self) {
+        self.domain.counters.pokes.fetch_add(1, Ordering::Relaxed);
+        drop(self.handle.spawn(async {}));
+    }
+
+    fn say_used_up(&mut self, now_ns: u64) {
+        if !self.domain.settings.mechanisms.takeover || self.domain.spares.total() == 0 {
+            return;
+        }
+        self.domain
+            .counters
+            .spares_exhausted
+            .fetch_add(1, Ordering::Relaxed);
+        let said = self
+            .used_up_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < USED_UP_INTERVAL_NS);
+        if !said {
+            self.used_up_ns = Some(now_ns);
+            report::spares_used_up(self.domain.spares.total());
+        }
+    }
+}
+
+/// Injects one hold task. It first spawns a no-op from inside its own poll: a worker may come here with a
+/// task in its LIFO slot, which nobody could steal until it is released; the no-op pushes it out.
+pub(crate) fn hold_one(domain: &Arc<Domain>, handle: &Handle) {
+    if domain.spares.announce_hold() {
+        let domain = domain.clone();
+        drop(handle.spawn(async move {
+            drop(tokio::spawn(async {}));
+            domain.hold_worker();
+        }));
+    }
+}

@@ -1,0 +1,207 @@
+//! A domain: everything that the workers, the tasks and the controller of one runtime share.
+//!
+//! There is one per [`Runtime`](crate::Runtime), and one more per process for threads of other runtimes
+//! on which something is watched: that one has no spares and no canary, but a controller that asks,
+//! judges and reports all the same.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use morpheus_common::ladder::{self, Policy};
+use morpheus_common::slot::SlotFlag;
+
+use crate::controller::Controller;
+use crate::mechanism::Mechanisms;
+use crate::metrics::Counters;
+use crate::offender;
+use crate::permit::{self, Permits};
+use crate::quota::{self, Mask};
+use crate::seat::Table;
+use crate::sleeper::Sleeper;
+use crate::slice;
+use crate::spare::Spares;
+
+/// Seats of the domain that serves threads of other runtimes.
+const PLAIN_SEATS: usize = 1024;
+/// Polls in place that run at once on somebody else's blocking pool are bounded by the permits; this
+/// bounds those asleep too.
+const PLAIN_IN_PLACE: usize = 64;
+/// Offences of a label after which the ladder may throttle.
+const REPEAT_OFFENCES: u32 = 8;
+
+/// What the builder decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) workers: usize,
+    pub(crate) spares: usize,
+    /// Spares asked for but not had, because the system gives no more threads.
+    pub(crate) spares_unavailable: usize,
+    pub(crate) reserve: usize,
+    pub(crate) reserve_in_trouble: usize,
+    pub(crate) budget_ns: u64,
+    pub(crate) grace_ns: u64,
+    pub(crate) policy: Policy,
+    pub(crate) escapable: bool,
+    pub(crate) nice_offenders: bool,
+    pub(crate) max_in_place: usize,
+    pub(crate) seats: usize,
+    pub(crate) mechanisms: Mechanisms,
+}
+
+impl Settings {
+    pub(crate) fn limits(&self) -> ladder::Limits {
+        ladder::Limits {
+            budget_ns: self.budget_ns,
+            grace_ns: self.grace_ns,
+            offence_ns: offender::OFFENCE_NS,
+            repeat_offences: REPEAT_OFFENCES,
+            policy: self.policy,
+        }
+    }
+}
+
+pub(crate) struct Domain {
+    pub(crate) settings: Settings,
+    pub(crate) seats: Table,
+    pub(crate) spares: Spares,
+    pub(crate) permits: Arc<Permits>,
+    /// By core (tokio's worker index): sits in a hold at this moment.
+    held_cores: Box<[AtomicBool]>,
+    /// Only the last spare is left: known offenders wait rather than take a worker.
+    pub(crate) spares_scarce: AtomicBool,
+    /// Whether offenders are lowered by `nice`: asked for, and the process may raise them again.
+    pub(crate) can_nice: AtomicBool,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) counters: Counters,
+    mask: Option<Mask>,
+    /// Only for threads of other runtimes: when each of those last proved to have a blocking thread.
+    pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, u64>>>,
+}
+
+impl Domain {
+    pub(crate) fn new(settings: Settings) -> Domain {
+        let cpus = quota::cpus_paid_for();
+        let limits = if settings.mechanisms.permits {
+            permit::Limits::for_cpus(cpus, settings.max_in_place)
+        } else {
+            permit::Limits {
+                running: usize::MAX,
+                convicts: usize::MAX,
+                in_place: settings.max_in_place,
+            }
+        };
+        Domain {
+            seats: Table::new(settings.seats),
+            spares: Spares::new(settings.spares),
+            permits: Arc::new(Permits::new(limits)),
+            held_cores: (0..settings.workers + settings.spares)
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            spares_scarce: AtomicBool::new(false),
+            can_nice: AtomicBool::new(false),
+            sleeper: Sleeper::default(),
+            counters: Counters::default(),
+            mask: settings.mechanisms.quota.then(Mask::for_quota).flatten(),
+            warm_pools: None,
+            settings,
+        }
+    }
+
+    /// For a thread that starts: kept on the CPUs that the quota pays for.
+    pub(crate) fn place_thread(&self) {
+        if let Some(mask) = &self.mask {
+            let _ = mask.apply_to_current();
+        }
+    }
+
+    /// For a thread that takes a seat.
+    pub(crate) fn prepare_thread(&self) {
+        if self.warm_pools.is_none() && self.settings.mechanisms.slice {
+            slice::set_current(slice::WORKER_SLICE_NS);
+        }
+    }
+
+    /// Blocks the calling worker until it is released: the body of a hold task.
+    pub(crate) fn hold_worker(&self) {
+        let seat = crate::seat::claim();
+        let core = tokio::runtime::worker_index();
+        let mark = |held: bool| {
+            if let Some(seat) = seat {
+                if held {
+                    seat.runtime.set_flag(SlotFlag::Held);
+                } else {
+                    seat.runtime.clear_flag(SlotFlag::Held);
+                }
+            }
+            if let Some(flag) = core.and_then(|core| self.held_cores.get(core)) {
+                // Relaxed: the controller samples it; a late view costs one sample.
+                flag.store(held, Ordering::Relaxed);
+            }
+        };
+        mark(true);
+        let end = self.spares.hold();
+        mark(false);
+        if let crate::spare::HoldEnd::Released { after_ns } = end {
+            self.counters.record_takeover_latency(after_ns);
+        }
+    }
+
+    pub(crate) fn is_core_held(&self, core: usize) -> bool {
+        self.held_cores
+            .get(core)
+            .is_some_and(|held| held.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn nice_refused(&self) -> bool {
+        self.settings.nice_offenders && !self.can_nice.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Domain")
+            .field("settings", &self.settings)
+            .field("spares", &self.spares)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.
+pub(crate) fn of_plain_threads() -> Arc<Domain> {
+    static PLAIN: OnceLock<Arc<Domain>> = OnceLock::new();
+    PLAIN
+        .get_or_init(|| {
+            let settings = Settings {
+                workers: 0,
+                spares: 0,
+                spares_unavailable: 0,
+                reserve: 0,
+                reserve_in_trouble: 0,
+                budget_ns: crate::builder::DEFAULT_BUDGET_NS,
+                grace_ns: crate::builder::DEFAULT_GRACE_NS,
+                policy: Policy::Demote,
+                escapable: true,
+                nice_offenders: false,
+                max_in_place: PLAIN_IN_PLACE,
+                seats: PLAIN_SEATS,
+                mechanisms: Mechanisms {
+                    quota: false,
+                    ..Mechanisms::default()
+                },
+            };
+            let mut domain = Domain::new(settings);
+            domain.warm_pools = Some(Mutex::default());
+            let domain = Arc::new(domain);
+            let controller = Controller::new(domain.clone(), None);
+            let started = std::thread::Builder::new()
+                .name("morpheus-ctl".into())
+                .spawn(move || controller.run());
+            if let Err(error) = started {
+                // Watched futures run as unwatched ones would; nothing else depends on the controller.
+                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: polls on other runtimes go unwatched");
+            }
+            domain
+        })
+        .clone()
+}

@@ -1,0 +1,151 @@
+//! Polling an offender in place: tokio hands the worker's queue to another thread meanwhile.
+//!
+//! `tokio::task::block_in_place` moves the worker's core (its queue, LIFO slot included) to a thread of
+//! the blocking pool, so that nothing is left behind the offender to starve. Inside it, the future is
+//! polled through `Handle::block_on`: that gives it tokio's coop budget back, without which a future that
+//! is always ready would never return, and keeps the calls that tokio refuses inside a task refused.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use morpheus_common::slot::SlotFlag;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::clock;
+use crate::domain::Domain;
+use crate::permit::Permit;
+use crate::seat::Seat;
+use crate::slice;
+
+/// A thread of tokio's blocking pool lives for 10 s without work, unless the application says otherwise;
+/// one that was seen so long ago is still there.
+const POOL_STAYS_WARM_NS: u64 = 2_000_000_000;
+
+/// Whether the calling thread is in a place where tokio allows `block_in_place`: a worker of a
+/// multi-thread runtime that has its core. Elsewhere (a `LocalSet`, a current-thread runtime, a blocking
+/// thread, the future of `block_on`) it would panic, and nobody queues behind the poll anyway.
+pub(crate) fn is_allowed(domain: &Domain) -> bool {
+    if tokio::runtime::worker_index().is_none() {
+        return false;
+    }
+    let Ok(handle) = Handle::try_current() else {
+        return false;
+    };
+    handle.runtime_flavor() == RuntimeFlavor::MultiThread
+        && domain
+            .warm_pools
+            .as_ref()
+            .is_none_or(|pools| has_blocking_thread(&handle, pools))
+}
+
+/// On somebody else's runtime: makes sure that its pool has a thread, because without one, and without
+/// leave to start one, `block_in_place` panics after it gave the core away. (A Morpheus runtime has its
+/// controller there.)
+fn has_blocking_thread(handle: &Handle, pools: &Mutex<HashMap<tokio::runtime::Id, u64>>) -> bool {
+    let now_ns = clock::now_ns();
+    let mut pools = pools
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let warm_at_ns = pools.entry(handle.id()).or_insert(0);
+    if now_ns.saturating_sub(*warm_at_ns) < POOL_STAYS_WARM_NS {
+        return true;
+    }
+    let started = catch_unwind(AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ()))));
+    if started.is_ok() {
+        *warm_at_ns = now_ns;
+    }
+    if pools.len() > 1024 {
+        pools.retain(|_, warm_at_ns| now_ns.saturating_sub(*warm_at_ns) < POOL_STAYS_WARM_NS);
+    }
+    started.is_ok()
+}
+
+/// A poll in place, as the controller sees it: from before the core is handed over until it is back.
+pub(crate) struct Visit<'a> {
+    domain: &'a Domain,
+    index: usize,
+    seat: Seat,
+}
+
+impl<'a> Visit<'a> {
+    pub(crate) fn begin(
+        domain: &'a Domain,
+        index: usize,
+        seat: Seat,
+        permit: &Permit,
+    ) -> Visit<'a> {
+        let private = &domain.seats.private[index];
+        if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
+            let parks = handle.metrics().worker_park_unpark_count(core);
+            // Relaxed, these three: the flag set below releases them.
+            private.core_parks.store(parks, Ordering::Relaxed);
+            private
+                .core_handed_over
+                .store(core as u32 + 1, Ordering::Relaxed);
+        }
+        private
+            .permit_class
+            .store(permit.class() as u32, Ordering::Relaxed);
+        seat.runtime.set_flag(SlotFlag::InPlace);
+        domain
+            .counters
+            .in_place_polls
+            .fetch_add(1, Ordering::Relaxed);
+        Visit {
+            domain,
+            index,
+            seat,
+        }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.seat.runtime.clear_flag(SlotFlag::InPlace);
+        self.domain.seats.private[self.index]
+            .core_handed_over
+            .store(0, Ordering::Relaxed);
+    }
+}
+
+/// Polls `future` once with the worker's queue handed over. Only where [`is_allowed`].
+pub(crate) fn poll<F: Future>(
+    domain: &Domain,
+    mut future: Pin<&mut F>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    struct Restore(Option<u64>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            if let Some(slice_ns) = self.0 {
+                slice::set_current(slice_ns);
+            }
+        }
+    }
+    tokio::task::block_in_place(|| {
+        let short = domain.settings.mechanisms.slice
+            && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
+        let before = short.then(slice::current).flatten();
+        let _restore = Restore(before);
+        if before.is_some() {
+            slice::set_current(slice::IN_PLACE_SLICE_NS);
+        }
+        Handle::current().block_on(poll_fn(|_| Poll::Ready(future.as_mut().poll(cx))))
+    })
+}
+
+/// Pushes whatever sits in this worker's LIFO slot into the queue that others can steal from.
+///
+/// Tokio lets nobody steal the slot; a task that is spawned takes it, and moves the one before along.
+pub(crate) fn evict_lifo() {
+    if tokio::runtime::worker_index().is_some()
+        && let Ok(handle) = Handle::try_current()
+    {
+        drop(handle.spawn(async {}));
+    }
+}

@@ -1,0 +1,82 @@
+//! A tokio that no task can starve.
+//!
+//! A task that computes for 200 ms inside one `poll`, or blocks in a system call there, costs the other
+//! tasks of the same runtime nothing that they can notice. It needs no cooperation from that task, no
+//! change in the libraries that spawned it, no root and no special kernel. Keep your tokio program, and
+//! change one line:
+//!
+//! ```
+//! #[morpheus_runtime::main]
+//! async fn main() {
+//!     // Somebody computes for ever so long, on a task of his own …
+//!     let hog = tokio::spawn(async { std::thread::sleep(std::time::Duration::from_millis(50)) });
+//!     // … and everybody else goes on.
+//!     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+//!     hog.await.unwrap();
+//! }
+//! ```
+//!
+//! The executor is stock tokio with `workers + max_spares` worker threads, of which the spares are held
+//! back. A controller thread notices that work waits and nobody serves it, and releases spares until it
+//! is served; nothing is added while nobody is stuck, and what was added is taken back.
+//!
+//! | what is watched | by | what it gets |
+//! |---|---|---|
+//! | every task, of whatever library | the canary: a no-op that must run within the [budget](Builder::budget) | a spare takes the waiting work; reported as "not watched" |
+//! | tasks of [`spawn`], [`watch`], [`Watch::watched`] | their worker's slot | also: asked to yield at [checkpoints](checkpoint()), reported by label, remembered, polled in place |
+//!
+//! **One hole.** A task that an unknown hog woke *last*, before it computed on in the same poll, sits in
+//! its worker's LIFO slot, which tokio lets nobody steal from, and waits for that poll. From the second
+//! time on a watched hog is polled in place and the slot handed over; a [`checkpoint()`] or
+//! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable` the slot
+//! is switched off.
+//!
+//! Stall reports are [`tracing`] events under `morpheus::stall`. They come from the controller's thread:
+//! install a global subscriber. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits.
+#![warn(missing_docs)]
+#![cfg(target_os = "linux")]
+
+// For the attributes' expansion inside this crate's own tests.
+extern crate self as morpheus_runtime;
+
+mod asleep;
+mod builder;
+mod canary;
+mod checkpoint;
+mod clock;
+mod controller;
+mod cores;
+mod critical;
+mod domain;
+mod in_place;
+mod label;
+mod link;
+mod mechanism;
+mod metrics;
+mod nice;
+mod offender;
+mod permit;
+mod quota;
+mod report;
+mod runtime;
+mod seat;
+mod sleeper;
+pub mod slice;
+mod spare;
+mod staffing;
+pub mod strip;
+pub mod task;
+mod threads;
+mod watch;
+
+pub use builder::{BuildError, Builder, Policy};
+pub use checkpoint::{checkpoint, checkpoint_sync, yield_requested};
+pub use critical::{Critical, CriticalSection, critical, critical_section};
+pub use link::Link;
+pub use mechanism::{Mechanism, UnknownMechanism};
+pub use metrics::{LatencySummary, Metrics, Missing};
+pub use morpheus_macros::{main, test};
+pub use runtime::{Leftover, Mode, Runtime, ShutdownReport};
+pub use strip::StripMine;
+pub use task::spawn;
+pub use watch::{Watch, Watched, watch};

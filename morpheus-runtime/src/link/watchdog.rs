@@ -1,0 +1,357 @@
+//! The watchdog: finds stuck watched polls by looking at the slots, once a sample.
+//!
+//! It needs nothing from the system but thread CPU clocks and `/proc/self/task`. A poll that stands since
+//! the last sample is asked for its CPU time; whether it sleeps is read only when it looks asleep, for a
+//! bounded number a sample, and at doubling intervals for those known to sleep.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use morpheus_common::ladder::{self, Action, Limits, Observation, Policy, Step};
+use morpheus_common::slot::{SlotFlag, VerdictFlags};
+use tokio::runtime::RuntimeMetrics;
+
+use crate::asleep::ThreadStat;
+use crate::clock;
+use crate::domain::Domain;
+use crate::label;
+use crate::nice;
+use crate::report::{Stall, Taken};
+
+/// New polls whose CPU clock is read in one sample, at most; each read is a system call.
+const NEW_POLLS_A_SAMPLE: usize = 24;
+/// Thread states that are read in one sample, at most.
+const STATES_A_SAMPLE: usize = 16;
+/// The longest interval between two looks at a thread that is known to sleep.
+const LONGEST_LOOK_NS: u64 = 32_000_000;
+/// A thread that used less than this share of the time it stood may be asleep.
+const IDLE_SHARE: u64 = 4;
+
+/// What is remembered of one seat from sample to sample.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The poll that is being followed; 0 when none is.
+    seq: u64,
+    since_ns: u64,
+    /// The thread's CPU clock when the poll was first seen; unknown until a sample had room for it.
+    cpu_at_first_ns: Option<u64>,
+    step: Step,
+    asleep: bool,
+    next_look_ns: u64,
+    look_interval_ns: u64,
+    stuck: bool,
+    offended: bool,
+    demoted: bool,
+    poked: bool,
+    stat: Option<ThreadStat>,
+}
+
+impl Seen {
+    fn follow(&mut self, seq: u64, now_ns: u64) {
+        *self = Seen {
+            seq,
+            since_ns: now_ns,
+            stat: self.stat.take(),
+            ..Seen::default()
+        };
+    }
+}
+
+/// What one look at all seats found.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    /// Watched polls that need a released spare: taken over, and their worker's core not served.
+    pub(crate) stuck: usize,
+    /// Polls in place that sleep, by permit class.
+    pub(crate) in_place_asleep: [usize; 2],
+    /// Polls under way, or begun since the last look.
+    pub(crate) busy: usize,
+    /// A poll was found stuck just now: the driver may have been with it.
+    pub(crate) wants_poke: bool,
+    /// To be reported once everything urgent is done.
+    pub(crate) stalls: Vec<Stall>,
+}
+
+pub(crate) struct Watchdog {
+    domain: Arc<Domain>,
+    limits: Limits,
+    seen: Vec<Seen>,
+    /// Where the next sample begins, so that a full one does not favour the first seats.
+    start: usize,
+    can_nice: bool,
+}
+
+/// What is left of the sample's allowance of system calls.
+struct Allowance {
+    clocks: usize,
+    states: usize,
+}
+
+impl Watchdog {
+    pub(crate) fn new(domain: Arc<Domain>, can_nice: bool) -> Watchdog {
+        Watchdog {
+            limits: domain.settings.limits(),
+            domain,
+            seen: Vec::new(),
+            start: 0,
+            can_nice,
+        }
+    }
+
+    pub(crate) fn look(&mut self, now_ns: u64, metrics: Option<&RuntimeMetrics>) -> Look {
+        let domain = self.domain.clone();
+        let mut look = Look::default();
+        let seats = domain.seats.in_use();
+        if self.seen.len() < seats {
+            self.seen.resize_with(seats, Seen::default);
+        }
+        let mut allowance = Allowance {
+            clocks: NEW_POLLS_A_SAMPLE,
+            states: STATES_A_SAMPLE,
+        };
+        for offset in 0..seats {
+            let index = (self.start + offset) % seats;
+            let seq = domain.seats.runtime[index].observe_poll();
+            let seen = &mut self.seen[index];
+            if seq % 2 == 0 {
+                seen.seq = 0;
+                continue;
+            }
+            look.busy += 1;
+            if seq == seen.seq {
+                self.follow_up(index, now_ns, metrics, &mut allowance, &mut look);
+                continue;
+            }
+            seen.follow(seq, now_ns);
+            if allowance.clocks > 0 {
+                allowance.clocks -= 1;
+                let tid = domain.seats.runtime[index].tid.load(Ordering::Acquire);
+                seen.cpu_at_first_ns = clock::cpu_ns_of(tid);
+            }
+        }
+        if seats > 0 {
+            self.start = (self.start + NEW_POLLS_A_SAMPLE) % seats;
+        }
+        look
+    }
+
+    /// The poll at `index` was there at the last sample already.
+    fn follow_up(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+        metrics: Option<&RuntimeMetrics>,
+        allowance: &mut Allowance,
+        look: &mut Look,
+    ) {
+        let domain = &self.domain;
+        let slot = &domain.seats.runtime[index];
+        let seen = &mut self.seen[index];
+        let in_place = slot.has_flag(SlotFlag::InPlace);
+        let stood_ns = now_ns - seen.since_ns;
+        // A known sleeper is left alone until its next look is due.
+        if !(seen.asleep && now_ns < seen.next_look_ns) {
+            let tid = slot.tid.load(Ordering::Acquire);
+            let Some(cpu_now_ns) = clock::cpu_ns_of(tid) else {
+                return;
+            };
+            let cpu_ns = cpu_now_ns.saturating_sub(*seen.cpu_at_first_ns.get_or_insert(cpu_now_ns));
+            let looks_asleep =
+                stood_ns >= self.limits.budget_ns && cpu_ns < stood_ns / IDLE_SHARE || seen.asleep;
+            seen.asleep = looks_asleep && is_asleep(seen, tid, now_ns, stood_ns, allowance, domain);
+            self.judge(index, now_ns, stood_ns, cpu_ns, in_place, look);
+        }
+        let seen = &self.seen[index];
+        if !seen.stuck {
+            return;
+        }
+        if in_place {
+            let private = &self.domain.seats.private[index];
+            if seen.asleep {
+                let class = private.permit_class.load(Ordering::Relaxed) as usize;
+                look.in_place_asleep[class.min(1)] += 1;
+            }
+            look.stuck += usize::from(!core_was_seen(&self.domain, index, metrics));
+        } else {
+            look.stuck += usize::from(seen.step >= Step::TakenOver);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+        stood_ns: u64,
+        cpu_ns: u64,
+        in_place: bool,
+        look: &mut Look,
+    ) {
+        let domain = &self.domain;
+        let (slot, kernel) = (&domain.seats.runtime[index], &domain.seats.kernel[index]);
+        let seen = &mut self.seen[index];
+        let label_id = slot.label.load(Ordering::Relaxed);
+        let label = label::by_id(label_id);
+        let observation = Observation {
+            stood_ns,
+            cpu_ns,
+            asleep: seen.asleep,
+            critical: slot.in_critical(),
+            escapable: slot.has_flag(SlotFlag::Escapable),
+            offences: label.map_or(0, |label| {
+                label.totals.offences.load(Ordering::Relaxed) as u32
+            }),
+        };
+        if !ladder::is_stuck(&observation, &self.limits) {
+            return;
+        }
+        kernel.oncpu_ns.store(cpu_ns, Ordering::Relaxed);
+        let mut verdict = VerdictFlags::STUCK;
+        if observation.asleep {
+            verdict = verdict | VerdictFlags::BLOCKED;
+        }
+        if !seen.stuck {
+            seen.stuck = true;
+            look.wants_poke |= !seen.poked && !in_place;
+            seen.poked = true;
+            if let Some(label) = label {
+                label.learn_stuck(observation.asleep);
+            }
+        }
+        if ladder::is_offence(&observation, &self.limits) && !seen.offended {
+            seen.offended = true;
+            if let Some(label) = label {
+                label.learn_offence();
+            }
+        }
+        if seen.offended {
+            verdict = verdict | VerdictFlags::OFFENCE;
+        }
+        if let Some(label) = label {
+            label.saw_duration(stood_ns);
+        }
+        let before = seen.step;
+        let transition = ladder::advance(seen.step, &observation, &self.limits);
+        seen.step = transition.step;
+        // Relaxed: for whoever looks at the slot from outside.
+        kernel.step.store(seen.step as u32, Ordering::Relaxed);
+        let seq = seen.seq;
+        let counters = &domain.counters;
+        let count = |counter: &std::sync::atomic::AtomicU64| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let mut taken = None;
+        match transition.action {
+            Action::None => {
+                let first = before == Step::Watching && self.limits.policy == Policy::Observe;
+                if first && !seen.demoted {
+                    // `demoted` doubles as "reported" here: this policy demotes nobody.
+                    seen.demoted = true;
+                    taken = Some(Taken::Observed);
+                }
+            }
+            Action::Request => {
+                kernel.request(seq);
+                count(&counters.requests);
+                counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+                taken = (self.limits.policy == Policy::Request).then_some(Taken::Requested);
+            }
+            Action::TakeOver => {
+                if in_place {
+                    taken = Some(Taken::AlreadyInPlace);
+                } else {
+                    count(&counters.takeovers_watched);
+                    taken = Some(Taken::SpareReleased);
+                }
+            }
+            Action::Demote => {
+                count(&counters.demotions);
+                if self.can_nice {
+                    verdict = verdict | VerdictFlags::DEMOTED;
+                    seen.demoted = true;
+                }
+            }
+            Action::Throttle => {
+                count(&counters.throttles);
+                verdict = verdict | VerdictFlags::THROTTLED;
+            }
+        }
+        kernel.give_verdict(seq, verdict);
+        if transition.action == Action::Demote && self.can_nice {
+            lower_unless_over(domain, index, seq);
+        }
+        if let Some(taken) = taken {
+            look.stalls.push(Stall {
+                label: label_id,
+                stood_ns,
+                cpu_ns,
+                blocked: observation.asleep,
+                taken,
+            });
+        }
+    }
+}
+
+/// Lowers the thread of a poll that was just told so by its verdict, and raises it again if the poll
+/// ended meanwhile: either the poll finds the verdict after this, or this finds the poll over.
+fn lower_unless_over(domain: &Domain, index: usize, seq: u64) {
+    let slot = &domain.seats.runtime[index];
+    let tid = slot.tid.load(Ordering::Acquire);
+    if tid == 0 || slot.in_critical() {
+        return;
+    }
+    if let Some(before) = nice::lower(tid)
+        && slot.observe_poll() != seq
+    {
+        nice::raise_to(tid, before);
+    }
+}
+
+/// Reads the thread's state, if there is room for it in this sample; else what was known before.
+fn is_asleep(
+    seen: &mut Seen,
+    tid: u32,
+    now_ns: u64,
+    stood_ns: u64,
+    allowance: &mut Allowance,
+    domain: &Domain,
+) -> bool {
+    if allowance.states == 0 {
+        return seen.asleep;
+    }
+    allowance.states -= 1;
+    if seen.stat.as_ref().is_none_or(|stat| stat.tid() != tid) {
+        seen.stat = ThreadStat::open(tid);
+    }
+    let asleep = match &seen.stat {
+        Some(stat) => stat.is_asleep().unwrap_or(false),
+        None => {
+            // Not read, so guessed, and only where a preempted thread can hardly be meant.
+            domain
+                .counters
+                .thread_states_missing
+                .fetch_add(1, Ordering::Relaxed);
+            stood_ns >= 50_000_000
+        }
+    };
+    if asleep {
+        seen.look_interval_ns = (seen.look_interval_ns * 2).clamp(1_000_000, LONGEST_LOOK_NS);
+        seen.next_look_ns = now_ns + seen.look_interval_ns;
+    } else {
+        seen.look_interval_ns = 0;
+    }
+    asleep
+}
+
+/// Whether the core that a poll in place handed over has been served since.
+fn core_was_seen(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+    let private = &domain.seats.private[index];
+    let core = private.core_handed_over.load(Ordering::Relaxed);
+    match (core.checked_sub(1), metrics) {
+        (Some(core), Some(metrics)) if (core as usize) < metrics.num_workers() => {
+            metrics.worker_park_unpark_count(core as usize)
+                != private.core_parks.load(Ordering::Relaxed)
+        }
+        // Not handed over yet, or somebody else's runtime: nothing to compensate.
+        _ => true,
+    }
+}

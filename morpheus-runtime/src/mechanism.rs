@@ -1,0 +1,143 @@
+//! Every mechanism has a switch, so that what it buys can be measured.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One mechanism of the runtime; see [`Builder::without`](crate::Builder::without).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// No spare is ever released, the reserve included.
+    Takeover,
+    /// No no-op task is injected to see whether workers still serve.
+    Canary,
+    /// Watched polls are not looked at: no requests, no verdicts.
+    Watch,
+    /// No spare is in play before one is needed, and none more in trouble.
+    Reserve,
+    /// Threads keep the slice that the kernel gives them.
+    Slice,
+    /// Offenders are not remembered: every poll runs inline.
+    Offenders,
+    /// Any number of offenders is polled in place at once.
+    Permits,
+    /// A worker that has not parked for a whole sample is not followed by a no-op.
+    Poke,
+    /// Threads use all CPUs, whatever the quota.
+    Quota,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Mechanism; 9] = [
+        Mechanism::Takeover,
+        Mechanism::Canary,
+        Mechanism::Watch,
+        Mechanism::Reserve,
+        Mechanism::Slice,
+        Mechanism::Offenders,
+        Mechanism::Permits,
+        Mechanism::Poke,
+        Mechanism::Quota,
+    ];
+
+    /// Its name on a command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::Takeover => "takeover",
+            Mechanism::Canary => "canary",
+            Mechanism::Watch => "watch",
+            Mechanism::Reserve => "reserve",
+            Mechanism::Slice => "slice",
+            Mechanism::Offenders => "offenders",
+            Mechanism::Permits => "permits",
+            Mechanism::Poke => "poke",
+            Mechanism::Quota => "quota",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no mechanism has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, quota"
+)]
+pub struct UnknownMechanism(String);
+
+impl FromStr for Mechanism {
+    type Err = UnknownMechanism;
+
+    fn from_str(name: &str) -> Result<Mechanism, UnknownMechanism> {
+        Mechanism::ALL
+            .into_iter()
+            .find(|mechanism| mechanism.name() == name)
+            .ok_or_else(|| UnknownMechanism(name.to_owned()))
+    }
+}
+
+/// Which mechanisms are on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mechanisms {
+    pub(crate) takeover: bool,
+    pub(crate) canary: bool,
+    pub(crate) watch: bool,
+    pub(crate) reserve: bool,
+    pub(crate) slice: bool,
+    pub(crate) offenders: bool,
+    pub(crate) permits: bool,
+    pub(crate) poke: bool,
+    pub(crate) quota: bool,
+}
+
+impl Default for Mechanisms {
+    fn default() -> Self {
+        Mechanisms {
+            takeover: true,
+            canary: true,
+            watch: true,
+            reserve: true,
+            slice: true,
+            offenders: true,
+            permits: true,
+            poke: true,
+            quota: true,
+        }
+    }
+}
+
+impl Mechanisms {
+    pub(crate) fn switch_off(&mut self, mechanism: Mechanism) {
+        let switch = match mechanism {
+            Mechanism::Takeover => &mut self.takeover,
+            Mechanism::Canary => &mut self.canary,
+            Mechanism::Watch => &mut self.watch,
+            Mechanism::Reserve => &mut self.reserve,
+            Mechanism::Slice => &mut self.slice,
+            Mechanism::Offenders => &mut self.offenders,
+            Mechanism::Permits => &mut self.permits,
+            Mechanism::Poke => &mut self.poke,
+            Mechanism::Quota => &mut self.quota,
+        };
+        *switch = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(mechanism.name().parse(), Ok(mechanism));
+        }
+        assert!("".parse::<Mechanism>().is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! Counters of everything the runtime does beyond tokio, and a snapshot of them.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hdrhistogram::Histogram;
+use tokio::runtime::RuntimeMetrics;
+
+use crate::domain::Domain;
+use crate::{sleeper, slice};
+
+/// The live counters of a domain. Relaxed everywhere: statistics order nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) takeovers_watched: AtomicU64,
+    pub(crate) takeovers_canary: AtomicU64,
+    pub(crate) takeovers_reserve: AtomicU64,
+    pub(crate) taken_back: AtomicU64,
+    pub(crate) holds: AtomicU64,
+    pub(crate) demotions: AtomicU64,
+    pub(crate) throttles: AtomicU64,
+    pub(crate) suspects: AtomicU64,
+    pub(crate) convicts: AtomicU64,
+    pub(crate) pokes: AtomicU64,
+    pub(crate) canaries: AtomicU64,
+    pub(crate) in_place_polls: AtomicU64,
+    pub(crate) in_place_refused: AtomicU64,
+    pub(crate) spares_exhausted: AtomicU64,
+    pub(crate) spares_peak: AtomicUsize,
+    pub(crate) controller_cpu_ns: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) last_request_ns: AtomicU64,
+    pub(crate) thread_states_missing: AtomicU64,
+    takeover_latency: Latencies,
+    pub(crate) canary_lateness: Latencies,
+}
+
+impl Counters {
+    pub(crate) fn record_takeover_latency(&self, ns: u64) {
+        self.takeover_latency.record(ns);
+    }
+}
+
+/// A histogram that is made when the first value comes. 1 µs to 1 min, two digits: 30 KB.
+#[derive(Default)]
+pub(crate) struct Latencies(Mutex<Option<Histogram<u64>>>);
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.summary().fmt(f)
+    }
+}
+
+impl Latencies {
+    pub(crate) fn record(&self, ns: u64) {
+        let mut histogram = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let histogram = histogram.get_or_insert_with(|| {
+            Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds are valid")
+        });
+        histogram.saturating_record(ns);
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let histogram = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        histogram
+            .as_ref()
+            .map_or_else(LatencySummary::default, |h| LatencySummary {
+                count: h.len(),
+                p50_ns: h.value_at_quantile(0.5),
+                p99_ns: h.value_at_quantile(0.99),
+                max_ns: h.max(),
+            })
+    }
+}
+
+/// A latency distribution in four numbers, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatencySummary {
+    /// How many were measured.
+    pub count: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99th percentile; means little below a thousand measurements.
+    pub p99_ns: u64,
+    /// The largest.
+    pub max_ns: u64,
+}
+
+/// Something the runtime would use and the system does not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
+    /// `sched_setattr`): wake-ups beside hogs take longer.
+    ShortSlices,
+    /// `/proc/self/task` cannot be read: a watched poll that sleeps is noticed by the canary only.
+    ThreadStates,
+    /// No `membarrier`: an idle runtime wakes fifty times a second.
+    Membarrier,
+    /// Fewer spares than asked for, because the system gives no more threads.
+    Spares,
+    /// More threads at once than seats in the table: some go unwatched.
+    Seats,
+    /// Lowering offenders by `nice` was asked for, and the process may not raise them again.
+    ReversibleNice,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::ShortSlices => "short slices (Linux 6.12, sched_setattr allowed)",
+            Missing::ThreadStates => "thread states (/proc mounted)",
+            Missing::Membarrier => "membarrier (Linux 4.14, allowed)",
+            Missing::Spares => "threads for all spares (raise the process limit)",
+            Missing::Seats => "seats for all threads",
+            Missing::ReversibleNice => {
+                "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
+            }
+        })
+    }
+}
+
+/// What a runtime has done so far; see [`Runtime::metrics`](crate::Runtime::metrics).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Watched polls that were asked to yield.
+    pub requests: u64,
+    /// Spares released because a worker was stuck or the canary late: the two below together.
+    pub takeovers: u64,
+    /// Stuck watched polls that were worked around.
+    pub takeovers_watched: u64,
+    /// Spares released because the canary was late.
+    pub takeovers_canary: u64,
+    /// Spares released to make or enlarge the reserve.
+    pub takeovers_reserve: u64,
+    /// Spares taken back because releasing them had not helped.
+    pub taken_back: u64,
+    /// Spares held again, for whatever reason.
+    pub holds: u64,
+    /// Spares there are.
+    pub spares: usize,
+    /// Of those, released at this moment.
+    pub spares_in_play: usize,
+    /// The most that were ever released at once.
+    pub spares_peak: usize,
+    /// Spares that were asked for and could not be started.
+    pub spares_unavailable: usize,
+    /// How often the last spare was in play while more were needed.
+    pub spares_exhausted: u64,
+    /// Polls that were demoted: they used 5 ms of CPU.
+    pub demotions: u64,
+    /// Polls whose task was throttled.
+    pub throttles: u64,
+    /// Tasks that became suspects.
+    pub suspects: u64,
+    /// Tasks that were convicted.
+    pub convicts: u64,
+    /// Offenders that wait for a permit at this moment.
+    pub permits_waiting: usize,
+    /// No-op tasks injected to get the I/O driver served.
+    pub pokes: u64,
+    /// Canaries injected.
+    pub canaries: u64,
+    /// Polls in place at this moment.
+    pub in_place_now: usize,
+    /// The most there ever were at once.
+    pub in_place_peak: usize,
+    /// All there ever were.
+    pub in_place_polls: u64,
+    /// Offenders that were polled inline for want of a thread.
+    pub in_place_refused: u64,
+    /// From the release of a spare until it runs.
+    pub takeover_latency: LatencySummary,
+    /// From the injection of a canary until it runs.
+    pub canary_lateness: LatencySummary,
+    /// CPU time of the controller, in nanoseconds.
+    pub controller_cpu_ns: u64,
+    /// How often the controller looked.
+    pub samples: u64,
+    /// How often the controller slept truly, with no time set.
+    pub sleeps: u64,
+    /// What the system does not give.
+    pub missing: Vec<Missing>,
+    tokio: RuntimeMetrics,
+}
+
+impl Metrics {
+    /// Tokio's own metrics of the runtime, in which held spares count as workers.
+    #[must_use]
+    pub fn tokio(&self) -> &RuntimeMetrics {
+        &self.tokio
+    }
+
+    pub(crate) fn of(domain: &Domain, tokio: RuntimeMetrics) -> Metrics {
+        let counters = &domain.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (in_place_now, in_place_peak) = domain.permits.in_place();
+        let takeovers_watched = get(&counters.takeovers_watched);
+        let takeovers_canary = get(&counters.takeovers_canary);
+        Metrics {
+            requests: get(&counters.requests),
+            takeovers: takeovers_watched + takeovers_canary,
+            takeovers_watched,
+            takeovers_canary,
+            takeovers_reserve: get(&counters.takeovers_reserve),
+            taken_back: get(&counters.taken_back),
+            holds: get(&counters.holds),
+            spares: domain.spares.total(),
+            spares_in_play: domain.spares.in_play(),
+            spares_peak: counters.spares_peak.load(Ordering::Relaxed),
+            spares_unavailable: domain.settings.spares_unavailable,
+            spares_exhausted: get(&counters.spares_exhausted),
+            demotions: get(&counters.demotions),
+            throttles: get(&counters.throttles),
+            suspects: get(&counters.suspects),
+            convicts: get(&counters.convicts),
+            permits_waiting: domain.permits.waiting(),
+            pokes: get(&counters.pokes),
+            canaries: get(&counters.canaries),
+            in_place_now,
+            in_place_peak,
+            in_place_polls: get(&counters.in_place_polls),
+            in_place_refused: get(&counters.in_place_refused),
+            takeover_latency: counters.takeover_latency.summary(),
+            canary_lateness: counters.canary_lateness.summary(),
+            controller_cpu_ns: get(&counters.controller_cpu_ns),
+            samples: get(&counters.samples),
+            sleeps: get(&counters.sleeps),
+            missing: missing(domain),
+            tokio,
+        }
+    }
+}
+
+fn missing(domain: &Domain) -> Vec<Missing> {
+    let states = domain
+        .counters
+        .thread_states_missing
+        .load(Ordering::Relaxed);
+    [
+        (slice::current().is_none(), Missing::ShortSlices),
+        (states > 0, Missing::ThreadStates),
+        (!sleeper::is_barrier_available(), Missing::Membarrier),
+        (domain.settings.spares_unavailable > 0, Missing::Spares),
+        (domain.seats.refused() > 0, Missing::Seats),
+        (domain.nice_refused(), Missing::ReversibleNice),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .collect()
+}

@@ -1,0 +1,59 @@
+//! Lowering an offender's thread by `nice`, where the process may raise it again. Opt-in: it hands the
+//! CPU to other processes, not only to the workers.
+
+/// By how much. A tenth of the weight, near enough; 19 would be a sixty-eighth, beside which a busy
+/// machine leaves nothing (Linux, `sched_prio_to_weight`).
+const DEMOTED_BY: libc::c_int = 10;
+
+fn niceness_of(tid: libc::id_t) -> libc::c_int {
+    // SAFETY: getpriority takes no pointers. An error reads as -1, which is also a niceness; the callers
+    // only ever add to what is there or put back what they saw.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, tid) }
+}
+
+fn set(tid: libc::id_t, niceness: libc::c_int) -> bool {
+    // SAFETY: setpriority takes no pointers; a thread that is gone gives ESRCH.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, niceness) == 0 }
+}
+
+thread_local! {
+    /// What the thread had when it took its seat: what it goes back to.
+    static OWN: std::cell::Cell<Option<libc::c_int>> = const { std::cell::Cell::new(None) };
+}
+
+/// Remembers the calling thread's niceness, once.
+pub(crate) fn remember_own() {
+    OWN.with(|own| {
+        if own.get().is_none() {
+            own.set(Some(niceness_of(0)));
+        }
+    });
+}
+
+/// Puts the calling thread back to where it was when it took its seat.
+pub(crate) fn undo_own() {
+    if let Some(niceness) = OWN.with(std::cell::Cell::get) {
+        set(0, niceness);
+    }
+}
+
+/// Lowers another thread. Returns what it had, for [`raise_to`].
+pub(crate) fn lower(tid: u32) -> Option<libc::c_int> {
+    let before = niceness_of(tid);
+    set(tid, before + DEMOTED_BY).then_some(before)
+}
+
+/// Raises a thread again: the poll ended while it was lowered.
+pub(crate) fn raise_to(tid: u32, niceness: libc::c_int) {
+    set(tid, niceness);
+}
+
+/// Whether a thread of this process may go down and up again; tried on one that then ends.
+pub(crate) fn is_reversible() -> bool {
+    std::thread::spawn(|| {
+        let before = niceness_of(0);
+        set(0, before + DEMOTED_BY) && set(0, before) && niceness_of(0) == before
+    })
+    .join()
+    .unwrap_or(false)
+}

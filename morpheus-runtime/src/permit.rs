@@ -1,0 +1,519 @@
+//! Permits: how many offenders are polled in place at once.
+//!
+//! Every poll in place runs on a thread of its own, and threads that run share the CPU with the workers.
+//! So at most two per CPU may *run* (those asleep in the kernel do not count), of which one per CPU may
+//! be a convict's; the rest wait, each class in the order of arrival. Two hundred hogs thus run a few at
+//! a time.
+//!
+//! Nobody waits for ever: a convict at the head of its queue for [`PATIENCE_NS`] may use the suspects'
+//! share, and where nothing at all moved for [`STANDSTILL_NS`] (offenders that spin until another one
+//! runs) the head is let in beyond every limit. A permit that was handed over but is not taken up for
+//! [`TAKE_UP_NS`] (its future is alive but nobody polls it) goes to the next.
+//!
+//! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter that is listed in
+//! `granted`, or free. A waiter that is dropped gives back what it was granted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+
+use crate::clock;
+
+/// Convicts at the head of the queue for so long get a place of the suspects'.
+const PATIENCE_NS: u64 = 20_000_000;
+/// Where no permit moved for so long while somebody waits, one more is given out.
+const STANDSTILL_NS: u64 = 1_000_000_000;
+/// A grant that is not taken up for so long is taken back.
+const TAKE_UP_NS: u64 = 100_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Class {
+    Suspect = 0,
+    Convict = 1,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Polls in place that may run at once.
+    pub(crate) running: usize,
+    /// Of these, convicts'.
+    pub(crate) convicts: usize,
+    /// Polls in place at all, asleep or not: each has a thread.
+    pub(crate) in_place: usize,
+}
+
+impl Limits {
+    pub(crate) fn for_cpus(cpus: usize, in_place: usize) -> Limits {
+        Limits {
+            running: 2 * cpus,
+            convicts: cpus,
+            in_place,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    Waiting(Waker),
+    Granted,
+    /// Taken up, taken back or dropped: no longer in any list.
+    Gone,
+}
+
+/// A place in the queue, owned by the future that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    /// Where it queues: the future may be polled or dropped by a thread of another runtime.
+    permits: Arc<Permits>,
+    class: Class,
+    since_ns: u64,
+    /// Not before this time: a throttled offender's bandwidth is capped.
+    not_before_ns: u64,
+    phase: Mutex<Phase>,
+}
+
+impl Waiter {
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
+    /// `Err` when the permit came and was taken back meanwhile: ask again.
+    pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, TakenBack> {
+        // Lock order everywhere: state, then phase.
+        let mut state = self.permits.lock();
+        let mut phase = self.phase();
+        match &mut *phase {
+            Phase::Waiting(known) => {
+                known.clone_from(waker);
+                Ok(None)
+            }
+            Phase::Granted => {
+                *phase = Phase::Gone;
+                state
+                    .granted
+                    .retain(|(granted, _)| !Arc::ptr_eq(granted, self));
+                Ok(Some(Permit {
+                    permits: self.permits.clone(),
+                    class: self.class,
+                }))
+            }
+            Phase::Gone => Err(TakenBack),
+        }
+    }
+
+    /// The waiting future is dropped, or polled where it needs no permit.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        let before = {
+            let mut state = self.permits.lock();
+            let before = std::mem::replace(&mut *self.phase(), Phase::Gone);
+            match before {
+                Phase::Granted => state
+                    .granted
+                    .retain(|(granted, _)| !Arc::ptr_eq(granted, self)),
+                Phase::Waiting(_) => {
+                    state.queues[self.class as usize].retain(|waiting| !Arc::ptr_eq(waiting, self));
+                }
+                Phase::Gone => {}
+            }
+            before
+        };
+        if matches!(before, Phase::Granted) {
+            self.permits.give_back(self.class);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Permits given out, by class: held by a guard or granted to a waiter.
+    out: [usize; 2],
+    /// Of those, known to be asleep in the kernel.
+    asleep: [usize; 2],
+    queues: [VecDeque<Arc<Waiter>>; 2],
+    granted: Vec<(Arc<Waiter>, u64)>,
+    moved_at_ns: u64,
+    peak: usize,
+}
+
+impl State {
+    fn running(&self, class: Class) -> usize {
+        self.out[class as usize].saturating_sub(self.asleep[class as usize])
+    }
+
+    fn may_start(&self, class: Class, limits: &Limits, waited_ns: u64) -> bool {
+        let all = self.running(Class::Suspect) + self.running(Class::Convict);
+        if self.out[0] + self.out[1] >= limits.in_place {
+            return false;
+        }
+        match class {
+            Class::Suspect => all < limits.running,
+            Class::Convict => {
+                let convicts = self.running(Class::Convict);
+                convicts < limits.convicts
+                    || (waited_ns >= PATIENCE_NS && convicts < limits.running)
+            }
+        }
+    }
+
+    /// The first in the queue whose time has come; throttled ones do not keep others waiting.
+    fn first_due(&self, class: Class, now_ns: u64) -> Option<(usize, &Waiter)> {
+        self.queues[class as usize]
+            .iter()
+            .enumerate()
+            .find(|(_, waiter)| waiter.not_before_ns <= now_ns)
+            .map(|(at, waiter)| (at, &**waiter))
+    }
+
+    fn take(&mut self, class: Class, now_ns: u64) {
+        self.out[class as usize] += 1;
+        self.moved_at_ns = now_ns;
+        self.peak = self.peak.max(self.out[0] + self.out[1]);
+    }
+}
+
+/// What came of asking for a permit.
+#[must_use]
+pub(crate) enum Answer {
+    Granted(Permit),
+    /// Return `Pending`: the waker is called when the permit is there.
+    Wait(Arc<Waiter>),
+    /// Every thread for polls in place is taken: poll inline.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct Permits {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+/// The right to poll in place once. Goes back when dropped.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    class: Class,
+}
+
+impl Permit {
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.permits.give_back(self.class);
+    }
+}
+
+impl Permits {
+    pub(crate) fn new(limits: Limits) -> Permits {
+        Permits {
+            limits,
+            state: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Wakers, which may panic, are called after the lock is gone.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Asks for a permit; queues when there is none. `not_before_ns` is 0 or the time until which a
+    /// throttled offender has to wait. With `must_wait_when_full` there is no [`Answer::Full`].
+    pub(crate) fn ask(
+        self: &Arc<Permits>,
+        class: Class,
+        not_before_ns: u64,
+        must_wait_when_full: bool,
+        waker: &Waker,
+    ) -> Answer {
+        let now_ns = clock::now_ns();
+        let mut state = self.lock();
+        let first = state.first_due(class, now_ns).is_none();
+        let due = not_before_ns <= now_ns;
+        if first && due && state.may_start(class, &self.limits, 0) {
+            state.take(class, now_ns);
+            return Answer::Granted(Permit {
+                permits: self.clone(),
+                class,
+            });
+        }
+        let full = state.out[0] + state.out[1] >= self.limits.in_place;
+        if full && due && !must_wait_when_full {
+            return Answer::Full;
+        }
+        if state.queues.iter().all(VecDeque::is_empty) {
+            // The standstill clock runs from the moment somebody waits.
+            state.moved_at_ns = now_ns;
+        }
+        let waiter = Arc::new(Waiter {
+            permits: self.clone(),
+            class,
+            since_ns: now_ns,
+            not_before_ns,
+            phase: Mutex::new(Phase::Waiting(waker.clone())),
+        });
+        state.queues[class as usize].push_back(waiter.clone());
+        Answer::Wait(waiter)
+    }
+
+    fn give_back(&self, class: Class) {
+        let now_ns = clock::now_ns();
+        let woken = {
+            let mut state = self.lock();
+            state.out[class as usize] = state.out[class as usize].saturating_sub(1);
+            state.asleep[class as usize] =
+                state.asleep[class as usize].min(state.out[class as usize]);
+            state.moved_at_ns = now_ns;
+            self.hand_over(&mut state, now_ns)
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Once a sample: learns which of the permits' holders sleep, and moves whoever has waited long.
+    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2]) {
+        let woken = {
+            let mut state = self.lock();
+            state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
+            self.take_back_unused(&mut state, now_ns);
+            let mut woken = self.hand_over(&mut state, now_ns);
+            let stands_still = woken.is_empty()
+                && state.granted.is_empty()
+                && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
+            if stands_still && state.out[0] + state.out[1] < self.limits.in_place {
+                let oldest = [Class::Suspect, Class::Convict]
+                    .into_iter()
+                    .filter_map(|class| {
+                        let (at, head) = state.first_due(class, now_ns)?;
+                        Some((head.since_ns, class, at))
+                    })
+                    .min_by_key(|&(since_ns, ..)| since_ns);
+                if let Some((_, class, at)) = oldest {
+                    woken.extend(Self::grant(&mut state, class, at, now_ns));
+                }
+            }
+            woken
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn take_back_unused(&self, state: &mut State, now_ns: u64) {
+        let unused: Vec<Arc<Waiter>> = state
+            .granted
+            .extract_if(.., |(_, at_ns)| now_ns.saturating_sub(*at_ns) >= TAKE_UP_NS)
+            .map(|(waiter, _)| waiter)
+            .collect();
+        for waiter in unused {
+            *waiter.phase() = Phase::Gone;
+            let out = &mut state.out[waiter.class as usize];
+            *out = out.saturating_sub(1);
+        }
+    }
+
+    /// Grants what the limits allow and returns the wakers to call once the lock is gone.
+    fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        for class in [Class::Suspect, Class::Convict] {
+            while let Some((at, head)) = state.first_due(class, now_ns) {
+                let waited_ns = now_ns.saturating_sub(head.since_ns);
+                if !state.may_start(class, &self.limits, waited_ns) {
+                    break;
+                }
+                woken.extend(Self::grant(state, class, at, now_ns));
+            }
+        }
+        woken
+    }
+
+    fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Waker> {
+        let waiter = state.queues[class as usize].remove(at)?;
+        let before = std::mem::replace(&mut *waiter.phase(), Phase::Granted);
+        let Phase::Waiting(waker) = before else {
+            unreachable!(
+                "only waiting ones are queued: leave and take_up remove theirs under the lock"
+            )
+        };
+        state.take(class, now_ns);
+        state.granted.push((waiter, now_ns));
+        Some(waker)
+    }
+
+    /// Whether somebody waits, so that the controller must not fall asleep.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().queues.iter().map(VecDeque::len).sum()
+    }
+
+    pub(crate) fn in_place(&self) -> (usize, usize) {
+        let state = self.lock();
+        (
+            state.out[0] + state.out[1] - state.granted.len(),
+            state.peak,
+        )
+    }
+}
+
+/// A granted permit was not taken up in time and went to the next.
+#[derive(Debug)]
+pub(crate) struct TakenBack;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn permits(cpus: usize) -> Arc<Permits> {
+        Arc::new(Permits::new(Limits::for_cpus(cpus, 100)))
+    }
+
+    fn waiting(answer: Answer) -> Arc<Waiter> {
+        match answer {
+            Answer::Wait(waiter) => waiter,
+            Answer::Granted(_) | Answer::Full => panic!("expected to wait"),
+        }
+    }
+
+    fn granted(answer: Answer) -> Permit {
+        match answer {
+            Answer::Granted(permit) => permit,
+            Answer::Wait(_) | Answer::Full => panic!("expected a permit"),
+        }
+    }
+
+    fn ask(permits: &Arc<Permits>, class: Class) -> Answer {
+        permits.ask(class, 0, false, Waker::noop())
+    }
+
+    #[test]
+    fn handed_over_in_order() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let second = waiting(permits.ask(Class::Convict, 0, false, &waker));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(third.take_up(Waker::noop()).unwrap().is_none());
+        let second = second.take_up(Waker::noop()).unwrap().unwrap();
+        drop(second);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_waiter_that_is_dropped_gives_its_grant_to_the_next() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        second.leave();
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_waiter_that_is_dropped_while_it_waits_is_skipped() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        second.leave();
+        drop(first);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn those_asleep_do_not_count() {
+        let permits = permits(1);
+        let _first = granted(ask(&permits, Class::Suspect));
+        let _second = granted(ask(&permits, Class::Suspect));
+        let third = waiting(ask(&permits, Class::Suspect));
+        permits.tick(clock::now_ns(), [1, 0]);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_patient_convict_gets_a_suspect_s_place() {
+        let permits = permits(1);
+        let _first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let now_ns = clock::now_ns();
+        permits.tick(now_ns, [0, 0]);
+        assert!(second.take_up(Waker::noop()).unwrap().is_none());
+        permits.tick(now_ns + PATIENCE_NS, [0, 0]);
+        assert!(second.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_standstill_ends() {
+        let permits = permits(1);
+        let _out: Vec<Permit> = (0..2)
+            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .collect();
+        let waiter = waiting(ask(&permits, Class::Suspect));
+        let now_ns = clock::now_ns();
+        permits.tick(now_ns + STANDSTILL_NS / 2, [0, 0]);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
+        permits.tick(now_ns + STANDSTILL_NS * 2, [0, 0]);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_grant_that_nobody_takes_up_goes_on() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        permits.tick(clock::now_ns() + TAKE_UP_NS, [0, 0]);
+        assert!(second.take_up(Waker::noop()).is_err());
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_throttled_one_waits_for_its_time() {
+        let permits = permits(1);
+        let now_ns = clock::now_ns();
+        let later = now_ns + 3_600_000_000_000;
+        let waiter = waiting(permits.ask(Class::Convict, later, false, Waker::noop()));
+        permits.tick(now_ns, [0, 0]);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
+        permits.tick(later, [0, 0]);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn with_all_threads_taken_it_says_so() {
+        let permits = Arc::new(Permits::new(Limits {
+            in_place: 1,
+            ..Limits::for_cpus(4, 0)
+        }));
+        let _first = granted(ask(&permits, Class::Suspect));
+        assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
+        let _waits = waiting(permits.ask(Class::Suspect, 0, true, Waker::noop()));
+    }
+}

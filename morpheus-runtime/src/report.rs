@@ -1,0 +1,214 @@
+//! Telling who it was: stall events as they happen, and a table of labels at the end.
+
+use std::fmt::Write as _;
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+use crate::label::{self, Label};
+
+/// At most one event per label in so long; the others are counted.
+const EVENT_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// What was done about a stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Observed,
+    Requested,
+    SpareReleased,
+    AlreadyInPlace,
+}
+
+impl Taken {
+    fn words(self) -> &'static str {
+        match self {
+            Taken::Observed => "observed",
+            Taken::Requested => "asked to yield",
+            Taken::SpareReleased => "taken over",
+            Taken::AlreadyInPlace => "polled in place",
+        }
+    }
+}
+
+/// A stuck watched poll, reported once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    pub(crate) label: u32,
+    pub(crate) stood_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) blocked: bool,
+    pub(crate) taken: Taken,
+}
+
+impl Stall {
+    pub(crate) fn report(&self, now_ns: u64) {
+        let Some(label) = label::by_id(self.label) else {
+            return;
+        };
+        let Some(suppressed) = may_report(label, now_ns) else {
+            return;
+        };
+        tracing::warn!(
+            target: "morpheus::stall",
+            label = %label.origin(),
+            stood_us = self.stood_ns / 1_000,
+            cpu_us = self.cpu_ns / 1_000,
+            state = if self.blocked { "blocked" } else { "running" },
+            step = self.taken.words(),
+            suppressed,
+            "a task holds up its worker"
+        );
+    }
+}
+
+/// How many events were kept back since the last one; `None` when this one is kept back too.
+fn may_report(label: &Label, now_ns: u64) -> Option<u64> {
+    let totals = &label.totals;
+    let last_ns = totals.reported_at_ns.load(Ordering::Relaxed);
+    if last_ns != 0 && now_ns.saturating_sub(last_ns) < EVENT_INTERVAL_NS {
+        totals.suppressed.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    totals.reported_at_ns.store(now_ns, Ordering::Relaxed);
+    Some(totals.suppressed.swap(0, Ordering::Relaxed))
+}
+
+/// Keeps the events about tasks that are not watched, which have no label, to one in an interval.
+#[derive(Debug, Default)]
+pub(crate) struct Unwatched {
+    reported_at_ns: Option<u64>,
+    suppressed: u64,
+}
+
+impl Unwatched {
+    pub(crate) fn report(&mut self, now_ns: u64, late_ns: u64, released: usize) {
+        let recent = self
+            .reported_at_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < EVENT_INTERVAL_NS);
+        if recent {
+            self.suppressed += 1;
+            return;
+        }
+        self.reported_at_ns = Some(now_ns);
+        tracing::warn!(
+            target: "morpheus::stall",
+            label = "not watched",
+            late_us = late_ns / 1_000,
+            released,
+            step = Taken::SpareReleased.words(),
+            suppressed = std::mem::take(&mut self.suppressed),
+            "work waits and nobody serves it"
+        );
+    }
+}
+
+/// The spares are used up: said loudly, with the worst offenders known.
+pub(crate) fn spares_used_up(total: usize) {
+    let mut worst: Vec<&Label> = label::all()
+        .filter(|label| stuck_polls(label) > 0)
+        .collect();
+    worst.sort_by_key(|label| std::cmp::Reverse(stuck_polls(label)));
+    let mut names = String::new();
+    for label in worst.iter().take(5) {
+        let _ = write!(
+            names,
+            "{} ({} stuck polls), ",
+            label.origin(),
+            stuck_polls(label)
+        );
+    }
+    let offenders = if names.is_empty() {
+        "nobody that is watched: spawn suspects with morpheus_runtime::spawn to find out"
+    } else {
+        names.trim_end_matches(", ")
+    };
+    tracing::error!(
+        target: "morpheus::stall",
+        spares = total,
+        offenders,
+        "every spare worker is in play and work still waits: raise max_spares, or mend the offenders"
+    );
+}
+
+fn stuck_polls(label: &Label) -> u64 {
+    label.totals.stuck_polls.load(Ordering::Relaxed)
+}
+
+/// With `MORPHEUS_SUMMARY=1`, prints the table of labels when the process exits.
+pub(crate) fn summary_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1") {
+            // SAFETY: the handler touches only leaked labels and stderr, which outlive every thread.
+            unsafe { libc::atexit(print_summary) };
+        }
+    });
+}
+
+extern "C" fn print_summary() {
+    // A panic must not cross into C, and there is nobody left to tell.
+    let _ = std::panic::catch_unwind(|| eprint!("{}", summary()));
+}
+
+/// The table of labels that had a stuck poll, worst first, then the number of those that had none.
+pub(crate) fn summary() -> String {
+    let mut labels: Vec<&Label> = label::all()
+        .filter(|label| stuck_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
+        .collect();
+    labels.sort_by_key(|label| {
+        (
+            std::cmp::Reverse(stuck_polls(label)),
+            std::cmp::Reverse(label.totals.polls.load(Ordering::Relaxed)),
+        )
+    });
+    let mut table = String::from("morpheus: labels of watched tasks\n");
+    let _ = writeln!(
+        table,
+        "  {:>10} {:>8} {:>11} {:>8} {:>8} {:>9}  label",
+        "polls", "stuck", "longest", "blocked", "running", "convicted"
+    );
+    for label in labels {
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let (stuck, blocked) = (stuck_polls(label), get(&label.totals.stuck_blocked));
+        let convicted = get(&label.totals.convictions) > 0 || get(&label.totals.offences) > 0;
+        let _ = writeln!(
+            table,
+            "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
+            get(&label.totals.polls).max(stuck),
+            stuck,
+            get(&label.totals.longest_ns) as f64 / 1e6,
+            blocked,
+            stuck - blocked.min(stuck),
+            if convicted { "yes" } else { "no" },
+            label.origin(),
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Origin;
+
+    #[test]
+    fn events_of_one_label_are_spaced() {
+        let label = label::of(Origin::Named("report spacing"));
+        assert_eq!(may_report(label, 5), Some(0));
+        assert_eq!(may_report(label, 6), None);
+        assert_eq!(may_report(label, 7), None);
+        assert_eq!(may_report(label, 5 + EVENT_INTERVAL_NS), Some(2));
+    }
+
+    #[test]
+    fn the_summary_names_the_offender() {
+        let label = label::of(Origin::Named("report summary"));
+        label.learn_stuck(true);
+        label.saw_duration(7_000_000);
+        let summary = summary();
+        let line = summary
+            .lines()
+            .find(|line| line.ends_with("report summary"))
+            .unwrap();
+        assert!(line.contains("7.0 ms"), "{line}");
+    }
+}

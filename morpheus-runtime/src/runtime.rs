@@ -1,0 +1,194 @@
+//! The runtime: tokio's, with a controller beside it, and an orderly end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::{EnterGuard, Handle};
+use tokio::task::JoinHandle;
+
+use crate::builder::{BuildError, Builder};
+use crate::clock;
+use crate::domain::Domain;
+use crate::label;
+use crate::metrics::Metrics;
+use crate::task;
+
+/// Requests in the last second put a runtime into [`Mode::Pressured`].
+const PRESSURED_FOR_NS: u64 = 1_000_000_000;
+
+/// What the runtime is going through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Nothing asks tasks to yield.
+    Deterministic,
+    /// Tasks were asked to yield in the last second.
+    Pressured,
+}
+
+/// Tokio's multi-thread runtime, which no task can starve.
+///
+/// Everything of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`,
+/// `block_in_place`, `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it
+/// down as tokio does: it waits for polls and blocking calls under way.
+pub struct Runtime {
+    /// Never handed out by value: whoever dropped it with spares held would wait for ever.
+    tokio: Option<tokio::runtime::Runtime>,
+    domain: Arc<Domain>,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A poll that was still under way when [`Runtime::shutdown_timeout`] gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// The label of the watched task.
+    pub label: String,
+    /// The thread it occupies, as in `/proc/self/task`.
+    pub tid: u32,
+}
+
+/// What a shutdown left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Watched polls that did not end in time. Their threads go on until they do.
+    pub left: Vec<Leftover>,
+    /// Workers that did not end in time for a reason nobody watched.
+    pub unwatched: usize,
+}
+
+impl Runtime {
+    /// A runtime with the defaults of [`Builder::new`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Builder::build`].
+    pub fn new() -> Result<Runtime, BuildError> {
+        Builder::new().build()
+    }
+
+    pub(crate) fn from_parts(tokio: tokio::runtime::Runtime, domain: Arc<Domain>) -> Runtime {
+        Runtime {
+            tokio: Some(tokio),
+            domain,
+        }
+    }
+
+    fn tokio(&self) -> &tokio::runtime::Runtime {
+        self.tokio
+            .as_ref()
+            .expect("taken only by the functions that consume the runtime")
+    }
+
+    /// Runs a future on the calling thread until it is done, as tokio's `block_on` does. The future itself
+    /// sits on no worker, so nothing can queue behind it.
+    ///
+    /// # Panics
+    ///
+    /// Inside another runtime's worker or `block_on`, with tokio's message ("Cannot start a runtime from
+    /// within a runtime"): use `spawn`, or `block_in_place` around it.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.tokio().block_on(future)
+    }
+
+    /// Spawns a watched task, with the place of this call as its label.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::Builder::new().spawn_on(future, self.handle())
+    }
+
+    /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
+    /// "not watched".
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        self.tokio().handle()
+    }
+
+    /// Makes this runtime the current one of the calling thread.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.tokio().enter()
+    }
+
+    /// What the runtime has done so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(&self.domain, self.handle().metrics())
+    }
+
+    /// What the runtime is going through.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        let last_ns = self.domain.counters.last_request_ns.load(Ordering::Relaxed);
+        if last_ns != 0 && clock::now_ns().saturating_sub(last_ns) < PRESSURED_FOR_NS {
+            Mode::Pressured
+        } else {
+            Mode::Deterministic
+        }
+    }
+
+    /// Shuts down, waiting at most so long for polls and blocking calls under way. Says which were left;
+    /// each is also an event under `morpheus::stall`.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
+        self.close();
+        let tokio = self.tokio.take().expect("shut down once");
+        let metrics = tokio.handle().metrics();
+        tokio.shutdown_timeout(timeout);
+        let report = self.leftovers(metrics.num_alive_tasks());
+        for left in &report.left {
+            tracing::warn!(target: "morpheus::stall", label = %left.label, tid = left.tid, "still running after shutdown");
+        }
+        report
+    }
+
+    /// Shuts down without waiting for anything.
+    pub fn shutdown_background(mut self) {
+        self.close();
+        if let Some(tokio) = self.tokio.take() {
+            tokio.shutdown_background();
+        }
+    }
+
+    fn leftovers(&self, alive_tasks: usize) -> ShutdownReport {
+        let seats = &self.domain.seats;
+        let left: Vec<Leftover> = seats.runtime[..seats.in_use()]
+            .iter()
+            .filter(|slot| slot.observe_poll() % 2 == 1)
+            .map(|slot| Leftover {
+                label: label::by_id(slot.label.load(Ordering::Relaxed))
+                    .map_or_else(|| "?".to_owned(), |label| label.origin().to_string()),
+                tid: slot.tid.load(Ordering::Acquire),
+            })
+            .collect();
+        ShutdownReport {
+            unwatched: alive_tasks.saturating_sub(left.len()),
+            left,
+        }
+    }
+
+    /// Frees the spares and ends the controller: before tokio's shutdown, which waits for both.
+    fn close(&self) {
+        self.domain.spares.close();
+        self.domain.sleeper.stop();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,240 @@
+//! How many spares should be in play: the controller's arithmetic, without threads or clocks.
+//!
+//! - At least `stuck + reserve`: every stuck worker is replaced, and the reserve takes over with no delay.
+//!   The reserve grows for a second after any sign of trouble.
+//! - More while the canary is late: nobody knows who is stuck, but work waits.
+//! - Fewer, lazily: one spare a step once nothing was needed for [`Staffing::patience_ns`], which doubles
+//!   when holding one turned out to be wrong.
+//! - Releases that did not help are undone: where the canary stays late although more spares are in play
+//!   than cores stand still, the machine is simply full, and more threads only take it from others. The
+//!   next try then waits, twice as long each time.
+
+use crate::domain::Settings;
+
+/// The larger reserve lasts for so long after the last sign of trouble.
+const TROUBLE_LASTS_NS: u64 = 1_000_000_000;
+const PATIENCE_NS: u64 = 100_000_000;
+const LONGEST_PATIENCE_NS: u64 = 10_000_000_000;
+/// A canary that is late so soon after a hold says that the hold was wrong.
+const HOLD_WAS_WRONG_NS: u64 = 20_000_000;
+/// So many punctual canaries in a row end a spell of lateness.
+const PUNCTUAL_AGAIN: u32 = 10;
+/// Polls between two signs of life of a tokio core (its `event_interval`).
+const POLLS_BETWEEN_SIGNS: u64 = 61;
+const SHORTEST_WINDOW_NS: u64 = 100_000_000;
+const LONGEST_WINDOW_NS: u64 = 2_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Staffing {
+    reserve: usize,
+    reserve_in_trouble: usize,
+    budget_ns: u64,
+    workers: usize,
+    cpus: usize,
+    trouble_ns: Option<u64>,
+    /// When a spare was last needed.
+    needed_ns: u64,
+    patience_ns: u64,
+    held_ns: Option<u64>,
+    late_in_a_row: u32,
+    punctual_in_a_row: u32,
+    /// Since when the canary has been late again and again; looked at once a window.
+    late_since_ns: Option<u64>,
+    /// After an overload: no release for a canary before this.
+    backing_off_until_ns: u64,
+    backoff_ns: u64,
+}
+
+impl Staffing {
+    pub(crate) fn new(settings: &Settings, cpus: usize, now_ns: u64) -> Staffing {
+        Staffing {
+            reserve: settings.reserve.min(settings.spares),
+            reserve_in_trouble: settings.reserve_in_trouble.min(settings.spares),
+            budget_ns: settings.budget_ns,
+            workers: settings.workers,
+            cpus: cpus.max(1),
+            trouble_ns: None,
+            needed_ns: now_ns,
+            patience_ns: PATIENCE_NS,
+            held_ns: None,
+            late_in_a_row: 0,
+            punctual_in_a_row: 0,
+            late_since_ns: None,
+            backing_off_until_ns: 0,
+            backoff_ns: PATIENCE_NS,
+        }
+    }
+
+    pub(crate) fn saw_trouble(&mut self, now_ns: u64) {
+        self.trouble_ns = Some(now_ns);
+    }
+
+    pub(crate) fn reserve(&self, now_ns: u64) -> usize {
+        let in_trouble = self
+            .trouble_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < TROUBLE_LASTS_NS);
+        if in_trouble {
+            self.reserve_in_trouble
+        } else {
+            self.reserve
+        }
+    }
+
+    /// Spares to release now, for `stuck` workers and the reserve.
+    pub(crate) fn missing(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> usize {
+        let missing = (stuck + self.reserve(now_ns)).saturating_sub(in_play);
+        if stuck > 0 || missing > 0 {
+            self.needed_ns = now_ns;
+        }
+        missing
+    }
+
+    /// Spares to release because the canary is late, on top of [`missing`](Self::missing).
+    pub(crate) fn late(&mut self, now_ns: u64, queued: usize) -> usize {
+        self.needed_ns = now_ns;
+        self.punctual_in_a_row = 0;
+        self.late_since_ns.get_or_insert(now_ns);
+        if now_ns < self.backing_off_until_ns {
+            return 0;
+        }
+        if self
+            .held_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < HOLD_WAS_WRONG_NS)
+        {
+            self.patience_ns = (self.patience_ns * 2).min(LONGEST_PATIENCE_NS);
+        }
+        self.late_in_a_row = self.late_in_a_row.saturating_add(1);
+        // One, one, two, two, four …: but no more than there is work.
+        (1 << (self.late_in_a_row / 2).min(2)).min(queued.max(1))
+    }
+
+    /// A canary came back in time. It takes several in a row to say that the trouble is over: on a full
+    /// machine some are lucky.
+    pub(crate) fn punctual(&mut self) {
+        self.late_in_a_row = 0;
+        self.punctual_in_a_row = self.punctual_in_a_row.saturating_add(1);
+        if self.punctual_in_a_row >= PUNCTUAL_AGAIN {
+            self.late_since_ns = None;
+        }
+    }
+
+    /// While the canary is late: how long a core must stand to count as stuck, once a window is over.
+    pub(crate) fn window_over(&self, now_ns: u64, in_play: usize) -> Option<u64> {
+        let threads = (self.workers + in_play).div_ceil(self.cpus) as u64;
+        let window_ns = (POLLS_BETWEEN_SIGNS * self.budget_ns * threads)
+            .clamp(SHORTEST_WINDOW_NS, LONGEST_WINDOW_NS);
+        let since_ns = self.late_since_ns?;
+        (now_ns.saturating_sub(since_ns) >= window_ns).then_some(window_ns)
+    }
+
+    /// The window is over and `standing` cores stand still: how many spares did not help.
+    pub(crate) fn did_not_help(&mut self, now_ns: u64, in_play: usize, standing: usize) -> usize {
+        self.late_since_ns = Some(now_ns);
+        let explained = standing + self.reserve(now_ns);
+        let excess = in_play.saturating_sub(explained);
+        if excess > 0 {
+            self.backing_off_until_ns = now_ns + self.backoff_ns;
+            self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_PATIENCE_NS);
+            self.late_in_a_row = 0;
+        }
+        excess
+    }
+
+    /// Whether to hold one spare again.
+    pub(crate) fn may_hold(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> bool {
+        let enough = stuck + self.reserve(now_ns);
+        if in_play <= enough || now_ns.saturating_sub(self.needed_ns) < self.patience_ns {
+            return false;
+        }
+        self.needed_ns = now_ns;
+        self.held_ns = Some(now_ns);
+        self.patience_ns = (self.patience_ns * 9 / 10).max(PATIENCE_NS);
+        self.backoff_ns = (self.backoff_ns * 9 / 10).max(PATIENCE_NS);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanism::Mechanisms;
+    use morpheus_common::ladder::Policy;
+
+    const MS: u64 = 1_000_000;
+
+    fn staffing() -> Staffing {
+        let settings = Settings {
+            workers: 2,
+            spares: 32,
+            spares_unavailable: 0,
+            reserve: 1,
+            reserve_in_trouble: 8,
+            budget_ns: MS,
+            grace_ns: MS,
+            policy: Policy::Demote,
+            escapable: true,
+            nice_offenders: false,
+            max_in_place: 8,
+            seats: 64,
+            mechanisms: Mechanisms::default(),
+        };
+        Staffing::new(&settings, 2, 0)
+    }
+
+    #[test]
+    fn the_reserve_comes_on_top_of_the_stuck() {
+        let mut staffing = staffing();
+        assert_eq!(staffing.missing(0, 0, 0), 1);
+        assert_eq!(staffing.missing(0, 1, 3), 3);
+        assert_eq!(staffing.missing(0, 9, 3), 0);
+    }
+
+    #[test]
+    fn trouble_enlarges_the_reserve_for_a_second() {
+        let mut staffing = staffing();
+        staffing.saw_trouble(5 * MS);
+        assert_eq!(staffing.missing(6 * MS, 1, 0), 7);
+        assert_eq!(staffing.reserve(2000 * MS), 1);
+    }
+
+    #[test]
+    fn spares_are_held_again_one_at_a_time_and_lazily() {
+        let mut staffing = staffing();
+        assert!(!staffing.may_hold(50 * MS, 9, 0));
+        assert!(staffing.may_hold(101 * MS, 9, 0));
+        assert!(!staffing.may_hold(102 * MS, 8, 0));
+        assert!(staffing.may_hold(202 * MS, 8, 0));
+        assert!(!staffing.may_hold(900 * MS, 1, 0), "the reserve stays");
+    }
+
+    #[test]
+    fn a_hold_that_was_wrong_doubles_the_patience() {
+        let mut staffing = staffing();
+        assert!(staffing.may_hold(101 * MS, 5, 0));
+        assert_eq!(staffing.late(110 * MS, 10), 1);
+        staffing.punctual();
+        assert!(!staffing.may_hold(250 * MS, 5, 0));
+        assert!(staffing.may_hold(311 * MS, 5, 0));
+    }
+
+    #[test]
+    fn more_at_a_time_while_work_piles_up() {
+        let mut staffing = staffing();
+        let released: Vec<usize> = (0..6).map(|ms| staffing.late(ms * MS, 100)).collect();
+        assert_eq!(released, [1, 2, 2, 4, 4, 4]);
+        assert_eq!(staffing.late(7 * MS, 2), 2, "no more than there is work");
+    }
+
+    #[test]
+    fn what_did_not_help_is_taken_back_and_not_tried_again_at_once() {
+        let mut staffing = staffing();
+        let _ = staffing.late(0, 100);
+        let window_ns = staffing.window_over(2000 * MS, 30).unwrap();
+        assert!(window_ns >= SHORTEST_WINDOW_NS);
+        // Twenty cores stand still: that many spares are explained.
+        assert_eq!(staffing.did_not_help(2000 * MS, 21, 20), 0);
+        assert_eq!(staffing.did_not_help(2000 * MS, 30, 2), 27);
+        assert_eq!(staffing.late(2050 * MS, 100), 0);
+        assert_eq!(staffing.late(2101 * MS, 100), 1);
+    }
+}

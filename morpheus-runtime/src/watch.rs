@@ -1,0 +1,380 @@
+//! Watched futures: each poll leaves its mark in the thread's slot.
+//!
+//! A poll of a future of which nothing bad is known costs two stores to the thread's own cache line and
+//! one look at the verdict word; no clock is read. Futures with a record take the slow way, which may
+//! poll them in place and make them wait for a permit.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use morpheus_common::ladder::Policy;
+use morpheus_common::slot::{SlotFlag, VerdictFlags};
+
+use crate::clock;
+use crate::domain::Domain;
+use crate::in_place;
+use crate::label::{self, Label, Origin};
+use crate::offender::{Offender, Record, Standing};
+use crate::permit::{Answer, Class, Permit, Waiter};
+use crate::seat::{self, Seat};
+
+/// A throttled offender gets one part in this many of a CPU.
+const THROTTLED_SHARE: u64 = 4;
+
+/// Polls are added to the label's total in lots of this size, so that the label's cache line stays put.
+const POLLS_A_LOT: u32 = 256;
+
+pin_project_lite::pin_project! {
+    /// A future that is watched while it is polled; made by [`watch`] and [`Watch::watched`].
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Watched<F> {
+        #[pin]
+        future: F,
+        file: File,
+    }
+}
+
+/// What is known of one watched future. The reference points to the label, which lives for ever.
+#[derive(Debug)]
+struct File {
+    label: &'static Label,
+    waiter: Option<Arc<Waiter>>,
+    not_before_ns: u64,
+    polls: u32,
+    record: Record,
+    escapable: bool,
+    may_offend: bool,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.count_polls();
+        if let Some(waiter) = self.waiter.take() {
+            waiter.leave();
+        }
+    }
+}
+
+impl File {
+    fn count_polls(&mut self) {
+        let polls = std::mem::take(&mut self.polls);
+        self.label
+            .totals
+            .polls
+            .fetch_add(u64::from(polls), Ordering::Relaxed);
+    }
+
+    /// Nothing is known, so nothing has to be looked up.
+    #[inline]
+    fn is_clean(&self) -> bool {
+        self.record.is_clean() && self.waiter.is_none() && self.escapable && self.label.is_calm()
+    }
+
+    fn standing(&self) -> Standing {
+        self.record.standing().max(self.label.standing())
+    }
+}
+
+pub(crate) struct Options {
+    pub(crate) label: &'static Label,
+    pub(crate) escapable: bool,
+    pub(crate) offender: Offender,
+}
+
+impl<F> Watched<F> {
+    pub(crate) fn with(future: F, options: Options) -> Watched<F> {
+        Watched {
+            future,
+            file: File {
+                label: options.label,
+                waiter: None,
+                not_before_ns: 0,
+                polls: 0,
+                record: Record::clean(),
+                escapable: options.escapable,
+                may_offend: options.offender == Offender::Allowed,
+            },
+        }
+    }
+
+    fn labelled(future: F, label: &'static Label) -> Watched<F> {
+        Watched::with(
+            future,
+            Options {
+                label,
+                escapable: true,
+                offender: Offender::Allowed,
+            },
+        )
+    }
+}
+
+/// Watches a future that is part of somebody else's task, under the place of this call as its label.
+///
+/// Works on every runtime. On Morpheus's a stuck poll is asked to yield, worked around and remembered;
+/// on a plain tokio runtime it is asked and reported, and offenders are polled in place where tokio
+/// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
+/// label to the time it is polled.
+///
+/// ```
+/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # async fn main() {
+/// let sum = morpheus_runtime::watch(async { (1..=10).sum::<u32>() }).await;
+/// assert_eq!(sum, 55);
+/// # }
+/// ```
+#[track_caller]
+pub fn watch<F: Future>(future: F) -> Watched<F> {
+    Watched::labelled(future, label::at(std::panic::Location::caller()))
+}
+
+/// [`watch`] as a method, with a name for the label.
+pub trait Watch: Future + Sized {
+    /// Watches the future under a name: everything under one name shares one record.
+    ///
+    /// ```
+    /// use morpheus_runtime::Watch as _;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// let answer = async { 42 }.watched("answers").await;
+    /// assert_eq!(answer, 42);
+    /// # }
+    /// ```
+    fn watched(self, label: &'static str) -> Watched<Self> {
+        Watched::labelled(self, label::of(Origin::Named(label)))
+    }
+}
+
+impl<F: Future> Watch for F {}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let Some(seat) = seat::claim() else {
+            // More threads than seats: unwatched, and counted as such.
+            return this.future.poll(cx);
+        };
+        if seat.runtime.in_poll() {
+            return poll_within(this.future, this.file, seat, cx);
+        }
+        this.file.polls += 1;
+        if !this.file.is_clean() {
+            return poll_known(this.future, this.file, seat, cx);
+        }
+        let (result, verdict) = poll_inline(this.future, this.file.label, seat, cx);
+        if !verdict.is_empty() || this.file.polls >= POLLS_A_LOT {
+            learn(this.file, verdict);
+        }
+        result
+    }
+}
+
+/// Marks the end of a poll, also of one that panics.
+struct PollMark {
+    seat: Seat,
+    seq: u64,
+}
+
+impl PollMark {
+    #[inline]
+    fn begin(seat: Seat, label: &'static Label) -> PollMark {
+        // Relaxed: `begin_poll` releases it.
+        seat.runtime.label.store(label.id(), Ordering::Relaxed);
+        let seq = seat.runtime.begin_poll();
+        seat.notice();
+        PollMark { seat, seq }
+    }
+}
+
+impl Drop for PollMark {
+    #[inline]
+    fn drop(&mut self) {
+        self.seat.runtime.end_poll(self.seq);
+    }
+}
+
+#[inline]
+fn poll_inline<F: Future>(
+    future: Pin<&mut F>,
+    label: &'static Label,
+    seat: Seat,
+    cx: &mut Context<'_>,
+) -> (Poll<F::Output>, VerdictFlags) {
+    let mark = PollMark::begin(seat, label);
+    let seq = mark.seq;
+    let result = future.poll(cx);
+    drop(mark);
+    (result, seat.kernel.verdict_for(seq))
+}
+
+/// A watched future inside the poll of another one: it lends its label for the time.
+#[cold]
+fn poll_within<F: Future>(
+    future: Pin<&mut F>,
+    file: &mut File,
+    seat: Seat,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    struct Restore(Seat, u32);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            self.0.runtime.label.store(self.1, Ordering::Relaxed);
+        }
+    }
+    file.polls += 1;
+    if file.polls >= POLLS_A_LOT {
+        file.count_polls();
+    }
+    // Relaxed: the thread's own word; the controller takes the label that it happens to find.
+    let outer = seat.runtime.label.load(Ordering::Relaxed);
+    let _restore = Restore(seat, outer);
+    seat.runtime.label.store(file.label.id(), Ordering::Relaxed);
+    future.poll(cx)
+}
+
+/// A future with a record, or under a label with one.
+#[cold]
+fn poll_known<F: Future>(
+    future: Pin<&mut F>,
+    file: &mut File,
+    seat: Seat,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    let done = seat::with_home(|domain, index| {
+        let permit = match may_go_in_place(file, domain) {
+            true => match permit_for(file, domain, cx.waker()) {
+                Turn::Now(permit) => Some(permit),
+                Turn::Later => return Poll::Pending,
+                Turn::Inline => None,
+            },
+            false => None,
+        };
+        let _inescapable = (!file.escapable).then(|| Inescapable::mark(seat));
+        let (result, verdict) = match permit {
+            Some(permit) => {
+                let _in_place = in_place::Visit::begin(domain, index, seat, &permit);
+                let mark = PollMark::begin(seat, file.label);
+                let seq = mark.seq;
+                let result = in_place::poll(domain, future, cx);
+                drop(mark);
+                (result, seat.kernel.verdict_for(seq))
+            }
+            None => poll_inline(future, file.label, seat, cx),
+        };
+        if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
+            let used_ns = seat.kernel.oncpu_ns.load(Ordering::Relaxed);
+            file.not_before_ns = clock::now_ns() + used_ns.saturating_mul(THROTTLED_SHARE - 1);
+        }
+        if verdict.contains(VerdictFlags::DEMOTED) {
+            crate::nice::undo_own();
+        }
+        learn(file, verdict);
+        result
+    });
+    // A thread that has a seat has a home, but for one that is being torn down, which polls nothing.
+    done.unwrap_or(Poll::Pending)
+}
+
+/// Clears the slot's `escapable` flag for the poll of a task that must not be demoted.
+struct Inescapable(Seat);
+
+impl Inescapable {
+    fn mark(seat: Seat) -> Inescapable {
+        seat.runtime.clear_flag(SlotFlag::Escapable);
+        Inescapable(seat)
+    }
+}
+
+impl Drop for Inescapable {
+    fn drop(&mut self) {
+        self.0.runtime.set_flag(SlotFlag::Escapable);
+    }
+}
+
+fn may_go_in_place(file: &mut File, domain: &Arc<Domain>) -> bool {
+    let known = file.waiter.is_some()
+        || (file.may_offend
+            && domain.settings.mechanisms.offenders
+            && domain.settings.policy >= Policy::Takeover
+            && file.standing() >= Standing::Suspect);
+    if known && in_place::is_allowed(domain) {
+        return true;
+    }
+    // It may have queued on a worker and be polled elsewhere now.
+    if let Some(waiter) = file.waiter.take() {
+        waiter.leave();
+    }
+    false
+}
+
+enum Turn {
+    Now(Permit),
+    Later,
+    Inline,
+}
+
+fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
+    if let Some(waiter) = file.waiter.take() {
+        match waiter.take_up(waker) {
+            Ok(Some(permit)) => return Turn::Now(permit),
+            Ok(None) => {
+                file.waiter = Some(waiter);
+                return Turn::Later;
+            }
+            // It took too long to come: from the start.
+            Err(_) => {}
+        }
+    }
+    let demoted = file.standing() == Standing::Convict && domain.settings.policy >= Policy::Demote;
+    let class = if demoted && file.escapable {
+        Class::Convict
+    } else {
+        Class::Suspect
+    };
+    let scarce = domain.spares_scarce.load(Ordering::Relaxed);
+    match domain.permits.ask(class, file.not_before_ns, scarce, waker) {
+        Answer::Granted(permit) => Turn::Now(permit),
+        Answer::Wait(waiter) => {
+            file.waiter = Some(waiter);
+            // Its turn may depend on the controller's clock.
+            domain.sleeper.wake();
+            Turn::Later
+        }
+        Answer::Full => {
+            domain
+                .counters
+                .in_place_refused
+                .fetch_add(1, Ordering::Relaxed);
+            in_place::evict_lifo();
+            Turn::Inline
+        }
+    }
+}
+
+#[cold]
+fn learn(file: &mut File, verdict: VerdictFlags) {
+    file.count_polls();
+    let was_clean = file.record.is_clean();
+    let convicted = file.record.learn(verdict);
+    if verdict.is_empty() && !file.label.is_calm() {
+        file.label.learn_good();
+    }
+    if convicted || (was_clean && !file.record.is_clean()) {
+        seat::with_home(|domain, _| {
+            let counters = &domain.counters;
+            if was_clean {
+                counters.suspects.fetch_add(1, Ordering::Relaxed);
+            }
+            if convicted {
+                counters.convicts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+}

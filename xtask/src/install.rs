@@ -1,0 +1,237 @@
+//! Puts what is missing on the machine where that is this program's to do (Debian and Ubuntu, as root; components of the
+//! toolchain through rustup), and says elsewhere exactly what to install.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+
+use crate::context::Context;
+use crate::interrupt;
+use crate::process;
+use crate::progress::Progress;
+use crate::tools::{Source, Tool};
+
+/// The kinds of system that have a line of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    Debian,
+    Fedora,
+    Arch,
+    Other,
+}
+
+/// Sees to `wanted`; returns what is missing afterwards, and has then said how to get it.
+pub(crate) fn provide(
+    context: &Context,
+    wanted: &[Tool],
+    install: bool,
+    verbose: bool,
+) -> Vec<Tool> {
+    let missing = absent(context, wanted);
+    if missing.is_empty() {
+        return missing;
+    }
+    let system = system();
+    if install {
+        for mut command in commands(&missing, system) {
+            if interrupt::came() || !run(&mut command, verbose) {
+                break;
+            }
+        }
+    }
+    let missing = absent(context, &missing);
+    for line in instructions(&missing, system) {
+        println!("{line}");
+    }
+    missing
+}
+
+fn absent(context: &Context, wanted: &[Tool]) -> Vec<Tool> {
+    let mut missing: Vec<Tool> = Vec::new();
+    for &tool in wanted {
+        if !missing.contains(&tool) && !tool.present(context) {
+            missing.push(tool);
+        }
+    }
+    missing
+}
+
+/// What this program may run by itself to get `missing`.
+fn commands(missing: &[Tool], system: System) -> Vec<Command> {
+    let mut commands = Vec::new();
+    let packages = packages(missing, System::Debian);
+    if !packages.is_empty() && system == System::Debian && is_root() {
+        let mut update = Command::new("apt-get");
+        update.arg("update");
+        let mut install = Command::new("apt-get");
+        install
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        commands.extend([update, install]);
+    }
+    let components = components(missing);
+    if !components.is_empty() {
+        let mut add = Command::new("rustup");
+        add.args(["component", "add"]).args(components);
+        commands.insert(0, add);
+    }
+    commands
+}
+
+fn run(command: &mut Command, verbose: bool) -> bool {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let args: Vec<_> = command
+        .get_args()
+        .map(|arg| arg.to_string_lossy())
+        .collect();
+    let title = format!("[setup] {program} {}", args.join(" "));
+    let mut progress = Progress::start(title, verbose);
+    match process::run(command, &mut |line| progress.line(line)) {
+        Ok(finished) => {
+            progress.end(if finished.success { "ok" } else { "failed" });
+            if !finished.success && !verbose {
+                println!("{}", finished.output.trim_end());
+            }
+            finished.success
+        }
+        Err(error) => {
+            progress.end(&format!("failed: {error}"));
+            false
+        }
+    }
+}
+
+/// What a person has to run to get `missing`, line by line.
+fn instructions(missing: &[Tool], system: System) -> Vec<String> {
+    let mut lines = Vec::new();
+    if missing.is_empty() {
+        return lines;
+    }
+    let names: Vec<&str> = missing.iter().map(|tool| tool.name()).collect();
+    lines.push(format!("missing: {}; to install:", names.join(", ")));
+    let packages = packages(missing, system).join(" ");
+    if !packages.is_empty() {
+        lines.push(match system {
+            System::Debian => format!(
+                "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"
+            ),
+            System::Fedora => format!("  sudo dnf install {packages}"),
+            System::Arch => format!("  sudo pacman -S --needed {packages}"),
+            System::Other => {
+                format!("  with your system's packager, what Debian has in: {packages}")
+            }
+        });
+    }
+    let components = components(missing).join(" ");
+    if !components.is_empty() {
+        lines.push(format!("  rustup component add {components}"));
+    }
+    lines
+}
+
+fn packages(missing: &[Tool], system: System) -> Vec<&'static str> {
+    missing
+        .iter()
+        .filter_map(|tool| match (tool.source(), system) {
+            (Source::Package { fedora, .. }, System::Fedora) => Some(fedora),
+            (Source::Package { arch, .. }, System::Arch) => Some(arch),
+            (Source::Package { debian, .. }, _) => Some(debian),
+            (Source::Component(_), _) => None,
+        })
+        .collect()
+}
+
+fn components(missing: &[Tool]) -> Vec<&'static str> {
+    missing
+        .iter()
+        .filter_map(|tool| match tool.source() {
+            Source::Component(name) => Some(name),
+            Source::Package { .. } => None,
+        })
+        .collect()
+}
+
+fn system() -> System {
+    system_of(&fs::read_to_string("/etc/os-release").unwrap_or_default())
+}
+
+/// Reads `ID` and `ID_LIKE` of an `os-release` file.
+fn system_of(os_release: &str) -> System {
+    let ids: Vec<&str> = os_release
+        .lines()
+        .filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")))
+        .flat_map(|ids| ids.trim_matches('"').split_whitespace())
+        .collect();
+    let any = |names: &[&str]| ids.iter().any(|id| names.contains(id));
+    if any(&["debian", "ubuntu"]) {
+        System::Debian
+    } else if any(&["fedora", "rhel"]) {
+        System::Fedora
+    } else if any(&["arch"]) {
+        System::Arch
+    } else {
+        System::Other
+    }
+}
+
+/// The owner of `/proc/self` is the user that this process acts as.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_is_read() {
+        let cases = [
+            ("NAME=x\nID=debian\n", System::Debian),
+            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", System::Debian),
+            ("ID=fedora\n", System::Fedora),
+            (
+                "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n",
+                System::Fedora,
+            ),
+            ("ID=arch\n", System::Arch),
+            ("ID=void\nVERSION_ID=debian\n", System::Other),
+            ("", System::Other),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(system_of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn instructions_name_every_package_and_component() {
+        let missing = [Tool::Libclang, Tool::Clippy, Tool::Objdump];
+        assert_eq!(
+            instructions(&missing, System::Debian),
+            [
+                "missing: libclang, clippy, objdump; to install:",
+                "  sudo apt-get update && sudo apt-get install --no-install-recommends libclang-dev binutils",
+                "  rustup component add clippy",
+            ]
+        );
+        assert_eq!(
+            instructions(&missing[..1], System::Fedora)[1],
+            "  sudo dnf install clang-devel"
+        );
+        assert_eq!(
+            instructions(&missing[1..2], System::Arch)[1],
+            "  rustup component add clippy"
+        );
+        assert!(instructions(&[], System::Debian).is_empty());
+    }
+
+    #[test]
+    fn only_debian_gets_its_packages_by_itself() {
+        for system in [System::Fedora, System::Arch, System::Other] {
+            assert!(commands(&[Tool::Libclang], system).is_empty());
+        }
+        let commands = commands(&[Tool::Rustfmt], System::Other);
+        assert_eq!(commands.len(), 1);
+        assert_eq!(commands[0].get_program(), "rustup");
+    }
+}

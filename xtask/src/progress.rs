@@ -1,0 +1,107 @@
+//! What is seen while a step runs: its number and name, on a terminal its last line too, at the end its outcome.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+/// A line on a terminal is cut here, so that it can be rewritten.
+const WIDTH: usize = 79;
+/// A line is rewritten at most this often.
+const PACE: Duration = Duration::from_millis(200);
+
+/// How output is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// Every line of the step.
+    Verbose,
+    /// One line that is rewritten.
+    Live,
+    /// One line: the start, and later the outcome.
+    Plain,
+}
+
+/// One step on the screen.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    title: String,
+    style: Style,
+    started: Instant,
+    shown: Instant,
+}
+
+impl Progress {
+    pub(crate) fn start(title: String, verbose: bool) -> Progress {
+        let style = if verbose {
+            Style::Verbose
+        } else if io::stdout().is_terminal() {
+            Style::Live
+        } else {
+            Style::Plain
+        };
+        print!("{title} ...");
+        if style == Style::Verbose {
+            println!();
+        }
+        flush();
+        let now = Instant::now();
+        Progress {
+            title,
+            style,
+            started: now,
+            shown: now,
+        }
+    }
+
+    /// The step printed a line.
+    pub(crate) fn line(&mut self, line: &str) {
+        match self.style {
+            Style::Verbose => println!("{line}"),
+            Style::Plain => {}
+            Style::Live => {
+                if self.shown.elapsed() >= PACE {
+                    self.shown = Instant::now();
+                    let text = live_line(&self.title, self.started.elapsed(), line);
+                    print!("\r\x1b[K{text}");
+                    flush();
+                }
+            }
+        }
+    }
+
+    /// The step has ended so.
+    pub(crate) fn end(self, outcome: &str) {
+        let took = self.started.elapsed().as_secs_f64();
+        match self.style {
+            Style::Verbose => println!("{} ... {outcome} ({took:.1} s)", self.title),
+            Style::Live => println!("\r\x1b[K{} ... {outcome} ({took:.1} s)", self.title),
+            Style::Plain => println!(" {outcome} ({took:.1} s)"),
+        }
+        flush();
+    }
+}
+
+fn live_line(title: &str, elapsed: Duration, line: &str) -> String {
+    let text = format!("{title} ... {} s  {}", elapsed.as_secs(), line.trim());
+    text.chars()
+        .filter(|character| !character.is_control())
+        .take(WIDTH)
+        .collect()
+}
+
+/// A reader that is gone (`| head`) is noticed by the next `print!`.
+fn flush() {
+    let _ = io::stdout().flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_line_fits_and_moves_no_cursor() {
+        let long = format!("\x1b[2J\t{}", "ä".repeat(200));
+        let text = live_line("[1/2] tests", Duration::from_secs(7), &long);
+        assert_eq!(text.chars().count(), WIDTH);
+        assert!(text.starts_with("[1/2] tests ... 7 s  [2J"));
+        assert!(!text.contains('\x1b'));
+    }
+}

@@ -1,0 +1,323 @@
+//! Walks through the table of steps, shows how each goes, and ends with the sum.
+
+use std::io;
+use std::process::{Command, ExitCode};
+
+use crate::TestArgs;
+use crate::context::{Context, with_flags};
+use crate::counts::Counts;
+use crate::install;
+use crate::interrupt;
+use crate::process;
+use crate::progress::Progress;
+use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Step, Work};
+use crate::tokio_range;
+use crate::tools::Tool;
+
+/// The exit code after Ctrl-C: 128 and the signal's number, as a shell has it.
+const INTERRUPTED: u8 = 130;
+
+/// How a step went.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    /// A few words behind the result.
+    pub(crate) note: String,
+    pub(crate) output: String,
+    pub(crate) interrupted: bool,
+}
+
+/// Prints the steps and their commands.
+pub(crate) fn list(context: &Context, only_quick: bool) {
+    let host = host(context).unwrap_or_else(|_| "{host}".to_string());
+    for step in chosen(only_quick) {
+        let quick = if step.quick { "  (quick)" } else { "" };
+        println!("{}{quick}", step.name);
+        println!("    {}", shell_line(&step, &host));
+        if !step.needs.is_empty() {
+            let needs: Vec<&str> = step.needs.iter().map(|tool| tool.name()).collect();
+            println!("    needs {}", needs.join(", "));
+        }
+    }
+}
+
+/// Runs the steps; the last line it prints is the sum.
+pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
+    interrupt::listen();
+    let steps = chosen(args.quick);
+    let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
+    let missing = install::provide(context, &needs, !args.no_install, args.verbose);
+
+    let mut sum = Counts::default();
+    let mut failed: Vec<&str> = Vec::new();
+    let mut interrupted = false;
+    for (index, step) in steps.iter().enumerate() {
+        // A signal that came between two steps, or while something was installed.
+        if interrupt::take() {
+            interrupted = true;
+            break;
+        }
+        let title = format!("[{:2}/{}] {}", index + 1, steps.len(), step.name);
+        let mut progress = Progress::start(title, args.verbose);
+        let outcome = run(context, step, &missing, &mut |line| progress.line(line));
+        progress.end(&result(step, &outcome));
+        if outcome.counts.failed > 0 {
+            failed.push(&step.name);
+            if !args.verbose && !outcome.interrupted {
+                println!("{}", outcome.output.trim_end());
+            }
+        }
+        sum += outcome.counts;
+        if outcome.interrupted {
+            interrupted = true;
+            break;
+        }
+    }
+    if interrupted {
+        println!("interrupted: the other steps did not run");
+    }
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join("; "));
+    }
+    println!("{sum}");
+    match (interrupted, sum.failed) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::FAILURE,
+    }
+}
+
+fn chosen(only_quick: bool) -> Vec<Step> {
+    let mut steps = steps::all();
+    steps.retain(|step| step.quick || !only_quick);
+    steps
+}
+
+/// The words behind a step's name.
+fn result(step: &Step, outcome: &Outcome) -> String {
+    let counts = outcome.counts;
+    let word = if outcome.interrupted {
+        "interrupted"
+    } else if counts.failed > 0 {
+        "FAILED"
+    } else if counts == Counts::SKIPPED {
+        "skipped"
+    } else {
+        "ok"
+    };
+    let counts_tests = match &step.work {
+        Work::Cargo(call) => call.counts == CountAs::Tests,
+        Work::TokioRange => true,
+    };
+    let mut words = word.to_string();
+    if counts_tests && counts != Counts::SKIPPED {
+        words = format!("{words}, {counts}");
+    }
+    if !outcome.note.is_empty() {
+        words = format!("{words}: {}", outcome.note);
+    }
+    words
+}
+
+/// Runs one step. What it needs and is missing makes it fail, though it still runs: what does not depend on the missing
+/// tool is worth knowing.
+fn run(context: &Context, step: &Step, missing: &[Tool], on_line: &mut dyn FnMut(&str)) -> Outcome {
+    let ran = match &step.work {
+        Work::Cargo(call) => cargo(context, step, call, missing, on_line),
+        Work::TokioRange => tokio_range::run(context, on_line),
+    };
+    let mut outcome = ran.unwrap_or_else(|error| Outcome {
+        counts: Counts::FAILED,
+        output: error.to_string(),
+        ..Outcome::default()
+    });
+    let absent: Vec<&str> = step
+        .needs
+        .iter()
+        .filter(|tool| missing.contains(tool))
+        .map(|tool| tool.name())
+        .collect();
+    if !absent.is_empty() {
+        outcome.note = format!("needs {}", absent.join(", "));
+        if outcome.counts.failed == 0 {
+            outcome.counts += Counts::FAILED;
+        }
+    }
+    outcome
+}
+
+fn cargo(
+    context: &Context,
+    step: &Step,
+    call: &Cargo,
+    missing: &[Tool],
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Outcome> {
+    if let Some(why) = nightly_lacks(call.nightly) {
+        return Ok(Outcome {
+            counts: Counts::SKIPPED,
+            note: why,
+            ..Outcome::default()
+        });
+    }
+    let mut command = if call.nightly.is_empty() {
+        context.cargo()
+    } else {
+        context.nightly_cargo()
+    };
+    let host = host(context)?;
+    command.args(call.args.split(' ').map(|arg| arg.replace("{host}", &host)));
+    if let Some(directory) = call.target {
+        command.env("CARGO_TARGET_DIR", context.target.join(directory));
+    }
+    for (variable, flags) in call.flags {
+        command.env(variable, with_flags(variable, flags));
+    }
+    for tool in step.needs.iter().filter(|tool| !missing.contains(tool)) {
+        if let Some((variable, value)) = tool.required() {
+            command.env(variable, value);
+        }
+    }
+    let finished = process::run(&mut command, on_line)?;
+    Ok(Outcome {
+        counts: match call.counts {
+            CountAs::One => Counts::of_command(finished.success),
+            CountAs::Tests => Counts::of_tests(finished.success, &finished.output),
+        },
+        note: String::new(),
+        output: finished.output,
+        interrupted: finished.interrupted,
+    })
+}
+
+/// Why a step that needs these components of a nightly toolchain cannot run; `None` when it can.
+fn nightly_lacks(components: &[&str]) -> Option<String> {
+    if components.is_empty() {
+        return None;
+    }
+    let answer = Command::new("rustup")
+        .args(["component", "list", "--toolchain", "nightly", "--installed"])
+        // Asking must not install one.
+        .env("RUSTUP_AUTO_INSTALL", "0")
+        .output();
+    match answer {
+        Ok(answer) if answer.status.success() => {
+            let installed = String::from_utf8_lossy(&answer.stdout).into_owned();
+            lacking(&installed, components)
+        }
+        _ => Some("no nightly toolchain".to_string()),
+    }
+}
+
+/// The same, from rustup's list, in which most components have a target triple behind their name.
+fn lacking(installed: &str, components: &[&str]) -> Option<String> {
+    let has = |component: &str| {
+        installed.lines().any(|line| {
+            line.trim()
+                .strip_prefix(component)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        })
+    };
+    let absent: Vec<&str> = components
+        .iter()
+        .copied()
+        .filter(|component| !has(component))
+        .collect();
+    (!absent.is_empty()).then(|| format!("the nightly toolchain lacks {}", absent.join(", ")))
+}
+
+/// The target triple of this machine, from `cargo -vV`.
+fn host(context: &Context) -> io::Result<String> {
+    let answer = context.cargo().arg("-vV").output()?;
+    String::from_utf8_lossy(&answer.stdout)
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_string)
+        .ok_or_else(|| io::Error::other("cargo -vV names no host"))
+}
+
+/// What a person would type.
+fn shell_line(step: &Step, host: &str) -> String {
+    let call = match &step.work {
+        Work::Cargo(call) => call,
+        Work::TokioRange => {
+            return format!(
+                "cargo update --package tokio --precise <oldest, newest>; cargo {ASSUMPTIONS}"
+            );
+        }
+    };
+    let mut words: Vec<String> = call
+        .flags
+        .iter()
+        .map(|(variable, flags)| format!("{variable}=\"{flags}\""))
+        .collect();
+    if let Some(directory) = call.target {
+        words.push(format!("CARGO_TARGET_DIR=target/{directory}"));
+    }
+    words.push("cargo".to_string());
+    if !call.nightly.is_empty() {
+        words.push("+nightly".to_string());
+    }
+    words.push(call.args.replace("{host}", host));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_of_nightly() {
+        let installed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
+        assert_eq!(lacking(installed, &["miri", "rust-src"]), None);
+        assert_eq!(
+            lacking(installed, &["rust-src", "clippy"]),
+            Some("the nightly toolchain lacks clippy".to_string())
+        );
+        assert_eq!(
+            lacking("", &["miri"]),
+            Some("the nightly toolchain lacks miri".to_string())
+        );
+    }
+
+    #[test]
+    fn quick_is_a_part_of_all() {
+        let (all, quick) = (chosen(false), chosen(true));
+        assert!(!quick.is_empty() && quick.len() < all.len());
+    }
+
+    #[test]
+    fn every_step_can_be_typed() {
+        let lines: Vec<String> = chosen(false)
+            .iter()
+            .map(|step| shell_line(step, "a-b-c"))
+            .collect();
+        assert!(lines.contains(&"cargo fmt --all --check -- --color never".to_string()));
+        assert!(lines.iter().any(|line| line.starts_with(
+            "RUSTFLAGS=\"-Zsanitizer=thread\" CARGO_TARGET_DIR=target/thread-sanitizer cargo +nightly test -Zbuild-std --target a-b-c"
+        )));
+    }
+
+    #[test]
+    fn the_words_behind_a_step() {
+        let steps = chosen(false);
+        let find = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
+        let outcome = |counts, note: &str| Outcome {
+            counts,
+            note: note.to_string(),
+            ..Outcome::default()
+        };
+        assert_eq!(result(find("format"), &outcome(Counts::PASSED, "")), "ok");
+        assert_eq!(
+            result(
+                find("miri"),
+                &outcome(Counts::SKIPPED, "no nightly toolchain")
+            ),
+            "skipped: no nightly toolchain"
+        );
+        assert_eq!(
+            result(find("tests"), &outcome(Counts::FAILED, "needs libclang")),
+            "FAILED, 0 passed, 1 failed: needs libclang"
+        );
+    }
+}
