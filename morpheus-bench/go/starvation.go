@@ -116,10 +116,10 @@ func (h *hog) prepare() {
 		go func() {
 			for turn := 0; ; turn++ {
 				time.Sleep(<-h.release)
-				h.mutex[turn%2].Unlock()
 				if turn > 0 {
 					h.mutex[(turn+1)%2].Lock()
 				}
+				h.mutex[turn%2].Unlock()
 			}
 		}()
 	case "read":

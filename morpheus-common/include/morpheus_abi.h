@@ -3,12 +3,13 @@
  * What an application that runs on Morpheus and the kernel side share. This is the only definition:
  * src/abi.autogen.rs is made from it, and tests/abi.rs fails when they differ.
  *
- * An application and the kernel side share two areas, each an array of 64-byte entries. Entry 0 is the area's
- * header, entry 1 + n is slot n. The runtime's area is written by the application alone and the kernel's by the
- * kernel side alone (by the runtime's controller where there is no kernel side).
+ * An application and the kernel side share two areas, each an array of 64-byte entries. Entry 0 is
+ * the area's header, entry 1 + n is slot n. The runtime's area is written by the application alone
+ * and the kernel's by the kernel side alone (by the runtime's controller where there is no kernel
+ * side).
  *
- * Everything in the runtime's area is a claim: load a word once, clamp it, and never let it decide over another
- * process. src/PROTOCOL.md says how the words are used together.
+ * Everything in the runtime's area is a claim: load a word once, clamp it, and never let it decide
+ * over another process. src/PROTOCOL.md says how the words are used together.
  *
  * Units: _ns is nanoseconds of CLOCK_MONOTONIC, or of CPU time where said.
  */
@@ -22,7 +23,7 @@
 
 /* "MORPHEUS", read from the highest byte down. */
 #define MORPHEUS_ABI_MAGIC 0x4d4f525048455553ULL
-/* Goes up whenever the meaning of a word changes. Both sides refuse another version than their own. */
+/* Goes up whenever a word's meaning changes. Both sides refuse another version than their own. */
 #define MORPHEUS_ABI_VERSION 1
 /* The most slots that one process may have. */
 #define MORPHEUS_MAX_SLOTS 4096
@@ -47,7 +48,7 @@ enum morpheus_worker_state {
 enum morpheus_slot_flags {
 	/* A held spare: it blocks in a poll on purpose, and is never stuck. */
 	MORPHEUS_SLOT_HELD = 1,
-	/* Polls in place: the worker's core has been handed to another thread, nothing waits behind this one. */
+	/* Polls in place: its core has been handed to another thread, nothing waits behind it. */
 	MORPHEUS_SLOT_IN_PLACE = 2,
 	/* The kernel side may demote and throttle this thread. */
 	MORPHEUS_SLOT_ESCAPABLE = 4,
@@ -94,7 +95,10 @@ enum morpheus_event_kind {
 	MORPHEUS_EVENT_WOKEN = 4,
 };
 
-/* morpheus_runtime_header.policy: how far the ladder may go. The number of a policy is that of its last step. */
+/*
+ * morpheus_runtime_header.policy: how far the ladder may go. The number of a policy is that of its
+ * last step.
+ */
 enum morpheus_policy {
 	MORPHEUS_POLICY_OBSERVE = 0,
 	MORPHEUS_POLICY_REQUEST = 1,
@@ -128,7 +132,7 @@ struct morpheus_runtime_header {
 	__u32 abi_version;
 	/* How many slots follow, at most MORPHEUS_MAX_SLOTS. */
 	__u32 slots;
-	/* The process, as it sees itself. The kernel side goes by the socket's credentials instead. */
+	/* The process, as it sees itself. The kernel side goes by the socket's credentials. */
 	__u32 tgid;
 	/* enum morpheus_policy */
 	__u32 policy;
@@ -160,8 +164,8 @@ struct morpheus_kernel_header {
 /* Entry 1 + n of the runtime's area: what worker n says of itself. */
 struct morpheus_runtime_slot {
 	/*
-	 * Odd while a watched poll is in progress. Never reset, not even when the slot goes to another thread: so
-	 * (slot, poll_seq) names one poll for ever.
+	 * Odd while a watched poll is in progress. Never reset, not even when the slot goes to
+	 * another thread: so (slot, poll_seq) names one poll for ever.
 	 */
 	__u64 poll_seq;
 	/* Odd while the worker is parked. Never reset either. */
@@ -175,7 +179,7 @@ struct morpheus_runtime_slot {
 	__u32 critical_depth;
 	/* enum morpheus_slot_flags, several */
 	__u32 flags;
-	/* What runs: a number that the runtime gives to a spawn location or a name. 0 is unknown. */
+	/* What runs: the runtime's number of a spawn location or a name. 0 is unknown. */
 	__u32 label;
 	/* Counted by enum morpheus_yield_reason; they wrap. */
 	__u32 yields[MORPHEUS_YIELD_REASONS];
@@ -183,7 +187,7 @@ struct morpheus_runtime_slot {
 
 /* Entry 1 + n of the kernel's area: what is said to worker n. */
 struct morpheus_kernel_slot {
-	/* Equal to poll_seq: that poll is asked to yield. Otherwise it is about a poll that is over. */
+	/* Equal to poll_seq: that poll is asked to yield. Else it is about one that is over. */
 	__u64 request_seq;
 	/* poll_seq << MORPHEUS_VERDICT_SHIFT | enum morpheus_verdict_flags, several */
 	__u64 verdict;
@@ -207,9 +211,11 @@ struct morpheus_event {
 	__u64 detail;
 };
 
-#define MORPHEUS_ASSERT_SIZE(type, size) _Static_assert(sizeof(struct type) == (size), #type " has another size")
+#define MORPHEUS_ASSERT_SIZE(type, size) \
+	_Static_assert(sizeof(struct type) == (size), #type " has another size")
 #define MORPHEUS_ASSERT_OFFSET(type, field, offset) \
-	_Static_assert(__builtin_offsetof(struct type, field) == (offset), #type "." #field " is elsewhere")
+	_Static_assert(__builtin_offsetof(struct type, field) == (offset), \
+		       #type "." #field " is elsewhere")
 
 MORPHEUS_ASSERT_SIZE(morpheus_runtime_header, 64);
 MORPHEUS_ASSERT_OFFSET(morpheus_runtime_header, magic, 0);

@@ -1,25 +1,29 @@
 //! The escalation ladder: what is done, and when, about a poll that does not end.
 //!
 //! ```text
-//!             stuck               stuck, and grace is over        an offence            too many of them
-//! Watching ───request───► Requested ───takeover───► TakenOver ───demote───► Demoted ───throttle───► Throttled
-//!     └──────────────────── stuck asleep ───────────────▲
+//!           stuck            still stuck             an offence          too many of them
+//! Watching ─request─► Requested ─takeover─► TakenOver ─demote─► Demoted ─throttle─► Throttled
+//!     └───────────── stuck asleep ──────────────▲
 //! ```
 //!
-//! The functions here remember nothing and read no clock: whoever watches a poll (the controller, or the kernel side)
-//! keeps its [`Step`], says what it sees, and does the [`Action`] that it gets. With the poll's end the step is
-//! forgotten. These invariants hold for whatever is observed, and the tests check them:
+//! The functions here remember nothing and read no clock: whoever watches a poll (the controller,
+//! or the kernel side) keeps its [`Step`], says what it sees, and does the [`Action`] that it gets.
+//! With the poll's end the step is forgotten. These invariants hold for whatever is observed, and
+//! the tests check them:
 //!
-//! - A step is never taken back within a poll, and none is left out, but for the request to a thread that sleeps.
-//! - One call takes one step at most, and there is an action exactly when there is a step: so each is counted once.
+//! - A step is never taken back within a poll, and none is left out, but for the request to a
+//!   thread that sleeps.
+//! - One call takes one step at most, and there is an action exactly when there is a step: so each
+//!   is counted once.
 //! - No step goes beyond the policy.
 //! - Nothing happens to a poll that is not stuck.
-//! - Within a critical section, and to a thread that is not escapable, nothing happens that would slow it down.
-//!   Request and takeover do not, and go on.
+//! - Within a critical section, and to a thread that is not escapable, nothing happens that would
+//!   slow it down. Request and takeover do not, and go on.
 
 /// How far the ladder may go. Each policy allows what those before it do.
 ///
-/// The number of a policy is the number of the last [`Step`] that it allows; both are those of `morpheus_abi.h`.
+/// The number of a policy is the number of the last [`Step`] that it allows; both are those of
+/// `morpheus_abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Policy {
@@ -59,8 +63,8 @@ pub struct Limits {
     pub budget_ns: u64,
     /// How much longer a poll has to answer a request, in nanoseconds.
     pub grace_ns: u64,
-    /// CPU time in one poll that makes it an offence, in nanoseconds. The usual value is 5 ms: several times the
-    /// budget, so that one unlucky poll does not give its label a bad name.
+    /// CPU time in one poll that makes it an offence, in nanoseconds. The usual value is 5 ms:
+    /// several times the budget, so that one unlucky poll does not give its label a bad name.
     pub offence_ns: u64,
     /// From how many offences of a label on its polls are throttled.
     pub repeat_offences: u32,
@@ -75,7 +79,8 @@ pub struct Observation {
     pub stood_ns: u64,
     /// CPU time of the poll's thread since then, in nanoseconds.
     pub cpu_ns: u64,
-    /// The thread sleeps in the kernel. Not guessed from the CPU time: that is little for a preempted thread, too.
+    /// The thread sleeps in the kernel. Not guessed from the CPU time: that is little for a
+    /// preempted thread, too.
     pub asleep: bool,
     /// The thread is in a critical section, and its claim to that still counts.
     pub critical: bool,
@@ -113,17 +118,18 @@ pub struct Transition {
 
 /// CPU time from which a poll counts as stuck: four fifths of the budget.
 ///
-/// Less than the whole, since a poll that had the CPU all the time it stood shows a little less than that: interrupts,
-/// neighbours, and the time between two readings of two clocks. With the whole budget such a poll would be found a
-/// sample later, at twice the budget.
+/// Less than the whole, since a poll that had the CPU all the time it stood shows a little less
+/// than that: interrupts, neighbours, and the time between two readings of two clocks. With the
+/// whole budget such a poll would be found a sample later, at twice the budget.
 const fn stuck_cpu_ns(limits: &Limits) -> u64 {
     limits.budget_ns - limits.budget_ns / 5
 }
 
-/// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it when the thread is asleep now.
+/// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it when the
+/// thread is asleep now.
 ///
-/// A thread that is neither (it wants the CPU and does not get it) is not stuck: it would be over by now if it had been
-/// let, and more threads do not help against too little CPU.
+/// A thread that is neither (it wants the CPU and does not get it) is not stuck: it would be over
+/// by now if it had been let, and more threads do not help against too little CPU.
 ///
 /// ```
 /// use morpheus_common::ladder::{Limits, Observation, Policy, is_stuck};
@@ -152,8 +158,8 @@ pub const fn is_stuck(seen: &Observation, limits: &Limits) -> bool {
     seen.cpu_ns >= stuck_cpu_ns(limits) || (seen.asleep && seen.stood_ns >= limits.budget_ns)
 }
 
-/// Whether the poll counts against its label. Only CPU time does: a wall clock would convict those who were preempted
-/// by the hog.
+/// Whether the poll counts against its label. Only CPU time does: a wall clock would convict those
+/// who were preempted by the hog.
 #[must_use]
 pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
     seen.cpu_ns >= limits.offence_ns
@@ -169,9 +175,9 @@ pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
 /// | `TakenOver` | `Demoted` | an offence, escapable, not critical | `Demote` |
 /// | `Demoted` | `Throttled` | repeat offences, escapable, not critical | `Throttle` |
 ///
-/// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted right after the
-/// request has had no chance to answer it. With [`Policy::Request`] a sleeping poll is asked, too; it may look when it
-/// wakes.
+/// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted
+/// right after the request has had no chance to answer it. With [`Policy::Request`] a sleeping poll
+/// is asked, too; it may look when it wakes.
 ///
 /// ```
 /// use morpheus_common::ladder::{Action, Limits, Observation, Policy, Step, Transition, advance};
@@ -247,4 +253,230 @@ pub const fn advance(step: Step, seen: &Observation, limits: &Limits) -> Transit
 
 const fn allows(limits: &Limits, policy: Policy) -> bool {
     limits.policy as u32 >= policy as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Policy::{Demote, Observe, Request, Takeover, Throttle};
+    use super::Step::{Demoted, Requested, TakenOver, Throttled, Watching};
+    use super::*;
+    use crate::abi;
+
+    const POLICIES: [Policy; 5] = [Observe, Request, Takeover, Demote, Throttle];
+    const STEPS: [Step; 5] = [Watching, Requested, TakenOver, Demoted, Throttled];
+
+    const LIMITS: Limits = Limits {
+        budget_ns: 1000,
+        grace_ns: 500,
+        offence_ns: 5000,
+        repeat_offences: 3,
+        policy: Throttle,
+    };
+    /// Just seen, on the CPU, and the worst of its label.
+    const NEW: Observation = Observation {
+        stood_ns: 0,
+        cpu_ns: 0,
+        asleep: false,
+        critical: false,
+        escapable: true,
+        offences: 100,
+    };
+
+    fn on_cpu(cpu_ns: u64) -> Observation {
+        Observation {
+            stood_ns: cpu_ns,
+            cpu_ns,
+            ..NEW
+        }
+    }
+
+    fn asleep(stood_ns: u64) -> Observation {
+        Observation {
+            stood_ns,
+            asleep: true,
+            ..NEW
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let policies = [
+            abi::MORPHEUS_POLICY_OBSERVE,
+            abi::MORPHEUS_POLICY_REQUEST,
+            abi::MORPHEUS_POLICY_TAKEOVER,
+            abi::MORPHEUS_POLICY_DEMOTE,
+            abi::MORPHEUS_POLICY_THROTTLE,
+        ];
+        let steps = [
+            abi::MORPHEUS_STEP_WATCHING,
+            abi::MORPHEUS_STEP_REQUESTED,
+            abi::MORPHEUS_STEP_TAKEN_OVER,
+            abi::MORPHEUS_STEP_DEMOTED,
+            abi::MORPHEUS_STEP_THROTTLED,
+        ];
+        assert_eq!(POLICIES.map(|policy| policy as u32), policies);
+        assert_eq!(STEPS.map(|step| step as u32), steps);
+        assert_eq!(policies, steps, "`advance` compares one with the other");
+    }
+
+    #[test]
+    fn each_step_at_its_limit() {
+        let critical = |seen: Observation| Observation {
+            critical: true,
+            ..seen
+        };
+        let inescapable = |seen: Observation| Observation {
+            escapable: false,
+            ..seen
+        };
+        let offences = |offences, seen: Observation| Observation { offences, ..seen };
+        let table = [
+            // One below each limit, and at it.
+            (Throttle, Watching, on_cpu(799), Watching),
+            (Throttle, Watching, on_cpu(800), Requested),
+            (Throttle, Watching, asleep(999), Watching),
+            (Throttle, Watching, asleep(1000), TakenOver),
+            (Throttle, Requested, on_cpu(1299), Requested),
+            (Throttle, Requested, on_cpu(1300), TakenOver),
+            (Throttle, Requested, asleep(1000), TakenOver),
+            (Throttle, TakenOver, on_cpu(4999), TakenOver),
+            (Throttle, TakenOver, on_cpu(5000), Demoted),
+            (Throttle, Demoted, offences(2, on_cpu(5000)), Demoted),
+            (Throttle, Demoted, offences(3, on_cpu(5000)), Throttled),
+            // One step in a call, however late.
+            (Throttle, Watching, on_cpu(u64::MAX), Requested),
+            (Throttle, Throttled, on_cpu(u64::MAX), Throttled),
+            // Wanting the CPU and not getting it is not being stuck.
+            (
+                Throttle,
+                Watching,
+                Observation {
+                    stood_ns: u64::MAX,
+                    ..NEW
+                },
+                Watching,
+            ),
+            (
+                Throttle,
+                Requested,
+                Observation {
+                    stood_ns: u64::MAX,
+                    ..on_cpu(900)
+                },
+                Requested,
+            ),
+            // A long sleep is no offence.
+            (Throttle, TakenOver, asleep(u64::MAX), TakenOver),
+            // What does not slow a poll down goes on in a critical section, the rest does not.
+            (Throttle, Watching, critical(on_cpu(800)), Requested),
+            (Throttle, Requested, critical(on_cpu(1300)), TakenOver),
+            (Throttle, TakenOver, critical(on_cpu(5000)), TakenOver),
+            (Throttle, Demoted, critical(on_cpu(9000)), Demoted),
+            (Throttle, Requested, inescapable(on_cpu(1300)), TakenOver),
+            (Throttle, TakenOver, inescapable(on_cpu(5000)), TakenOver),
+            (Throttle, Demoted, inescapable(on_cpu(9000)), Demoted),
+            // Policies.
+            (Observe, Watching, on_cpu(u64::MAX), Watching),
+            (Observe, Watching, asleep(u64::MAX), Watching),
+            (Request, Watching, asleep(1000), Requested),
+            (Request, Requested, on_cpu(u64::MAX), Requested),
+            (Takeover, TakenOver, on_cpu(u64::MAX), TakenOver),
+            (Demote, TakenOver, on_cpu(5000), Demoted),
+            (Demote, Demoted, on_cpu(u64::MAX), Demoted),
+        ];
+        for (policy, from, seen, to) in table {
+            let next = advance(from, &seen, &Limits { policy, ..LIMITS });
+            assert_eq!(next.step, to, "{policy:?}, {from:?}, {seen:?}");
+            let action = match to {
+                _ if from == to => Action::None,
+                Watching => Action::None,
+                Requested => Action::Request,
+                TakenOver => Action::TakeOver,
+                Demoted => Action::Demote,
+                Throttled => Action::Throttle,
+            };
+            assert_eq!(next.action, action, "{policy:?}, {from:?}, {seen:?}");
+        }
+    }
+
+    /// Small numbers, so that the limits are met and missed; and now and then the largest, for
+    /// overflow.
+    fn ns() -> impl Strategy<Value = u64> {
+        prop_oneof![9 => 0..20u64, 1 => Just(u64::MAX)]
+    }
+
+    prop_compose! {
+        fn any_limits()(
+            budget_ns in ns(), grace_ns in ns(), offence_ns in ns(),
+            repeat_offences in 0..4u32, policy in 0..5usize,
+        ) -> Limits {
+            Limits { budget_ns, grace_ns, offence_ns, repeat_offences, policy: POLICIES[policy] }
+        }
+    }
+
+    prop_compose! {
+        fn any_observation()(
+            stood_ns in ns(), cpu_ns in ns(), asleep: bool, critical: bool, escapable: bool,
+            offences in 0..6u32,
+        ) -> Observation {
+            Observation { stood_ns, cpu_ns, asleep, critical, escapable, offences }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_step_at_a_time_and_none_back(
+            from in 0..5usize, seen in any_observation(), limits in any_limits(),
+        ) {
+            let from = STEPS[from];
+            let Transition { step, action } = advance(from, &seen, &limits);
+            prop_assert!(step >= from);
+            let past_request = (from, step) == (Watching, TakenOver);
+            prop_assert!(step as u32 <= from as u32 + 1 || past_request && seen.asleep);
+            prop_assert_eq!(step == from, action == Action::None);
+            if step != from {
+                prop_assert!(step as u32 <= limits.policy as u32);
+                prop_assert!(is_stuck(&seen, &limits));
+            }
+        }
+
+        #[test]
+        fn who_must_not_be_slowed_down_is_not(
+            from in 0..5usize, seen in any_observation(), limits in any_limits(),
+        ) {
+            let action = advance(STEPS[from], &seen, &limits).action;
+            if seen.critical || !seen.escapable {
+                prop_assert!(!matches!(action, Action::Demote | Action::Throttle));
+            }
+        }
+
+        #[test]
+        fn critical_sections_hold_up_no_request_and_no_takeover(
+            from in 0..2usize, seen in any_observation(), limits in any_limits(),
+        ) {
+            let critical = Observation { critical: true, escapable: false, ..seen };
+            let from = STEPS[from];
+            prop_assert_eq!(advance(from, &seen, &limits), advance(from, &critical, &limits));
+        }
+
+        #[test]
+        fn every_step_is_taken_once_and_then_it_rests(
+            seen in prop::collection::vec(any_observation(), 0..40),
+            last in any_observation(), limits in any_limits(),
+        ) {
+            let mut step = Watching;
+            let mut taken = [0; 5];
+            // In the end always the same: five calls are enough for it to come to rest.
+            for seen in seen.iter().chain([&last; 5]) {
+                let next = advance(step, seen, &limits);
+                taken[next.step as usize] += u32::from(next.action != Action::None);
+                step = next.step;
+            }
+            prop_assert!(taken.iter().all(|&times| times <= 1));
+            let rest = Transition { step, action: Action::None };
+            prop_assert_eq!(advance(step, &last, &limits), rest);
+        }
+    }
 }

@@ -2,10 +2,11 @@
 //!
 //! - [`abi`]: the memory that both sides map, made from `include/morpheus_abi.h`.
 //! - [`slot`]: the same memory as atomics, with the operations that the protocol consists of.
-//! - [`ladder`]: when a stuck poll is asked to yield, taken over, demoted, throttled; pure functions.
+//! - [`ladder`]: when a stuck poll is asked to yield, taken over, demoted, throttled; pure
+//!   functions.
 //!
-//! The protocol, who writes which word, and why every memory ordering suffices is in `src/PROTOCOL.md`; `tests/loom.rs`
-//! checks it.
+//! The protocol, who writes which word, and why every memory ordering suffices is in
+//! `src/PROTOCOL.md`; `tests/loom.rs` checks it.
 #![no_std]
 #![warn(missing_docs)]
 

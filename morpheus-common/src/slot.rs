@@ -1,11 +1,13 @@
 //! A worker's two slots as atomics: what it says of itself, and what is said to it.
 //!
-//! [`RuntimeSlot`] is written by one thread, its worker, and read by the controller and the kernel side. [`KernelSlot`]
-//! is written by one side, the kernel's or (without one) the controller, and read by the worker. No word has two
-//! writers, so that none needs a read-modify-write on the worker's path. The exceptions are `flags`, which the
-//! controller may set too, and `state` and `tid`, which are handed over with the slot.
+//! [`RuntimeSlot`] is written by one thread, its worker, and read by the controller and the kernel
+//! side. [`KernelSlot`] is written by one side, the kernel's or (without one) the controller, and
+//! read by the worker. No word has two writers, so that none needs a read-modify-write on the
+//! worker's path. The exceptions are `flags`, which the controller may set too, and `state` and
+//! `tid`, which are handed over with the slot.
 //!
-//! `PROTOCOL.md` has the protocol, and the proof that these orderings suffice; `tests/loom.rs` checks it.
+//! `PROTOCOL.md` has the protocol, and the proof that these orderings suffice; `tests/loom.rs`
+//! checks it.
 
 use core::ops::BitOr;
 
@@ -28,7 +30,8 @@ pub enum YieldReason {
     Recovery = abi::MORPHEUS_YIELD_RECOVERY,
 }
 
-/// Where a worker is in its life. Requests and escalation happen only while [`Running`](Self::Running).
+/// Where a worker is in its life. Requests and escalation happen only while
+/// [`Running`](Self::Running).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WorkerState {
@@ -107,12 +110,13 @@ impl BitOr for VerdictFlags {
 
 /// What a worker says of itself: the atomic view of [`abi::morpheus_runtime_slot`].
 ///
-/// All of it is written by the worker that has the slot, but for what the module's head says. A slot may be mapped by
-/// the kernel side, to which it is a claim.
+/// All of it is written by the worker that has the slot, but for what the module's head says. A
+/// slot may be mapped by the kernel side, to which it is a claim.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct RuntimeSlot {
-    /// Odd while a watched poll is in progress. Never reset: (slot, `poll_seq`) names one poll for ever.
+    /// Odd while a watched poll is in progress. Never reset: (slot, `poll_seq`) names one poll for
+    /// ever.
     pub poll_seq: AtomicU64,
     /// Odd while the worker is parked. Never reset.
     pub park_seq: AtomicU64,
@@ -132,7 +136,8 @@ pub struct RuntimeSlot {
     pub yields: [AtomicU32; abi::MORPHEUS_YIELD_REASONS as usize],
 }
 
-/// Functions that are `const` where the atomics are the real ones; loom's cannot be made in a constant.
+/// Functions that are `const` where the atomics are the real ones; loom's cannot be made in a
+/// constant.
 macro_rules! const_unless_loom {
     ($(#[$doc:meta])* pub fn $name:ident() -> Self $body:block) => {
         $(#[$doc])*
@@ -170,18 +175,29 @@ impl RuntimeSlot {
         }
     }
 
-    /// Starts a watched poll and returns its number, which is odd and was never used for a poll of this slot.
+    /// Starts a watched poll and returns its number, which is odd and was never used for a poll of
+    /// this slot.
     ///
-    /// Only for the slot's worker. Polls do not nest: where [`in_poll`](Self::in_poll) says that there is one already,
-    /// that one counts. A poll that was left open by a thread which died is over with this.
+    /// Only for the slot's worker. Polls do not nest: where [`in_poll`](Self::in_poll) says that
+    /// there is one already, that one counts. A poll that was left open by a thread which died is
+    /// over with this.
     #[inline]
     pub fn begin_poll(&self) -> u64 {
-        // Relaxed: the worker's own word; the thread that had the slot before handed it over with `state`.
-        let seq = self.poll_seq.load(Ordering::Relaxed).wrapping_add(1) | 1;
-        // Release, pairs with the Acquire in `observe_poll`: whoever sees this poll sees the label and the flags that
-        // it was begun with, and none of the poll before.
+        // Relaxed: the worker's own word; the thread that had the slot before handed it over with
+        // `state`.
+        let seq = self.next_poll();
+        // Release, pairs with the Acquire in `observe_poll`: whoever sees this poll sees the label
+        // and the flags that it was begun with, and none of the poll before.
         self.poll_seq.store(seq, Ordering::Release);
         seq
+    }
+
+    /// The number that [`begin_poll`](Self::begin_poll) will give. For the worker alone.
+    #[inline]
+    #[must_use]
+    pub fn next_poll(&self) -> u64 {
+        // Relaxed: the worker's own word.
+        self.poll_seq.load(Ordering::Relaxed).wrapping_add(1) | 1
     }
 
     /// Ends the watched poll `seq`.
@@ -198,11 +214,13 @@ impl RuntimeSlot {
             seq,
             "watched polls do not nest"
         );
-        // Release, pairs with the Acquire in `observe_poll`: whoever sees that the poll is over sees its yields.
+        // Release, pairs with the Acquire in `observe_poll`: whoever sees that the poll is over
+        // sees its yields.
         self.poll_seq.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a watched poll is in progress. For the slot's worker; others take [`observe_poll`](Self::observe_poll).
+    /// Whether a watched poll is in progress. For the slot's worker; others take
+    /// [`observe_poll`](Self::observe_poll).
     #[inline]
     #[must_use]
     pub fn in_poll(&self) -> bool {
@@ -226,7 +244,8 @@ impl RuntimeSlot {
         // Relaxed: the worker's own word.
         let seq = self.park_seq.load(Ordering::Relaxed);
         if seq & 1 == 0 {
-            // Release, pairs with the Acquire in `is_parked`: who sees the worker parked sees what it did before.
+            // Release, pairs with the Acquire in `is_parked`: who sees the worker parked sees what
+            // it did before.
             self.park_seq.store(seq.wrapping_add(1), Ordering::Release);
         }
     }
@@ -259,8 +278,8 @@ impl RuntimeSlot {
     pub fn enter_critical(&self) {
         // Relaxed: the worker's own word.
         let depth = self.critical_depth.load(Ordering::Relaxed);
-        // Relaxed, pairs with nothing: whoever demotes loads the depth alone, and one that is an instant old is what it
-        // would have loaded an instant ago.
+        // Relaxed, pairs with nothing: whoever demotes loads the depth alone, and one that is an
+        // instant old is what it would have loaded an instant ago.
         self.critical_depth
             .store(depth.saturating_add(1), Ordering::Relaxed);
     }
@@ -291,8 +310,8 @@ impl RuntimeSlot {
     #[inline]
     pub fn count_yield(&self, reason: YieldReason) {
         let count = &self.yields[reason as usize];
-        // Relaxed, both: the worker's own word, and a statistic. Who wants it exact as of a poll's end or an
-        // acknowledgement gets it through the Release of `end_poll` and `acknowledge`.
+        // Relaxed, both: the worker's own word, and a statistic. Who wants it exact as of a poll's
+        // end or an acknowledgement gets it through the Release of `end_poll` and `acknowledge`.
         count.store(
             count.load(Ordering::Relaxed).wrapping_add(1),
             Ordering::Relaxed,
@@ -304,11 +323,13 @@ impl RuntimeSlot {
     /// Only for the slot's worker.
     #[inline]
     pub fn acknowledge(&self, seq: u64) {
-        // Release, pairs with the Acquire in `acknowledged`: who sees the answer sees the yield counted.
+        // Release, pairs with the Acquire in `acknowledged`: who sees the answer sees the yield
+        // counted.
         self.ack_seq.store(seq, Ordering::Release);
     }
 
-    /// Whether the request to the poll `seq` was answered, and no other one since. For the controller.
+    /// Whether the request to the poll `seq` was answered, and no other one since. For the
+    /// controller.
     #[inline]
     #[must_use]
     pub fn acknowledged(&self, seq: u64) -> bool {
@@ -319,7 +340,8 @@ impl RuntimeSlot {
     /// Sets a flag. Any thread may.
     #[inline]
     pub fn set_flag(&self, flag: SlotFlag) {
-        // Release, pairs with the Acquire in `has_flag`: who sees a spare held sees what it did before.
+        // Release, pairs with the Acquire in `has_flag`: who sees a spare held sees what it did
+        // before.
         self.flags.fetch_or(flag as u32, Ordering::Release);
     }
 
@@ -341,8 +363,9 @@ impl RuntimeSlot {
     /// Says where the worker is in its life.
     #[inline]
     pub fn set_state(&self, state: WorkerState) {
-        // Release, pairs with the Acquire in `state`: who sees `Registered` sees the thread's number, and who sees
-        // `Dead` and takes the slot over sees the last `poll_seq`, from which it goes on.
+        // Release, pairs with the Acquire in `state`: who sees `Registered` sees the thread's
+        // number, and who sees `Dead` and takes the slot over sees the last `poll_seq`, from which
+        // it goes on.
         self.state.store(state as u32, Ordering::Release);
     }
 
@@ -370,9 +393,9 @@ impl Default for RuntimeSlot {
 
 /// What is said to a worker: the atomic view of [`abi::morpheus_kernel_slot`].
 ///
-/// Written by the kernel side, or by the controller where there is none. Where the kernel side writes, the application
-/// has the memory mapped for reading only, and a call of [`request`](Self::request) or
-/// [`give_verdict`](Self::give_verdict) faults.
+/// Written by the kernel side, or by the controller where there is none. Where the kernel side
+/// writes, the application has the memory mapped for reading only, and a call of
+/// [`request`](Self::request) or [`give_verdict`](Self::give_verdict) faults.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct KernelSlot {
@@ -391,7 +414,8 @@ pub struct KernelSlot {
 
 impl KernelSlot {
     const_unless_loom! {
-        /// A slot that says nothing: all zeroes. No poll has the number 0, so that neither word is about one.
+        /// A slot that says nothing: all zeroes. No poll has the number 0, so that neither word is
+        /// about one.
         #[inline]
         #[must_use]
         pub fn new() -> Self {
@@ -401,14 +425,20 @@ impl KernelSlot {
                 oncpu_ns: AtomicU64::new(0),
                 step: AtomicU32::new(abi::MORPHEUS_STEP_WATCHING),
                 reserved0: AtomicU32::new(0),
-                reserved: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
+                reserved: [
+                    AtomicU64::new(0),
+                    AtomicU64::new(0),
+                    AtomicU64::new(0),
+                    AtomicU64::new(0),
+                ],
             }
         }
     }
 
     const_unless_loom! {
-        /// A slot that nobody writes, for threads without one. Its `request_seq` is that of no poll, nor that of a
-        /// fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after one comparison.
+        /// A slot that nobody writes, for threads without one. Its `request_seq` is that of no
+        /// poll, nor that of a fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after
+        /// one comparison.
         #[inline]
         #[must_use]
         pub fn never_requested() -> Self {
@@ -423,8 +453,8 @@ impl KernelSlot {
     /// Only for the slot's one writer.
     #[inline]
     pub fn request(&self, seq: u64) {
-        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives the `step` and
-        // `oncpu_ns` as of the request to whoever reports why it yields.
+        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives
+        // the `step` and `oncpu_ns` as of the request to whoever reports why it yields.
         self.request_seq.store(seq, Ordering::Release);
     }
 
@@ -432,24 +462,27 @@ impl KernelSlot {
     #[inline]
     #[must_use]
     pub fn requested(&self, seq: u64) -> bool {
-        // Relaxed, pairs with nothing: the request is this one word. It carries its addressee, so that a late one is
-        // not mistaken for ours; nothing is read on the strength of it; and a request that is seen one checkpoint later
-        // is a request that came later.
+        // Relaxed, pairs with nothing: the request is this one word. It carries its addressee, so
+        // that a late one is not mistaken for ours; nothing is read on the strength of it; and a
+        // request that is seen one checkpoint later is a request that came later.
         //
-        // The second comparison is for fresh slots, where both words are 0. It comes second, so that the usual case
-        // takes one.
+        // The second comparison is for fresh slots, where both words are 0. It comes second, so
+        // that the usual case takes one.
         self.request_seq.load(Ordering::Relaxed) == seq && seq & 1 == 1
     }
 
-    /// Says something about the poll `seq`: adds to what was said about it, and replaces what was said about another.
+    /// Says something about the poll `seq`: adds to what was said about it, and replaces what was
+    /// said about another.
     ///
-    /// The poll finds it when it ends; when it has ended already, nobody does. Only for the slot's one writer.
+    /// The poll finds it when it ends; when it has ended already, nobody does. Only for the slot's
+    /// one writer.
     #[inline]
     pub fn give_verdict(&self, seq: u64, flags: VerdictFlags) {
         let about = seq << abi::MORPHEUS_VERDICT_SHIFT;
         // Relaxed: the writer's own word.
         let before = flags_if_about(self.verdict.load(Ordering::Relaxed), about);
-        // Release, pairs with the Acquire in `verdict_for`: who finds the verdict finds its `oncpu_ns`.
+        // Release, pairs with the Acquire in `verdict_for`: who finds the verdict finds its
+        // `oncpu_ns`.
         self.verdict.store(
             about | u64::from((before | flags).bits()),
             Ordering::Release,
@@ -474,10 +507,11 @@ impl Default for KernelSlot {
     }
 }
 
-/// The flags of a verdict word that is about the poll in `about` (a `poll_seq`, shifted), else none.
+/// The flags of a verdict word that is about the poll in `about` (a `poll_seq`, shifted), else
+/// none.
 ///
-/// The word has room for the lower 56 bits of a `poll_seq`. Two polls that have these in common are 2⁵⁵ polls apart: at
-/// ten million in a second, a century.
+/// The word has room for the lower 56 bits of a `poll_seq`. Two polls that have these in common are
+/// 2⁵⁵ polls apart: at ten million in a second, a century.
 #[inline]
 fn flags_if_about(word: u64, about: u64) -> VerdictFlags {
     match u8::try_from(word ^ about) {
@@ -503,3 +537,158 @@ const _: () = {
     same_layout!(KernelSlot, abi::morpheus_kernel_slot,
         request_seq verdict oncpu_ns step reserved0 reserved);
 };
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_are_odd_and_never_the_same() {
+        let slot = RuntimeSlot::new();
+        assert!(!slot.in_poll());
+        for expected in [1, 3, 5] {
+            let seq = slot.begin_poll();
+            assert_eq!((seq, slot.observe_poll()), (expected, expected));
+            assert!(slot.in_poll());
+            slot.end_poll(seq);
+            assert!(!slot.in_poll());
+        }
+        // A thread that died within a poll.
+        assert_eq!(slot.begin_poll(), 7);
+        assert_eq!(slot.begin_poll(), 9);
+    }
+
+    #[test]
+    fn poll_numbers_wrap() {
+        let slot = RuntimeSlot::new();
+        slot.poll_seq.store(u64::MAX - 1, Ordering::Relaxed);
+        let seq = slot.begin_poll();
+        assert_eq!(seq, u64::MAX);
+        slot.end_poll(seq);
+        assert_eq!(slot.begin_poll(), 1);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "do not nest")]
+    fn polls_do_not_nest() {
+        let slot = RuntimeSlot::new();
+        let outer = slot.begin_poll();
+        let inner = slot.begin_poll();
+        slot.end_poll(inner);
+        slot.end_poll(outer);
+    }
+
+    #[test]
+    fn parking_twice_is_parking_once() {
+        let slot = RuntimeSlot::new();
+        slot.unpark();
+        assert_eq!(slot.park_seq.load(Ordering::Relaxed), 0);
+        slot.park();
+        slot.park();
+        assert!(slot.is_parked());
+        slot.unpark();
+        slot.unpark();
+        assert!(!slot.is_parked());
+        assert_eq!(slot.park_seq.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn critical_sections_nest_and_never_underflow() {
+        let slot = RuntimeSlot::new();
+        slot.leave_critical();
+        assert!(!slot.in_critical());
+        slot.enter_critical();
+        slot.enter_critical();
+        slot.leave_critical();
+        assert!(slot.in_critical());
+        slot.leave_critical();
+        assert!(!slot.in_critical());
+        slot.critical_depth.store(u32::MAX, Ordering::Relaxed);
+        slot.enter_critical();
+        assert!(slot.in_critical());
+    }
+
+    #[test]
+    fn requests_name_their_poll() {
+        let (runtime, kernel) = (RuntimeSlot::new(), KernelSlot::new());
+        assert!(!kernel.requested(runtime.observe_poll()), "0 is no poll");
+        let seq = runtime.begin_poll();
+        kernel.request(seq);
+        assert!(kernel.requested(seq));
+        assert!(!runtime.acknowledged(seq));
+        runtime.acknowledge(seq);
+        assert!(runtime.acknowledged(seq));
+        runtime.end_poll(seq);
+        assert!(!kernel.requested(runtime.begin_poll()));
+        assert!(!KernelSlot::never_requested().requested(0));
+    }
+
+    #[test]
+    fn verdicts_add_up_within_a_poll_only() {
+        let slot = KernelSlot::new();
+        assert_eq!(slot.verdict_for(0), VerdictFlags::EMPTY);
+        slot.give_verdict(5, VerdictFlags::STUCK);
+        slot.give_verdict(5, VerdictFlags::OFFENCE);
+        assert_eq!(
+            slot.verdict_for(5),
+            VerdictFlags::STUCK | VerdictFlags::OFFENCE
+        );
+        for other in [0, 1, 3, 4, 6, 7, u64::MAX] {
+            assert!(slot.verdict_for(other).is_empty(), "{other}");
+        }
+        slot.give_verdict(7, VerdictFlags::BLOCKED);
+        assert_eq!(slot.verdict_for(7), VerdictFlags::BLOCKED);
+        assert!(slot.verdict_for(5).is_empty());
+        // A number of which the word has the lower bits only.
+        slot.give_verdict(u64::MAX, VerdictFlags::STUCK);
+        assert!(slot.verdict_for(u64::MAX).contains(VerdictFlags::STUCK));
+    }
+
+    #[test]
+    fn verdict_words_are_those_of_the_header() {
+        let slot = KernelSlot::new();
+        slot.give_verdict(9, VerdictFlags::STUCK | VerdictFlags::THROTTLED);
+        let flags = u64::from(abi::MORPHEUS_VERDICT_STUCK | abi::MORPHEUS_VERDICT_THROTTLED);
+        assert_eq!(
+            slot.verdict.load(Ordering::Relaxed),
+            9 << abi::MORPHEUS_VERDICT_SHIFT | flags
+        );
+    }
+
+    #[test]
+    fn states_that_are_none_are_refused() {
+        let slot = RuntimeSlot::new();
+        assert_eq!(slot.state(), Some(WorkerState::Init));
+        for state in [
+            WorkerState::Registered,
+            WorkerState::Running,
+            WorkerState::Quiescing,
+            WorkerState::Dead,
+        ] {
+            slot.set_state(state);
+            assert_eq!(slot.state(), Some(state));
+        }
+        slot.state.store(5, Ordering::Relaxed);
+        assert_eq!(slot.state(), None);
+    }
+
+    #[test]
+    fn yields_and_flags_are_kept_apart() {
+        let slot = RuntimeSlot::new();
+        slot.count_yield(YieldReason::Recovery);
+        slot.yields[0].store(u32::MAX, Ordering::Relaxed);
+        slot.count_yield(YieldReason::Voluntary);
+        let yields = slot
+            .yields
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(yields, [0, 0, 0, 0, 1]);
+
+        slot.set_flag(SlotFlag::Held);
+        slot.set_flag(SlotFlag::Escapable);
+        slot.clear_flag(SlotFlag::Held);
+        assert!(!slot.has_flag(SlotFlag::Held) && slot.has_flag(SlotFlag::Escapable));
+        assert!(!slot.has_flag(SlotFlag::InPlace));
+    }
+}

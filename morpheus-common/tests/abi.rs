@@ -1,7 +1,8 @@
 //! The header is C, and `src/abi.autogen.rs` is what bindgen makes of it.
 //!
-//! `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` writes the file anew. The test needs libclang (not the
-//! compiler); without one it passes and says so, unless `MORPHEUS_REQUIRE_LIBCLANG=1`.
+//! `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` writes the file anew. The test needs
+//! libclang (not the compiler); without one it passes and says so, unless
+//! `MORPHEUS_REQUIRE_LIBCLANG=1`.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -10,8 +11,8 @@ use std::process::Command;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/morpheus_abi.h");
 
-/// The types that a BPF program has from vmlinux.h. With these the output depends neither on the kernel headers nor on
-/// the target that libclang takes for its own.
+/// The types that a BPF program has from vmlinux.h. With these the output depends neither on the
+/// kernel headers nor on the target that libclang takes for its own.
 const PRELUDE: &str = "\
 #define __VMLINUX_H__
 typedef unsigned int __u32;
@@ -45,7 +46,8 @@ fn bindings() -> String {
     bindings.to_string()
 }
 
-/// bindgen's `runtime` feature panics when it cannot load the library, and has no function to ask before.
+/// bindgen's `runtime` feature panics when it cannot load the library, and has no function to ask
+/// before.
 fn libclang_is_missing() -> bool {
     catch_unwind(bindgen::clang_version).is_err()
 }
@@ -74,7 +76,8 @@ fn bindings_are_those_of_the_header() {
     );
 }
 
-/// As C11 in an application, with everything that a compiler warns about: the header's own `_Static_assert`s hold.
+/// As C11 in an application, with everything that a compiler warns about: the header's own
+/// `_Static_assert`s hold.
 #[test]
 fn header_is_c() {
     let compiled = Command::new("cc")

@@ -1,17 +1,19 @@
-//! The proof of `src/PROTOCOL.md`: every interleaving, and every value that a load may return, of small models.
+//! The proof of `src/PROTOCOL.md`: every interleaving, and every value that a load may return, of
+//! small models.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p morpheus-common --test loom`
 //!
-//! The first half runs the crate's own slots. The second half models two protocols of the runtime's, without its
-//! surroundings. A model that cannot fail proves nothing: those named `bug_…` put a mistake in, and must fail.
+//! The first half runs the crate's own slots. The second half models two protocols of the
+//! runtime's, without its surroundings. A model that cannot fail proves nothing: those named
+//! `bug_…` put a mistake in, and must fail.
 #![cfg(loom)]
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-// Not loom's: when it is dropped after a deadlock, which some models are about, the process aborts. Nothing here depends
-// on what a reference count orders.
+// Not loom's: when it is dropped after a deadlock, which some models are about, the process aborts.
+// Nothing here depends on what a reference count orders.
 use std::sync::Arc;
 
 use morpheus_common::slot::{
@@ -51,8 +53,8 @@ fn poll_once(slots: &Slots) -> (u64, VerdictFlags) {
     (seq, verdict)
 }
 
-/// A verdict is found by the poll that it is about or by none: not by an earlier one, not by the next. And what was
-/// written before it (`oncpu_ns`) is there with it.
+/// A verdict is found by the poll that it is about or by none: not by an earlier one, not by the
+/// next. And what was written before it (`oncpu_ns`) is there with it.
 #[test]
 fn verdict_is_about_its_own_poll() {
     loom::model(|| {
@@ -72,8 +74,9 @@ fn verdict_is_about_its_own_poll() {
     });
 }
 
-/// A slot that is handed from one thread to the next goes on with its numbers: what was said about the last poll of the
-/// thread before, which ended in the middle of it, is not said about the first of this one.
+/// A slot that is handed from one thread to the next goes on with its numbers: what was said about
+/// the last poll of a thread that died in the middle of it is not said about the first poll of the
+/// next thread.
 #[test]
 fn verdict_does_not_outlive_its_thread() {
     loom::model(|| {
@@ -231,7 +234,8 @@ fn poll_comes_with_its_label() {
     });
 }
 
-/// Who sees a worker parked sees what it did before; and saying it twice (a hook that runs twice) says it once.
+/// Who sees a worker parked sees what it did before; and saying it twice (a hook that runs twice)
+/// says it once.
 #[test]
 fn park_seq_tells_the_truth() {
     loom::model(|| {
@@ -260,10 +264,11 @@ fn park_seq_tells_the_truth() {
     });
 }
 
-/// Holding and releasing spares, as the runtime does it; see PROTOCOL.md, "Spares".
+/// Holding and releasing spares, as the runtime does it; see PROTOCOL.md, "Holding and releasing".
 struct Spares {
+    total: u32,
     state: Mutex<Counts>,
-    released: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -277,22 +282,35 @@ struct Counts {
     closed: bool,
 }
 
+impl Counts {
+    fn out_of_play(&self) -> u32 {
+        assert!(
+            self.releases <= self.held + self.pending,
+            "a release that nobody can take"
+        );
+        self.held + self.pending - self.releases
+    }
+}
+
 impl Spares {
-    fn new(pending: u32) -> Arc<Self> {
+    /// All of the spares have their hold task on its way.
+    fn new(total: u32) -> Arc<Self> {
+        let (state, changed) = (Mutex::new(Counts::default()), Condvar::new());
         let spares = Arc::new(Self {
-            state: Mutex::new(Counts::default()),
-            released: Condvar::new(),
+            total,
+            state,
+            changed,
         });
-        for _ in 0..pending {
-            assert!(spares.request_hold());
+        for _ in 0..total {
+            assert!(spares.announce_hold());
         }
         spares
     }
 
     /// Before a hold task is injected.
-    fn request_hold(&self) -> bool {
+    fn announce_hold(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.closed {
+        if state.closed || state.out_of_play() >= self.total {
             return false;
         }
         state.pending += 1;
@@ -303,39 +321,34 @@ impl Spares {
     fn hold(&self) {
         let mut state = self.state.lock().unwrap();
         state.pending -= 1;
-        if state.closed {
-            return;
-        }
-        if state.releases > 0 {
-            state.releases -= 1;
-            return;
-        }
         state.held += 1;
         while state.releases == 0 && !state.closed {
-            state = self.released.wait(state).unwrap();
+            state = self.changed.wait(state).unwrap();
         }
         state.held -= 1;
-        state.releases = state.releases.saturating_sub(1);
+        if !state.closed {
+            state.releases -= 1;
+        }
     }
 
-    /// The mistake: a hold task that does not look for releases when it arrives, and waits for a notification only.
+    /// The mistake: a hold task that waits for a notification, whatever was released before.
     fn bug_hold_by_notification(&self) {
         let mut state = self.state.lock().unwrap();
         state.pending -= 1;
         state.held += 1;
-        state = self.released.wait(state).unwrap();
+        state = self.changed.wait(state).unwrap();
         state.held -= 1;
-        state.releases = state.releases.saturating_sub(1);
+        state.releases -= 1;
     }
 
     /// Whether there was a spare to release.
     fn release(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.held + state.pending <= state.releases {
+        if state.closed || state.out_of_play() == 0 {
             return false;
         }
         state.releases += 1;
-        self.released.notify_one();
+        self.changed.notify_one();
         true
     }
 
@@ -346,13 +359,13 @@ impl Spares {
             return false;
         }
         state.releases += 1;
-        self.released.notify_one();
+        self.changed.notify_one();
         true
     }
 
     fn close(&self) {
         self.state.lock().unwrap().closed = true;
-        self.released.notify_all();
+        self.changed.notify_all();
     }
 
     /// The mistake: a closed flag that only those find who arrive later.
@@ -360,10 +373,9 @@ impl Spares {
         self.state.lock().unwrap().closed = true;
     }
 
-    /// How many of `total` spares are out, or on their way out.
-    fn out(&self, total: u32) -> u32 {
-        let state = self.state.lock().unwrap();
-        total - (state.held + state.pending - state.releases)
+    /// How many spares are in play, or on their way there.
+    fn in_play(&self) -> u32 {
+        self.total - self.state.lock().unwrap().out_of_play()
     }
 }
 
@@ -372,10 +384,15 @@ fn spawn_hold(spares: &Arc<Spares>) -> thread::JoinHandle<()> {
     thread::spawn(move || spares.hold())
 }
 
-/// As many releases as spares, from two threads: each one succeeds, and frees one. A lost one is a deadlock.
+/// As many releases as spares, from two threads: each one succeeds, and frees one. A lost one is a
+/// deadlock.
 #[test]
 fn no_release_is_lost() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    // Four threads: all of the interleavings take half a minute, those with three preemptions an
+    // instant.
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let spares = Spares::new(2);
         let holds = [spawn_hold(&spares), spawn_hold(&spares)];
         let other = thread::spawn({
@@ -385,7 +402,7 @@ fn no_release_is_lost() {
         assert!(spares.release());
         assert!(other.join().unwrap());
         assert_eq!(
-            spares.out(2),
+            spares.in_play(),
             2,
             "a release counts from the moment it is made"
         );
@@ -393,19 +410,19 @@ fn no_release_is_lost() {
         for hold in holds {
             hold.join().unwrap();
         }
-        assert_eq!(spares.out(2), 2);
+        assert_eq!(spares.in_play(), 2);
     });
 }
 
-/// One release for two spares lets one out and leaves one in, whichever takes it: also when the one that is notified
-/// finds that one who came later has taken it.
+/// One release for two spares lets one out and leaves one in, whichever takes it: also when the one
+/// that is notified finds that one who came later has taken it.
 #[test]
 fn one_release_frees_one() {
     loom::model(|| {
         let spares = Spares::new(2);
         let holds = [spawn_hold(&spares), spawn_hold(&spares)];
         assert!(spares.release());
-        assert_eq!(spares.out(2), 1);
+        assert_eq!(spares.in_play(), 1);
         assert!(spares.release());
         for hold in holds {
             hold.join().unwrap();
@@ -413,7 +430,8 @@ fn one_release_frees_one() {
     });
 }
 
-/// The one that comes after has no part in a release that another has used: it waits, and the count says so.
+/// The one that comes after has no part in a release that another has used: it waits, and the count
+/// says so.
 #[test]
 fn a_release_is_used_once() {
     loom::model(|| {
@@ -421,18 +439,18 @@ fn a_release_is_used_once() {
         let hold = spawn_hold(&spares);
         assert!(spares.release());
         hold.join().unwrap();
-        assert_eq!(spares.out(1), 1);
+        assert_eq!(spares.in_play(), 1);
 
-        assert!(spares.request_hold());
-        assert_eq!(spares.out(1), 0);
+        assert!(spares.announce_hold());
+        assert_eq!(spares.in_play(), 0);
         let again = spawn_hold(&spares);
         spares.close();
         again.join().unwrap();
     });
 }
 
-/// Closing frees those who wait, those on their way, and leaves a release that came before as it was. One who asks
-/// afterwards is told.
+/// Closing frees those who wait and those on their way, and takes nothing from one that was
+/// released before. Who asks afterwards is told.
 #[test]
 fn close_frees_everybody() {
     loom::model(|| {
@@ -440,7 +458,7 @@ fn close_frees_everybody() {
         let holds = [spawn_hold(&spares), spawn_hold(&spares)];
         let _ = spares.release();
         spares.close();
-        assert!(!spares.request_hold());
+        assert!(!spares.announce_hold() && !spares.release());
         for hold in holds {
             hold.join().unwrap();
         }
@@ -490,15 +508,17 @@ fn bug_close_without_notification() {
     });
 }
 
-/// The controller's sleep; see PROTOCOL.md, "The controller's sleep".
+/// How the controller falls asleep, and who wakes it; see PROTOCOL.md, "Falling asleep".
 ///
-/// The two `SeqCst` fences stand for a pair of which the workers' half is a compiler fence only, and the controller's
-/// half is `membarrier`, which makes every thread of the process execute a full one.
+/// The two `SeqCst` fences stand for a pair of which the workers' half is a compiler fence only,
+/// and the controller's half is `membarrier`, which makes every thread of the process execute a
+/// full one.
 ///
-/// The controller swaps where a store would do. Between a store and another thread's swap that did not read it loom keeps
-/// no order, and then finds executions in which that swap comes after the store and still does not read it.
+/// The controller swaps where a store would do. Between a store and another thread's swap that did
+/// not read it loom keeps no order, and then finds executions in which that swap comes after the
+/// store and still does not read it.
 struct Sleep {
-    slots: [RuntimeSlot; 2],
+    slots: Vec<RuntimeSlot>,
     asleep: AtomicBool,
     fences: Fences,
 }
@@ -511,16 +531,15 @@ enum Fences {
 }
 
 impl Sleep {
-    fn new(fences: Fences) -> Arc<Self> {
-        let sleep = Self {
-            slots: [RuntimeSlot::new(), RuntimeSlot::new()],
+    /// All workers are parked.
+    fn new(workers: usize, fences: Fences) -> Arc<Self> {
+        let slots: Vec<_> = (0..workers).map(|_| RuntimeSlot::new()).collect();
+        slots.iter().for_each(RuntimeSlot::park);
+        Arc::new(Self {
+            slots,
             asleep: AtomicBool::new(false),
             fences,
-        };
-        for slot in &sleep.slots {
-            slot.park();
-        }
-        Arc::new(sleep)
+        })
     }
 
     /// A worker comes back; returns whether it wakes the controller.
@@ -532,12 +551,15 @@ impl Sleep {
         self.asleep.load(Relaxed) && self.asleep.swap(false, Relaxed)
     }
 
-    fn sample(&self) -> [u64; 2] {
-        [0, 1].map(|worker| self.slots[worker].park_seq.load(Acquire))
+    fn sample(&self) -> Vec<u64> {
+        self.slots
+            .iter()
+            .map(|slot| slot.park_seq.load(Acquire))
+            .collect()
     }
 
     /// The controller wants to sleep, having seen `before`; returns whether it does.
-    fn fall_asleep(&self, before: [u64; 2]) -> bool {
+    fn fall_asleep(&self, before: &[u64]) -> bool {
         self.asleep.swap(true, Relaxed);
         if self.fences != Fences::WorkersOnly {
             fence(SeqCst);
@@ -557,16 +579,17 @@ impl Sleep {
     }
 }
 
-/// Both workers come back while the controller falls asleep: it stays awake, or is woken, exactly once.
-fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, [u64; 2]) -> bool) {
+/// Both workers come back while the controller falls asleep: it stays awake, or is woken, exactly
+/// once.
+fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, &[u64]) -> bool) {
     loom::model(move || {
-        let sleep = Sleep::new(fences);
+        let sleep = Sleep::new(2, fences);
         let before = sleep.sample();
         let workers = [0, 1].map(|worker| {
             let sleep = sleep.clone();
             thread::spawn(move || sleep.come_back(worker))
         });
-        let sleeps = fall_asleep(&sleep, before);
+        let sleeps = fall_asleep(&sleep, &before);
         let wakes = workers.map(|worker| worker.join().unwrap());
         if sleeps {
             assert!(
@@ -579,8 +602,8 @@ fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, [u64; 2]) -> bool) {
     });
 }
 
-/// Never both: a worker has come back, and the controller sleeps with no wake pending. And one sleep costs one wake,
-/// however many come back.
+/// Never both: a worker has come back, and the controller sleeps with no wake pending. And one
+/// sleep costs one wake, however many come back.
 #[test]
 fn no_wake_is_lost() {
     sleep_model(Fences::Both, Sleep::fall_asleep);
@@ -604,34 +627,78 @@ fn bug_no_second_look() {
     sleep_model(Fences::Both, |sleep, _| sleep.bug_fall_asleep_at_once());
 }
 
-/// The whole loop, with real sleeping: the controller gets to know of two changes of one worker, whether it was awake,
-/// falling asleep or asleep. A lost one is a deadlock.
-#[test]
-fn controller_misses_nothing() {
-    loom::model(|| {
-        let sleep = Sleep::new(Fences::Both);
-        let controller = thread::current();
+/// What the controller waits on: a wake is a flag, so that it is found by one who comes to wait
+/// later.
+struct Bed {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bed {
+    fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+    }
+}
+
+/// The whole loop, with real waiting: the controller gets to know of two changes of one worker,
+/// whether it was awake, falling asleep or asleep, and however late the wake for an earlier one
+/// arrives. A lost one is a deadlock.
+///
+/// With `forget_late`, the mistake: it forgets earlier wakes when it has announced its sleep
+/// already.
+fn loop_model(forget_late: bool) {
+    loom::model(move || {
+        let sleep = Sleep::new(1, Fences::Both);
+        let bed = Arc::new(Bed {
+            woken: Mutex::new(false),
+            changed: Condvar::new(),
+        });
         let worker = thread::spawn({
-            let sleep = sleep.clone();
+            let (sleep, bed) = (sleep.clone(), bed.clone());
             move || {
                 if sleep.come_back(0) {
-                    controller.unpark();
+                    bed.wake();
                 }
                 sleep.slots[0].park();
                 if sleep.come_back(0) {
-                    controller.unpark();
+                    bed.wake();
                 }
             }
         });
         let mut seen = sleep.sample();
+        // Parked, back, parked, back again.
         while seen[0] < 4 {
-            if sleep.fall_asleep(seen) {
-                // A wake that is left over from a sleep that did not come about makes this return at once, once.
-                thread::park();
+            if !forget_late {
+                *bed.woken.lock().unwrap() = false;
+            }
+            if sleep.fall_asleep(&seen) {
+                if forget_late {
+                    *bed.woken.lock().unwrap() = false;
+                }
+                bed.wait();
                 sleep.asleep.swap(false, Relaxed);
             }
             seen = sleep.sample();
         }
         worker.join().unwrap();
     });
+}
+
+#[test]
+fn controller_misses_nothing() {
+    loop_model(false);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn bug_wake_forgotten() {
+    loop_model(true);
 }

@@ -27,6 +27,8 @@ use crate::staffing::Staffing;
 
 /// How often the controller looks. Five times as often cost 8.5 % of a core and bought nothing.
 const SAMPLE_NS: u64 = 1_000_000;
+/// Between two looks there is at least this.
+const SHORTEST_NAP_NS: u64 = 200_000;
 /// With more polls under way than this, it looks half as often, with twice as many a quarter.
 const BUSY_POLLS: usize = 64;
 /// Quiet for so many samples, it sleeps.
@@ -80,12 +82,25 @@ impl Controller {
         if let Some(own) = &mut self.own {
             own.fill_reserve(clock::now_ns());
         }
-        let mut interval_ns = SAMPLE_NS;
+        let mut now_ns = clock::now_ns();
+        let mut tick_ns = now_ns + SAMPLE_NS;
+        let mut due_ns = None;
         while !self.domain.sleeper.stops() {
-            std::thread::sleep(Duration::from_nanos(interval_ns));
-            let now_ns = clock::now_ns();
+            let wake_ns = due_ns.map_or(tick_ns, |due_ns: u64| {
+                due_ns.clamp(
+                    now_ns + SHORTEST_NAP_NS,
+                    tick_ns.max(now_ns + SHORTEST_NAP_NS),
+                )
+            });
+            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+            now_ns = clock::now_ns();
+            if now_ns < tick_ns {
+                due_ns = self.glance(now_ns);
+                continue;
+            }
             let look = self.sample(now_ns);
-            interval_ns = SAMPLE_NS << (look.busy / BUSY_POLLS).min(2);
+            due_ns = look.due_ns.filter(|&due_ns| due_ns > now_ns);
+            tick_ns = now_ns + (SAMPLE_NS << (look.busy / BUSY_POLLS).min(2));
             let counters = &self.domain.counters;
             counters.samples.fetch_add(1, Ordering::Relaxed);
             counters
@@ -93,6 +108,9 @@ impl Controller {
                 .store(clock::own_cpu_ns(), Ordering::Relaxed);
             if self.quiet_samples >= QUIET_SAMPLES {
                 self.sleep();
+                now_ns = clock::now_ns();
+                tick_ns = now_ns + SAMPLE_NS;
+                due_ns = None;
             }
         }
         // A thread of tokio's pool may go on to serve others.
@@ -120,6 +138,21 @@ impl Controller {
         let quiet = own_is_quiet && look.busy == 0 && !self.domain.permits.is_busy();
         self.quiet_samples = if quiet { self.quiet_samples + 1 } else { 0 };
         look
+    }
+
+    /// An extra look between two samples, at the time when a poll of an origin that is known to be slow
+    /// will have used up its budget: it is asked to yield, and replaced, that much earlier.
+    fn glance(&mut self, now_ns: u64) -> Option<u64> {
+        let look = self
+            .watchdog
+            .look(now_ns, self.own.as_ref().map(|own| &own.metrics));
+        if let Some(own) = &mut self.own {
+            own.fill(now_ns, look.stuck);
+        }
+        for stall in &look.stalls {
+            stall.report(now_ns);
+        }
+        look.due_ns.filter(|&due_ns| due_ns > now_ns)
     }
 
     /// Sleeps until something moves. What "moves" means is read again after the barrier.

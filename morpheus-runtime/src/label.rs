@@ -15,10 +15,10 @@ use crate::offender::Standing;
 /// How many labels a process may have; whatever comes later shares the last one.
 const MAX_LABELS: usize = 4096;
 
-/// Suspicion needs so many polls in the history …
-const SUSPECT_MIN_POLLS: u32 = 4;
-/// … of which so many in a hundred were stuck. Above a tenth: a label of which every tenth poll is a hog
-/// must not make its innocents pay for an in-place poll (10 µs) each.
+/// Suspicion needs so many in a hundred of the polls counted. Above a tenth: a label of which every tenth
+/// poll is a hog must not make its innocents pay for an in-place poll (10 µs) each. One stuck poll alone is
+/// enough to begin with: where sixty hogs of one origin arrive at once, each one more that starts inline
+/// takes a worker, and four good polls undo the suspicion.
 const SUSPECT_PERCENT: u32 = 25;
 /// Conviction of a label needs more: one hog alone does not make its innocent sisters wait.
 const CONVICT_MIN_POLLS: u32 = 8;
@@ -191,7 +191,7 @@ fn judge(polls: u32, stuck: u64, offences: u64) -> Standing {
     let share = |bits: u64, percent: u32| (bits & used).count_ones() * 100 >= percent * polls;
     if polls >= CONVICT_MIN_POLLS && share(offences, CONVICT_PERCENT) {
         Standing::Convict
-    } else if polls >= SUSPECT_MIN_POLLS && share(stuck, SUSPECT_PERCENT) {
+    } else if polls > 0 && share(stuck, SUSPECT_PERCENT) {
         Standing::Suspect
     } else {
         Standing::Warm
@@ -288,8 +288,9 @@ mod tests {
 
     #[test]
     fn one_offence_alone_convicts_nobody() {
-        assert_eq!(judge(1, 0b1, 0b1), Standing::Warm);
-        assert_eq!(judge(4, 0b0001, 0b0001), Standing::Suspect);
+        assert_eq!(judge(1, 0b1, 0b1), Standing::Suspect);
+        assert_eq!(judge(4, 0b1000, 0b1000), Standing::Suspect);
+        assert_eq!(judge(5, 0b10000, 0b10000), Standing::Warm);
         assert_eq!(judge(7, 0x7f, 0x7f), Standing::Suspect);
         assert_eq!(judge(8, 0xff, 0xff), Standing::Convict);
     }

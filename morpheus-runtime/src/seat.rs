@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use morpheus_common::slot::{KernelSlot, RuntimeSlot, SlotFlag, WorkerState};
 
+use crate::clock;
 use crate::domain::Domain;
 use crate::sleeper::Sleeper;
 
@@ -26,8 +27,38 @@ pub(crate) struct Private {
     pub(crate) core_handed_over: AtomicU32,
     /// That core's park count at the time.
     pub(crate) core_parks: AtomicU64,
+    /// For a poll under a label that is not calm: its number, the CPU clock of its thread and the time when
+    /// it began. Clocks are read there only, so that calm polls stay cheap.
+    pub(crate) begun_seq: AtomicU64,
+    pub(crate) begun_cpu_ns: AtomicU64,
+    pub(crate) begun_ns: AtomicU64,
     /// Class of the permit of the poll in place, for the controller's count of those asleep.
     pub(crate) permit_class: AtomicU32,
+}
+
+impl Private {
+    /// Notes when the poll `seq`, which is about to begin, begins.
+    pub(crate) fn stamp(&self, seq: u64) {
+        // Relaxed, these three: `begin_poll` releases them, and the controller, which acquires the number
+        // there, checks `begun_seq` against it.
+        self.begun_cpu_ns
+            .store(clock::own_cpu_ns(), Ordering::Relaxed);
+        self.begun_ns.store(clock::now_ns(), Ordering::Relaxed);
+        self.begun_seq.store(seq, Ordering::Relaxed);
+    }
+
+    /// When the poll `seq` began, by the wall and by its thread's CPU clock, if that was noted.
+    pub(crate) fn begun(&self, seq: u64) -> Option<(u64, u64)> {
+        // Relaxed: see `stamp`. The next poll may overwrite them at this moment; then the poll is over, and
+        // whatever is found about it concerns nobody.
+        let noted = self.begun_seq.load(Ordering::Relaxed) == seq;
+        noted.then(|| {
+            (
+                self.begun_ns.load(Ordering::Relaxed),
+                self.begun_cpu_ns.load(Ordering::Relaxed),
+            )
+        })
+    }
 }
 
 /// All seats of a domain.

@@ -257,6 +257,7 @@ fn poll_known<F: Future>(
             false => None,
         };
         let _inescapable = (!file.escapable).then(|| Inescapable::mark(seat));
+        domain.seats.private[index].stamp(seat.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
                 let _in_place = in_place::Visit::begin(domain, index, seat, &permit);

@@ -63,7 +63,8 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
         progress.end(&result(step, &outcome));
         if outcome.counts.failed > 0 {
             failed.push(&step.name);
-            if !args.verbose && !outcome.interrupted {
+            let hide = args.verbose || outcome.interrupted || outcome.output.is_empty();
+            if !hide {
                 println!("{}", outcome.output.trim_end());
             }
         }
@@ -139,8 +140,10 @@ fn run(context: &Context, step: &Step, missing: &[Tool], on_line: &mut dyn FnMut
         .collect();
     if !absent.is_empty() {
         outcome.note = format!("needs {}", absent.join(", "));
+        // Where nothing else is wrong, the note says it all.
         if outcome.counts.failed == 0 {
             outcome.counts += Counts::FAILED;
+            outcome.output.clear();
         }
     }
     outcome

@@ -125,11 +125,12 @@ fn release(asked: &Receiver<(Instant, usize, u64)>, held: &mut [Held]) {
             match &mut held[index] {
                 Held::Locks(pair, guards) => {
                     let this = turn as usize % 2;
-                    guards[this] = None;
-                    // The hog is done with the other one: it is in this turn. Take that back.
+                    // The hog is done with the other one: it asked for this turn. That one is taken back
+                    // first, as the hog goes for it as soon as it has this one.
                     if guards[1 - this].is_none() {
                         guards[1 - this] = pair[1 - this].lock().ok();
                     }
+                    guards[this] = None;
                 }
                 Held::Pipe(writer) => {
                     let _ = writer.write(&[0]);

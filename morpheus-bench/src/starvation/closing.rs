@@ -112,7 +112,10 @@ fn hogs(main: &RunResult, other: &RunResult) -> String {
         return String::new();
     }
     let share = own.cpu_share / others.cpu_share * 100.0;
-    format!("; its hogs got {share:.0} % of the CPU time that they get there")
+    format!(
+        "; hogs on {} got {share:.0} % of the CPU time that they got on {}",
+        main.runtime, other.runtime
+    )
 }
 
 fn idle(runs: &[RunResult], seconds: f64) -> String {

@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
 
+use super::arguments::{Choice, Off, counted, measured};
 use super::workload::{HogKind, Lifo, Via, Workload};
 use crate::executor::Runtime;
 use crate::host;
@@ -161,64 +162,6 @@ pub struct Options {
     /// Compute until killed: how this program calls itself.
     #[arg(long, hide = true)]
     pub neighbour: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Choice {
-    All,
-    One(Runtime),
-}
-
-impl std::str::FromStr for Choice {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "all" => Ok(Self::All),
-            name => name.parse().map(Self::One),
-        }
-    }
-}
-
-/// The mechanisms that one name stands for.
-#[derive(Clone, Debug)]
-struct Off(Vec<Mechanism>);
-
-impl std::str::FromStr for Off {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if name == "all" {
-            return Ok(Self(Mechanism::ALL.to_vec()));
-        }
-        let known = Mechanism::ALL
-            .into_iter()
-            .find(|known| known.to_string() == name);
-        known.map(|mechanism| Self(vec![mechanism])).ok_or_else(|| {
-            let known = Mechanism::ALL.map(|known| known.to_string()).join(", ");
-            format!("unknown mechanism '{name}': there are {known} and all")
-        })
-    }
-}
-
-fn counted(
-    least: usize,
-    most: usize,
-) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
-    move |text: &str| match text.parse::<usize>() {
-        Ok(n) if (least..=most).contains(&n) => Ok(n),
-        _ => Err(format!("a whole number from {least} to {most} is needed")),
-    }
-}
-
-fn measured(
-    least: f64,
-    most: f64,
-) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
-    move |text: &str| match text.parse::<f64>() {
-        Ok(x) if (least..=most).contains(&x) => Ok(x),
-        _ => Err(format!("a number from {least} to {most} is needed")),
-    }
 }
 
 impl Options {

@@ -5,7 +5,7 @@
 pub fn interleaved<T: Copy>(items: &[T], rounds: usize) -> Vec<(usize, T)> {
     let round = |number: usize| -> Vec<(usize, T)> {
         let forwards = items.iter().map(|item| (number, *item));
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             forwards.collect()
         } else {
             forwards.rev().collect()

@@ -46,6 +46,11 @@ impl Progress {
         self.tick(Duration::ZERO);
     }
 
+    /// Prints something while the bar is out of the way.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();

@@ -183,7 +183,8 @@ pub fn sleep(until: Instant, stop: &AtomicBool) {
 /// Runs nothing, and counts how often the runtime's threads are woken.
 fn idle<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> RunResult {
     // Something must have run once, or the runtime would not even have begun.
-    executor.block_on(E::sleep_until(Instant::now() + Duration::from_millis(10)));
+    let soon = Instant::now() + Duration::from_millis(10);
+    executor.block_on(async move { E::sleep_until(soon).await });
     sleep(Instant::now() + job.workload.warmup(), stop);
     let (start, before) = (Instant::now(), thread::voluntary_sleeps());
     let controller = executor.escalations().map(|e| e.controller_cpu_ns);

@@ -2,7 +2,7 @@
 
 use super::WIDTH;
 use super::result::RunResult;
-use super::workload::{HogKind, Workload};
+use super::workload::{HogKind, Lifo, Via, Workload};
 use crate::report::{self, Table, count, maybe_time};
 
 /// One line that says what is measured.
@@ -58,9 +58,9 @@ fn hogs(workload: &Workload) -> String {
         HogKind::Mutex => "waiting for a lock",
         HogKind::Read => "reading a pipe",
     };
-    let via = match workload.hog_via {
-        super::workload::Via::Spawn => "spawn",
-        super::workload::Via::TokioSpawn => "tokio-spawn",
+    let via = match (workload.hog_via, workload.lifo) {
+        (_, Some(Lifo::Known | Lifo::Checkpoint)) | (Via::Spawn, None) => "spawn",
+        (_, Some(Lifo::Unknown)) | (Via::TokioSpawn, None) => "tokio-spawn",
     };
     let fresh = if workload.fresh {
         ", each a new task"

@@ -20,6 +20,8 @@ use crate::report::{Stall, Taken};
 
 /// New polls whose CPU clock is read in one sample, at most; each read is a system call.
 const NEW_POLLS_A_SAMPLE: usize = 24;
+/// With no more polls than this whose beginning is known, there is an extra look when the first is due.
+const KNOWN_FOR_EXTRA_LOOK: usize = 8;
 /// Thread states that are read in one sample, at most.
 const STATES_A_SAMPLE: usize = 16;
 /// The longest interval between two looks at a thread that is known to sleep.
@@ -68,6 +70,8 @@ pub(crate) struct Look {
     pub(crate) busy: usize,
     /// A poll was found stuck just now: the driver may have been with it.
     pub(crate) wants_poke: bool,
+    /// When a poll whose beginning is known will have used up its budget, at the earliest.
+    pub(crate) due_ns: Option<u64>,
     /// To be reported once everything urgent is done.
     pub(crate) stalls: Vec<Stall>,
 }
@@ -109,6 +113,7 @@ impl Watchdog {
             clocks: NEW_POLLS_A_SAMPLE,
             states: STATES_A_SAMPLE,
         };
+        let mut known = 0;
         for offset in 0..seats {
             let index = (self.start + offset) % seats;
             let seq = domain.seats.runtime[index].observe_poll();
@@ -123,11 +128,19 @@ impl Watchdog {
                 continue;
             }
             seen.follow(seq, now_ns);
-            if allowance.clocks > 0 {
+            if let Some((begun_ns, begun_cpu_ns)) = domain.seats.private[index].begun(seq) {
+                seen.since_ns = begun_ns.min(now_ns);
+                seen.cpu_at_first_ns = Some(begun_cpu_ns);
+                known += 1;
+                self.follow_up(index, now_ns, metrics, &mut allowance, &mut look);
+            } else if allowance.clocks > 0 {
                 allowance.clocks -= 1;
                 let tid = domain.seats.runtime[index].tid.load(Ordering::Acquire);
                 seen.cpu_at_first_ns = clock::cpu_ns_of(tid);
             }
+        }
+        if known > KNOWN_FOR_EXTRA_LOOK {
+            look.due_ns = None;
         }
         if seats > 0 {
             self.start = (self.start + NEW_POLLS_A_SAMPLE) % seats;
@@ -163,6 +176,10 @@ impl Watchdog {
         }
         let seen = &self.seen[index];
         if !seen.stuck {
+            if !in_place && self.domain.seats.private[index].begun(seen.seq).is_some() {
+                let due_ns = seen.since_ns + self.limits.budget_ns * 4 / 5;
+                look.due_ns = Some(look.due_ns.map_or(due_ns, |other| other.min(due_ns)));
+            }
             return;
         }
         if in_place {

@@ -1,0 +1,124 @@
+//! One variant in a process of its own: the child that measures, and the parent that waits for it. What a
+//! runtime leaves behind (threads, memory, slices) cannot reach the next one.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+use crate::figures::Run;
+use crate::load::{Load, Seen, Window};
+use crate::options::Options;
+use crate::variant::Variant;
+
+/// A child may take so much longer than its window for starting, ending and printing.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Measures, prints one line, and ends the process, whatever state the runtime is in by then.
+pub fn main(options: &Options, variant: Variant) -> ! {
+    end_with_parent();
+    let run = match measure(options, variant) {
+        Ok(seen) => Run::new(variant, seen),
+        Err(why) => Run::failed(variant, why),
+    };
+    let line = serde_json::to_string(&run).expect("a plain struct of numbers");
+    let printed = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    process::exit(i32::from(printed.is_err()));
+}
+
+/// The parent holds the other end of our stdin, and the kernel closes it however the parent ends: Ctrl-C
+/// and `kill -9` leave no child behind.
+fn end_with_parent() {
+    thread::spawn(|| {
+        let _ = io::stdin().read(&mut [0]);
+        process::exit(1);
+    });
+}
+
+fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
+    let started = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| {
+        let server = listener.local_addr()?;
+        variant.serve(listener, options.workers())?;
+        Ok(server)
+    });
+    let server = started.map_err(|error| format!("the server does not start: {error}"))?;
+    let from = Instant::now() + options.warmup();
+    let end = from + options.duration();
+    let load = Load::start(server, options.hash_clients, Window { from, end });
+    load.map_err(|error| format!("the clients do not start: {error}"))?
+        .finish()
+}
+
+/// How long one child takes, about.
+pub fn expected(options: &Options) -> Duration {
+    options.warmup() + options.duration()
+}
+
+/// Measures one variant in a child. `tick` is called a few times a second while it lasts.
+pub fn run(options: &Options, variant: Variant, tick: impl FnMut()) -> Run {
+    let outcome = start(options, variant).and_then(|mut child| {
+        let line = child.line(expected(options) + GRACE, tick)?;
+        serde_json::from_str(&line).map_err(|_| child.how_it_ended())
+    });
+    outcome.unwrap_or_else(|why| Run::failed(variant, why))
+}
+
+/// A child that does not outlive this.
+struct Supervised {
+    child: Child,
+    stdout: Receiver<String>,
+}
+
+fn start(options: &Options, variant: Variant) -> Result<Supervised, String> {
+    // By the link in /proc, which leads here even when the file was replaced by a new build.
+    let child = Command::new("/proc/self/exe")
+        .args(options.for_child(variant))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|error| format!("cannot start a child process: {error}"))?;
+    let pipe = child.stdout.take();
+    let (sender, stdout) = mpsc::channel();
+    // In a thread, because a read from a pipe has no time limit.
+    thread::spawn(move || {
+        let mut text = String::new();
+        let _ = pipe.map(|mut pipe| pipe.read_to_string(&mut text));
+        let _ = sender.send(text);
+    });
+    Ok(Supervised { child, stdout })
+}
+
+impl Supervised {
+    /// All that the child prints.
+    fn line(&self, limit: Duration, mut tick: impl FnMut()) -> Result<String, String> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.stdout.recv_timeout(Duration::from_millis(200)) {
+                Ok(text) => return Ok(text),
+                Err(_) if Instant::now() < deadline => tick(),
+                Err(_) => {
+                    let seconds = limit.as_secs();
+                    return Err(format!("no answer within {seconds} s, killed"));
+                }
+            }
+        }
+    }
+
+    /// For a child that printed no figures.
+    fn how_it_ended(&mut self) -> String {
+        match self.child.wait() {
+            Ok(status) => format!("no figures, {status}"),
+            Err(error) => format!("no figures: {error}"),
+        }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,144 @@
+//! The figures of one run, their medians over rounds, and the ratios that tell who did how much better.
+
+use morpheus_bench::histogram::{Summary, median};
+use serde::{Deserialize, Serialize};
+
+use crate::load::Seen;
+use crate::variant::Variant;
+
+/// What was measured of one variant, in one round or as the median of all.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub variant: Variant,
+    /// Why there are no figures.
+    pub failed: Option<String>,
+    pub ping_ns: Summary,
+    /// From 0 to 1.
+    pub ping_answered: f64,
+    pub hash_per_s: f64,
+}
+
+impl Run {
+    pub fn new(variant: Variant, seen: Seen) -> Self {
+        Self {
+            variant,
+            failed: None,
+            ping_ns: seen.ping_ns,
+            ping_answered: seen.ping_answered,
+            hash_per_s: seen.hash_per_s,
+        }
+    }
+
+    pub fn failed(variant: Variant, why: String) -> Self {
+        Self {
+            variant,
+            failed: Some(why),
+            ping_ns: Summary::default(),
+            ping_answered: 0.0,
+            hash_per_s: 0.0,
+        }
+    }
+
+    /// The medians of the rounds of one variant. A round that failed is a failure of the whole: a median
+    /// of the lucky ones would hide it.
+    fn median(variant: Variant, runs: &[Run]) -> Self {
+        let own: Vec<&Run> = runs.iter().filter(|run| run.variant == variant).collect();
+        if let Some(why) = own.iter().find_map(|run| run.failed.clone()) {
+            return Self::failed(variant, why);
+        }
+        let of = |figure: fn(&Run) -> f64| median(own.iter().map(|run| figure(run)).collect());
+        Self {
+            variant,
+            failed: None,
+            ping_ns: Summary::median(own.iter().map(|run| &run.ping_ns)),
+            ping_answered: of(|run| run.ping_answered).unwrap_or_default(),
+            hash_per_s: of(|run| run.hash_per_s).unwrap_or_default(),
+        }
+    }
+}
+
+/// The medians of each variant, in the order of [`Variant::ALL`].
+pub fn medians(runs: &[Run]) -> Vec<Run> {
+    Variant::ALL
+        .map(|variant| Run::median(variant, runs))
+        .into()
+}
+
+/// Who did how much better; `None` where a figure is missing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratios {
+    pub p99_morpheus_over_rewritten: Option<f64>,
+    pub p99_more_workers_over_morpheus: Option<f64>,
+    pub p99_tokio_over_morpheus: Option<f64>,
+    pub hash_morpheus_over_rewritten: Option<f64>,
+    pub hash_morpheus_over_tokio: Option<f64>,
+}
+
+impl Ratios {
+    pub fn of(medians: &[Run]) -> Self {
+        let p99 = |variant| find(medians, variant)?.ping_ns.p99.map(|ns| ns as f64);
+        let hashes = |variant| Some(find(medians, variant)?.hash_per_s);
+        let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
+        let (own_p99, own_hashes) = (p99(Variant::Morpheus), hashes(Variant::Morpheus));
+        Self {
+            p99_morpheus_over_rewritten: ratio(own_p99, p99(Variant::Rewritten)),
+            p99_more_workers_over_morpheus: ratio(p99(Variant::TokioMoreSlice), own_p99),
+            p99_tokio_over_morpheus: ratio(p99(Variant::Tokio), own_p99),
+            hash_morpheus_over_rewritten: ratio(own_hashes, hashes(Variant::Rewritten)),
+            hash_morpheus_over_tokio: ratio(own_hashes, hashes(Variant::Tokio)),
+        }
+    }
+}
+
+/// The run of a variant, if it has figures.
+pub fn find(medians: &[Run], variant: Variant) -> Option<&Run> {
+    let of = |run: &&Run| run.variant == variant && run.failed.is_none();
+    medians.iter().find(of)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn run(variant: Variant, p99_us: u64, hash_per_s: f64) -> Run {
+        let ns = Some(p99_us * 1_000);
+        Run {
+            variant,
+            failed: None,
+            ping_ns: Summary {
+                n: 4_000,
+                p50: ns.map(|ns| ns / 4),
+                p99: ns,
+                p999: None,
+                max: ns,
+            },
+            ping_answered: 1.0,
+            hash_per_s,
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let rounds = [
+            run(Variant::Morpheus, 1_000, 38.0),
+            run(Variant::Morpheus, 9_000, 99.0),
+            run(Variant::Morpheus, 500, 1.0),
+            run(Variant::Rewritten, 2_000, 40.0),
+            run(Variant::Tokio, 4_000_000, 40.0),
+            Run::failed(Variant::TokioMoreSlice, "out of memory".into()),
+        ];
+        let medians = medians(&rounds);
+        assert_eq!(medians.len(), Variant::ALL.len());
+        let ratios = Ratios::of(&medians);
+        assert_eq!(ratios.p99_morpheus_over_rewritten, Some(0.5));
+        assert_eq!(ratios.p99_tokio_over_morpheus, Some(4_000.0));
+        assert_eq!(ratios.p99_more_workers_over_morpheus, None);
+        assert_eq!(ratios.hash_morpheus_over_rewritten, Some(0.95));
+    }
+
+    #[test]
+    fn nothing_is_divided_by_zero() {
+        let idle = [run(Variant::Morpheus, 1, 0.0), run(Variant::Tokio, 1, 0.0)];
+        assert_eq!(Ratios::of(&idle).hash_morpheus_over_tokio, None);
+    }
+}

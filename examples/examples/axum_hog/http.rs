@@ -1,0 +1,161 @@
+//! As much of an HTTP/1.1 client as the load needs: GET on a connection that is kept alive.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// More than any answer of the app has before its body.
+const LONGEST_HEAD: usize = 16 * 1024;
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+/// A connection that asks for the same thing again and again.
+pub struct Connection {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to `server` for GETs of `path`.
+    pub fn open(server: SocketAddr, path: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
+        // A request must not wait for the acknowledgement of the one before.
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            request: format!("GET {path} HTTP/1.1\r\nhost: {server}\r\n\r\n").into_bytes(),
+            answer: Vec::new(),
+        })
+    }
+
+    /// The same socket once more, to shut it down while another thread waits on this one.
+    pub fn stream(&self) -> io::Result<TcpStream> {
+        self.stream.try_clone()
+    }
+
+    /// Sends the request and reads the answer to its last byte.
+    ///
+    /// # Errors
+    /// When the connection ends, and on an answer that is not 200, has no length, or does not end where
+    /// it says.
+    pub fn get(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.request)?;
+        read_answer(&mut self.stream, &mut self.answer)
+    }
+}
+
+fn read_answer(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
+    answer.clear();
+    let mut whole = None;
+    while whole.is_none_or(|whole| answer.len() < whole) {
+        read_more(stream, answer)?;
+        if whole.is_none() {
+            whole = length_of(answer)?;
+        }
+    }
+    if whole.is_some_and(|whole| answer.len() > whole) {
+        return Err(bad("more bytes than the answer's content-length says"));
+    }
+    Ok(())
+}
+
+fn read_more(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
+    let mut chunk = [0; 1024];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                answer.extend_from_slice(&chunk[..n]);
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// How long head and body are together, once the head is there.
+fn length_of(answer: &[u8]) -> io::Result<Option<usize>> {
+    let ends = answer.windows(HEAD_END.len());
+    let Some(end) = ends.into_iter().position(|bytes| bytes == HEAD_END) else {
+        if answer.len() > LONGEST_HEAD {
+            return Err(bad("a head without end"));
+        }
+        return Ok(None);
+    };
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| bad("a head that is no text"))?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(bad(&format!("'{status}'")));
+    }
+    let body = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse::<usize>().ok())
+        .ok_or_else(|| bad("an answer without content-length"))?;
+    Ok(Some(end + HEAD_END.len() + body))
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("the server sent {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands an answer out a few bytes at a time, as a network may.
+    struct Trickle<'a>(&'a [u8], usize);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let n = self.1.min(self.0.len()).min(buffer.len());
+            buffer[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    fn read(text: &str, step: usize) -> io::Result<Vec<u8>> {
+        let mut answer = b"left over".to_vec();
+        read_answer(&mut Trickle(text.as_bytes(), step), &mut answer).map(|()| answer)
+    }
+
+    #[test]
+    fn an_answer_may_come_in_any_pieces() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\ndate: today\r\n\r\npong";
+        for step in 1..=text.len() {
+            assert_eq!(read(text, step).unwrap(), text.as_bytes(), "{step}");
+        }
+        assert!(read("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", 7).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let cases = [
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npo",
+                "end of file",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npong!",
+                "more bytes",
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\n", "without content-length"),
+            ("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n", "500 Oh"),
+            ("", "end of file"),
+        ];
+        for (text, expected) in cases {
+            let error = read(text, 1_000).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+        let endless = "x".repeat(2 * LONGEST_HEAD);
+        assert!(
+            read(&endless, 1_000)
+                .unwrap_err()
+                .to_string()
+                .contains("without end")
+        );
+    }
+}

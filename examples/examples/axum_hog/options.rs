@@ -1,0 +1,153 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::Parser;
+use morpheus_bench::host;
+
+use crate::variant::Variant;
+
+const MORE: &str = "\
+What is compared:
+  tokio                  the app as it is, on tokio
+  tokio+32+slice         the same with 32 more workers, each with a time slice of 0.2 ms: what a sceptic
+                         would try first
+  tokio, rewritten       the handler moves its work to tokio's blocking pool (spawn_blocking)
+  tokio+slice, rewritten the same with short slices on all threads
+  morpheus               the app as it is; one line differs, the one that builds the runtime
+
+What is measured:
+  /ping p50, p99         from the time at which a ping was meant to be sent until its answer was read.
+                         A ping that was never answered counts with its age at the end.
+  answered               the share of the pings due that had an answer by the end
+  /hash per s            answers to the clients that ask for /hash again and again
+
+Examples:
+  cargo run --release --example axum_hog
+      A minute and a half: five variants, three rounds, medians.
+  cargo run --release --example axum_hog -- --rounds 1 --duration 2
+      A quick look.
+  cargo run --release --example axum_hog -- --hash-clients 0
+      What the variants cost where nobody computes.
+  cargo run --release --example axum_hog -- --hash-clients 40
+      More hogs than Morpheus has spares. Nobody watches axum's tasks, so only the rewritten handler
+      holds out.";
+
+/// An axum server whose /hash handler computes for 50 ms: what does /ping see of it?
+///
+/// Serves one small axum 0.8 app over TCP, on several runtimes in turn, each in a process of its own. Some
+/// clients ask for /hash without a pause; others send /ping 1,000 times a second. All are threads outside
+/// of the runtime.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "axum_hog", after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// Clients that ask for /hash, each again as soon as it has its answer
+    #[arg(long, value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
+    pub hash_clients: usize,
+
+    /// Seconds to measure, of each variant in each round
+    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds(0.1, 3_600.0))]
+    pub duration: f64,
+
+    /// Seconds before anything counts
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds(0.0, 600.0))]
+    pub warmup: f64,
+
+    /// Measure everything so often, in the order A B B A …, and show medians
+    #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
+    pub rounds: usize,
+
+    /// Workers of each runtime [default: the CPUs that there are]
+    #[arg(long, value_name = "N", value_parser = counted(1, 1_024))]
+    workers: Option<usize>,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// Measure this variant and print the figures: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub child: Option<Variant>,
+}
+
+impl Options {
+    pub fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(host::cpus)
+    }
+
+    pub fn warmup(&self) -> Duration {
+        Duration::from_secs_f64(self.warmup)
+    }
+
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.duration)
+    }
+
+    /// The command line of a child that measures one variant.
+    pub fn for_child(&self, variant: Variant) -> Vec<String> {
+        vec![
+            format!("--child={}", variant.name()),
+            format!("--hash-clients={}", self.hash_clients),
+            format!("--duration={}", self.duration),
+            format!("--warmup={}", self.warmup),
+            format!("--workers={}", self.workers()),
+        ]
+    }
+}
+
+fn counted(
+    least: usize,
+    most: usize,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(format!("a whole number from {least} to {most} is needed")),
+    }
+}
+
+fn seconds(
+    least: f64,
+    most: f64,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse() {
+        Ok(s) if (least..=most).contains(&s) => Ok(s),
+        _ => Err(format!("a number from {least} to {most} is needed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("axum_hog").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn a_child_hears_what_its_parent_heard() {
+        Options::command().debug_assert();
+        let options = parse("--hash-clients 7 --duration 0.5 --warmup 0 --workers 3").unwrap();
+        let child = parse(&options.for_child(Variant::RewrittenSlice).join(" ")).unwrap();
+        assert_eq!(child.child, Some(Variant::RewrittenSlice));
+        assert_eq!((child.hash_clients, child.workers()), (7, 3));
+        assert_eq!((child.duration, child.warmup), (0.5, 0.0));
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right() {
+        for line in [
+            "--rounds 0",
+            "--duration nan",
+            "--workers 0",
+            "--hash-clients -1",
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(
+                error.contains("is needed") || error.contains("unexpected"),
+                "{error}"
+            );
+        }
+    }
+}

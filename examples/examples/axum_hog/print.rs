@@ -1,0 +1,212 @@
+//! What a person reads: the table, the ratios, and one sentence.
+
+use morpheus_bench::report::{Table, count, maybe_time, time, times};
+
+use crate::app::Handler;
+use crate::figures::{Ratios, Run, find};
+use crate::load::PINGS_PER_S;
+use crate::options::Options;
+use crate::variant::Variant;
+
+/// Columns that the output may take.
+pub const WIDTH: usize = 110;
+
+/// One line that says what is measured. `hash_ms` is the CPU time of one hash.
+pub fn title(options: &Options, hash_ms: f64) -> String {
+    format!(
+        "{} workers, {} /hash clients ({hash_ms:.0} ms of CPU a hash), /ping {}/s, {} s, medians of {} rounds",
+        options.workers(),
+        options.hash_clients,
+        count(PINGS_PER_S.into()),
+        options.duration,
+        options.rounds
+    )
+}
+
+/// The medians of each variant.
+pub fn table(medians: &[Run]) -> String {
+    let mut table = Table::default();
+    let mut column = |head: &str, cell: &dyn Fn(&Run) -> String| {
+        table.column(head, 0, medians.iter().map(cell).collect());
+    };
+    column("runtime", &|run| run.variant.runtime().into());
+    column("/hash handler", &|run| handler(run).into());
+    let measured = |run: &Run, text: String| match run.failed {
+        Some(_) => "–".into(),
+        None => text,
+    };
+    column("/ping p50", &|run| maybe_time(run.ping_ns.p50));
+    column("p99", &|run| maybe_time(run.ping_ns.p99));
+    column("answered", &|run| {
+        measured(run, format!("{:.1} %", run.ping_answered * 100.0))
+    });
+    column("/hash per s", &|run| {
+        measured(run, format!("{:.1}", run.hash_per_s))
+    });
+    table.render(WIDTH) + &notes(medians)
+}
+
+fn handler(run: &Run) -> &'static str {
+    match run.variant.handler() {
+        Handler::Inline => "as it is",
+        Handler::SpawnBlocking => "spawn_blocking",
+    }
+}
+
+fn notes(medians: &[Run]) -> String {
+    let note = |run: &Run| {
+        let name = run.variant.name();
+        match (&run.failed, run.ping_ns.p99) {
+            (Some(why), _) => Some(format!("{name}: {why}\n")),
+            (None, None) => Some(format!(
+                "{name}: no p99, n too small (1,000 pings a round are needed)\n"
+            )),
+            (None, Some(_)) => None,
+        }
+    };
+    medians.iter().filter_map(note).collect()
+}
+
+/// The ratios, and what Morpheus is to reach on two cores with four clients.
+pub fn ratios(ratios: &Ratios) -> String {
+    let shown = |ratio: Option<f64>| match ratio {
+        None => "–".into(),
+        Some(ratio) if ratio < 10.0 => format!("{ratio:.2}"),
+        Some(ratio) => count(ratio.round() as u64),
+    };
+    let rows = [
+        (
+            "p99: morpheus / tokio with spawn_blocking",
+            ratios.p99_morpheus_over_rewritten,
+            "≤ 1.0",
+        ),
+        (
+            "p99: tokio+32+slice / morpheus",
+            ratios.p99_more_workers_over_morpheus,
+            "≥ 20",
+        ),
+        (
+            "p99: tokio / morpheus",
+            ratios.p99_tokio_over_morpheus,
+            "≥ 1,000",
+        ),
+        (
+            "/hash per s: morpheus / tokio with spawn_blocking",
+            ratios.hash_morpheus_over_rewritten,
+            "≥ 0.95",
+        ),
+        (
+            "/hash per s: morpheus / tokio",
+            ratios.hash_morpheus_over_tokio,
+            "",
+        ),
+    ];
+    let mut table = Table::default();
+    table.column("ratio", 0, rows.map(|(name, ..)| name.into()).into());
+    table.column("", 0, rows.map(|(_, ratio, _)| shown(ratio)).into());
+    table.column("bar", 0, rows.map(|(_, _, bar)| bar.into()).into());
+    table.render(WIDTH)
+}
+
+/// One sentence that says what happened, made from the figures.
+pub fn sentence(options: &Options, medians: &[Run]) -> String {
+    let p99 = |variant| find(medians, variant).and_then(|run| run.ping_ns.p99);
+    let Some(own) = p99(Variant::Morpheus) else {
+        return "There is no p99 of Morpheus to compare.".into();
+    };
+    let others = [
+        (
+            Variant::Rewritten,
+            "rewritten with spawn_blocking, tokio took",
+        ),
+        (Variant::TokioMoreSlice, "as it is, tokio+32+slice took"),
+        (Variant::Tokio, "tokio"),
+    ];
+    let others: String = others
+        .into_iter()
+        .filter_map(|(variant, what)| Some((p99(variant)?, what)))
+        .map(|(p99, what)| format!("; {what} {} ({})", time(p99), compared(p99, own)))
+        .collect();
+    format!(
+        "Beside {} clients that never stop hashing, Morpheus answered 99 % of the pings within {}, with the \
+         handler as it is{others}{}.",
+        options.hash_clients,
+        time(own),
+        hashes(medians)
+    )
+}
+
+fn compared(other: u64, own: u64) -> String {
+    let (other, own) = (other as f64, own as f64);
+    if other > own * 1.05 {
+        format!("{} times as long", times(other, own))
+    } else if own > other * 1.05 {
+        format!("Morpheus took {} times as long", times(own, other))
+    } else {
+        "the same".into()
+    }
+}
+
+fn hashes(medians: &[Run]) -> String {
+    let ratio = Ratios::of(medians).hash_morpheus_over_rewritten;
+    ratio.map_or_else(String::new, |ratio| {
+        let percent = ratio * 100.0;
+        format!("; it hashed {percent:.0} % as many passwords as the rewritten handler")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::figures::medians;
+    use crate::figures::tests::run;
+
+    fn measured(morpheus_us: u64) -> Vec<Run> {
+        let mut tokio = run(Variant::Tokio, 3_960_000, 40.0);
+        tokio.ping_answered = 0.051;
+        medians(&[
+            tokio,
+            Run::failed(Variant::TokioMoreSlice, "no figures".into()),
+            run(Variant::Rewritten, 1_300, 40.0),
+            run(Variant::RewrittenSlice, 500, 40.0),
+            run(Variant::Morpheus, morpheus_us, 39.0),
+        ])
+    }
+
+    #[test]
+    fn the_table_fits_and_says_what_failed() {
+        let text = table(&measured(1_200));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+        assert!(text.contains("tokio+32+slice: no figures"), "{text}");
+        assert!(text.contains("5.1 %") && text.contains("3.96 s"), "{text}");
+    }
+
+    #[test]
+    fn too_few_pings_are_said() {
+        let mut runs = measured(1_200);
+        runs[4].ping_ns.p99 = None;
+        assert!(table(&runs).contains("morpheus: no p99, n too small"));
+        assert!(sentence(&options(), &runs).contains("no p99 of Morpheus"));
+        assert!(ratios(&Ratios::of(&runs)).contains('–'));
+    }
+
+    fn options() -> Options {
+        Options::parse_from(["axum_hog"])
+    }
+
+    #[test]
+    fn the_sentence_follows_the_figures() {
+        let text = sentence(&options(), &measured(1_200));
+        assert!(text.contains("within 1.2 ms"), "{text}");
+        assert!(text.contains("3.96 s (3,300 times as long)"), "{text}");
+        assert!(text.contains("1.3 ms (1.1 times as long)"), "{text}");
+        assert!(text.contains("98 % as many"), "{text}");
+        let text = sentence(&options(), &measured(13_000));
+        assert!(text.contains("Morpheus took 10 times as long"), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! What is compared: a runtime, and how the handler is written for it.
+
+use std::io;
+use std::net::TcpListener;
+
+use clap::ValueEnum;
+use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use crate::app::{self, Handler};
+
+/// Workers that a sceptic would add to tokio instead of using Morpheus: as many as Morpheus has spares.
+const MORE_WORKERS: usize = 32;
+
+/// One way to serve the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Variant {
+    #[value(name = "tokio")]
+    #[serde(rename = "tokio")]
+    Tokio,
+    #[value(name = "tokio+32+slice")]
+    #[serde(rename = "tokio+32+slice")]
+    TokioMoreSlice,
+    #[value(name = "tokio-rewritten")]
+    #[serde(rename = "tokio-rewritten")]
+    Rewritten,
+    #[value(name = "tokio+slice-rewritten")]
+    #[serde(rename = "tokio+slice-rewritten")]
+    RewrittenSlice,
+    #[value(name = "morpheus")]
+    #[serde(rename = "morpheus")]
+    Morpheus,
+}
+
+impl Variant {
+    /// In the order of the table.
+    pub const ALL: [Variant; 5] = [
+        Variant::Tokio,
+        Variant::TokioMoreSlice,
+        Variant::Rewritten,
+        Variant::RewrittenSlice,
+        Variant::Morpheus,
+    ];
+
+    /// How it is called on the command line and in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::Tokio => "tokio",
+            Variant::TokioMoreSlice => "tokio+32+slice",
+            Variant::Rewritten => "tokio-rewritten",
+            Variant::RewrittenSlice => "tokio+slice-rewritten",
+            Variant::Morpheus => "morpheus",
+        }
+    }
+
+    /// The runtime's part of the name.
+    pub fn runtime(self) -> &'static str {
+        self.name().trim_end_matches("-rewritten")
+    }
+
+    /// How the handler of `/hash` is written.
+    pub fn handler(self) -> Handler {
+        match self {
+            Variant::Rewritten | Variant::RewrittenSlice => Handler::SpawnBlocking,
+            Variant::Tokio | Variant::TokioMoreSlice | Variant::Morpheus => Handler::Inline,
+        }
+    }
+
+    fn builder(self, workers: usize) -> tokio::runtime::Builder {
+        let more = match self {
+            Variant::TokioMoreSlice => MORE_WORKERS,
+            _ => 0,
+        };
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(workers + more).enable_all();
+        if matches!(self, Variant::TokioMoreSlice | Variant::RewrittenSlice) {
+            // Called on the threads for blocking calls too.
+            builder.on_thread_start(|| {
+                slice::set_current(WORKER_SLICE_NS);
+            });
+        }
+        builder
+    }
+
+    /// Starts the app on a runtime with so many workers, which is never dropped: dropping waits for polls
+    /// under way, and the process ends anyway.
+    pub fn serve(self, listener: TcpListener, workers: usize) -> io::Result<()> {
+        if self == Variant::Morpheus {
+            let runtime = morpheus_runtime::Builder::new().workers(workers).build();
+            let runtime = runtime.map_err(io::Error::other)?;
+            serve_on(runtime.handle(), listener, self.handler())?;
+            std::mem::forget(runtime);
+        } else {
+            let runtime = self.builder(workers).build()?;
+            serve_on(runtime.handle(), listener, self.handler())?;
+            std::mem::forget(runtime);
+        }
+        Ok(())
+    }
+}
+
+/// The same for every runtime, because each is a tokio.
+fn serve_on(runtime: &Handle, listener: TcpListener, handler: Handler) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let _context = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    runtime.spawn(async move { axum::serve(listener, app::router(handler)).await });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_understood() {
+        for variant in Variant::ALL {
+            assert_eq!(Variant::from_str(variant.name(), false), Ok(variant));
+            let json = serde_json::to_string(&variant).unwrap();
+            assert_eq!(json, format!("{:?}", variant.name()));
+        }
+    }
+}

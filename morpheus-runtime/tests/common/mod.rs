@@ -1,0 +1,355 @@
+//! What the integration tests share: hogs, probes, child processes, and a bound on every wait.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::future::Future;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+pub const MS: Duration = Duration::from_millis(1);
+/// Longer than anything here takes on a machine that is busy with other things.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One test of a file at a time: they are about who gets the CPU.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    watch_panics();
+    ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+static CONTROLLER_PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Tokio swallows the panic of a blocking task, and the controller is one: count them.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let inside = info.location().is_some_and(|at| {
+                at.file().contains("morpheus-runtime/src")
+                    || at.file().contains("morpheus-common/src")
+            });
+            if inside {
+                CONTROLLER_PANICS.fetch_add(1, Ordering::SeqCst);
+            }
+            before(info);
+        }));
+    });
+}
+
+/// Panics that came from Morpheus's own code since the process began.
+pub fn own_panics() -> usize {
+    CONTROLLER_PANICS.load(Ordering::SeqCst)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is writable for the whole call.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Computes until the calling thread has used so much CPU time.
+pub fn burn(cpu: Duration) {
+    burn_while(cpu, || true);
+}
+
+/// The same, but ends at the first `false`.
+pub fn burn_while(cpu: Duration, mut go_on: impl FnMut() -> bool) {
+    let until = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) + cpu.as_nanos() as u64;
+    while clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) < until && go_on() {
+        for _ in 0..1000 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Waits on this thread until it is so; says whether it ever was.
+pub fn wait_for(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return is_so();
+        }
+        std::thread::sleep(MS / 2);
+    }
+}
+
+/// Runs `body` on a thread of its own and fails when it does not come back: a test that hangs says so.
+#[track_caller]
+pub fn within<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tx, rx) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = body();
+        let _ = tx.send(());
+        result
+    });
+    match rx.recv_timeout(limit) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("not done within {limit:?}"),
+        _ => thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// Threads of this process; 0 where `/proc` is not there.
+pub fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// The text of a panic.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "?".to_owned())
+}
+
+/// How late timers of 1 ms were, one after the other, while the probe lived.
+pub struct TimerProbe {
+    stop: Arc<AtomicBool>,
+    late: Arc<Mutex<Vec<Duration>>>,
+    began: Instant,
+}
+
+impl TimerProbe {
+    /// A few tasks on the runtime that sleep and look at the clock.
+    pub fn start(handle: &Handle) -> TimerProbe {
+        let probe = TimerProbe {
+            stop: Arc::default(),
+            late: Arc::default(),
+            began: Instant::now(),
+        };
+        for _ in 0..8 {
+            let (stop, late) = (probe.stop.clone(), probe.late.clone());
+            handle.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let due = Instant::now() + MS;
+                    tokio::time::sleep_until(due.into()).await;
+                    let by = Instant::now().saturating_duration_since(due);
+                    late.lock().unwrap().push(by);
+                }
+            });
+        }
+        probe
+    }
+
+    /// Ends it. Timers that have not fired at all count as late since the probe began.
+    pub fn finish(self) -> Lateness {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut late = self.late.lock().unwrap().clone();
+        if late.is_empty() {
+            late.push(self.began.elapsed());
+        }
+        late.sort();
+        Lateness {
+            count: late.len(),
+            median: late[late.len() / 2],
+            p90: late[late.len() * 9 / 10],
+            max: late[late.len() - 1],
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Lateness {
+    pub count: usize,
+    pub median: Duration,
+    pub p90: Duration,
+    pub max: Duration,
+}
+
+/// A name for a label that no other test has: labels live as long as the process.
+pub fn fresh_label(prefix: &str) -> &'static str {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Box::leak(format!("{prefix} {number}").into_boxed_str())
+}
+
+/// A future that makes the watched task it is awaited in a convict. The poll that comes back from it
+/// runs in place.
+pub async fn become_convict() {
+    for _ in 0..4 {
+        burn(20 * MS);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The same for a suspect: it sleeps, and uses no CPU.
+pub async fn become_suspect() {
+    for _ in 0..4 {
+        std::thread::sleep(10 * MS);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A future that is ready for ever but for tokio's coop budget, until `stop`.
+pub async fn always_ready(stop: Arc<AtomicBool>) {
+    let (tx, mut rx) = tokio::sync::mpsc::channel(8);
+    while !stop.load(Ordering::Relaxed) {
+        tx.send(()).await.expect("the receiver is here");
+        rx.recv().await.expect("the sender is here");
+    }
+}
+
+/// Runs the test `name` of this very file again in a process of its own, with `MORPHEUS_CHILD=1`.
+/// Returns what it wrote. Fails when the child does, or when it did not run the test.
+#[track_caller]
+pub fn in_child(name: &str, env: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
+    command
+        .args([
+            "--exact",
+            name,
+            "--nocapture",
+            "--test-threads=1",
+            "--include-ignored",
+        ])
+        .env("MORPHEUS_CHILD", "1")
+        .envs(env.iter().copied())
+        .stdin(std::process::Stdio::null());
+    let child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("can start itself");
+    let id = child.id();
+    let output = within(2 * PATIENCE, move || child.wait_with_output());
+    let output = output.expect("the child can be waited for");
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "child {id} ({name}): {}\n{text}",
+        output.status
+    );
+    text
+}
+
+pub fn is_child() -> bool {
+    std::env::var_os("MORPHEUS_CHILD").is_some()
+}
+
+/// Says why a test did nothing.
+pub fn skip(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Becomes a user without rights, for whom the kernel counts threads.
+pub fn become_nobody(uid: u32) {
+    // SAFETY: ids and an empty group list; glibc changes all threads.
+    unsafe {
+        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+        assert_eq!(libc::setgid(uid), 0);
+        assert_eq!(libc::setuid(uid), 0);
+    }
+}
+
+/// From now on the user may have so many threads. Only binds unprivileged users.
+pub fn limit_threads(threads: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: threads,
+        rlim_max: threads.max(4096),
+    };
+    // SAFETY: `limit` is readable.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) },
+        0
+    );
+}
+
+/// The events that tracing saw in this process, as text.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Installed as the process's subscriber on first use.
+    pub fn global() -> &'static Log {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        LOG.get_or_init(|| {
+            let log = Log::default();
+            let writer = log.clone();
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_writer(move || writer.clone())
+                .init();
+            log
+        })
+    }
+
+    pub fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    /// The first line with all these words, once there is one.
+    pub fn line_with(&self, words: &[&str]) -> Option<String> {
+        self.text()
+            .lines()
+            .find(|line| words.iter().all(|word| line.contains(word)))
+            .map(str::to_owned)
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A gate for threads: shut at first.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, std::sync::Condvar)>);
+
+impl Gate {
+    pub fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    /// Blocks the thread until it is open, at most for [`PATIENCE`].
+    pub fn wait(&self) {
+        let shut = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_timeout_while(shut, PATIENCE, |open| !*open));
+    }
+}
+
+/// `future`, with a limit, for use inside a runtime.
+#[track_caller]
+pub fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let at = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("{at}: not done within {PATIENCE:?}"),
+        }
+    }
+}

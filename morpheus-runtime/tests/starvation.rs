@@ -1,0 +1,746 @@
+//! The promise: whatever one task does in its poll, the others go on. Each with its negative control.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{
+    Gate, Lateness, Log, MS, PATIENCE, TimerProbe, alone, burn, burn_while, fresh_label, in_time,
+    wait_for, within,
+};
+use morpheus_runtime::task::{self, Offender};
+use morpheus_runtime::{Builder, Mechanism, Runtime};
+use tokio::task::JoinHandle;
+
+/// What a hog does in one poll, of about this length.
+const POLL: Duration = Duration::from_millis(200);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Cpu,
+    Sleep,
+    Mutex,
+    Read,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Via {
+    Tokio,
+    Morpheus,
+}
+
+/// Hogs that go on until `stop`, and what frees those that block.
+struct Hogs {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+    polls: Arc<AtomicUsize>,
+    jailer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Hogs {
+    fn start(runtime: &Runtime, count: usize, kind: Kind, via: Via) -> Hogs {
+        let stop = Arc::new(AtomicBool::new(false));
+        let polls = Arc::new(AtomicUsize::new(0));
+        let lock = Arc::new(Mutex::new(()));
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = Arc::new(reader);
+        let jailer = std::thread::spawn({
+            let (stop, lock) = (stop.clone(), lock.clone());
+            move || jail(kind, count, &stop, &lock, writer)
+        });
+        let label = fresh_label("hog");
+        let tasks = (0..count)
+            .map(|_| {
+                let (stop, polls) = (stop.clone(), polls.clone());
+                let (lock, reader) = (lock.clone(), reader.clone());
+                let hog = async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        match kind {
+                            Kind::Cpu => burn_while(POLL, || !stop.load(Ordering::Relaxed)),
+                            Kind::Sleep => std::thread::sleep(POLL),
+                            Kind::Mutex => drop(lock.lock().unwrap()),
+                            Kind::Read => {
+                                let _ = (&*reader).read(&mut [0]);
+                            }
+                        }
+                        polls.fetch_add(1, Ordering::Relaxed);
+                        tokio::task::yield_now().await;
+                    }
+                };
+                match via {
+                    Via::Tokio => runtime.handle().spawn(hog),
+                    Via::Morpheus => task::Builder::new()
+                        .label(label)
+                        .spawn_on(hog, runtime.handle()),
+                }
+            })
+            .collect();
+        Hogs {
+            stop,
+            tasks,
+            polls,
+            jailer: Some(jailer),
+        }
+    }
+
+    /// Ends them and returns how many polls they did.
+    fn finish(mut self, runtime: &Runtime) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            runtime.block_on(in_time(task)).unwrap();
+        }
+        self.jailer.take().unwrap().join().unwrap();
+        self.polls.load(Ordering::Relaxed)
+    }
+}
+
+/// Lets blocked hogs go every [`POLL`]: the outside world that they wait for.
+fn jail(
+    kind: Kind,
+    count: usize,
+    stop: &AtomicBool,
+    lock: &Mutex<()>,
+    mut writer: std::io::PipeWriter,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        match kind {
+            Kind::Mutex => {
+                let _held = lock.lock().unwrap();
+                std::thread::sleep(POLL);
+            }
+            Kind::Read => {
+                std::thread::sleep(POLL);
+                writer.write_all(&vec![0; count]).unwrap();
+            }
+            Kind::Cpu | Kind::Sleep => return,
+        }
+        std::thread::sleep(MS);
+    }
+    // The end of the pipe frees whoever still reads.
+}
+
+fn two_workers() -> Builder {
+    let mut builder = Builder::new();
+    builder.workers(2);
+    builder
+}
+
+fn tokio_alone() -> Builder {
+    let mut builder = two_workers();
+    for mechanism in Mechanism::ALL {
+        builder.without(mechanism);
+    }
+    builder
+}
+
+/// How late timers are beside two hogs, and how many polls those did.
+fn beside_hogs(builder: &mut Builder, kind: Kind, via: Via) -> (Lateness, usize) {
+    let runtime = builder.build().unwrap();
+    let hogs = Hogs::start(&runtime, 2, kind, via);
+    std::thread::sleep(10 * MS);
+    let probe = TimerProbe::start(runtime.handle());
+    std::thread::sleep(1500 * MS);
+    let late = probe.finish();
+    (late, hogs.finish(&runtime))
+}
+
+#[track_caller]
+fn others_go_on(kind: Kind) {
+    let _alone = alone();
+    // Measured: a median of 0.2–1.5 ms, on tokio alone 100–200 ms.
+    let limit = 20 * MS;
+    for via in [Via::Tokio, Via::Morpheus] {
+        let (late, polls) = beside_hogs(&mut two_workers(), kind, via);
+        assert!(late.median < limit, "{kind:?} via {via:?}: {late:?}");
+        assert!(polls >= 4, "the hogs go on too: {polls} polls via {via:?}");
+        let (control, _) = beside_hogs(&mut tokio_alone(), kind, via);
+        assert!(
+            control.median > limit,
+            "{kind:?} via {via:?}, tokio alone: {control:?}"
+        );
+    }
+}
+
+#[test]
+fn others_go_on_beside_hogs_that_compute() {
+    others_go_on(Kind::Cpu);
+}
+
+#[test]
+fn others_go_on_beside_hogs_that_sleep() {
+    others_go_on(Kind::Sleep);
+}
+
+#[test]
+fn others_go_on_beside_hogs_that_wait_for_a_mutex() {
+    others_go_on(Kind::Mutex);
+}
+
+#[test]
+fn others_go_on_beside_hogs_that_read() {
+    others_go_on(Kind::Read);
+}
+
+/// All workers and spares stuck: it is said, nothing is lost, and what was due is served afterwards.
+#[test]
+fn all_workers_and_spares_stuck_while_a_timer_and_a_socket_are_due() {
+    let _alone = alone();
+    let log = Log::global();
+    log.clear();
+    let runtime = two_workers().max_spares(3).build().unwrap();
+    let (timer_done, socket_done) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = runtime.handle().spawn({
+        let socket_done = socket_done.clone();
+        async move {
+            use tokio::io::AsyncReadExt as _;
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let byte = socket.read_u8().await.unwrap();
+            socket_done.store(true, Ordering::SeqCst);
+            byte
+        }
+    });
+    std::thread::sleep(50 * MS);
+    let gate = Gate::default();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let hogs: Vec<_> = (0..8)
+        .map(|_| {
+            let (gate, inside) = (gate.clone(), inside.clone());
+            runtime.handle().spawn(async move {
+                inside.fetch_add(1, Ordering::SeqCst);
+                gate.wait();
+            })
+        })
+        .collect();
+    let timer = runtime.handle().spawn({
+        let timer_done = timer_done.clone();
+        async move {
+            tokio::time::sleep(50 * MS).await;
+            timer_done.store(true, Ordering::SeqCst);
+        }
+    });
+    assert!(
+        wait_for(PATIENCE, || inside.load(Ordering::SeqCst) == 5),
+        "two workers and three spares take one each: {}",
+        inside.load(Ordering::SeqCst)
+    );
+    std::net::TcpStream::connect(address)
+        .unwrap()
+        .write_all(&[42])
+        .unwrap();
+    let said = wait_for(PATIENCE, || {
+        log.line_with(&["ERROR", "every spare worker"]).is_some()
+    });
+    assert!(said, "{}", log.text());
+    let metrics = runtime.metrics();
+    assert!(metrics.spares_exhausted >= 1);
+    assert_eq!((metrics.spares, metrics.spares_peak), (3, 3));
+    assert!(!timer_done.load(Ordering::SeqCst) && !socket_done.load(Ordering::SeqCst));
+    gate.open();
+    let byte = runtime.block_on(in_time(async {
+        timer.await.unwrap();
+        for hog in hogs {
+            hog.await.unwrap();
+        }
+        served.await.unwrap()
+    }));
+    assert_eq!(byte, 42);
+}
+
+/// The same with watched hogs: the report names them.
+#[test]
+fn the_report_of_used_up_spares_names_the_offenders() {
+    let _alone = alone();
+    let log = Log::global();
+    log.clear();
+    let runtime = two_workers().max_spares(2).build().unwrap();
+    let label = fresh_label("used up by");
+    let gate = Gate::default();
+    let hogs: Vec<_> = (0..8)
+        .map(|_| {
+            let gate = gate.clone();
+            task::Builder::new()
+                .label(label)
+                .spawn_on(async move { gate.wait() }, runtime.handle())
+        })
+        .collect();
+    let said = wait_for(PATIENCE, || {
+        log.line_with(&["ERROR", "every spare worker", label])
+            .is_some()
+    });
+    assert!(said, "{}", log.text());
+    assert!(runtime.metrics().spares_exhausted >= 1);
+    gate.open();
+    for hog in hogs {
+        runtime.block_on(in_time(hog)).unwrap();
+    }
+}
+
+/// A stall is reported with label, state and step; a task that is not watched as such.
+#[test]
+fn a_stall_is_reported_by_label() {
+    let _alone = alone();
+    let log = Log::global();
+    log.clear();
+    let runtime = two_workers().build().unwrap();
+    let (sleeper, hog) = (fresh_label("sleeper"), fresh_label("computer"));
+    let spawn = |label, body: fn()| {
+        let task = async move { body() };
+        task::Builder::new()
+            .label(label)
+            .spawn_on(task, runtime.handle())
+    };
+    for task in [
+        spawn(sleeper, || std::thread::sleep(200 * MS)),
+        spawn(hog, || burn(200 * MS)),
+    ] {
+        runtime.block_on(in_time(task)).unwrap();
+    }
+    for words in [
+        [
+            "morpheus::stall",
+            sleeper,
+            "state=\"blocked\"",
+            "step=\"taken over\"",
+        ],
+        [
+            "morpheus::stall",
+            hog,
+            "state=\"running\"",
+            "step=\"taken over\"",
+        ],
+    ] {
+        let said = wait_for(10 * MS, || log.line_with(&words).is_some());
+        assert!(said, "{words:?} in\n{}", log.text());
+    }
+    let location = runtime.spawn(async { std::thread::sleep(100 * MS) });
+    let line = line!() - 1;
+    runtime.block_on(in_time(location)).unwrap();
+    let place = format!("starvation.rs:{line}");
+    assert!(
+        wait_for(PATIENCE, || log.line_with(&[&place]).is_some()),
+        "{}",
+        log.text()
+    );
+
+    let hogs = Hogs::start(&runtime, 4, Kind::Sleep, Via::Tokio);
+    assert!(wait_for(PATIENCE, || log
+        .line_with(&["not watched", "taken over"])
+        .is_some()));
+    hogs.finish(&runtime);
+}
+
+#[test]
+fn hogs_that_start_hogs() {
+    let _alone = alone();
+    fn hog(depth: u32, done: Arc<AtomicUsize>, watched: bool) -> JoinHandle<()> {
+        let body = async move {
+            if depth > 0 {
+                for _ in 0..2 {
+                    hog(depth - 1, done.clone(), watched);
+                }
+            }
+            burn(20 * MS);
+            tokio::task::yield_now().await;
+            burn(20 * MS);
+            done.fetch_add(1, Ordering::SeqCst);
+        };
+        if watched {
+            morpheus_runtime::spawn(body)
+        } else {
+            tokio::spawn(body)
+        }
+    }
+    for watched in [false, true] {
+        let runtime = two_workers().build().unwrap();
+        let done = Arc::new(AtomicUsize::new(0));
+        let probe = TimerProbe::start(runtime.handle());
+        let _enter = runtime.enter();
+        hog(5, done.clone(), watched);
+        let all = wait_for(PATIENCE, || done.load(Ordering::SeqCst) == 63);
+        assert!(
+            all,
+            "watched {watched}: {} of 63",
+            done.load(Ordering::SeqCst)
+        );
+        let late = probe.finish();
+        assert!(late.median < 20 * MS, "watched {watched}: {late:?}");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Clean,
+    Suspect,
+    Convict,
+    Waiting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Panics,
+    AbortedInMidPoll,
+    DroppedInMidPoll,
+}
+
+/// Counts its drops: every task's state is dropped exactly once.
+struct Dropped(Arc<AtomicUsize>);
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Convicts that compute until `stop`: they keep all permits in use.
+fn occupy_permits(runtime: &Runtime, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
+    let label = fresh_label("occupier");
+    let tasks = (0..12)
+        .map(|_| {
+            let stop = stop.clone();
+            let hog = async move {
+                while !stop.load(Ordering::Relaxed) {
+                    burn_while(30 * MS, || !stop.load(Ordering::Relaxed));
+                    tokio::task::yield_now().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(hog, runtime.handle())
+        })
+        .collect();
+    assert!(wait_for(PATIENCE, || runtime.metrics().permits_waiting >= 4));
+    tasks
+}
+
+#[test]
+fn offenders_that_end_in_mid_poll_in_every_state() {
+    let _alone = alone();
+    let runtime = two_workers().build().unwrap();
+    for state in [State::Clean, State::Suspect, State::Convict, State::Waiting] {
+        for end in [End::Panics, End::AbortedInMidPoll, End::DroppedInMidPoll] {
+            end_in_mid_poll(&runtime, state, end);
+            let metrics = runtime.metrics();
+            let clean = wait_for(PATIENCE, || {
+                let metrics = runtime.metrics();
+                (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+            });
+            assert!(clean, "{state:?}, {end:?}: {metrics:?}");
+            // And everything still works, in place too.
+            let label = fresh_label("after");
+            let after = task::Builder::new().label(label).spawn_on(
+                async {
+                    common::become_convict().await;
+                    7
+                },
+                runtime.handle(),
+            );
+            assert_eq!(runtime.block_on(in_time(after)).unwrap(), 7);
+        }
+    }
+    assert!(runtime.metrics().in_place_polls > 0 && runtime.metrics().convicts > 0);
+    assert_eq!(common::own_panics(), 0);
+}
+
+fn end_in_mid_poll(runtime: &Runtime, state: State, end: End) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let occupiers = match state {
+        State::Waiting => occupy_permits(runtime, &stop),
+        _ => Vec::new(),
+    };
+    let drops = Arc::new(AtomicUsize::new(0));
+    let inside = Gate::default();
+    let go_on = Gate::default();
+    let in_last_poll = Arc::new(AtomicBool::new(false));
+    let victim = {
+        let (inside, go_on, in_last_poll) = (inside.clone(), go_on.clone(), in_last_poll.clone());
+        let dropped = Dropped(drops.clone());
+        async move {
+            let _dropped = dropped;
+            match state {
+                State::Clean => {}
+                State::Suspect => common::become_suspect().await,
+                State::Convict | State::Waiting => common::become_convict().await,
+            }
+            in_last_poll.store(true, Ordering::SeqCst);
+            inside.open();
+            burn(5 * MS);
+            if end == End::Panics {
+                panic!("a victim, on purpose");
+            }
+            go_on.wait();
+            tokio::task::yield_now().await;
+            std::future::pending::<()>().await;
+        }
+    };
+    let label = fresh_label("victim");
+    let task = if end == End::DroppedInMidPoll {
+        // Another branch ends first: the watched future is dropped in the poll of the task around it.
+        let go_on = go_on.clone();
+        let watched = morpheus_runtime::Watch::watched(victim, label);
+        runtime.handle().spawn(async move {
+            tokio::select! {
+                biased;
+                () = watched => {}
+                () = async {
+                    let in_poll = tokio::task::spawn_blocking(move || inside.wait());
+                    in_poll.await.unwrap();
+                } => {}
+            }
+            drop(go_on);
+        })
+    } else {
+        task::Builder::new()
+            .label(label)
+            .spawn_on(victim, runtime.handle())
+    };
+    if end == End::AbortedInMidPoll {
+        if state == State::Waiting {
+            // Not in mid-poll, but somewhere between a conviction and its permit.
+            std::thread::sleep(60 * MS);
+        } else {
+            assert!(wait_for(PATIENCE, || in_last_poll.load(Ordering::SeqCst)));
+        }
+        task.abort();
+    }
+    if end != End::AbortedInMidPoll || state != State::Waiting {
+        let reached = wait_for(PATIENCE, || in_last_poll.load(Ordering::SeqCst));
+        assert!(reached, "{state:?}, {end:?}: got its permit");
+    }
+    go_on.open();
+    let result = runtime.block_on(in_time(task));
+    match end {
+        End::Panics => assert!(result.unwrap_err().is_panic(), "{state:?}"),
+        End::AbortedInMidPoll => assert!(result.unwrap_err().is_cancelled(), "{state:?}"),
+        End::DroppedInMidPoll => result.unwrap(),
+    }
+    assert_eq!(drops.load(Ordering::SeqCst), 1, "{state:?}, {end:?}");
+    stop.store(true, Ordering::Relaxed);
+    for task in occupiers {
+        runtime.block_on(in_time(task)).unwrap();
+    }
+}
+
+#[test]
+fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
+    let _alone = alone();
+    let runtime = two_workers().build().unwrap();
+    for _ in 0..5 {
+        let never = Arc::new(AtomicBool::new(false));
+        let occupiers = occupy_permits(&runtime, &never);
+        let label = fresh_label("next");
+        let next = task::Builder::new().label(label).spawn_on(
+            async {
+                common::become_convict().await;
+                7
+            },
+            runtime.handle(),
+        );
+        std::thread::sleep(30 * MS);
+        for task in &occupiers {
+            task.abort();
+        }
+        for task in occupiers {
+            assert!(runtime.block_on(in_time(task)).unwrap_err().is_cancelled());
+        }
+        assert_eq!(runtime.block_on(in_time(next)).unwrap(), 7);
+        let free = wait_for(PATIENCE, || {
+            let metrics = runtime.metrics();
+            (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+        });
+        assert!(free, "{:?}", runtime.metrics());
+    }
+}
+
+/// The most of `hogs` that computed at once after each had its first poll.
+fn peak_of_many(builder: &mut Builder, hogs: usize) -> usize {
+    let runtime = builder.build().unwrap();
+    let label = fresh_label("many");
+    let (now, peak, begun) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let tasks: Vec<_> = (0..hogs)
+        .map(|_| {
+            let (now, peak, begun) = (now.clone(), peak.clone(), begun.clone());
+            let hog = async move {
+                for turn in 0..4 {
+                    let at_once = now.fetch_add(1, Ordering::SeqCst) + 1;
+                    if begun.load(Ordering::SeqCst) == hogs {
+                        peak.fetch_max(at_once, Ordering::SeqCst);
+                    }
+                    burn(8 * MS);
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    if turn == 0 {
+                        begun.fetch_add(1, Ordering::SeqCst);
+                    }
+                    tokio::task::yield_now().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(hog, runtime.handle())
+        })
+        .collect();
+    runtime.block_on(in_time(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }));
+    peak.load(Ordering::SeqCst)
+}
+
+#[test]
+fn many_offenders_run_a_few_at_a_time_and_all_finish() {
+    let _alone = alone();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let peak = peak_of_many(&mut two_workers(), 200);
+    assert!(
+        (1..=4 * cpus).contains(&peak),
+        "{peak} ran at once on {cpus} CPUs"
+    );
+    let control = peak_of_many(two_workers().without(Mechanism::Permits), 200);
+    assert!(
+        control > 4 * cpus,
+        "without permits only {control} ran at once"
+    );
+}
+
+/// A hog wakes another task and computes on, again and again; how long the woken one waited, the median of
+/// the later rounds.
+fn woken_by_a_hog(builder: &mut Builder, options: task::Builder, asks: bool) -> Duration {
+    const ROUNDS: usize = 12;
+    let runtime = builder.build().unwrap();
+    let woken = Arc::new(tokio::sync::Notify::new());
+    let at = Arc::new(Mutex::new(Instant::now()));
+    let waited = Arc::new(Mutex::new(Vec::new()));
+    let waiter = runtime.handle().spawn({
+        let (woken, at, waited) = (woken.clone(), at.clone(), waited.clone());
+        async move {
+            for _ in 0..ROUNDS {
+                woken.notified().await;
+                let since = at.lock().unwrap().elapsed();
+                waited.lock().unwrap().push(since);
+            }
+        }
+    });
+    let hog = async move {
+        for _ in 0..ROUNDS {
+            // The waiter is back in its wait.
+            tokio::time::sleep(10 * MS).await;
+            // Polls that are short acquit: make it the hog's next one that is long.
+            burn(15 * MS);
+            tokio::task::yield_now().await;
+            *at.lock().unwrap() = Instant::now();
+            woken.notify_one();
+            burn_while(150 * MS, || {
+                let _ = asks && morpheus_runtime::checkpoint_sync();
+                true
+            });
+        }
+    };
+    let hog = options.spawn_on(hog, runtime.handle());
+    runtime.block_on(in_time(async {
+        hog.await.unwrap();
+        waiter.await.unwrap();
+    }));
+    let mut waited = waited.lock().unwrap().split_off(ROUNDS / 3);
+    waited.sort();
+    waited[waited.len() / 2]
+}
+
+/// What sits in a hog's LIFO slot waits for it, unless it is known, or asks.
+#[test]
+fn a_known_hog_and_one_that_asks_free_the_task_they_woke() {
+    let _alone = alone();
+    let (known, asking, neither) = (
+        fresh_label("known"),
+        fresh_label("asking"),
+        fresh_label("deaf"),
+    );
+    let limit = 50 * MS;
+    let options = |label| task::Builder::new().label(label);
+    let waited = woken_by_a_hog(&mut two_workers(), options(known), false);
+    assert!(waited < limit, "known: {waited:?}");
+    let never = options(asking).offender(Offender::Never);
+    let waited = woken_by_a_hog(&mut two_workers(), never, true);
+    assert!(waited < limit, "asking: {waited:?}");
+    let never = options(neither).offender(Offender::Never);
+    let waited = woken_by_a_hog(&mut two_workers(), never, false);
+    assert!(waited > limit, "neither, which is the hole: {waited:?}");
+}
+
+/// `checkpoint().await` in a loop that computes lets others run on a runtime without spares.
+#[test]
+fn checkpoints_yield_when_asked_and_not_in_critical_sections() {
+    let _alone = alone();
+    let yields = |critical: bool| {
+        let runtime = Builder::new().workers(1).max_spares(0).build().unwrap();
+        let task = runtime.spawn(async move {
+            let mut asked = 0;
+            burn_while(60 * MS, || {
+                let section = critical.then(morpheus_runtime::critical_section);
+                asked += u32::from(morpheus_runtime::checkpoint_sync());
+                drop(section);
+                true
+            });
+            asked
+        });
+        let asked = runtime.block_on(in_time(task)).unwrap();
+        (asked > 0, runtime.metrics().requests)
+    };
+    let (asked, requests) = yields(false);
+    assert!(asked && requests >= 1);
+    let (asked, requests) = yields(true);
+    assert!(!asked && requests >= 1, "asked, but not now");
+
+    let runtime = Builder::new().workers(1).max_spares(0).build().unwrap();
+    let other = Arc::new(AtomicBool::new(false));
+    let ran_meanwhile = runtime.spawn({
+        let other = other.clone();
+        async move {
+            tokio::spawn({
+                let other = other.clone();
+                async move { other.store(true, Ordering::SeqCst) }
+            });
+            let until = Instant::now() + PATIENCE;
+            while !other.load(Ordering::SeqCst) && Instant::now() < until {
+                burn(MS / 10);
+                morpheus_runtime::checkpoint().await;
+            }
+            other.load(Ordering::SeqCst)
+        }
+    });
+    assert!(runtime.block_on(in_time(ran_meanwhile)).unwrap());
+}
+
+/// Hogs in the hundreds that are asleep in the kernel do not take the place of those that run.
+#[test]
+fn sleepers_in_place_do_not_count() {
+    let _alone = alone();
+    let runtime = two_workers().build().unwrap();
+    let hogs = Hogs::start(&runtime, 100, Kind::Sleep, Via::Morpheus);
+    std::thread::sleep(1500 * MS);
+    let probe = TimerProbe::start(runtime.handle());
+    std::thread::sleep(1000 * MS);
+    let late = probe.finish();
+    let peak = runtime.metrics().in_place_peak;
+    let polls = within(PATIENCE, move || {
+        let polls = hogs.finish(&runtime);
+        assert_eq!(common::own_panics(), 0);
+        polls
+    });
+    assert!(late.median < 20 * MS, "{late:?}");
+    assert!(peak >= 50, "most sleep in place at once: {peak}");
+    // 100 hogs, five polls a second each.
+    assert!(polls >= 400, "{polls} polls");
+}

@@ -1,0 +1,432 @@
+//! What of tokio's behaviour Morpheus rests on, on stock tokio: the day tokio changes one of these, the
+//! test that fails says which part of the design has to change with it.
+
+mod common;
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use common::{Gate, MS, PATIENCE, alone, wait_for, within};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+
+fn tokio_with(workers: usize) -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn spin(wall: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < wall {
+        std::hint::spin_loop();
+    }
+}
+
+/// We rely on: a thread is taken for a worker when it parks as one, never when it starts, because
+/// `on_thread_start` runs for blocking threads too and `on_thread_park` for workers only.
+#[test]
+fn start_hooks_run_for_blocking_threads_and_park_hooks_do_not() {
+    let _alone = alone();
+    type Seen = Arc<Mutex<HashSet<ThreadId>>>;
+    let (started, parked) = (Seen::default(), Seen::default());
+    let note = |seen: &Seen| {
+        let seen = seen.clone();
+        move || {
+            seen.lock().unwrap().insert(std::thread::current().id());
+        }
+    };
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .on_thread_start(note(&started))
+        .on_thread_park(note(&parked))
+        .on_thread_unpark(note(&parked))
+        .build()
+        .unwrap();
+    let blocking = runtime
+        .block_on(runtime.spawn_blocking(|| std::thread::current().id()))
+        .unwrap();
+    // The blocking thread waits for work now, which is no parking.
+    assert!(wait_for(PATIENCE, || parked.lock().unwrap().len() == 2));
+    std::thread::sleep(20 * MS);
+    assert!(started.lock().unwrap().contains(&blocking));
+    assert_eq!(started.lock().unwrap().len(), 3);
+    assert!(!parked.lock().unwrap().contains(&blocking));
+    assert!(parked.lock().unwrap().is_subset(&started.lock().unwrap()));
+}
+
+/// We rely on: `worker_park_unpark_count` is odd while a core is parked and even while it is busy, and
+/// changes are visible from outside at once, also in the middle of a poll.
+#[test]
+fn the_park_count_is_odd_while_parked_and_even_while_busy() {
+    let _alone = alone();
+    let runtime = tokio_with(1);
+    let metrics = runtime.metrics();
+    let count = || metrics.worker_park_unpark_count(0);
+    assert!(wait_for(PATIENCE, || count() % 2 == 1), "parked when idle");
+    let gate = Gate::default();
+    let inside = Arc::new(AtomicBool::new(false));
+    runtime.spawn({
+        let (gate, inside) = (gate.clone(), inside.clone());
+        async move {
+            inside.store(true, Ordering::SeqCst);
+            gate.wait();
+        }
+    });
+    assert!(wait_for(PATIENCE, || inside.load(Ordering::SeqCst)));
+    let busy = count();
+    assert_eq!(busy % 2, 0, "even in the middle of a poll");
+    std::thread::sleep(50 * MS);
+    assert_eq!(count(), busy, "and it stands while the poll does");
+    gate.open();
+    assert!(wait_for(PATIENCE, || count() % 2 == 1), "parked again");
+    assert!(count() > busy);
+}
+
+/// We rely on: `worker_total_busy_duration` grows when a core passes its maintenance, park or no park, and
+/// stands while one poll lasts: that tells a stuck core from a merely busy one.
+#[test]
+fn busy_time_moves_at_maintenance_and_stands_in_a_poll() {
+    let _alone = alone();
+    let runtime = tokio_with(1);
+    let metrics = runtime.metrics();
+    let stop = Arc::new(AtomicBool::new(false));
+    runtime.spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    std::thread::sleep(20 * MS);
+    let (parks, busy) = (
+        metrics.worker_park_unpark_count(0),
+        metrics.worker_total_busy_duration(0),
+    );
+    let moved = wait_for(PATIENCE, || {
+        metrics.worker_total_busy_duration(0) > busy + 5 * MS
+    });
+    assert!(moved, "grows while the core is busy with short polls");
+    assert_eq!(
+        metrics.worker_park_unpark_count(0),
+        parks,
+        "without a park in between"
+    );
+    stop.store(true, Ordering::SeqCst);
+
+    let gate = Gate::default();
+    let inside = Arc::new(AtomicBool::new(false));
+    runtime.spawn({
+        let (gate, inside) = (gate.clone(), inside.clone());
+        async move {
+            inside.store(true, Ordering::SeqCst);
+            gate.wait();
+        }
+    });
+    assert!(wait_for(PATIENCE, || inside.load(Ordering::SeqCst)));
+    let busy = metrics.worker_total_busy_duration(0);
+    std::thread::sleep(100 * MS);
+    assert_eq!(metrics.worker_total_busy_duration(0), busy);
+    gate.open();
+}
+
+/// Starts a task that wakes another one and then keeps its worker for at most `limit`, or until the woken
+/// one ran. Returns whether it ran meanwhile.
+fn woken_task_runs_beside(runtime: &Runtime, evict: bool, limit: Duration) -> bool {
+    let ran = Arc::new(AtomicBool::new(false));
+    let task = runtime.spawn(async move {
+        let woken = tokio::spawn({
+            let ran = ran.clone();
+            async move { ran.store(true, Ordering::SeqCst) }
+        });
+        if evict {
+            drop(tokio::spawn(async {}));
+        }
+        let meanwhile = wait_for(limit, || ran.load(Ordering::SeqCst));
+        (meanwhile, woken)
+    });
+    runtime.block_on(async {
+        let (meanwhile, woken) = task.await.unwrap();
+        woken.await.unwrap();
+        meanwhile
+    })
+}
+
+/// We rely on (and suffer from): nobody steals the task in a worker's LIFO slot, and a no-op that is
+/// spawned from the same poll pushes it to where others do. It is how `checkpoint` and a hold free it.
+#[test]
+fn the_lifo_slot_is_not_stealable_and_a_no_op_evicts_it() {
+    let _alone = alone();
+    let runtime = tokio_with(4);
+    assert!(!woken_task_runs_beside(&runtime, false, 300 * MS));
+    assert!(woken_task_runs_beside(&runtime, true, PATIENCE));
+}
+
+/// We rely on: a worker that comes back from a long poll serves what waits, so that releasing a held
+/// spare is all it takes to get work done.
+#[test]
+fn a_worker_released_from_a_poll_serves_what_waits() {
+    let _alone = alone();
+    let runtime = tokio_with(2);
+    let (held, hog) = (Gate::default(), Gate::default());
+    let inside = Arc::new(AtomicUsize::new(0));
+    for gate in [held.clone(), hog.clone()] {
+        let inside = inside.clone();
+        runtime.spawn(async move {
+            inside.fetch_add(1, Ordering::SeqCst);
+            gate.wait();
+        });
+    }
+    assert!(wait_for(PATIENCE, || inside.load(Ordering::SeqCst) == 2));
+    let served = Arc::new(AtomicBool::new(false));
+    runtime.spawn({
+        let served = served.clone();
+        async move {
+            // The driver too.
+            tokio::time::sleep(MS).await;
+            served.store(true, Ordering::SeqCst);
+        }
+    });
+    assert!(!wait_for(100 * MS, || served.load(Ordering::SeqCst)));
+    held.open();
+    assert!(wait_for(PATIENCE, || served.load(Ordering::SeqCst)));
+    hog.open();
+}
+
+/// We rely on: `block_in_place` gives the worker's core away, queue and LIFO slot included, so that
+/// nothing waits behind a poll in place.
+#[test]
+fn block_in_place_hands_the_core_over_with_its_lifo_slot() {
+    let _alone = alone();
+    let runtime = tokio_with(1);
+    // The control: a single worker that blocks serves nobody.
+    assert!(!woken_task_runs_beside(&runtime, true, 200 * MS));
+    let meanwhile = runtime.block_on(runtime.spawn(async {
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let ran = ran.clone();
+            tokio::spawn(async move { ran.fetch_add(1, Ordering::SeqCst) });
+        }
+        tokio::task::block_in_place(|| wait_for(PATIENCE, || ran.load(Ordering::SeqCst) == 2))
+    }));
+    assert!(meanwhile.unwrap());
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Inline,
+    InPlace,
+    InPlaceWithBlockOn,
+}
+
+/// `future`, each of its polls done so.
+async fn polled<F: Future>(how: How, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| match how {
+        How::Inline => future.as_mut().poll(cx),
+        How::InPlace => tokio::task::block_in_place(|| future.as_mut().poll(cx)),
+        How::InPlaceWithBlockOn => tokio::task::block_in_place(|| {
+            Handle::current().block_on(poll_fn(|_| Poll::Ready(future.as_mut().poll(cx))))
+        }),
+    })
+    .await
+}
+
+/// We rely on: `block_in_place` switches tokio's coop budget off, and `Handle::block_on` inside switches
+/// it on again, so that `timeout` and `abort` end a future that is always ready.
+#[test]
+fn block_on_inside_block_in_place_keeps_the_coop_budget() {
+    let _alone = alone();
+    for (how, ends) in [
+        (How::Inline, true),
+        (How::InPlaceWithBlockOn, true),
+        (How::InPlace, false),
+    ] {
+        let limit = if ends { PATIENCE } else { 500 * MS };
+        let runtime = tokio_with(2);
+        let stop = Arc::new(AtomicBool::new(false));
+        let timed = runtime.spawn({
+            let stop = stop.clone();
+            let timed =
+                async move { tokio::time::timeout(50 * MS, common::always_ready(stop)).await };
+            polled(how, timed)
+        });
+        assert_eq!(
+            wait_for(limit, || timed.is_finished()),
+            ends,
+            "{how:?}: timeout"
+        );
+        let aborted = runtime.spawn(polled(how, common::always_ready(stop.clone())));
+        std::thread::sleep(20 * MS);
+        aborted.abort();
+        assert_eq!(
+            wait_for(limit, || aborted.is_finished()),
+            ends,
+            "{how:?}: abort"
+        );
+        stop.store(true, Ordering::SeqCst);
+        let timed_out = runtime.block_on(timed).unwrap().is_err();
+        assert!(timed_out || how == How::InPlace, "{how:?}");
+    }
+}
+
+/// We rely on: what tokio refuses inside a task stays refused in a poll in place with `block_on` inside,
+/// where bare `block_in_place` would let it through.
+#[test]
+fn block_on_inside_block_in_place_keeps_refused_calls_refused() {
+    let _alone = alone();
+    let runtime = tokio_with(2);
+    let refused = |how| {
+        let nested = async { Handle::current().block_on(async { 1 }) };
+        runtime
+            .block_on(runtime.spawn(polled(how, nested)))
+            .is_err()
+    };
+    assert!(refused(How::Inline));
+    assert!(refused(How::InPlaceWithBlockOn));
+    assert!(!refused(How::InPlace));
+}
+
+/// We rely on: in a multi-thread runtime `worker_index()` is some on its workers and none in `block_on`,
+/// on blocking threads and in a `LocalSet` driven from there; a current-thread runtime, which says 0,
+/// shows by its flavor. Where it is some and the flavor fits, `block_in_place` does not panic.
+#[test]
+fn worker_index_is_for_workers() {
+    let _alone = alone();
+    use tokio::runtime::worker_index;
+    assert_eq!(worker_index(), None);
+    let runtime = tokio_with(2);
+    let on_worker = runtime.block_on(runtime.spawn(async { worker_index() }));
+    assert!(on_worker.unwrap().is_some_and(|index| index < 2));
+    assert_eq!(runtime.block_on(async { worker_index() }), None);
+    let blocking = runtime.block_on(runtime.spawn_blocking(worker_index));
+    assert_eq!(blocking.unwrap(), None);
+    let local = runtime.block_on(async {
+        let local = async { tokio::task::spawn_local(async { worker_index() }).await };
+        tokio::task::LocalSet::new().run_until(local).await
+    });
+    assert_eq!(local.unwrap(), None);
+    // In place with `block_on` inside it is still the worker's, and a nested poll in place is allowed.
+    let in_place = runtime.block_on(runtime.spawn(polled(How::InPlaceWithBlockOn, async {
+        (worker_index(), tokio::task::block_in_place(worker_index))
+    })));
+    let (in_place, bare) = in_place.unwrap();
+    assert!(in_place.is_some_and(|index| index < 2));
+    assert_eq!(bare, None);
+    let current = Builder::new_current_thread().build().unwrap();
+    let (index, flavor) =
+        current.block_on(async { (worker_index(), Handle::current().runtime_flavor()) });
+    assert_eq!((index, flavor), (Some(0), RuntimeFlavor::CurrentThread));
+}
+
+/// We rely on: while the blocking pool has one thread, a thread that cannot be started is no panic, and
+/// the job runs later; without one it is. So a pool with the controller on it makes in-place polls safe.
+#[test]
+fn one_blocking_thread_swallows_a_thread_start_failure() {
+    const NAME: &str = "one_blocking_thread_swallows_a_thread_start_failure";
+    let _alone = alone();
+    if !common::is_child() {
+        if !common::is_root() {
+            return common::skip("needs root, to become a user with a thread limit");
+        }
+        common::in_child(NAME, &[]);
+        return;
+    }
+    let (without, with) = (tokio_with(1), tokio_with(1));
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let first = with.spawn_blocking(move || waits.wait());
+    common::become_nobody(65534);
+    common::limit_threads(1);
+    let spawn = |runtime: &Runtime| {
+        let spawn = std::panic::AssertUnwindSafe(|| runtime.spawn_blocking(|| 7));
+        std::panic::catch_unwind(spawn)
+    };
+    let panic = spawn(&without).expect_err("no thread to run it");
+    assert!(common::panic_text(&*panic).contains("can't spawn worker thread"));
+    let second = spawn(&with).expect("is queued");
+    assert!(!wait_for(50 * MS, || second.is_finished()));
+    gate.open();
+    with.block_on(first).unwrap();
+    assert_eq!(with.block_on(second).unwrap(), 7);
+}
+
+/// How often of `rounds` a timer was late by half of the time that a hog, started by the timer before it,
+/// kept the worker that had the driver.
+fn orphaned_driver(rounds: u32, inject: bool) -> u32 {
+    const HOG: Duration = Duration::from_millis(300);
+    let runtime = tokio_with(4);
+    let mut stalled = 0;
+    for _ in 0..rounds {
+        std::thread::sleep(20 * MS);
+        let began = Instant::now();
+        runtime.spawn(async move {
+            tokio::time::sleep_until((began + 30 * MS).into()).await;
+            spin(HOG);
+        });
+        let timer = runtime.spawn(async move {
+            let due = began + 60 * MS;
+            tokio::time::sleep_until(due.into()).await;
+            Instant::now().saturating_duration_since(due)
+        });
+        std::thread::sleep((began + 45 * MS).saturating_duration_since(Instant::now()));
+        if inject {
+            runtime.spawn(async {});
+        }
+        let late = runtime.block_on(timer).unwrap();
+        stalled += u32::from(late > HOG / 2);
+        std::thread::sleep((began + 40 * MS + HOG).saturating_duration_since(Instant::now()));
+    }
+    stalled
+}
+
+/// We rely on (and suffer from): a worker that woke with the I/O driver and got stuck leaves nobody
+/// polling, and one no-op injected from outside mends it, because whoever runs it parks on the driver.
+#[test]
+fn an_orphaned_driver_stalls_timers_and_one_no_op_mends_it() {
+    let _alone = alone();
+    let (stock, mended) = (orphaned_driver(10, false), orphaned_driver(10, true));
+    assert!(
+        stock >= 3,
+        "stalled {stock} of 10: tokio mends it by itself now?"
+    );
+    assert!(mended <= 1, "stalled {mended} of 10 in spite of the no-op");
+    assert!(mended < stock);
+}
+
+/// We rely on (and must mind): dropping a runtime waits for a worker that blocks in a poll, for ever if
+/// need be. So every spare is released before tokio shuts down.
+#[test]
+fn drop_waits_for_a_worker_blocked_in_a_poll() {
+    let _alone = alone();
+    let runtime = tokio_with(2);
+    let gate = Gate::default();
+    let inside = Arc::new(AtomicBool::new(false));
+    runtime.spawn({
+        let (gate, inside) = (gate.clone(), inside.clone());
+        async move {
+            inside.store(true, Ordering::SeqCst);
+            gate.wait();
+        }
+    });
+    assert!(wait_for(PATIENCE, || inside.load(Ordering::SeqCst)));
+    let dropped = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn({
+        let dropped = dropped.clone();
+        move || {
+            drop(runtime);
+            dropped.store(true, Ordering::SeqCst);
+        }
+    });
+    assert!(!wait_for(300 * MS, || dropped.load(Ordering::SeqCst)));
+    gate.open();
+    within(PATIENCE, move || thread.join().unwrap());
+}
