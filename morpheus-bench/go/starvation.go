@@ -172,6 +172,7 @@ type sleeper struct {
 	closed bool
 }
 
+// run counts, whenever it wakes up, every time that it has missed.
 func (s *sleeper) run(period int64) {
 	for {
 		s.Lock()
@@ -182,10 +183,12 @@ func (s *sleeper) run(period int64) {
 		}
 		time.Sleep(time.Duration(due - now()))
 		s.Lock()
-		if from := windowFrom.Load(); !s.closed && from != 0 && due >= from {
-			s.late = append(s.late, now()-due)
+		from := windowFrom.Load()
+		for at := now(); s.due <= at; s.due += period {
+			if !s.closed && from != 0 && s.due >= from {
+				s.late = append(s.late, at-s.due)
+			}
 		}
-		s.due += period
 		s.Unlock()
 	}
 }
@@ -296,7 +299,7 @@ func main() {
 		sleepers[i] = &sleeper{due: start + period + period*int64(i)/int64(*tasks)}
 		go sleepers[i].run(period)
 	}
-	var stop atomic.Bool
+	var stop atomic.Bool // ends the busy ones, too, so that hogs may end in peace
 	var alive, busyPolls atomic.Int64
 	all := make([]*hog, *hogs)
 	for i := range all {
@@ -315,7 +318,7 @@ func main() {
 
 	for range *busy {
 		go func() {
-			for n := int64(*busyUs * rate); ; {
+			for n := int64(*busyUs * rate); !stop.Load(); {
 				work(n)
 				busyPolls.Add(1)
 				runtime.Gosched()

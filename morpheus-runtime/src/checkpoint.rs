@@ -1,9 +1,24 @@
 //! Checkpoints: where a task answers a request to yield.
 
+use std::sync::atomic::Ordering;
+
 use morpheus_common::slot::YieldReason;
 
 use crate::in_place;
 use crate::seat::{self, Seat};
+
+/// The first look, which is all that a checkpoint costs when nobody asked: two words of the thread's
+/// slot, compared. Equal, they may still be those of a slot in which nothing was ever polled.
+#[inline]
+fn may_be_requested(seat: Seat) -> bool {
+    // SAFETY: `poll_seq` is written by this thread alone (the slot's protocol), so that this plain read
+    // races with nothing. It is plain because compilers fold no atomic load into a comparison: one
+    // instruction less.
+    let own = unsafe { seat.runtime.poll_seq.as_ptr().read() };
+    // Relaxed: a request that is seen one checkpoint later is a request that came later (see
+    // `KernelSlot::requested`).
+    seat.kernel.request_seq.load(Ordering::Relaxed) == own
+}
 
 /// Whether the poll that runs here was asked to yield. Only looks; outside a watched poll always false.
 ///
@@ -14,12 +29,7 @@ use crate::seat::{self, Seat};
 #[must_use]
 pub fn yield_requested() -> bool {
     let seat = seat::current();
-    // Relaxed: the thread's own word; see `KernelSlot::requested` for the other.
-    let seq = seat
-        .runtime
-        .poll_seq
-        .load(std::sync::atomic::Ordering::Relaxed);
-    seat.kernel.requested(seq)
+    may_be_requested(seat) && seat.runtime.in_poll()
 }
 
 /// Yields if this task was asked to, outside a critical section; else costs as much as
@@ -69,23 +79,19 @@ pub async fn checkpoint() {
 #[inline]
 #[must_use = "true means that others wait: yield"]
 pub fn checkpoint_sync() -> bool {
-    if !yield_requested() {
-        return false;
-    }
-    answer(seat::current())
+    may_be_requested(seat::current()) && answer()
 }
 
+/// Finds the seat again by itself, so that the caller has nothing to keep in registers.
 #[cold]
 #[inline(never)]
-fn answer(seat: Seat) -> bool {
-    if seat.runtime.in_critical() {
+fn answer() -> bool {
+    let seat = seat::current();
+    if !yield_requested() || seat.runtime.in_critical() {
         return false;
     }
     // Relaxed: the thread's own word.
-    let seq = seat
-        .runtime
-        .poll_seq
-        .load(std::sync::atomic::Ordering::Relaxed);
+    let seq = seat.runtime.poll_seq.load(Ordering::Relaxed);
     if !seat.runtime.acknowledged(seq) {
         seat.runtime.acknowledge(seq);
         seat.runtime.count_yield(YieldReason::Request);

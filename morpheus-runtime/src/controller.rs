@@ -338,7 +338,13 @@ impl Own {
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < USED_UP_INTERVAL_NS);
         if !said {
             self.used_up_ns = Some(now_ns);
-            report::spares_used_up(self.domain.spares.total());
+            let seats = &self.domain.seats;
+            let polled: Vec<u32> = seats.runtime[..seats.in_use()]
+                .iter()
+                .filter(|slot| slot.observe_poll() % 2 == 1)
+                .map(|slot| slot.label.load(Ordering::Relaxed))
+                .collect();
+            report::spares_used_up(self.domain.spares.total(), &polled);
         }
     }
 }

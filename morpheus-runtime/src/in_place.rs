@@ -114,10 +114,14 @@ impl Drop for Visit<'_> {
 }
 
 /// Polls `future` once with the worker's queue handed over. Only where [`is_allowed`].
-pub(crate) fn poll<F: Future>(
+///
+/// `begin` marks the poll's beginning, and what it returns its end: handing the core over, which may wait
+/// for a lock of tokio's, is no part of the poll and says nothing about its task.
+pub(crate) fn poll<F: Future, M>(
     domain: &Domain,
     mut future: Pin<&mut F>,
     cx: &mut Context<'_>,
+    begin: impl Fn() -> M,
 ) -> Poll<F::Output> {
     struct Restore(Option<u64>);
     impl Drop for Restore {
@@ -135,7 +139,10 @@ pub(crate) fn poll<F: Future>(
         if before.is_some() {
             slice::set_current(slice::IN_PLACE_SLICE_NS);
         }
-        Handle::current().block_on(poll_fn(|_| Poll::Ready(future.as_mut().poll(cx))))
+        Handle::current().block_on(poll_fn(|_| {
+            let _mark = begin();
+            Poll::Ready(future.as_mut().poll(cx))
+        }))
     })
 }
 

@@ -157,8 +157,27 @@ const STAND_IN: Seat = Seat {
     controller_asleep: &NOBODY_SLEEPS,
 };
 
+/// A [`Seat`] as pointers: a thread-local of references would be tested for null at every access, the
+/// empty thread-local having that representation.
+#[derive(Clone, Copy)]
+struct Pointers {
+    runtime: *const RuntimeSlot,
+    kernel: *const KernelSlot,
+    controller_asleep: *const AtomicBool,
+}
+
+impl Pointers {
+    const fn to(seat: Seat) -> Pointers {
+        Pointers {
+            runtime: seat.runtime,
+            kernel: seat.kernel,
+            controller_asleep: seat.controller_asleep,
+        }
+    }
+}
+
 thread_local! {
-    static SEAT: Cell<Seat> = const { Cell::new(STAND_IN) };
+    static SEAT: Cell<Pointers> = const { Cell::new(Pointers::to(STAND_IN)) };
     static HOME: RefCell<Home> = const { RefCell::new(Home { domain: None, claimed: None }) };
 }
 
@@ -179,7 +198,8 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         // First nobody finds the slot any more, then it may go to the next thread, then the domain may
         // go: this order is the module's invariant.
-        let seat = SEAT.replace(STAND_IN);
+        let seat = current();
+        SEAT.set(Pointers::to(STAND_IN));
         seat.runtime.set_state(WorkerState::Dead);
         seat.runtime.tid.store(0, Ordering::Release);
         self.domain.seats.give_back(self.index);
@@ -204,7 +224,16 @@ impl Seat {
 /// The calling thread's seat, or the stand-in.
 #[inline]
 pub(crate) fn current() -> Seat {
-    SEAT.get()
+    let seat = SEAT.get();
+    // SAFETY: each pointer was made from a reference of a `Seat` whose target is a static or is kept alive
+    // by this thread's `Claimed`, which replaces them before it lets go (the module's invariant).
+    unsafe {
+        Seat {
+            runtime: &*seat.runtime,
+            kernel: &*seat.kernel,
+            controller_asleep: &*seat.controller_asleep,
+        }
+    }
 }
 
 /// Says whose thread this is; called by tokio's thread-start hook.
@@ -253,7 +282,7 @@ fn claim_slow() -> Option<Seat> {
         // Release: pairs with the controller's Acquire load of `tid`; zero means nobody sits here.
         seat.runtime.tid.store(tid, Ordering::Release);
         seat.runtime.set_state(WorkerState::Running);
-        SEAT.set(seat);
+        SEAT.set(Pointers::to(seat));
         home.claimed = Some(Claimed { domain, index });
         Some(seat)
     })

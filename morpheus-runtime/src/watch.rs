@@ -261,11 +261,14 @@ fn poll_known<F: Future>(
         let (result, verdict) = match permit {
             Some(permit) => {
                 let _in_place = in_place::Visit::begin(domain, index, seat, &permit);
-                let mark = PollMark::begin(seat, file.label);
-                let seq = mark.seq;
-                let result = in_place::poll(domain, future, cx);
-                drop(mark);
-                (result, seat.kernel.verdict_for(seq))
+                let label = file.label;
+                let begun = std::cell::Cell::new(0);
+                let result = in_place::poll(domain, future, cx, || {
+                    let mark = PollMark::begin(seat, label);
+                    begun.set(mark.seq);
+                    mark
+                });
+                (result, seat.kernel.verdict_for(begun.get()))
             }
             None => poll_inline(future, file.label, seat, cx),
         };

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
+use crate::app;
 use crate::figures::Run;
 use crate::load::{Load, Seen, Window};
 use crate::options::Options;
@@ -38,9 +39,10 @@ fn end_with_parent() {
 }
 
 fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
+    let hasher = app::hasher(options.passes).map_err(|error| error.to_string())?;
     let started = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| {
         let server = listener.local_addr()?;
-        variant.serve(listener, options.workers())?;
+        variant.serve(listener, options.workers(), hasher)?;
         Ok(server)
     });
     let server = started.map_err(|error| format!("the server does not start: {error}"))?;
@@ -51,15 +53,10 @@ fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
         .finish()
 }
 
-/// How long one child takes, about.
-pub fn expected(options: &Options) -> Duration {
-    options.warmup() + options.duration()
-}
-
 /// Measures one variant in a child. `tick` is called a few times a second while it lasts.
-pub fn run(options: &Options, variant: Variant, tick: impl FnMut()) -> Run {
-    let outcome = start(options, variant).and_then(|mut child| {
-        let line = child.line(expected(options) + GRACE, tick)?;
+pub fn run(options: &Options, variant: Variant, passes: u32, tick: impl FnMut()) -> Run {
+    let outcome = start(options, variant, passes).and_then(|mut child| {
+        let line = child.line(options.warmup() + options.duration() + GRACE, tick)?;
         serde_json::from_str(&line).map_err(|_| child.how_it_ended())
     });
     outcome.unwrap_or_else(|why| Run::failed(variant, why))
@@ -71,10 +68,10 @@ struct Supervised {
     stdout: Receiver<String>,
 }
 
-fn start(options: &Options, variant: Variant) -> Result<Supervised, String> {
+fn start(options: &Options, variant: Variant, passes: u32) -> Result<Supervised, String> {
     // By the link in /proc, which leads here even when the file was replaced by a new build.
     let child = Command::new("/proc/self/exe")
-        .args(options.for_child(variant))
+        .args(options.for_child(variant, passes))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn();

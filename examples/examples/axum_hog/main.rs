@@ -5,9 +5,11 @@
 //! ```
 //!
 //! `app` is the application, `variant` starts it, `http` and `load` are its clients, `child` measures one
-//! variant in a process of its own, and the rest is for reading the outcome. `--help` says what is measured.
+//! variant in a process of its own, and `figures` and `print` are for reading the outcome. `--help` says what
+//! is measured.
 
 mod app;
+mod calibration;
 mod child;
 mod figures;
 mod http;
@@ -21,9 +23,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use morpheus_bench::host::Host;
-use morpheus_bench::{clock, report};
+use morpheus_bench::report;
 use serde_json::json;
 
+use calibration::Hash;
 use figures::{Ratios, Run};
 use options::Options;
 use variant::Variant;
@@ -39,32 +42,27 @@ fn main() -> ExitCode {
     }
     // Before there is any load of ours.
     let host = Host::read();
-    let hash_ms = hash_ms();
-    let runs = measure(&options);
+    let hash = match Hash::calibrate(options.hash_ms) {
+        Ok(hash) => hash,
+        Err(why) => {
+            eprintln!("axum_hog: cannot hash a password: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let runs = measure(&options, hash.passes);
     let medians = figures::medians(&runs);
     let text = if options.json {
-        as_json(&options, &host, hash_ms, &runs, &medians)
+        as_json(&options, &host, &hash, &runs, &medians)
     } else {
-        as_text(&options, &host, hash_ms, &medians)
+        as_text(&options, &host, &hash, &medians)
     };
     // A reader that closes the pipe has seen enough: no error.
     let _ = writeln!(io::stdout(), "{text}");
     ExitCode::from(u8::from(runs.iter().any(|run| run.failed.is_some())))
 }
 
-/// CPU time of one hash in milliseconds: the fastest of three, because the first meets cold memory.
-fn hash_ms() -> f64 {
-    let one = |_| {
-        let before = clock::thread_cpu();
-        let _ = app::hash("how long does it take");
-        clock::thread_cpu() - before
-    };
-    let fastest = (0..3).map(one).min().unwrap_or_default();
-    fastest.as_secs_f64() * 1e3
-}
-
 /// All variants in all rounds.
-fn measure(options: &Options) -> Vec<Run> {
+fn measure(options: &Options, passes: u32) -> Vec<Run> {
     let mut runs = Vec::new();
     for round in 1..=options.rounds {
         let mut variants = Variant::ALL;
@@ -75,7 +73,7 @@ fn measure(options: &Options) -> Vec<Run> {
         for variant in variants {
             let text = format!("round {round} of {}: {} ", options.rounds, variant.name());
             progress(&format!("\r\x1b[2K{text}"));
-            runs.push(child::run(options, variant, || progress(".")));
+            runs.push(child::run(options, variant, passes, || progress(".")));
         }
     }
     progress("\r\x1b[2K");
@@ -89,25 +87,26 @@ fn progress(text: &str) {
     }
 }
 
-fn as_text(options: &Options, host: &Host, hash_ms: f64, medians: &[Run]) -> String {
+fn as_text(options: &Options, host: &Host, hash: &Hash, medians: &[Run]) -> String {
     format!(
         "{}\n{}\n\n{}\n{}\n{}",
         host.line(print::WIDTH),
-        report::wrap(&print::title(options, hash_ms), print::WIDTH),
+        report::wrap(&print::title(options, hash), print::WIDTH),
         print::table(medians),
         print::ratios(&Ratios::of(medians)),
         report::wrap(&print::sentence(options, medians), print::WIDTH),
     )
 }
 
-fn as_json(options: &Options, host: &Host, hash_ms: f64, runs: &[Run], medians: &[Run]) -> String {
+fn as_json(options: &Options, host: &Host, hash: &Hash, runs: &[Run], medians: &[Run]) -> String {
     let object = json!({
         "bench": "axum_hog",
         "host": host,
         "config": {
             "workers": options.workers(),
             "hash_clients": options.hash_clients,
-            "hash_cpu_ms": hash_ms,
+            "hash_passes": hash.passes,
+            "hash_cpu_ns": hash.cpu.as_nanos() as u64,
             "pings_per_s": load::PINGS_PER_S,
             "duration_s": options.duration,
             "warmup_s": options.warmup,

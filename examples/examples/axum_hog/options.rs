@@ -45,12 +45,16 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
     pub hash_clients: usize,
 
+    /// CPU time that a hash should take; found by trying how many passes of Argon2 it needs
+    #[arg(long, value_name = "MS", default_value = "50", value_parser = number(0.0, 10_000.0))]
+    pub hash_ms: f64,
+
     /// Seconds to measure, of each variant in each round
-    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds(0.1, 3_600.0))]
+    #[arg(long, value_name = "S", default_value = "4", value_parser = number(0.1, 3_600.0))]
     pub duration: f64,
 
     /// Seconds before anything counts
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds(0.0, 600.0))]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = number(0.0, 600.0))]
     pub warmup: f64,
 
     /// Measure everything so often, in the order A B B A …, and show medians
@@ -64,6 +68,10 @@ pub struct Options {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
+
+    /// Passes that the hash of a child has.
+    #[arg(long, hide = true, default_value = "1")]
+    pub passes: u32,
 
     /// Measure this variant and print the figures: how this program calls itself.
     #[arg(long, hide = true)]
@@ -84,9 +92,10 @@ impl Options {
     }
 
     /// The command line of a child that measures one variant.
-    pub fn for_child(&self, variant: Variant) -> Vec<String> {
+    pub fn for_child(&self, variant: Variant, passes: u32) -> Vec<String> {
         vec![
             format!("--child={}", variant.name()),
+            format!("--passes={passes}"),
             format!("--hash-clients={}", self.hash_clients),
             format!("--duration={}", self.duration),
             format!("--warmup={}", self.warmup),
@@ -105,7 +114,7 @@ fn counted(
     }
 }
 
-fn seconds(
+fn number(
     least: f64,
     most: f64,
 ) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
@@ -129,9 +138,12 @@ mod tests {
     fn a_child_hears_what_its_parent_heard() {
         Options::command().debug_assert();
         let options = parse("--hash-clients 7 --duration 0.5 --warmup 0 --workers 3").unwrap();
-        let child = parse(&options.for_child(Variant::RewrittenSlice).join(" ")).unwrap();
+        let child = parse(&options.for_child(Variant::RewrittenSlice, 9).join(" ")).unwrap();
         assert_eq!(child.child, Some(Variant::RewrittenSlice));
-        assert_eq!((child.hash_clients, child.workers()), (7, 3));
+        assert_eq!(
+            (child.hash_clients, child.workers(), child.passes),
+            (7, 3, 9)
+        );
         assert_eq!((child.duration, child.warmup), (0.5, 0.0));
     }
 

@@ -3,6 +3,7 @@
 use morpheus_bench::report::{Table, count, maybe_time, time, times};
 
 use crate::app::Handler;
+use crate::calibration::Hash;
 use crate::figures::{Ratios, Run, find};
 use crate::load::PINGS_PER_S;
 use crate::options::Options;
@@ -11,12 +12,13 @@ use crate::variant::Variant;
 /// Columns that the output may take.
 pub const WIDTH: usize = 110;
 
-/// One line that says what is measured. `hash_ms` is the CPU time of one hash.
-pub fn title(options: &Options, hash_ms: f64) -> String {
+/// One line that says what is measured. `hash` is the work of one hash.
+pub fn title(options: &Options, hash: &Hash) -> String {
     format!(
-        "{} workers, {} /hash clients ({hash_ms:.0} ms of CPU a hash), /ping {}/s, {} s, medians of {} rounds",
+        "{} workers, {} /hash clients ({} of CPU a hash), /ping {}/s, {} s, medians of {} rounds",
         options.workers(),
         options.hash_clients,
+        time(hash.cpu.as_nanos() as u64),
         count(PINGS_PER_S.into()),
         options.duration,
         options.rounds

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::TcpListener;
 
+use argon2::Argon2;
+use axum::Router;
 use clap::ValueEnum;
 use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
 use serde::{Deserialize, Serialize};
@@ -85,15 +87,21 @@ impl Variant {
 
     /// Starts the app on a runtime with so many workers, which is never dropped: dropping waits for polls
     /// under way, and the process ends anyway.
-    pub fn serve(self, listener: TcpListener, workers: usize) -> io::Result<()> {
+    pub fn serve(
+        self,
+        listener: TcpListener,
+        workers: usize,
+        hasher: Argon2<'static>,
+    ) -> io::Result<()> {
+        let app = app::router(self.handler(), hasher);
         if self == Variant::Morpheus {
             let runtime = morpheus_runtime::Builder::new().workers(workers).build();
             let runtime = runtime.map_err(io::Error::other)?;
-            serve_on(runtime.handle(), listener, self.handler())?;
+            serve_on(runtime.handle(), listener, app)?;
             std::mem::forget(runtime);
         } else {
             let runtime = self.builder(workers).build()?;
-            serve_on(runtime.handle(), listener, self.handler())?;
+            serve_on(runtime.handle(), listener, app)?;
             std::mem::forget(runtime);
         }
         Ok(())
@@ -101,11 +109,11 @@ impl Variant {
 }
 
 /// The same for every runtime, because each is a tokio.
-fn serve_on(runtime: &Handle, listener: TcpListener, handler: Handler) -> io::Result<()> {
+fn serve_on(runtime: &Handle, listener: TcpListener, app: Router) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let _context = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    runtime.spawn(async move { axum::serve(listener, app::router(handler)).await });
+    runtime.spawn(async move { axum::serve(listener, app).await });
     Ok(())
 }
 

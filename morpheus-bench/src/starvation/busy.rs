@@ -1,7 +1,7 @@
-//! Innocent tasks that poll for a short while and yield, for ever.
+//! Innocent tasks that poll for a short while and yield, until the run is over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::workload::Via;
 use crate::executor::Executor;
@@ -13,27 +13,36 @@ use crate::work;
 struct Polls(AtomicU64);
 
 /// The tasks.
-pub struct Busy(Vec<Arc<Polls>>);
+pub struct Busy {
+    all: Vec<Arc<Polls>>,
+    stop: Arc<AtomicBool>,
+}
 
 impl Busy {
     /// Starts `tasks` of them, each computing so many iterations in a poll.
     pub fn start<E: Executor>(executor: &E, via: Via, tasks: usize, iterations: u64) -> Self {
-        let all = (0..tasks).map(|_| Arc::<Polls>::default()).collect();
+        let all: Vec<Arc<Polls>> = (0..tasks).map(|_| Arc::default()).collect();
+        let stop = Arc::new(AtomicBool::new(false));
         for polls in &all {
-            let polls: Arc<Polls> = Arc::clone(polls);
+            let (polls, stop) = (polls.clone(), stop.clone());
             executor.spawn(via.into(), async move {
-                loop {
+                while !stop.load(Relaxed) {
                     work::compute(iterations);
                     polls.0.fetch_add(1, Relaxed);
                     E::yield_now().await;
                 }
             });
         }
-        Self(all)
+        Self { all, stop }
     }
 
     /// Polls of all tasks so far.
     pub fn polls(&self) -> u64 {
-        self.0.iter().map(|polls| polls.0.load(Relaxed)).sum()
+        self.all.iter().map(|polls| polls.0.load(Relaxed)).sum()
+    }
+
+    /// Ends them, so that hogs may end their polls in peace.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
     }
 }

@@ -25,8 +25,8 @@ pub enum Figure {
 /// A figure that could be had, or why not.
 pub enum Read {
     Value(f64),
-    /// Only an upper limit is known: too few samples for the percentile, but the longest.
-    AtMost(f64),
+    /// Too few samples for the percentile; it lies between the median and the longest.
+    Between(f64, f64),
     StandsStill,
     Nothing(String),
 }
@@ -75,7 +75,11 @@ impl Figure {
             || Read::Nothing(format!("{} has no figure for {}", run.runtime, self.name()));
         let p99 = |summary: Option<&Summary>| match summary {
             Some(Summary { p99: Some(ns), .. }) => Read::Value(*ns as f64),
-            Some(Summary { max: Some(ns), .. }) => Read::AtMost(*ns as f64),
+            Some(Summary {
+                p50: Some(p50),
+                max: Some(max),
+                ..
+            }) => Read::Between(*p50 as f64, *max as f64),
             _ => missing(),
         };
         let number = |value: Option<f64>| value.map_or_else(missing, Read::Value);

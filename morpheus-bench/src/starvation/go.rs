@@ -22,7 +22,6 @@ use super::{neighbours, run};
 use crate::clock;
 use crate::histogram::{Latencies, Summary};
 use crate::load::Load;
-use crate::thread;
 
 /// The program's first line.
 #[derive(Deserialize)]
@@ -91,11 +90,9 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
     })
     .map_err(said)?;
 
-    thread::precise();
-    run::sleep(from, stop);
-    let (start, neighbours_first) = (Instant::now(), neighbours::cpu(&job.neighbours));
-    run::sleep(from + workload.window(), stop);
-    let neighbours_last = neighbours::cpu(&job.neighbours);
+    let read = || (Instant::now(), neighbours::cpu(&job.neighbours));
+    let wakes = || stamps.lock().expect("no code panics under it").counted();
+    let (first, last) = run::watch(read, wakes, workload, from, stop);
     probe.stop();
     let (end, end_ns) = (Instant::now(), clock::monotonic_ns());
     let load = load.map(|load| load.finish(end));
@@ -132,7 +129,7 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
         busy: (workload.busy > 0).then(|| BusySummary {
             polls_per_s: figures.busy_polls as f64 / elapsed,
         }),
-        neighbours_cpu: neighbours::share(&neighbours_first, &neighbours_last, end - start),
+        neighbours_cpu: neighbours::share(&first.1, &last.1, last.0 - first.0),
         ..RunResult::empty(job.runtime)
     })
 }
@@ -249,6 +246,12 @@ impl Stamps {
             // Fails when the program has ended; the wake is unserved then.
             let _ = stdin.write_all(&message);
         }
+    }
+
+    /// Wakes so far that count.
+    fn counted(&self) -> u64 {
+        let before = self.sent.partition_point(|(due, _)| *due < self.from_ns);
+        (self.sent.len() - before) as u64
     }
 
     /// The end of the program's input ends its window.

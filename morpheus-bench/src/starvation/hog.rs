@@ -136,10 +136,13 @@ impl Hogs {
                 let _living = living;
                 while !end.stopped() {
                     let (done, is_done) = oneshot::channel::<()>();
-                    let hog = hog.clone();
+                    let (hog, end) = (hog.clone(), end.clone());
                     own.spawn(via.into(), async move {
                         let _done = done;
-                        hog.stick(|| ());
+                        // One that has waited for its turn until the end need not begin.
+                        if !end.stopped() {
+                            hog.stick(|| ());
+                        }
                     });
                     // An error is how a sender that is dropped says so.
                     let _ = is_done.await;

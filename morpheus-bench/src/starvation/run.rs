@@ -16,6 +16,7 @@ use super::sleepers::Sleepers;
 use super::wake::{Clockwork, Mailbox};
 use super::workload::Workload;
 use crate::executor::{Executor, Spawn};
+use crate::histogram::SAMPLES_FOR_P99;
 use crate::load::Load;
 use crate::{clock, thread};
 
@@ -41,7 +42,8 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     let load = start_load(executor, job, from)?;
     let work = Work::start(executor, job, from)?;
 
-    let (first, last) = watch(executor, &work, job, from, stop);
+    let read = || work.read(executor, job);
+    let (first, last) = watch(read, || mailbox.sent(), workload, from, stop);
     probe.stop();
     let end = Instant::now();
 
@@ -138,8 +140,11 @@ impl Work {
         let elapsed = last.at - first.at;
         let per_s = |polls: u64| polls as f64 / elapsed.as_secs_f64();
         result.elapsed_s = elapsed.as_secs_f64();
-        result.busy = self.busy.as_ref().map(|_| BusySummary {
-            polls_per_s: per_s(last.busy - first.busy),
+        result.busy = self.busy.as_ref().map(|busy| {
+            busy.stop();
+            BusySummary {
+                polls_per_s: per_s(last.busy - first.busy),
+            }
         });
         result.mix = self.mix.as_ref().map(|mix| MixSummary {
             polls_per_s: per_s(last.mix - first.mix),
@@ -156,20 +161,25 @@ impl Work {
     }
 }
 
-/// Sleeps through the window and reads the counters at both ends.
-fn watch<E: Executor>(
-    executor: &E,
-    work: &Work,
-    job: &Job,
+/// Sleeps through the window and reads at both ends. The window goes on until `wakes`, the wakes in it so
+/// far, are enough for a p99, within bounds.
+pub fn watch<R>(
+    read: impl Fn() -> R,
+    wakes: impl Fn() -> u64,
+    workload: &Workload,
     from: Instant,
     stop: &AtomicBool,
-) -> (Reading, Reading) {
+) -> (R, R) {
     // Only now: every thread that this one started would have inherited it.
     thread::precise();
     sleep(from, stop);
-    let first = work.read(executor, job);
-    sleep(from + job.workload.window(), stop);
-    (first, work.read(executor, job))
+    let first = read();
+    sleep(from + workload.window(), stop);
+    let longest = from + workload.longest_window();
+    while wakes() < SAMPLES_FOR_P99 && Instant::now() < longest && !stop.load(Relaxed) {
+        sleep(Instant::now() + Duration::from_millis(5), stop);
+    }
+    (first, read())
 }
 
 /// Sleeps until `until`, or until told to stop.

@@ -61,9 +61,8 @@ impl Sleepers {
             let (own, woken) = (shared.clone(), woken.clone());
             executor.spawn(how, async move {
                 loop {
-                    let due = own.due(i);
-                    E::sleep_until(due).await;
-                    if !own.record(i, due) {
+                    E::sleep_until(own.due(i)).await;
+                    if !own.record(i) {
                         return;
                     }
                     woken();
@@ -98,17 +97,26 @@ impl Shared {
         self.epoch + Duration::from_nanos(self.next[sleeper].load(Relaxed))
     }
 
-    /// Counts how late the sleeper is and moves it on; false when the counting is over.
-    fn record(&self, sleeper: usize, due: Instant) -> bool {
+    /// Counts every time that the sleeper has missed, and moves it on to the next that is to come; false
+    /// when the counting is over.
+    ///
+    /// All in one poll: by sleeping until times that are over, tokio's coop budget would end the poll
+    /// after 128 of them, and a hog gets in between.
+    fn record(&self, sleeper: usize) -> bool {
         let shard = &self.shards[sleeper % self.shards.len()];
         let mut shard = shard.lock().expect("no code panics under it");
         if shard.closed {
             return false;
         }
-        if due >= self.from {
-            shard.late.record(due.elapsed());
+        let (now, step) = (Instant::now(), self.period.as_nanos() as u64);
+        let mut due = self.due(sleeper);
+        while due <= now {
+            if due >= self.from {
+                shard.late.record(now - due);
+            }
+            self.next[sleeper].fetch_add(step, Relaxed);
+            due += self.period;
         }
-        self.next[sleeper].fetch_add(self.period.as_nanos() as u64, Relaxed);
         true
     }
 }

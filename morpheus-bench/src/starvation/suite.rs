@@ -156,7 +156,10 @@ fn heading(host: &Host, workload: &Workload, options: &Options, total: Duration)
         text += "The machine was busy when this began: the verdicts are a hint.\n";
     }
     let minutes = total.as_secs_f64() / 60.0;
-    text + &format!("About {minutes:.0} minutes, {} rounds.\n", options.rounds())
+    text + &format!(
+        "At least {minutes:.0} minutes, {} rounds.\n",
+        options.rounds()
+    )
 }
 
 fn shown(row: &Row, measured: &Measured, checks: &[Check], options: &Options) -> String {

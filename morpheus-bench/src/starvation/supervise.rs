@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// How long a run is expected to take, for the progress bar.
 pub fn expected(workload: &Workload) -> Duration {
-    workload.warmup() + workload.window() + Duration::from_millis(200)
+    workload.warmup() + workload.expected_window() + Duration::from_millis(300)
 }
 
 /// This program again. By the link in /proc, which another user may follow where the path is closed to
@@ -70,7 +70,8 @@ fn supervised(
     child
         .send(job)
         .map_err(|error| format!("ended at once: {error}"))?;
-    let bound = expected(&job.workload) + job.workload.drain() + GRACE;
+    let workload = &job.workload;
+    let bound = workload.warmup() + workload.longest_window() + workload.drain() + GRACE;
     let Some(status) = child.wait(bound, tick) else {
         return Err(format!(
             "stands still: no answer within {} s, killed",

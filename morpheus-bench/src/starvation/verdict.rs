@@ -68,7 +68,10 @@ impl Bar {
             Self::Reported(case, figure) => {
                 let text = match read(measured, (case, Runtime::Morpheus), figure) {
                     Read::Value(value) => figure.show(value),
-                    Read::AtMost(value) => format!("at most {}", figure.show(value)),
+                    Read::Between(median, longest) => {
+                        let (median, longest) = (figure.show(median), figure.show(longest));
+                        format!("between {median} (p50) and {longest} (longest), n too small")
+                    }
                     Read::StandsStill => "stands still".into(),
                     Read::Nothing(why) => why,
                 };
@@ -118,16 +121,21 @@ fn limit(
             let good = if most { value <= bar } else { value >= bar };
             (is(good), format!("{name} {} {wanted}", figure.show(value)))
         }
-        Read::AtMost(value) if most && value <= bar => (
-            Verdict::Ok,
-            format!("{name} at most {} {wanted}", figure.show(value)),
-        ),
-        Read::AtMost(value) => {
-            let longest = figure.show(value);
-            (
-                Verdict::CannotJudge,
-                format!("{name} {wanted}: n too small, longest {longest}"),
-            )
+        Read::Between(median, longest) => {
+            // What is sure is sure with few samples, too.
+            let (sure, impossible) = if most {
+                (longest <= bar, median > bar)
+            } else {
+                (median >= bar, longest < bar)
+            };
+            let verdict = match (sure, impossible) {
+                (true, _) => Verdict::Ok,
+                (_, true) => Verdict::Missed,
+                _ => Verdict::CannotJudge,
+            };
+            let (median, longest) = (figure.show(median), figure.show(longest));
+            let text = format!("{name} {wanted}: n too small, p50 {median}, longest {longest}");
+            (verdict, text)
         }
         Read::StandsStill => (Verdict::Missed, format!("{name} {wanted}: stands still")),
         Read::Nothing(why) => (Verdict::CannotJudge, format!("{name} {wanted}: {why}")),
@@ -188,12 +196,14 @@ fn not_worse(measured: &Measured, case: &'static str, other: Runtime) -> (Verdic
     const ROUNDS: usize = 3;
     let figure = Figure::WakeP99;
     let name = format!("{case}: wake p99 no worse than {other}'s");
-    let values: Vec<f64> = rounds(measured, (case, other))
+    // Per round the least and the most that its p99 can be.
+    let values: Vec<(f64, f64)> = rounds(measured, (case, other))
         .iter()
         .filter_map(|run| match figure.read(run) {
-            Read::Value(value) => Some(value),
-            Read::StandsStill => Some(f64::INFINITY),
-            _ => None,
+            Read::Value(value) => Some((value, value)),
+            Read::Between(median, longest) => Some((median, longest)),
+            Read::StandsStill => Some((f64::INFINITY, f64::INFINITY)),
+            Read::Nothing(_) => None,
         })
         .collect();
     let own = match read(measured, (case, Runtime::Morpheus), figure) {
@@ -201,8 +211,8 @@ fn not_worse(measured: &Measured, case: &'static str, other: Runtime) -> (Verdic
         Read::StandsStill => return (Verdict::Missed, format!("{name}: morpheus stands still")),
         _ => return (Verdict::CannotJudge, format!("{name}: no p99 of morpheus")),
     };
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(0.0, f64::max);
+    let least = values.iter().map(|v| v.0).fold(f64::INFINITY, f64::min);
+    let most = values.iter().map(|v| v.1).fold(0.0, f64::max);
     let show = |value: f64| {
         if value.is_finite() {
             figure.show(value)
@@ -280,6 +290,9 @@ mod tests {
         );
         assert_eq!(judge(bar, morpheus(None, 900_000)), Verdict::CannotJudge);
         assert_eq!(judge(bar, morpheus(None, 200_000)), Verdict::Ok);
+        let mut slow = run(Runtime::Morpheus, None, 900_000);
+        slow.wake_ns.p50 = Some(310_000);
+        assert_eq!(judge(bar, vec![slow]), Verdict::Missed);
         assert_eq!(judge(bar, vec![]), Verdict::CannotJudge);
         let failed = |why| vec![RunResult::failed(Runtime::Morpheus, why)];
         assert_eq!(judge(bar, failed("stands still: killed")), Verdict::Missed);

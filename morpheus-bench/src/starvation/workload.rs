@@ -109,23 +109,30 @@ impl Workload {
         Duration::from_secs_f64(self.hog_ms / 1e3)
     }
 
-    /// How long is measured: the duration, extended until the wake probe has the samples for a p99, but
-    /// to no more than [`LONGEST`] times. Known in advance, as wakes come by the clock.
+    /// How long is measured, but for an extension.
     pub fn window(&self) -> Duration {
-        let asked = Duration::from_secs_f64(self.duration_s);
+        Duration::from_secs_f64(self.duration_s)
+    }
+
+    /// How long is measured at most: a window goes on until the wake probe has the samples for a p99.
+    pub fn longest_window(&self) -> Duration {
+        self.window() * LONGEST
+    }
+
+    /// How long is likely to be measured: wakes come by the clock.
+    pub fn expected_window(&self) -> Duration {
         if self.idle {
-            return asked;
+            return self.window();
         }
-        // Some more than needed: the last wakes of a window may fall outside of it.
-        let needed = self.period() * (SAMPLES_FOR_P99 as u32 + 10);
-        asked.max(needed.min(asked * LONGEST))
+        let needed = self.period() * SAMPLES_FOR_P99 as u32;
+        self.window().max(needed.min(self.longest_window()))
     }
 
     /// How long hogs may take to end the polls that they are in: all of them, one after another on half
-    /// of the workers' CPUs, and some more.
+    /// of the workers' CPUs, and some more. Generous: it is only waited for what has not ended.
     pub fn drain(&self) -> Duration {
         let polls = self.hogs.div_ceil(self.workers.max(1)) as u32;
-        self.hog_time() * polls * 2 + Duration::from_secs(5)
+        self.hog_time() * polls * 2 + Duration::from_secs(10)
     }
 }
 
@@ -162,10 +169,10 @@ pub(super) mod tests {
     #[test]
     fn a_run_is_extended_for_its_samples_up_to_a_limit() {
         let mut workload = workload();
-        assert_eq!(workload.window(), Duration::from_secs(5));
+        assert_eq!(workload.expected_window(), Duration::from_secs(5));
         workload.period_us = 10_000;
-        assert_eq!(workload.window(), Duration::from_millis(10_100));
+        assert_eq!(workload.expected_window(), Duration::from_secs(10));
         workload.period_us = 100_000;
-        assert_eq!(workload.window(), Duration::from_secs(20));
+        assert_eq!(workload.expected_window(), Duration::from_secs(20));
     }
 }
