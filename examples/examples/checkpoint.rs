@@ -36,6 +36,7 @@ async fn main() {
         }
         hash
     });
+    // What somebody else sees of both: a timer on the main task.
     let mut worst = Duration::ZERO;
     while !(helper.is_finished() && by_hand.is_finished()) {
         let due = Instant::now() + Duration::from_millis(1);

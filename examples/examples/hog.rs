@@ -1,9 +1,11 @@
-//! A hog, and the stall report that names it, on the terminal.
+//! Three hogs, and the stall reports that name them, on the terminal. At the end, with `MORPHEUS_SUMMARY=1`, a
+//! table of the watched ones.
 //!
 //! ```text
 //! MORPHEUS_SUMMARY=1 cargo run --release --example hog
 //! ```
 
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 fn compute(duration: Duration) {
@@ -15,7 +17,10 @@ fn compute(duration: Duration) {
 
 #[morpheus_runtime::main(workers = 2)]
 async fn main() {
-    tracing_subscriber::fmt().init();
+    // No colours in a file.
+    tracing_subscriber::fmt()
+        .with_ansi(std::io::stdout().is_terminal())
+        .init();
 
     // Watched, so the report has the line that spawned it.
     let computes = morpheus_runtime::spawn(async {

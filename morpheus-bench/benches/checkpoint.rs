@@ -6,24 +6,60 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use morpheus_runtime::{Builder, Policy, Runtime, checkpoint_sync, yield_requested};
 
-/// A loop that does as little as a loop can; what a checkpoint costs is the difference to it.
-fn empty_loop(turns: u64) -> Duration {
-    let start = Instant::now();
-    for turn in 0..turns {
-        black_box(turn);
+/// Loops that do as little as a loop can. What a checkpoint adds here is its whole length: there is
+/// nothing beside which the CPU could do it.
+mod empty {
+    use super::*;
+
+    pub fn plain(turns: u64) -> Duration {
+        let start = Instant::now();
+        for turn in 0..turns {
+            black_box(turn);
+        }
+        start.elapsed()
     }
-    start.elapsed()
+
+    pub fn checked(turns: u64) -> Duration {
+        let start = Instant::now();
+        for turn in 0..turns {
+            black_box(turn);
+            if checkpoint_sync() {
+                black_box(());
+            }
+        }
+        start.elapsed()
+    }
 }
 
-fn checkpoints(turns: u64) -> Duration {
-    let start = Instant::now();
-    for turn in 0..turns {
-        black_box(turn);
-        if checkpoint_sync() {
-            black_box(());
-        }
+/// Loops whose turns depend on one another, as those of a hash or a sum do. What a checkpoint adds here is
+/// what it costs a program.
+mod computing {
+    use super::*;
+
+    fn step(mut x: u64) -> u64 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^ (x << 17)
     }
-    start.elapsed()
+
+    pub fn plain(turns: u64) -> Duration {
+        let start = Instant::now();
+        black_box((0..turns).fold(black_box(1), |x, _| step(x)));
+        start.elapsed()
+    }
+
+    pub fn checked(turns: u64) -> Duration {
+        let start = Instant::now();
+        let mut x = black_box(1);
+        for _ in 0..turns {
+            x = step(x);
+            if checkpoint_sync() {
+                x = black_box(x);
+            }
+        }
+        black_box(x);
+        start.elapsed()
+    }
 }
 
 fn runtime(policy: Policy) -> Runtime {
@@ -42,32 +78,36 @@ fn watched(runtime: &Runtime, measure: impl FnOnce() -> Duration + Send + 'stati
         .expect("the task neither panics nor is aborted")
 }
 
+/// A way to measure so many turns.
+type Loop = fn(u64) -> Duration;
+
 fn benches(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("checkpoint_sync");
-    group.bench_function("empty loop", |b| b.iter_custom(empty_loop));
-    group.bench_function("no slot", |b| b.iter_custom(checkpoints));
-    {
-        // Policy Observe: the poll takes as long as it takes, and nobody asks it to yield.
-        let runtime = runtime(Policy::Observe);
+    // Policy Observe: the poll takes as long as it takes, and nobody asks it to yield.
+    let (observed, requested) = (runtime(Policy::Observe), runtime(Policy::Request));
+    let loops: [(&str, Loop, Loop); 2] = [
+        ("in an empty loop", empty::plain, empty::checked),
+        ("in a computing loop", computing::plain, computing::checked),
+    ];
+    for (name, plain, checked) in loops {
+        let mut group = criterion.benchmark_group(format!("checkpoint_sync {name}"));
+        group.bench_function("none", |b| b.iter_custom(plain));
+        group.bench_function("no slot", |b| b.iter_custom(checked));
         group.bench_function("slot attached", |b| {
-            b.iter_custom(|turns| watched(&runtime, move || checkpoints(turns)));
+            b.iter_custom(|turns| watched(&observed, move || checked(turns)));
         });
-    }
-    {
-        let runtime = runtime(Policy::Request);
         group.bench_function("requested", |b| {
             b.iter_custom(|turns| {
-                watched(&runtime, move || {
+                watched(&requested, move || {
                     // Over its budget soon. Once it was asked, every checkpoint of this poll says so.
                     while !yield_requested() {
                         black_box(());
                     }
-                    checkpoints(turns)
+                    checked(turns)
                 })
             });
         });
+        group.finish();
     }
-    group.finish();
 }
 
 criterion_group!(checkpoint, benches);

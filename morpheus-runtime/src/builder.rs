@@ -10,7 +10,7 @@ use crate::link::Link;
 use crate::mechanism::{Mechanism, Mechanisms};
 use crate::runtime::Runtime;
 use crate::threads;
-use crate::{clock, quota, report, seat};
+use crate::{clock, quota, report, seat, sleeper};
 pub use morpheus_common::ladder::Policy;
 
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
@@ -27,6 +27,9 @@ const DEFAULT_IN_PLACE: usize = 512;
 const DEFAULT_BLOCKING_THREADS: usize = 512;
 /// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
 const MAX_WORKERS: usize = 4096;
+
+/// A budget or grace of this long is never over; longer ones would only overflow.
+const LONGEST_NS: u64 = 3_600_000_000_000;
 
 type Hook = Arc<dyn Fn() + Send + Sync>;
 
@@ -289,18 +292,20 @@ impl Builder {
     /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
     pub fn build(&mut self) -> Result<Runtime, BuildError> {
         report::summary_at_exit();
+        sleeper::register_barrier();
         let settings = self.settings()?;
         let threads = settings.workers + settings.spares;
         let domain = Arc::new(Domain::new(settings));
         self.set_hooks(&domain);
+        let pool_threads = self.pool_threads();
         let tokio = self
             .tokio
             .worker_threads(threads)
-            // One for the controller.
-            .max_blocking_threads(self.max_blocking_threads + domain.settings.max_in_place + 1)
+            .max_blocking_threads(pool_threads)
             .thread_name(self.thread_name.clone())
             .build()?;
         let handle = tokio.handle().clone();
+        let _ = domain.runtime.set(handle.id());
         for _ in 0..domain.settings.spares {
             controller::hold_one(&domain, &handle);
         }
@@ -324,7 +329,7 @@ impl Builder {
         }
         let wanted = self
             .max_spares
-            .unwrap_or_else(|| MIN_DEFAULT_SPARES.max(2 * workers));
+            .unwrap_or_else(|| MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)));
         let asked = workers.saturating_add(wanted);
         if asked > MAX_WORKERS {
             return Err(BuildError::TooManyWorkers {
@@ -363,16 +368,26 @@ impl Builder {
             } else {
                 0
             },
-            budget_ns: clock::nanos(self.budget),
-            grace_ns: clock::nanos(self.grace),
+            budget_ns: clock::nanos(self.budget).min(LONGEST_NS),
+            grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
             policy: self.policy,
             escapable: self.escapable,
             nice_offenders: self.nice_offenders,
             max_in_place: self.max_in_place,
-            seats: (workers + spares + self.max_blocking_threads + self.max_in_place + 1)
+            seats: (workers + spares)
+                .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
             mechanisms: self.mechanisms,
         })
+    }
+
+    /// Threads of tokio's blocking pool: the application's, those for polls in place, the controller's.
+    fn pool_threads(&self) -> usize {
+        self.max_blocking_threads
+            .saturating_add(self.max_in_place)
+            .saturating_add(1)
+            // Tokio adds the workers to it.
+            .min(usize::MAX / 2)
     }
 
     fn spares_report(&self, domain: &Domain) -> Option<String> {

@@ -127,7 +127,10 @@ impl Controller {
         } else {
             watchdog::Look::default()
         };
-        self.domain.permits.tick(now_ns, look.in_place_asleep);
+        let scarce = self.domain.spares_scarce.load(Ordering::Relaxed);
+        self.domain
+            .permits
+            .tick(now_ns, look.in_place_asleep, scarce);
         let own_is_quiet = match &mut self.own {
             Some(own) => own.staff(now_ns, &look),
             None => true,

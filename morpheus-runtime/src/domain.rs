@@ -63,6 +63,8 @@ impl Settings {
 
 pub(crate) struct Domain {
     pub(crate) settings: Settings,
+    /// The tokio runtime it belongs to, once that is built.
+    pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) seats: Table,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
@@ -75,8 +77,8 @@ pub(crate) struct Domain {
     pub(crate) sleeper: Sleeper,
     pub(crate) counters: Counters,
     mask: Option<Mask>,
-    /// Only for threads of other runtimes: when each of those last proved to have a blocking thread.
-    pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, u64>>>,
+    /// Only for threads of other runtimes: when each of those was last asked for a blocking thread, and whether it has one.
+    pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>>,
 }
 
 impl Domain {
@@ -92,6 +94,7 @@ impl Domain {
             }
         };
         Domain {
+            runtime: OnceLock::new(),
             seats: Table::new(settings.seats),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
@@ -117,8 +120,11 @@ impl Domain {
 
     /// For a thread that takes a seat.
     pub(crate) fn prepare_thread(&self) {
-        if self.warm_pools.is_none() && self.settings.mechanisms.slice {
-            slice::set_current(slice::WORKER_SLICE_NS);
+        if self.warm_pools.is_none()
+            && self.settings.mechanisms.slice
+            && !slice::set_current(slice::WORKER_SLICE_NS)
+        {
+            self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -172,6 +178,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
     static PLAIN: OnceLock<Arc<Domain>> = OnceLock::new();
     PLAIN
         .get_or_init(|| {
+            crate::sleeper::register_barrier();
             let settings = Settings {
                 workers: 0,
                 spares: 0,

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,11 @@ pub(crate) fn is_allowed(domain: &Domain) -> bool {
     let Ok(handle) = Handle::try_current() else {
         return false;
     };
+    // With another runtime entered on this worker, tokio would hand the core to that one's pool, and its
+    // shutdown would wait for a worker of ours.
+    let entered_another = domain.runtime.get().is_some_and(|own| *own != handle.id());
     handle.runtime_flavor() == RuntimeFlavor::MultiThread
+        && !entered_another
         && domain
             .warm_pools
             .as_ref()
@@ -46,21 +50,23 @@ pub(crate) fn is_allowed(domain: &Domain) -> bool {
 /// On somebody else's runtime: makes sure that its pool has a thread, because without one, and without
 /// leave to start one, `block_in_place` panics after it gave the core away. (A Morpheus runtime has its
 /// controller there.)
-fn has_blocking_thread(handle: &Handle, pools: &Mutex<HashMap<tokio::runtime::Id, u64>>) -> bool {
+/// A refusal is remembered as long: each is a panic that is caught, and printed.
+fn has_blocking_thread(
+    handle: &Handle,
+    pools: &Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>,
+) -> bool {
     let now_ns = clock::now_ns();
     let mut pools = pools
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let warm_at_ns = pools.entry(handle.id()).or_insert(0);
-    if now_ns.saturating_sub(*warm_at_ns) < POOL_STAYS_WARM_NS {
-        return true;
+    let (asked_ns, is_warm) = pools.entry(handle.id()).or_insert((0, false));
+    if now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS {
+        return *is_warm;
     }
     let started = catch_unwind(AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ()))));
-    if started.is_ok() {
-        *warm_at_ns = now_ns;
-    }
+    (*asked_ns, *is_warm) = (now_ns, started.is_ok());
     if pools.len() > 1024 {
-        pools.retain(|_, warm_at_ns| now_ns.saturating_sub(*warm_at_ns) < POOL_STAYS_WARM_NS);
+        pools.retain(|_, (asked_ns, _)| now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS);
     }
     started.is_ok()
 }
@@ -81,12 +87,17 @@ impl<'a> Visit<'a> {
     ) -> Visit<'a> {
         let private = &domain.seats.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
-            let parks = handle.metrics().worker_park_unpark_count(core);
-            // Relaxed, these three: the flag set below releases them.
-            private.core_parks.store(parks, Ordering::Relaxed);
-            private
-                .core_handed_over
-                .store(core as u32 + 1, Ordering::Relaxed);
+            let metrics = handle.metrics();
+            // Only a Morpheus runtime's cores are counted by anybody, and only there the handle is known
+            // to be the core's.
+            if domain.warm_pools.is_none() && core < metrics.num_workers() {
+                let parks = metrics.worker_park_unpark_count(core);
+                // Relaxed, these three: the flag set below releases them.
+                private.core_parks.store(parks, Ordering::Relaxed);
+                private
+                    .core_handed_over
+                    .store(core as u32 + 1, Ordering::Relaxed);
+            }
         }
         private
             .permit_class
@@ -113,7 +124,9 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// Polls `future` once with the worker's queue handed over. Only where [`is_allowed`].
+/// Polls `future` once with the worker's queue handed over. Only where [`is_allowed`]; where tokio refuses
+/// all the same (a current-thread runtime in whose future the handle of a multi-thread one was entered),
+/// inline.
 ///
 /// `begin` marks the poll's beginning, and what it returns its end: handing the core over, which may wait
 /// for a lock of tokio's, is no part of the poll and says nothing about its task.
@@ -131,7 +144,9 @@ pub(crate) fn poll<F: Future, M>(
             }
         }
     }
-    tokio::task::block_in_place(|| {
+    let mut polled = false;
+    let in_place = || {
+        polled = true;
         let short = domain.settings.mechanisms.slice
             && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
         let before = short.then(slice::current).flatten();
@@ -143,7 +158,16 @@ pub(crate) fn poll<F: Future, M>(
             let _mark = begin();
             Poll::Ready(future.as_mut().poll(cx))
         }))
-    })
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_place)));
+    match result {
+        Ok(result) => result,
+        Err(panic) if polled => resume_unwind(panic),
+        Err(_) => {
+            let _mark = begin();
+            future.poll(cx)
+        }
+    }
 }
 
 /// Pushes whatever sits in this worker's LIFO slot into the queue that others can steal from.

@@ -34,6 +34,7 @@ pub(crate) struct Counters {
     pub(crate) sleeps: AtomicU64,
     pub(crate) last_request_ns: AtomicU64,
     pub(crate) thread_states_missing: AtomicU64,
+    pub(crate) slices_refused: AtomicU64,
     takeover_latency: Latencies,
     pub(crate) canary_lateness: Latencies,
 }
@@ -248,10 +249,14 @@ fn missing(domain: &Domain) -> Vec<Missing> {
         .counters
         .thread_states_missing
         .load(Ordering::Relaxed);
+    let slices = domain.counters.slices_refused.load(Ordering::Relaxed);
     [
-        (slice::current().is_none(), Missing::ShortSlices),
+        (
+            slices > 0 || slice::current().is_none(),
+            Missing::ShortSlices,
+        ),
         (states > 0, Missing::ThreadStates),
-        (!sleeper::is_barrier_available(), Missing::Membarrier),
+        (sleeper::is_barrier_refused(), Missing::Membarrier),
         (domain.settings.spares_unavailable > 0, Missing::Spares),
         (domain.seats.refused() > 0, Missing::Seats),
         (domain.nice_refused(), Missing::ReversibleNice),

@@ -22,6 +22,8 @@ use crate::clock;
 
 /// Where no permit moved for so long while somebody waits, one more is given out.
 const STANDSTILL_NS: u64 = 500_000_000;
+/// Where every place is taken, whoever has waited for so long is polled inline.
+const INLINE_AFTER_NS: u64 = 20_000_000;
 /// A grant that is not taken up for so long is taken back.
 const TAKE_UP_NS: u64 = 100_000_000;
 
@@ -56,6 +58,8 @@ impl Limits {
 enum Phase {
     Waiting(Waker),
     Granted,
+    /// Every place went to others that sleep: no longer in any list, to be polled inline.
+    Inline,
     /// Taken up, taken back or dropped: no longer in any list.
     Gone,
 }
@@ -80,8 +84,8 @@ impl Waiter {
     }
 
     /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
-    /// `Err` when the permit came and was taken back meanwhile: ask again.
-    pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, TakenBack> {
+    /// `Err` when none is to be waited for any more.
+    pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
         // Lock order everywhere: state, then phase.
         let mut state = self.permits.lock();
         let mut phase = self.phase();
@@ -100,7 +104,11 @@ impl Waiter {
                     class: self.class,
                 }))
             }
-            Phase::Gone => Err(TakenBack),
+            Phase::Inline => {
+                *phase = Phase::Gone;
+                Err(NoPermit::Inline)
+            }
+            Phase::Gone => Err(NoPermit::TakenBack),
         }
     }
 
@@ -116,7 +124,7 @@ impl Waiter {
                 Phase::Waiting(_) => {
                     state.queues[self.class as usize].retain(|waiting| !Arc::ptr_eq(waiting, self));
                 }
-                Phase::Gone => {}
+                Phase::Inline | Phase::Gone => {}
             }
             before
         };
@@ -161,6 +169,17 @@ impl State {
             .enumerate()
             .find(|(_, waiter)| waiter.not_before_ns <= now_ns)
             .map(|(at, waiter)| (at, &**waiter))
+    }
+
+    /// Since when the one waits that waits longest, its class and its place in the queue.
+    fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
+        [Class::Suspect, Class::Convict]
+            .into_iter()
+            .filter_map(|class| {
+                let (at, head) = self.first_due(class, now_ns)?;
+                Some((head.since_ns, class, at))
+            })
+            .min_by_key(|&(since_ns, ..)| since_ns)
     }
 
     fn take(&mut self, class: Class, now_ns: u64) {
@@ -242,7 +261,8 @@ impl Permits {
             });
         }
         let full = state.out[0] + state.out[1] >= self.limits.in_place;
-        if full && due && !must_wait_when_full {
+        // Where there is no place at all, waiting for one would never end.
+        if full && due && !(must_wait_when_full && self.limits.in_place > 0) {
             return Answer::Full;
         }
         if state.queues.iter().all(VecDeque::is_empty) {
@@ -274,30 +294,49 @@ impl Permits {
     }
 
     /// Once a sample: learns which of the permits' holders sleep, and moves whoever has waited long.
-    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2]) {
+    /// While spares are scarce, waiters do so longer rather than take a worker.
+    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) {
         let woken = {
             let mut state = self.lock();
             state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
             self.take_back_unused(&mut state, now_ns);
             let mut woken = self.hand_over(&mut state, now_ns);
+            let patience_ns = if scarce {
+                STANDSTILL_NS
+            } else {
+                INLINE_AFTER_NS
+            };
+            woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
             let stands_still = woken.is_empty()
                 && state.granted.is_empty()
                 && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
-            if stands_still && state.out[0] + state.out[1] < self.limits.in_place {
-                let oldest = [Class::Suspect, Class::Convict]
-                    .into_iter()
-                    .filter_map(|class| {
-                        let (at, head) = state.first_due(class, now_ns)?;
-                        Some((head.since_ns, class, at))
-                    })
-                    .min_by_key(|&(since_ns, ..)| since_ns);
-                if let Some((_, class, at)) = oldest {
-                    woken.extend(Self::grant(&mut state, class, at, now_ns));
-                }
+            if stands_still
+                && state.out[0] + state.out[1] < self.limits.in_place
+                && let Some((_, class, at)) = state.oldest_due(now_ns)
+            {
+                woken.extend(Self::grant(&mut state, class, at, now_ns));
             }
             woken
         };
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Where all places are taken, perhaps by those that wait for somebody in the queue: the one that has
+    /// waited longest is polled inline, as are those that ask now. One a sample.
+    fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Waker> {
+        if state.out[0] + state.out[1] < self.limits.in_place {
+            return None;
+        }
+        let (since_ns, class, at) = state.oldest_due(now_ns)?;
+        if now_ns.saturating_sub(since_ns) < patience_ns {
+            return None;
+        }
+        let waiter = state.queues[class as usize].remove(at)?;
+        let before = std::mem::replace(&mut *waiter.phase(), Phase::Inline);
+        match before {
+            Phase::Waiting(waker) => Some(waker),
+            Phase::Granted | Phase::Inline | Phase::Gone => None,
+        }
     }
 
     fn take_back_unused(&self, state: &mut State, now_ns: u64) {
@@ -359,9 +398,14 @@ impl Permits {
     }
 }
 
-/// A granted permit was not taken up in time and went to the next.
+/// Why the wait for a permit is over without one.
 #[derive(Debug)]
-pub(crate) struct TakenBack;
+pub(crate) enum NoPermit {
+    /// It came, was not taken up in time and went to the next: ask again.
+    TakenBack,
+    /// Every place is taken by others that may sleep for ever: poll inline.
+    Inline,
+}
 
 #[cfg(test)]
 mod tests {
@@ -445,7 +489,7 @@ mod tests {
         let _first = granted(ask(&permits, Class::Suspect));
         let _second = granted(ask(&permits, Class::Suspect));
         let third = waiting(ask(&permits, Class::Suspect));
-        permits.tick(clock::now_ns(), [1, 0]);
+        permits.tick(clock::now_ns(), [1, 0], false);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -457,9 +501,9 @@ mod tests {
             .collect();
         let waiter = waiting(ask(&permits, Class::Suspect));
         let now_ns = clock::now_ns();
-        permits.tick(now_ns + STANDSTILL_NS / 2, [0, 0]);
+        permits.tick(now_ns + STANDSTILL_NS / 2, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        permits.tick(now_ns + STANDSTILL_NS * 2, [0, 0]);
+        permits.tick(now_ns + STANDSTILL_NS * 2, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -470,7 +514,7 @@ mod tests {
         let second = waiting(ask(&permits, Class::Convict));
         let third = waiting(ask(&permits, Class::Convict));
         drop(first);
-        permits.tick(clock::now_ns() + TAKE_UP_NS, [0, 0]);
+        permits.tick(clock::now_ns() + TAKE_UP_NS, [0, 0], false);
         assert!(second.take_up(Waker::noop()).is_err());
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
         assert!(!permits.is_busy());
@@ -482,9 +526,9 @@ mod tests {
         let now_ns = clock::now_ns();
         let later = now_ns + 3_600_000_000_000;
         let waiter = waiting(permits.ask(Class::Convict, later, false, Waker::noop()));
-        permits.tick(now_ns, [0, 0]);
+        permits.tick(now_ns, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        permits.tick(later, [0, 0]);
+        permits.tick(later, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -497,5 +541,31 @@ mod tests {
         let _first = granted(ask(&permits, Class::Suspect));
         assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
         let _waits = waiting(permits.ask(Class::Suspect, 0, true, Waker::noop()));
+    }
+
+    #[test]
+    fn with_every_place_asleep_those_who_wait_are_polled_inline() {
+        let permits = Arc::new(Permits::new(Limits {
+            in_place: 3,
+            ..Limits::for_cpus(1, 0)
+        }));
+        let _running: Vec<Permit> = (0..2)
+            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .collect();
+        let waiters: Vec<_> = (0..2)
+            .map(|_| waiting(ask(&permits, Class::Suspect)))
+            .collect();
+        let now_ns = clock::now_ns();
+        permits.tick(now_ns, [2, 0], false);
+        let _last = waiters[0].take_up(Waker::noop()).unwrap().unwrap();
+        assert!(waiters[1].take_up(Waker::noop()).unwrap().is_none());
+        permits.tick(now_ns + 2 * INLINE_AFTER_NS, [3, 0], true);
+        assert!(
+            waiters[1].take_up(Waker::noop()).unwrap().is_none(),
+            "while spares are scarce"
+        );
+        permits.tick(now_ns + 2 * INLINE_AFTER_NS, [3, 0], false);
+        let inline = waiters[1].take_up(Waker::noop());
+        assert!(matches!(inline, Err(NoPermit::Inline)));
     }
 }

@@ -107,9 +107,8 @@ pub(crate) fn spares_used_up(total: usize, polled: &[u32]) {
     let mut worst: Vec<&Label> = label::all()
         .filter(|label| stuck_polls(label) > 0)
         .collect();
-    worst.sort_by_key(|label| {
-        std::cmp::Reverse((polled.contains(&label.id()), stuck_polls(label)))
-    });
+    worst
+        .sort_by_key(|label| std::cmp::Reverse((polled.contains(&label.id()), stuck_polls(label))));
     let mut names = String::new();
     for label in worst.iter().take(5) {
         let _ = write!(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use morpheus_common::slot::RuntimeSlot;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::task::JoinHandle;
 
@@ -146,9 +147,8 @@ impl Runtime {
     pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");
-        let metrics = tokio.handle().metrics();
         tokio.shutdown_timeout(timeout);
-        let report = self.leftovers(metrics.num_alive_tasks());
+        let report = self.leftovers();
         for left in &report.left {
             tracing::warn!(target: "morpheus::stall", label = %left.label, tid = left.tid, "still running after shutdown");
         }
@@ -163,10 +163,14 @@ impl Runtime {
         }
     }
 
-    fn leftovers(&self, alive_tasks: usize) -> ShutdownReport {
+    /// Whoever still has a seat is a thread that did not end.
+    fn leftovers(&self) -> ShutdownReport {
         let seats = &self.domain.seats;
-        let left: Vec<Leftover> = seats.runtime[..seats.in_use()]
+        let seats = &seats.runtime[..seats.in_use()];
+        let taken = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
+        let left: Vec<Leftover> = seats
             .iter()
+            .filter(taken)
             .filter(|slot| slot.observe_poll() % 2 == 1)
             .map(|slot| Leftover {
                 label: label::by_id(slot.label.load(Ordering::Relaxed))
@@ -175,7 +179,11 @@ impl Runtime {
             })
             .collect();
         ShutdownReport {
-            unwatched: alive_tasks.saturating_sub(left.len()),
+            unwatched: seats
+                .iter()
+                .filter(taken)
+                .count()
+                .saturating_sub(left.len()),
             left,
         }
     }

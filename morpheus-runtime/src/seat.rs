@@ -245,16 +245,14 @@ pub(crate) fn belongs_to(domain: Arc<Domain>) {
 /// The calling thread's seat, taken now if it has none; `None` when the table is full.
 #[inline]
 pub(crate) fn claim() -> Option<Seat> {
-    let seat = current();
-    if seat.is_taken() {
-        return Some(seat);
-    }
-    claim_slow()
+    (current().is_taken() || claim_slow()).then(current)
 }
 
+/// Takes a seat. Returns whether there was one, and not the seat itself: handed back through memory, it
+/// would cost every poll a stalled load.
 #[cold]
-fn claim_slow() -> Option<Seat> {
-    HOME.try_with(|home| {
+fn claim_slow() -> bool {
+    let taken = HOME.try_with(|home| {
         let mut home = home.borrow_mut();
         let domain = match &home.domain {
             Some(domain) => domain.clone(),
@@ -284,10 +282,9 @@ fn claim_slow() -> Option<Seat> {
         seat.runtime.set_state(WorkerState::Running);
         SEAT.set(Pointers::to(seat));
         home.claimed = Some(Claimed { domain, index });
-        Some(seat)
-    })
-    .ok()
-    .flatten()
+        Some(())
+    });
+    matches!(taken, Ok(Some(())))
 }
 
 /// Runs `f` with the domain and the number of the calling thread's seat, when it has one.

@@ -10,8 +10,8 @@
 //! side costs nothing (proof and model: `morpheus-common/src/PROTOCOL.md`, "Falling asleep"). Where the
 //! kernel has no membarrier the sleep gets a timeout instead, and the metrics say so.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
+use std::sync::{Condvar, Mutex, Once};
 use std::time::Duration;
 
 /// Longest sleep where the barrier is missing.
@@ -107,26 +107,45 @@ fn membarrier(command: libc::c_long) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// A full barrier on every CPU that runs a thread of this process; false where the kernel has none.
+const UNKNOWN: u8 = 0;
+const WORKS: u8 = 1;
+const REFUSED: u8 = 2;
+/// Whether membarrier works, once somebody tried.
+static BARRIER: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// A full barrier on every CPU that runs a thread of this process; false where the kernel has none, or
+/// it is not registered yet.
 fn heavy_barrier() -> bool {
-    is_barrier_available() && membarrier(PRIVATE_EXPEDITED)
+    BARRIER.load(Ordering::Relaxed) == WORKS && membarrier(PRIVATE_EXPEDITED)
 }
 
-/// Whether [`heavy_barrier`] works; registers the process the first time.
-pub(crate) fn is_barrier_available() -> bool {
-    const UNKNOWN: i32 = 0;
-    const YES: i32 = 1;
-    const NO: i32 = 2;
-    static KNOWN: AtomicI32 = AtomicI32::new(UNKNOWN);
-    match KNOWN.load(Ordering::Relaxed) {
-        YES => true,
-        NO => false,
-        _ => {
-            let available = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
-            KNOWN.store(if available { YES } else { NO }, Ordering::Relaxed);
-            available
-        }
+/// Whether the kernel refused the barrier.
+pub(crate) fn is_barrier_refused() -> bool {
+    BARRIER.load(Ordering::Relaxed) == REFUSED
+}
+
+/// Registers the process for the barrier, once, before a runtime starts its threads: with one thread that
+/// is immediate. With more the kernel waits for a grace period, which takes seconds on a busy machine, so
+/// that is left to a thread of its own, and until it is done the controller sleeps with a timeout.
+pub(crate) fn register_barrier() {
+    static ONCE: Once = Once::new();
+    fn register() {
+        let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+        BARRIER.store(if works { WORKS } else { REFUSED }, Ordering::Relaxed);
     }
+    ONCE.call_once(|| {
+        let threads = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+        if threads == 1 {
+            register();
+        } else {
+            let started = std::thread::Builder::new()
+                .name("morpheus-start".into())
+                .spawn(register);
+            if started.is_err() {
+                register();
+            }
+        }
+    });
 }
 
 #[cfg(test)]

@@ -128,7 +128,10 @@ impl Spares {
     /// Frees everybody, for ever: also hold tasks that have not begun yet. Must come before tokio's own
     /// shutdown, which waits for every worker.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        // Tickets that nobody took yet: all leave now, without one.
+        state.releases = 0;
         self.changed.notify_all();
     }
 }

@@ -17,7 +17,7 @@ use crate::domain::Domain;
 use crate::in_place;
 use crate::label::{self, Label, Origin};
 use crate::offender::{Offender, Record, Standing};
-use crate::permit::{Answer, Class, Permit, Waiter};
+use crate::permit::{Answer, Class, NoPermit, Permit, Waiter};
 use crate::seat::{self, Seat};
 
 /// A throttled offender gets one part in this many of a CPU.
@@ -157,10 +157,11 @@ impl<F: Future> Future for Watched<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let Some(seat) = seat::claim() else {
+        if seat::claim().is_none() {
             // More threads than seats: unwatched, and counted as such.
             return this.future.poll(cx);
-        };
+        }
+        let seat = seat::current();
         if seat.runtime.in_poll() {
             return poll_within(this.future, this.file, seat, cx);
         }
@@ -333,7 +334,8 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
                 return Turn::Later;
             }
             // It took too long to come: from the start.
-            Err(_) => {}
+            Err(NoPermit::TakenBack) => {}
+            Err(NoPermit::Inline) => return refused(domain),
         }
     }
     let demoted = file.standing() == Standing::Convict && domain.settings.policy >= Policy::Demote;
@@ -351,15 +353,18 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             domain.sleeper.wake();
             Turn::Later
         }
-        Answer::Full => {
-            domain
-                .counters
-                .in_place_refused
-                .fetch_add(1, Ordering::Relaxed);
-            in_place::evict_lifo();
-            Turn::Inline
-        }
+        Answer::Full => refused(domain),
     }
+}
+
+/// No place to be polled in place: inline, after what waits in the LIFO slot was moved out of the way.
+fn refused(domain: &Domain) -> Turn {
+    domain
+        .counters
+        .in_place_refused
+        .fetch_add(1, Ordering::Relaxed);
+    in_place::evict_lifo();
+    Turn::Inline
 }
 
 #[cold]

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -71,6 +72,7 @@ struct Supervised {
 fn start(options: &Options, variant: Variant, passes: u32) -> Result<Supervised, String> {
     // By the link in /proc, which leads here even when the file was replaced by a new build.
     let child = Command::new("/proc/self/exe")
+        .arg0("axum_hog")
         .args(options.for_child(variant, passes))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -97,7 +99,9 @@ impl Supervised {
                 Err(_) if Instant::now() < deadline => tick(),
                 Err(_) => {
                     let seconds = limit.as_secs();
-                    return Err(format!("no answer within {seconds} s, killed"));
+                    return Err(format!(
+                        "no answer within {seconds} s, killed; is the machine busy otherwise?"
+                    ));
                 }
             }
         }

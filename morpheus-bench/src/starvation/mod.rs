@@ -1,10 +1,10 @@
 //! The benchmark `starvation`: tasks that compute or block inside one poll, and what the others see of it.
 //!
-//! [`main`] reads the command line ([`config`]) and measures every runtime in a child process of its own
-//! ([`supervise`]), so that one that stands still cannot spoil the next. The child ([`child`], [`run`])
-//! puts the [`workload`] on: hogs ([`hog`]), innocents ([`busy`], [`mix`]), clients, and the two probes,
-//! an outside wake ([`wake`]) and timers ([`sleepers`]). What comes back ([`result`]) becomes a
-//! [`table`], a [`closing`] sentence, one JSON object, or with `--suite` verdicts ([`suite`]).
+//! `main` reads the command line (`config`) and measures every runtime in a child process of its own
+//! (`supervise`), so that one that stands still cannot spoil the next. The child (`child`, `run`)
+//! puts the `workload` on: hogs (`hog`), innocents (`busy`, `mix`), clients, and the two probes,
+//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`) becomes a
+//! `table`, a `closing` sentence, one JSON object, or with `--suite` verdicts (`suite`).
 
 pub mod config;
 pub mod result;

@@ -138,10 +138,14 @@ fn off(base: &Workload) -> Row {
         workload.hogs = 24;
         workload.hog_kind = HogKind::Sleep;
     };
-    // One worker is stuck for long, the others park: nobody polls the driver.
+    // A hog that a timer wakes, so that its worker has the driver; the others are parked, and nobody polls
+    // the driver until the next outside wake moves one of them. So wakes must be rare. Canary and reserve
+    // move workers, too: without them the poke is alone.
     let orphan: Change = |workload| {
         workload.hogs = 1;
-        workload.hog_ms = 1_000.0;
+        workload.lifo = Some(Lifo::Unknown);
+        workload.period_us = 50_000;
+        workload.off = vec!["reserve".into(), "canary".into()];
     };
     let quota: Change = |workload| {
         workload.quota = Some(1.0);
@@ -167,7 +171,7 @@ fn off(base: &Workload) -> Row {
             .case(on, &OWN, base, change)
             .case(off, &OWN, base, |workload| {
                 change(workload);
-                workload.off = vec![mechanism.into()];
+                workload.off.push(mechanism.into());
             })
             .bars([AtLeastTimes(figure, (off, Morpheus), (on, Morpheus), 1.3)]);
     }

@@ -32,6 +32,8 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
         return Ok(idle(executor, job, stop));
     }
     let workload = &job.workload;
+    // Once before it matters: the first reading may set something up in the runtime or the kernel.
+    let _ = executor.escalations();
     let from = Instant::now() + workload.warmup();
 
     let period = workload.period();

@@ -147,7 +147,8 @@ pub fn render(runs: &[RunResult]) -> String {
     let mut text = table.render(WIDTH);
     for run in runs {
         for note in notes(run) {
-            text += &format!("  {}: {note}\n", run.runtime);
+            let note = report::wrap(&format!("{}: {note}", run.runtime), WIDTH - 4);
+            text += &format!("  {}\n", note.replace('\n', "\n    "));
         }
     }
     text

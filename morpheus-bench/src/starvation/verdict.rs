@@ -206,6 +206,10 @@ fn not_worse(measured: &Measured, case: &'static str, other: Runtime) -> (Verdic
             Read::Nothing(_) => None,
         })
         .collect();
+    if values.is_empty() {
+        let text = format!("{name}: that was not measured");
+        return (Verdict::CannotJudge, text);
+    }
     let own = match read(measured, (case, Runtime::Morpheus), figure) {
         Read::Value(own) => own,
         Read::StandsStill => return (Verdict::Missed, format!("{name}: morpheus stands still")),
@@ -226,7 +230,7 @@ fn not_worse(measured: &Measured, case: &'static str, other: Runtime) -> (Verdic
         show(least),
         show(most)
     );
-    if own <= least && !values.is_empty() {
+    if own <= least {
         return (Verdict::Ok, format!("{name}: {shown}"));
     }
     if values.len() < ROUNDS {

@@ -118,7 +118,7 @@ impl Watchdog {
             let index = (self.start + offset) % seats;
             let seq = domain.seats.runtime[index].observe_poll();
             let seen = &mut self.seen[index];
-            if seq % 2 == 0 {
+            if seq.is_multiple_of(2) {
                 seen.seq = 0;
                 continue;
             }

@@ -103,9 +103,17 @@ pub fn within<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Sen
     }
 }
 
-/// Threads of this process; 0 where `/proc` is not there.
+/// Threads of runtimes in this process; 0 where `/proc` is not there. Those of the test harness come and
+/// go.
 pub fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return 0;
+    };
+    threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
+        .filter(|name| name.starts_with("morpheus") || name.starts_with("tokio"))
+        .count()
 }
 
 /// The text of a panic.

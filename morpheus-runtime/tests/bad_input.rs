@@ -1,0 +1,203 @@
+//! Bad input gets an error that says what to do about it, and leaves nothing behind.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, PATIENCE, alone, threads, wait_for};
+use morpheus_runtime::{BuildError, Builder, Mechanism};
+
+/// The error of a builder that must fail, with no thread left of the attempt.
+#[track_caller]
+fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
+    let before = threads();
+    let mut builder = Builder::new();
+    set(&mut builder);
+    let error = match builder.build() {
+        Ok(runtime) => panic!("was built: {runtime:?}"),
+        Err(error) => error,
+    };
+    assert!(
+        wait_for(PATIENCE, || threads() <= before),
+        "threads are left"
+    );
+    error
+}
+
+#[track_caller]
+fn says(error: &BuildError, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn zero_workers() {
+    let _alone = alone();
+    let error = refused(|builder| {
+        builder.workers(0);
+    });
+    assert!(matches!(error, BuildError::NoWorkers));
+    says(&error, &["workers", "at least 1"]);
+}
+
+#[test]
+fn a_zero_budget() {
+    let _alone = alone();
+    let error = refused(|builder| {
+        builder.budget(Duration::ZERO);
+    });
+    assert!(matches!(error, BuildError::NoBudget));
+    says(&error, &["budget", "zero"]);
+}
+
+#[test]
+fn absurd_counts() {
+    let _alone = alone();
+    for (workers, spares) in [
+        (1_000_000, None),
+        (2, Some(1_000_000)),
+        (usize::MAX, None),
+        (1, Some(usize::MAX)),
+    ] {
+        let error = refused(|builder| {
+            builder.workers(workers);
+            if let Some(spares) = spares {
+                builder.max_spares(spares);
+            }
+        });
+        assert!(
+            matches!(error, BuildError::TooManyWorkers { .. }),
+            "{error}"
+        );
+        says(&error, &["workers", "spares", "4096"]);
+    }
+}
+
+#[test]
+fn a_reserve_larger_than_the_spares() {
+    let _alone = alone();
+    let error = refused(|builder| {
+        builder.max_spares(3).reserve(4);
+    });
+    assert!(matches!(
+        error,
+        BuildError::ReserveTooLarge {
+            reserve: 4,
+            max_spares: 3,
+            ..
+        }
+    ));
+    says(&error, &["reserve of 4", "3 spares", "max_spares"]);
+}
+
+/// Numbers that look absurd and mean something: as many blocking threads as there can be, a budget that is
+/// never over, no thread for polls in place, no spares.
+#[test]
+fn extremes_that_make_sense_are_taken() {
+    let _alone = alone();
+    let panics = common::own_panics();
+    type Set = fn(&mut Builder);
+    let extremes: [(&str, Set); 9] = [
+        ("blocking threads", |builder| {
+            builder.max_blocking_threads(usize::MAX);
+        }),
+        ("in place", |builder| {
+            builder.max_in_place(usize::MAX);
+        }),
+        ("budget", |builder| {
+            builder.budget(Duration::MAX);
+        }),
+        ("grace", |builder| {
+            builder.grace(Duration::MAX);
+        }),
+        ("no grace", |builder| {
+            builder.grace(Duration::ZERO);
+        }),
+        ("tiny budget", |builder| {
+            builder.budget(Duration::from_nanos(1));
+        }),
+        ("nothing in place", |builder| {
+            builder.max_in_place(0);
+        }),
+        ("no spares", |builder| {
+            builder.max_spares(0);
+        }),
+        ("no blocking threads of its own", |builder| {
+            builder.max_blocking_threads(1);
+        }),
+    ];
+    for (name, set) in extremes {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(2);
+        set(&mut builder);
+        let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()));
+        let runtime = built
+            .unwrap_or_else(|panic| panic!("{name}: {}", common::panic_text(&*panic)))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let task = runtime.spawn(async {
+            common::become_convict().await;
+            tokio::time::sleep(MS).await;
+            tokio::task::spawn_blocking(|| 7).await.unwrap()
+        });
+        assert_eq!(
+            runtime.block_on(common::in_time(task)).unwrap(),
+            7,
+            "{name}"
+        );
+    }
+    assert_eq!(common::own_panics(), panics, "not even in the controller");
+}
+
+/// Offenders where no thread may poll in place and the last spare is kept for others: they are polled
+/// inline, none waits for ever.
+#[test]
+fn offenders_without_threads_for_them_still_finish() {
+    let _alone = alone();
+    for spares in [0, 1, 2] {
+        let runtime = Builder::new()
+            .workers(1)
+            .max_spares(spares)
+            .max_in_place(0)
+            .build()
+            .unwrap();
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                runtime.spawn(async {
+                    for _ in 0..4 {
+                        common::become_convict().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(common::in_time(task)).unwrap();
+        }
+        assert_eq!(runtime.metrics().in_place_polls, 0, "{spares} spares");
+    }
+}
+
+/// A builder can be used again, after success and after failure.
+#[test]
+fn a_builder_can_be_used_again() {
+    let _alone = alone();
+    let mut builder = Builder::new();
+    assert!(builder.workers(0).build().is_err());
+    builder.workers(1).max_spares(1);
+    let (one, two) = (builder.build().unwrap(), builder.build().unwrap());
+    for runtime in [&one, &two] {
+        assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);
+    }
+}
+
+#[test]
+fn a_mechanism_that_does_not_exist() {
+    let error = "canaries".parse::<Mechanism>().unwrap_err().to_string();
+    for mechanism in Mechanism::ALL {
+        assert!(
+            error.contains(mechanism.name()),
+            "{mechanism} is not in {error:?}"
+        );
+    }
+}

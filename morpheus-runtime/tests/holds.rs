@@ -1,0 +1,228 @@
+//! Holding spares loses no task and no driver.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{MS, PATIENCE, alone, in_time};
+use morpheus_runtime::{Builder, Mechanism, Runtime};
+use tokio::task::JoinHandle;
+
+/// Longer than anything waits that is not lost, on a machine that is busy with other things.
+const LATE: Duration = Duration::from_secs(2);
+/// How many runtimes hold and release beside each other: each holds ten spares a second at most.
+const RUNTIMES: usize = 16;
+const HOLDS: u64 = 1000;
+
+/// A runtime with tasks that are woken by timers, by each other (which is the way into a LIFO slot) and
+/// from outside.
+struct Busy {
+    runtime: Runtime,
+    tasks: Vec<JoinHandle<()>>,
+    outside: Vec<Arc<tokio::sync::Notify>>,
+}
+
+/// The longest that any task waited for its wake, in microseconds.
+type Worst = Arc<AtomicU64>;
+
+impl Busy {
+    fn start(stop: &Arc<AtomicBool>, worst: &Worst) -> Busy {
+        let runtime = Builder::new().workers(2).max_spares(12).build().unwrap();
+        let mut tasks = Vec::new();
+        let mut outside = Vec::new();
+        for turn in 0..6u32 {
+            let (stop, worst) = (stop.clone(), worst.clone());
+            tasks.push(runtime.handle().spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let due = Instant::now() + MS * (2 + turn);
+                    tokio::time::sleep_until(due.into()).await;
+                    note(&worst, due);
+                }
+            }));
+        }
+        for _ in 0..3 {
+            // Ball games: whoever has it wakes the other one and waits.
+            let (tx, mut rx) = tokio::sync::mpsc::channel::<Instant>(1);
+            let (back_tx, mut back_rx) = tokio::sync::mpsc::channel::<Instant>(1);
+            let (stop, worst) = (stop.clone(), worst.clone());
+            let their_worst = worst.clone();
+            tasks.push(runtime.handle().spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    if tx.send(Instant::now()).await.is_err() {
+                        return;
+                    }
+                    let Some(sent) = back_rx.recv().await else {
+                        return;
+                    };
+                    note(&worst, sent);
+                    tokio::time::sleep(MS).await;
+                }
+            }));
+            tasks.push(runtime.handle().spawn(async move {
+                while let Some(sent) = rx.recv().await {
+                    note(&their_worst, sent);
+                    if back_tx.send(Instant::now()).await.is_err() {
+                        return;
+                    }
+                }
+            }));
+        }
+        for _ in 0..2 {
+            let notify = Arc::new(tokio::sync::Notify::new());
+            outside.push(notify.clone());
+            let stop = stop.clone();
+            tasks.push(runtime.handle().spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    notify.notified().await;
+                }
+            }));
+        }
+        Busy {
+            runtime,
+            tasks,
+            outside,
+        }
+    }
+
+    /// Trouble: more workers are wanted for a moment.
+    fn burst(&self) {
+        for _ in 0..4 {
+            drop(
+                self.runtime
+                    .handle()
+                    .spawn(async { std::thread::sleep(4 * MS) }),
+            );
+        }
+        for notify in &self.outside {
+            notify.notify_one();
+        }
+    }
+}
+
+fn note(worst: &Worst, since: Instant) {
+    let us = Instant::now().saturating_duration_since(since).as_micros() as u64;
+    worst.fetch_max(us, Ordering::Relaxed);
+}
+
+#[test]
+fn a_thousand_holds_lose_no_task() {
+    let _alone = alone();
+    let (stop, worst) = (Arc::new(AtomicBool::new(false)), Worst::default());
+    let runtimes: Vec<Busy> = (0..RUNTIMES).map(|_| Busy::start(&stop, &worst)).collect();
+    let holds = || -> u64 {
+        let of = |busy: &Busy| busy.runtime.metrics().holds;
+        runtimes.iter().map(of).sum()
+    };
+    let began = Instant::now();
+    let mut round = 0;
+    while holds() < HOLDS && began.elapsed() < 2 * PATIENCE {
+        // Each has a burst in every third second, and is held back in the other two.
+        for (number, busy) in runtimes.iter().enumerate() {
+            if (round + number * 2) % 30 == 0 {
+                busy.burst();
+            }
+        }
+        round += 1;
+        std::thread::sleep(100 * MS);
+    }
+    assert!(
+        holds() >= HOLDS,
+        "{} holds in {:?}",
+        holds(),
+        began.elapsed()
+    );
+    // Now nothing is released any more: whoever sits behind a held spare stays there.
+    stop.store(true, Ordering::Relaxed);
+    for busy in runtimes {
+        for notify in &busy.outside {
+            notify.notify_one();
+        }
+        for task in busy.tasks {
+            busy.runtime.block_on(in_time(task)).unwrap();
+        }
+    }
+    let worst = Duration::from_micros(worst.load(Ordering::Relaxed));
+    assert!(worst < LATE, "a task waited for {worst:?}");
+    assert_eq!(common::own_panics(), 0);
+}
+
+/// Spares are held again when the trouble is over, and the reserve stays.
+#[test]
+fn released_spares_are_held_again() {
+    let _alone = alone();
+    let runtime = Builder::new().workers(2).max_spares(12).build().unwrap();
+    let hogs: Vec<_> = (0..10)
+        .map(|_| {
+            runtime
+                .handle()
+                .spawn(async { std::thread::sleep(200 * MS) })
+        })
+        .collect();
+    for hog in hogs {
+        runtime.block_on(in_time(hog)).unwrap();
+    }
+    let peak = runtime.metrics().spares_peak;
+    assert!(peak >= 8, "{peak}");
+    // Work that lets nobody sleep, the controller neither.
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = runtime.handle().spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(MS).await;
+            }
+        }
+    });
+    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_in_play <= 1);
+    assert!(held, "{:?}", runtime.metrics());
+    assert!(runtime.metrics().holds >= peak as u64 - 1);
+    stop.store(true, Ordering::Relaxed);
+    runtime.block_on(in_time(work)).unwrap();
+}
+
+/// See `tokio_assumptions.rs`: of ten timers, how many were late because the worker that had the driver
+/// was stuck.
+fn orphaned_driver(builder: &mut Builder) -> u32 {
+    const HOG: Duration = Duration::from_millis(300);
+    let runtime = builder.workers(4).max_spares(4).build().unwrap();
+    let mut stalled = 0;
+    for _ in 0..10 {
+        std::thread::sleep(50 * MS);
+        let began = Instant::now();
+        runtime.handle().spawn(async move {
+            tokio::time::sleep_until((began + 30 * MS).into()).await;
+            let begun = Instant::now();
+            while begun.elapsed() < HOG {
+                std::hint::spin_loop();
+            }
+        });
+        let timer = runtime.handle().spawn(async move {
+            let due = began + 60 * MS;
+            tokio::time::sleep_until(due.into()).await;
+            Instant::now().saturating_duration_since(due)
+        });
+        let late = runtime.block_on(in_time(timer)).unwrap();
+        stalled += u32::from(late > HOG / 2);
+        std::thread::sleep((began + 40 * MS + HOG).saturating_duration_since(Instant::now()));
+    }
+    stalled
+}
+
+#[test]
+fn an_orphaned_driver_finds_somebody() {
+    let _alone = alone();
+    let stalled = orphaned_driver(&mut Builder::new());
+    assert!(stalled <= 1, "{stalled} of 10 timers stalled");
+    let control = orphaned_driver(
+        Builder::new()
+            .without(Mechanism::Poke)
+            .without(Mechanism::Canary)
+            .without(Mechanism::Reserve),
+    );
+    assert!(
+        control >= 3,
+        "without poke and canary only {control} of 10 stalled"
+    );
+}

@@ -1,0 +1,497 @@
+//! Where threads, `/proc` or a system call are scarce: the runtime works, says what is missing, and is
+//! never worse than tokio.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{
+    Gate, MS, PATIENCE, TimerProbe, alone, become_convict, become_suspect, burn, fresh_label,
+    in_time, wait_for,
+};
+use morpheus_runtime::{BuildError, Builder, Mechanism, Missing, Runtime, task};
+
+/// A user that nothing else on this machine runs as, so that only the child's threads count.
+const UID: u32 = 64_123;
+
+/// Runs the rest of a test in a child process as root; says why not where that cannot be.
+fn only_in_child(name: &str) -> bool {
+    if common::is_child() {
+        return true;
+    }
+    if !common::is_root() {
+        common::skip("needs root, to become a user with limits");
+        return false;
+    }
+    common::in_child(name, &[]);
+    false
+}
+
+/// Stuck tasks in place while the application's own blocking calls fill the pool: how late timers are,
+/// how long a new blocking call waits, and how many polls the hogs did.
+fn with_a_full_pool(builder: &mut Builder, pool: usize) -> (common::Lateness, Duration, usize) {
+    let runtime = builder
+        .workers(2)
+        .max_spares(8)
+        .max_blocking_threads(pool)
+        .build()
+        .unwrap();
+    // Twice what the pool holds, for half a second each.
+    let calls: Vec<_> = (0..2 * pool.min(64))
+        .map(|_| {
+            runtime
+                .handle()
+                .spawn_blocking(|| std::thread::sleep(500 * MS))
+        })
+        .collect();
+    let (stop, polls) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let label = fresh_label("full pool");
+    let hogs: Vec<_> = (0..6)
+        .map(|_| {
+            let (stop, polls) = (stop.clone(), polls.clone());
+            let hog = async move {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(50 * MS);
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(hog, runtime.handle())
+        })
+        .collect();
+    std::thread::sleep(300 * MS);
+    let probe = TimerProbe::start(runtime.handle());
+    let asked = Instant::now();
+    let call = runtime.handle().spawn_blocking(move || asked.elapsed());
+    let waited = runtime.block_on(in_time(call)).unwrap();
+    std::thread::sleep(500 * MS);
+    let late = probe.finish();
+    stop.store(true, Ordering::Relaxed);
+    runtime.block_on(in_time(async {
+        for task in hogs.into_iter().chain(calls) {
+            task.await.unwrap();
+        }
+    }));
+    (late, waited, polls.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_full_blocking_pool_is_never_worse_than_tokio() {
+    let _alone = alone();
+    for pool in [1, 4, 512] {
+        let (late, waited, polls) = with_a_full_pool(&mut Builder::new(), pool);
+        let mut tokio = Builder::new();
+        for mechanism in Mechanism::ALL {
+            tokio.without(mechanism);
+        }
+        let (tokio_late, tokio_waited, tokio_polls) = with_a_full_pool(&mut tokio, pool);
+        let told = format!(
+            "{pool} threads: {late:?}, blocking call {waited:?}, {polls} polls; \
+             tokio {tokio_late:?}, {tokio_waited:?}, {tokio_polls}"
+        );
+        assert!(late.median <= tokio_late.median + 10 * MS, "{told}");
+        assert!(late.median < 20 * MS, "{told}");
+        assert!(waited <= tokio_waited + Duration::from_secs(1), "{told}");
+        assert!(10 * polls >= 8 * tokio_polls, "{told}");
+    }
+}
+
+/// Polls in place never take the application's blocking threads: with all of them asleep in place, a
+/// blocking call starts at once.
+#[test]
+fn polls_in_place_leave_the_blocking_threads_alone() {
+    let _alone = alone();
+    let runtime = Builder::new()
+        .workers(2)
+        .max_spares(16)
+        .max_blocking_threads(2)
+        .max_in_place(4)
+        .build()
+        .unwrap();
+    let gate = Gate::default();
+    let label = fresh_label("in place");
+    let sleepers: Vec<_> = (0..8)
+        .map(|_| {
+            let gate = gate.clone();
+            let sleeper = async move {
+                become_suspect().await;
+                gate.wait();
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(sleeper, runtime.handle())
+        })
+        .collect();
+    assert!(
+        wait_for(PATIENCE, || runtime.metrics().in_place_now == 4),
+        "{:?}",
+        runtime.metrics()
+    );
+    let call = runtime.handle().spawn_blocking(|| 7);
+    assert_eq!(runtime.block_on(in_time(call)).unwrap(), 7);
+    let other = runtime
+        .handle()
+        .spawn(async { tokio::time::sleep(MS).await });
+    runtime.block_on(in_time(other)).unwrap();
+    assert!(runtime.metrics().in_place_peak <= 4);
+    gate.open();
+    for sleeper in sleepers {
+        runtime.block_on(in_time(sleeper)).unwrap();
+    }
+}
+
+/// Offenders in place that sleep until another offender has run, which finds every place taken: it is
+/// polled inline, as tokio would, whether it asked before or after the last place went.
+#[test]
+fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
+    let _alone = alone();
+    for spares in [16, 1] {
+        let runtime = Builder::new()
+            .workers(12)
+            .max_spares(spares)
+            .max_in_place(6)
+            .build()
+            .unwrap();
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let label = fresh_label("wait for each other");
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                let arrived = arrived.clone();
+                let waits = async move {
+                    become_suspect().await;
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    wait_for(PATIENCE / 2, || arrived.load(Ordering::SeqCst) == 10)
+                };
+                task::Builder::new()
+                    .label(label)
+                    .spawn_on(waits, runtime.handle())
+            })
+            .collect();
+        for task in tasks {
+            let met = runtime.block_on(in_time(task)).unwrap();
+            assert!(
+                met,
+                "{spares} spares: {} of 10 came",
+                arrived.load(Ordering::SeqCst)
+            );
+        }
+    }
+}
+
+/// Works: tasks, timers, watched offenders.
+fn works(runtime: &Runtime) {
+    let label = fresh_label("works");
+    let task = task::Builder::new().label(label).spawn_on(
+        async {
+            become_convict().await;
+            tokio::time::sleep(MS).await;
+            tokio::spawn(async { 7 }).await.unwrap()
+        },
+        runtime.handle(),
+    );
+    assert_eq!(runtime.block_on(in_time(task)).unwrap(), 7);
+}
+
+#[test]
+fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
+    let _alone = alone();
+    if !only_in_child("a_thread_limit_at_start_means_fewer_spares_or_an_error") {
+        return;
+    }
+    common::become_nobody(UID);
+    let mut outcomes = Vec::new();
+    for limit in 2..=24 {
+        common::limit_threads(limit);
+        let mut builder = Builder::new();
+        let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            builder.workers(4).max_spares(8).build()
+        }));
+        let built = built.unwrap_or_else(|panic| {
+            panic!("limit {limit}: {}", common::panic_text(&*panic));
+        });
+        match built {
+            Ok(runtime) => {
+                let metrics = runtime.metrics();
+                assert_eq!(metrics.spares + metrics.spares_unavailable, 8);
+                let missing = metrics.missing.contains(&Missing::Spares);
+                assert_eq!(missing, metrics.spares_unavailable > 0, "{metrics:?}");
+                works(&runtime);
+                outcomes.push(Some(metrics.spares));
+            }
+            Err(error @ BuildError::TooFewThreads { .. }) => {
+                assert!(error.to_string().contains("ulimit -u"), "{error}");
+                outcomes.push(None);
+            }
+            Err(error) => panic!("limit {limit}: {error}"),
+        }
+        assert!(
+            wait_for(PATIENCE, || common::threads() == 0),
+            "nothing is left"
+        );
+    }
+    assert_eq!(outcomes.first(), Some(&None), "{outcomes:?}");
+    assert_eq!(outcomes.last(), Some(&Some(8)), "{outcomes:?}");
+    assert!(
+        outcomes
+            .iter()
+            .any(|spares| spares.is_some_and(|spares| spares < 8)),
+        "{outcomes:?}"
+    );
+    assert_eq!(common::own_panics(), 0);
+}
+
+/// The limit is reached the moment the runtime is there: nobody can have one thread more.
+#[test]
+fn a_thread_limit_later_makes_no_poll_in_place_panic() {
+    let _alone = alone();
+    if !only_in_child("a_thread_limit_later_makes_no_poll_in_place_panic") {
+        return;
+    }
+    common::become_nobody(UID);
+    let runtime = Builder::new().workers(2).max_spares(8).build().unwrap();
+    // Somebody else's tokio, for `watch` there: its pool has no thread at all.
+    let plain = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime
+        .block_on(in_time(runtime.handle().spawn(async {})))
+        .unwrap();
+    // The controller of plain threads is there already, as in a program that has watched before.
+    let first = plain.spawn(morpheus_runtime::watch(async {}));
+    plain.block_on(in_time(first)).unwrap();
+    common::limit_threads(1);
+    assert!(
+        std::thread::Builder::new().spawn(|| ()).is_err(),
+        "no thread can be had"
+    );
+    let offenders = |label| {
+        (0..4).map(move |turn| {
+            let offender = async move {
+                for _ in 0..3 {
+                    match turn % 2 {
+                        0 => become_convict().await,
+                        _ => become_suspect().await,
+                    }
+                }
+                7
+            };
+            morpheus_runtime::Watch::watched(offender, label)
+        })
+    };
+    let probe = TimerProbe::start(runtime.handle());
+    let label = fresh_label("no thread");
+    let tasks: Vec<_> = offenders(label)
+        .map(|task| runtime.handle().spawn(task))
+        .collect();
+    for task in tasks {
+        assert_eq!(runtime.block_on(in_time(task)).unwrap(), 7);
+    }
+    let late = probe.finish();
+    assert!(late.median < 50 * MS, "others go on: {late:?}");
+    let label = fresh_label("no thread, plain");
+    let tasks: Vec<_> = offenders(label).map(|task| plain.spawn(task)).collect();
+    for task in tasks {
+        assert_eq!(plain.block_on(in_time(task)).unwrap(), 7);
+    }
+    // All cores are back: everything still runs, several at once too.
+    for handle in [runtime.handle(), plain.handle()] {
+        let barrier = Arc::new(tokio::sync::Barrier::new(8));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let barrier = barrier.clone();
+                handle.spawn(async move { barrier.wait().await.is_leader() })
+            })
+            .collect();
+        for task in tasks {
+            plain.block_on(in_time(task)).unwrap();
+        }
+    }
+    // The plain runtime's pool is asked for a thread now and then, and tokio's panic is caught.
+    assert!(common::own_panics() <= 5, "{}", common::own_panics());
+}
+
+/// `/proc` covered by an empty file system, in a mount namespace of the child's own.
+#[test]
+fn without_proc_it_works_and_says_so() {
+    let _alone = alone();
+    if !only_in_child("without_proc_it_works_and_says_so") {
+        return;
+    }
+    // Threads that exist keep their own view: this needs to be the thread that starts the others.
+    // SAFETY: the arguments are constants, nul-terminated.
+    let covered = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(
+                std::ptr::null(),
+                c"/".as_ptr(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ) == 0
+            && libc::mount(
+                c"none".as_ptr(),
+                c"/proc".as_ptr(),
+                c"tmpfs".as_ptr(),
+                0,
+                std::ptr::null(),
+            ) == 0
+    };
+    if !covered {
+        return common::skip("mount namespaces are not allowed here");
+    }
+    assert!(std::fs::metadata("/proc/self").is_err());
+    let runtime = Builder::new().workers(2).build().unwrap();
+    assert!(
+        !runtime.metrics().missing.contains(&Missing::ThreadStates),
+        "not asked for yet"
+    );
+    let label = fresh_label("no proc");
+    let blocked = task::Builder::new().label(label).spawn_on(
+        async {
+            for _ in 0..3 {
+                std::thread::sleep(100 * MS);
+                tokio::task::yield_now().await;
+            }
+            7
+        },
+        runtime.handle(),
+    );
+    let probe = TimerProbe::start(runtime.handle());
+    assert_eq!(runtime.block_on(in_time(blocked)).unwrap(), 7);
+    let late = probe.finish();
+    assert!(late.median < 20 * MS, "{late:?}");
+    let missing = runtime.metrics().missing;
+    assert!(missing.contains(&Missing::ThreadStates), "{missing:?}");
+    works(&runtime);
+    assert_eq!(common::own_panics(), 0);
+}
+
+/// From now on this thread and those it starts get EPERM from the system call.
+fn refuse(call: libc::c_long) {
+    const BPF_LD_W_ABS: u16 = 0x20;
+    const BPF_JEQ: u16 = 0x15;
+    const BPF_RET: u16 = 0x06;
+    let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        // The number of the call is the first word of `seccomp_data`.
+        statement(BPF_LD_W_ABS, 0, 0, 0),
+        statement(BPF_JEQ, 0, 1, call as u32),
+        statement(BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program is valid for the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let installed = libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        );
+        assert_eq!(installed, 0);
+    }
+}
+
+#[test]
+fn without_leave_to_set_slices_it_works_and_says_so() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("without_leave_to_set_slices_it_works_and_says_so", &[]);
+        return;
+    }
+    refuse(libc::SYS_sched_setattr);
+    let runtime = Builder::new().workers(2).build().unwrap();
+    let missing = runtime.metrics().missing;
+    assert!(missing.contains(&Missing::ShortSlices), "{missing:?}");
+    works(&runtime);
+}
+
+/// And without the call that asks for them.
+#[test]
+fn without_membarrier_it_works_and_says_so() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("without_membarrier_it_works_and_says_so", &[]);
+        return;
+    }
+    refuse(libc::SYS_membarrier);
+    let runtime = Builder::new().workers(2).build().unwrap();
+    let missing = runtime.metrics().missing;
+    assert!(missing.contains(&Missing::Membarrier), "{missing:?}");
+    works(&runtime);
+    // It sleeps with a timeout, and still notices hogs.
+    std::thread::sleep(500 * MS);
+    let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
+    let before = released();
+    let hogs: Vec<_> = (0..6)
+        .map(|_| runtime.handle().spawn(async { burn(50 * MS) }))
+        .collect();
+    for hog in hogs {
+        runtime.block_on(in_time(hog)).unwrap();
+    }
+    assert!(released() > before);
+}
+
+/// The control for all of these: on this machine, as it is, nothing of it is missing.
+#[test]
+fn with_everything_there_nothing_is_missing() {
+    let _alone = alone();
+    let runtime = Builder::new().workers(2).build().unwrap();
+    works(&runtime);
+    let missing = runtime.metrics().missing;
+    for what in [Missing::Spares, Missing::ThreadStates, Missing::Seats] {
+        assert!(!missing.contains(&what), "{missing:?}");
+    }
+    if morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS) {
+        assert!(!missing.contains(&Missing::ShortSlices), "{missing:?}");
+    }
+}
+
+/// The application's hooks run beside Morpheus's own.
+#[test]
+fn the_hooks_of_the_application_run() {
+    let _alone = alone();
+    let seen: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let note = |what: &'static str| {
+        let seen = seen.clone();
+        move || seen.lock().unwrap().push(what)
+    };
+    let runtime = Builder::new()
+        .workers(1)
+        .max_spares(1)
+        .on_thread_start(note("start"))
+        .on_thread_stop(note("stop"))
+        .on_thread_park(note("park"))
+        .on_thread_unpark(note("unpark"))
+        .thread_name("hooked")
+        .build()
+        .unwrap();
+    let name = runtime
+        .handle()
+        .spawn(async { std::thread::current().name().map(str::to_owned) });
+    assert_eq!(
+        runtime.block_on(in_time(name)).unwrap().as_deref(),
+        Some("hooked")
+    );
+    drop(runtime);
+    let seen = seen.lock().unwrap();
+    let count = |what| seen.iter().filter(|seen| **seen == what).count();
+    // A worker, a spare, the controller.
+    assert!(
+        count("start") >= 3 && count("start") == count("stop"),
+        "{seen:?}"
+    );
+    assert!(count("park") >= 1 && count("unpark") >= 1, "{seen:?}");
+}
