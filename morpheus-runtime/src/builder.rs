@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::controller::{self, Controller};
+use crate::controller::Controller;
 use crate::domain::{Domain, Settings};
 use crate::link::Link;
 use crate::mechanism::{Mechanism, Mechanisms};
 use crate::runtime::Runtime;
 use crate::threads;
-use crate::{clock, quota, report, seat, sleeper};
+use crate::{clock, hold, quota, report, seat, sleeper};
 pub use morpheus_common::ladder::Policy;
 
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
@@ -307,13 +308,15 @@ impl Builder {
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
         for _ in 0..domain.settings.spares {
-            controller::hold_one(&domain, &handle);
+            hold::ask_for_one(&domain, &handle);
         }
         let runtime = Runtime::from_parts(tokio, domain.clone());
         if let Some(report) = self.spares_report(&domain) {
             tracing::warn!(target: "morpheus::stall", "{report}");
         }
         wait_until_held(&domain);
+        // Release: pairs with the Acquire in `hold`; before the first task of the application.
+        domain.has_tasks.store(true, Ordering::Release);
         let controller = Controller::new(domain, Some(handle.clone()));
         drop(handle.spawn_blocking(move || controller.run()));
         Ok(runtime)

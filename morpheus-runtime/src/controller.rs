@@ -19,6 +19,7 @@ use crate::canary::{Canary, Health};
 use crate::clock;
 use crate::cores::{self, Cores};
 use crate::domain::Domain;
+use crate::hold;
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
 use crate::report::{self, Unwatched};
@@ -317,10 +318,8 @@ impl Own {
     }
 
     fn hold_one(&self) {
-        hold_one(&self.domain, &self.handle);
+        hold::ask_for_one(&self.domain, &self.handle);
         self.domain.counters.holds.fetch_add(1, Ordering::Relaxed);
-        // Whoever became a spare may have been about to serve: let another one look.
-        drop(self.handle.spawn(async {}));
     }
 
     fn poke(&self) {
@@ -349,17 +348,5 @@ impl Own {
                 .collect();
             report::spares_used_up(self.domain.spares.total(), &polled);
         }
-    }
-}
-
-/// Injects one hold task. It first spawns a no-op from inside its own poll: a worker may come here with a
-/// task in its LIFO slot, which nobody could steal until it is released; the no-op pushes it out.
-pub(crate) fn hold_one(domain: &Arc<Domain>, handle: &Handle) {
-    if domain.spares.announce_hold() {
-        let domain = domain.clone();
-        drop(handle.spawn(async move {
-            drop(tokio::spawn(async {}));
-            domain.hold_worker();
-        }));
     }
 }

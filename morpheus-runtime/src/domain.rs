@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::{self, Policy};
-use morpheus_common::slot::SlotFlag;
 
 use crate::controller::Controller;
 use crate::mechanism::Mechanisms;
@@ -69,7 +68,9 @@ pub(crate) struct Domain {
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// By core (tokio's worker index): sits in a hold at this moment.
-    held_cores: Box<[AtomicBool]>,
+    pub(crate) held_cores: Box<[AtomicBool]>,
+    /// The application has the runtime: its tasks may wait anywhere in it.
+    pub(crate) has_tasks: AtomicBool,
     /// Only the last spare is left: known offenders wait rather than take a worker.
     pub(crate) spares_scarce: AtomicBool,
     /// Whether offenders are lowered by `nice`: asked for, and the process may raise them again.
@@ -101,6 +102,7 @@ impl Domain {
             held_cores: (0..settings.workers + settings.spares)
                 .map(|_| AtomicBool::new(false))
                 .collect(),
+            has_tasks: AtomicBool::new(false),
             spares_scarce: AtomicBool::new(false),
             can_nice: AtomicBool::new(false),
             sleeper: Sleeper::default(),
@@ -125,31 +127,6 @@ impl Domain {
             && !slice::set_current(slice::WORKER_SLICE_NS)
         {
             self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Blocks the calling worker until it is released: the body of a hold task.
-    pub(crate) fn hold_worker(&self) {
-        let seat = crate::seat::claim();
-        let core = tokio::runtime::worker_index();
-        let mark = |held: bool| {
-            if let Some(seat) = seat {
-                if held {
-                    seat.runtime.set_flag(SlotFlag::Held);
-                } else {
-                    seat.runtime.clear_flag(SlotFlag::Held);
-                }
-            }
-            if let Some(flag) = core.and_then(|core| self.held_cores.get(core)) {
-                // Relaxed: the controller samples it; a late view costs one sample.
-                flag.store(held, Ordering::Relaxed);
-            }
-        };
-        mark(true);
-        let end = self.spares.hold();
-        mark(false);
-        if let crate::spare::HoldEnd::Released { after_ns } = end {
-            self.counters.record_takeover_latency(after_ns);
         }
     }
 

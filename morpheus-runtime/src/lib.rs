@@ -48,6 +48,7 @@ mod controller;
 mod cores;
 mod critical;
 mod domain;
+mod hold;
 mod in_place;
 mod label;
 mod link;

@@ -16,8 +16,8 @@ const LATE: Duration = Duration::from_secs(2);
 const RUNTIMES: usize = 16;
 const HOLDS: u64 = 1000;
 
-/// A runtime with tasks that are woken by timers, by each other (which is the way into a LIFO slot) and
-/// from outside.
+/// A runtime with tasks that are woken by timers, by each other (which is the way into a LIFO slot), from
+/// outside, and that yield.
 struct Busy {
     runtime: Runtime,
     tasks: Vec<JoinHandle<()>>,
@@ -66,6 +66,20 @@ impl Busy {
                     if back_tx.send(Instant::now()).await.is_err() {
                         return;
                     }
+                }
+            }));
+        }
+        for turn in 0..2u32 {
+            // Tokio keeps a task that yields in a list of the thread's own, which nobody can steal from.
+            let (stop, worst) = (stop.clone(), worst.clone());
+            tasks.push(runtime.handle().spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let since = Instant::now();
+                    for _ in 0..20 {
+                        tokio::task::yield_now().await;
+                    }
+                    note(&worst, since);
+                    tokio::time::sleep(MS * (1 + turn)).await;
                 }
             }));
         }

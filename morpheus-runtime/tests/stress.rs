@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{MS, PATIENCE, alone, burn, wait_for, within};
-use morpheus_runtime::{Builder, Mechanism, Policy, Watch as _, task};
+use morpheus_runtime::{Builder, Mechanism, Policy, Runtime, Watch as _, task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Tally {
     begun: AtomicUsize,
     dropped: AtomicUsize,
@@ -117,11 +117,15 @@ async fn step(random: &mut Random, channel: &mpsc::Sender<u64>) {
             morpheus_runtime::critical(async { burn(work) }).await;
         }
         13 => {
+            // No timer: with every thread of the pool in here, nobody would be left to drive it (in tokio
+            // neither).
             let handle = tokio::runtime::Handle::current();
-            let nap = random.ms(2);
-            tokio::task::block_in_place(|| {
-                handle.block_on(async { tokio::time::sleep(nap).await }.watched("stress nested"));
-            });
+            let hog = random.ms(2);
+            let nested = async move {
+                burn(hog);
+                tokio::task::yield_now().await;
+            };
+            tokio::task::block_in_place(|| handle.block_on(nested.watched("stress nested")));
         }
         14 => {
             let nap = random.ms(2);
@@ -152,33 +156,42 @@ fn body(
     }
 }
 
-fn build(random: &mut Random) -> morpheus_runtime::Runtime {
+/// A runtime of some kind, and which.
+fn build(random: &mut Random) -> (Runtime, String) {
     let mut builder = Builder::new();
-    builder
-        .workers(1 + random.below(3) as usize)
-        .max_spares(random.below(12) as usize)
-        .reserve(0)
-        .max_in_place(random.below(20) as usize)
-        .max_blocking_threads(1 + random.below(16) as usize)
-        .nice_offenders(random.below(2) == 0);
-    builder.policy(match random.below(5) {
+    let (workers, spares) = (1 + random.below(3) as usize, random.below(12) as usize);
+    let (in_place, blocking) = (random.below(20) as usize, 1 + random.below(16) as usize);
+    let policy = match random.below(5) {
         0 => Policy::Observe,
         1 => Policy::Request,
         2 => Policy::Takeover,
         3 => Policy::Demote,
         _ => Policy::Throttle,
-    });
-    for mechanism in Mechanism::ALL {
-        if random.below(8) == 0 {
-            builder.without(mechanism);
-        }
+    };
+    builder
+        .workers(workers)
+        .max_spares(spares)
+        .reserve(spares.min(random.below(3) as usize))
+        .max_in_place(in_place)
+        .max_blocking_threads(blocking)
+        .policy(policy)
+        .nice_offenders(random.below(2) == 0);
+    let off: Vec<Mechanism> = Mechanism::ALL
+        .into_iter()
+        .filter(|_| random.below(8) == 0)
+        .collect();
+    for &mechanism in &off {
+        builder.without(mechanism);
     }
-    builder.build().unwrap()
+    let built = format!(
+        "{workers} workers, {spares} spares, {in_place} in place, {blocking} blocking, {policy:?}, without {off:?}"
+    );
+    (builder.build().unwrap(), built)
 }
 
 /// One runtime, many tasks, and nothing is lost.
 fn round(random: &mut Random, time: Duration) {
-    let runtime = build(random);
+    let (runtime, built) = build(random);
     let tally = Arc::new(Tally::default());
     let (tx, mut rx) = mpsc::channel(8);
     let received = runtime.handle().spawn(async move {
@@ -220,12 +233,24 @@ fn round(random: &mut Random, time: Duration) {
         std::thread::sleep(random.ms(3));
     }
     drop(tx);
-    runtime.block_on(async {
-        for task in tasks {
-            aborted += u32::from(is_cancelled(task).await);
-        }
-        received.await.unwrap();
+    let all = runtime.block_on(async {
+        let all = async {
+            for task in tasks {
+                aborted += u32::from(is_cancelled(task).await);
+            }
+            received.await.unwrap();
+        };
+        tokio::time::timeout(PATIENCE, all).await
     });
+    if all.is_err() {
+        let (metrics, alive) = (
+            runtime.metrics(),
+            runtime.metrics().tokio().num_alive_tasks(),
+        );
+        // What waits somewhere would keep the runtime from ending.
+        runtime.shutdown_background();
+        panic!("{alive} tasks never end with {built}: {metrics:?}, {tally:?}");
+    }
     let get = |count: &AtomicUsize| count.load(Ordering::SeqCst);
     let (begun, ended) = (
         get(&tally.begun),

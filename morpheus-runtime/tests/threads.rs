@@ -432,7 +432,8 @@ fn without_membarrier_it_works_and_says_so() {
     assert!(missing.contains(&Missing::Membarrier), "{missing:?}");
     works(&runtime);
     // It sleeps with a timeout, and still notices hogs.
-    std::thread::sleep(500 * MS);
+    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_in_play <= 1);
+    assert!(held, "{:?}", runtime.metrics());
     let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
     let before = released();
     let hogs: Vec<_> = (0..6)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -161,13 +161,74 @@ fn woken_task_runs_beside(runtime: &Runtime, evict: bool, limit: Duration) -> bo
 }
 
 /// We rely on (and suffer from): nobody steals the task in a worker's LIFO slot, and a no-op that is
-/// spawned from the same poll pushes it to where others do. It is how `checkpoint` and a hold free it.
+/// spawned from the same poll pushes it to where others do. It is how `checkpoint` frees it.
 #[test]
 fn the_lifo_slot_is_not_stealable_and_a_no_op_evicts_it() {
     let _alone = alone();
     let runtime = tokio_with(4);
     assert!(!woken_task_runs_beside(&runtime, false, 300 * MS));
     assert!(woken_task_runs_beside(&runtime, true, PATIENCE));
+}
+
+/// One task yields, and the next poll of the same worker lasts until that one went on, or for `limit`.
+/// Returns whether it went on meanwhile.
+fn yielded_task_runs_beside(runtime: &Runtime, hand_over: bool, limit: Duration) -> bool {
+    let went_on = Arc::new(AtomicBool::new(false));
+    let yielding = runtime.spawn(async move {
+        // Takes the LIFO slot, so that it is next.
+        let next = tokio::spawn({
+            let went_on = went_on.clone();
+            async move {
+                if hand_over {
+                    tokio::task::block_in_place(|| drop(tokio::spawn(async {})));
+                }
+                wait_for(limit, || went_on.load(Ordering::SeqCst))
+            }
+        });
+        tokio::task::yield_now().await;
+        went_on.store(true, Ordering::SeqCst);
+        next
+    });
+    runtime.block_on(async { yielding.await.unwrap().await.unwrap() })
+}
+
+/// We rely on (and suffer from): a task that yields waits in a list of its thread, where nobody sees it,
+/// until the worker parks or hands its core over. It is how a hold leaves nothing behind.
+#[test]
+fn a_task_that_yields_waits_for_its_thread_and_handing_the_core_over_frees_it() {
+    let _alone = alone();
+    let runtime = tokio_with(4);
+    assert!(!yielded_task_runs_beside(&runtime, false, 300 * MS));
+    assert!(yielded_task_runs_beside(&runtime, true, PATIENCE));
+}
+
+/// We rely on: with its core a worker keeps who yields for later, without it wakes them at once. It is how
+/// a hold knows whether it got the core back.
+#[test]
+fn who_yields_is_woken_at_once_only_without_a_core() {
+    let _alone = alone();
+    let runtime = tokio_with(1);
+    let (with, without) = runtime
+        .block_on(runtime.spawn(async {
+            let woken_at_once = || {
+                let waker = Arc::new(Flag(AtomicBool::new(false)));
+                let yielding = std::pin::pin!(tokio::task::yield_now());
+                let _ = yielding.poll(&mut Context::from_waker(&Waker::from(waker.clone())));
+                waker.0.load(Ordering::SeqCst)
+            };
+            (woken_at_once(), tokio::task::block_in_place(woken_at_once))
+        }))
+        .unwrap();
+    assert!(!with);
+    assert!(without);
+}
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// We rely on: a worker that comes back from a long poll serves what waits, so that releasing a held
