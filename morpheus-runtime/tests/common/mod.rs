@@ -280,10 +280,8 @@ pub fn limit_threads(threads: u64) {
         rlim_max: threads.max(4096),
     };
     // SAFETY: `limit` is readable.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
+    assert_eq!(set, 0);
 }
 
 /// The events that tracing saw in this process, as text.
