@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use morpheus_common::slot::{SlotFlag, WorkerState};
 use tokio::runtime::{Handle, RuntimeMetrics};
 
+use crate::asleep::ThreadStat;
 use crate::canary::{Canary, Health};
 use crate::clock;
 use crate::cores::{self, Cores};
@@ -34,6 +36,11 @@ const SHORTEST_NAP_NS: u64 = 200_000;
 const BUSY_POLLS: usize = 64;
 /// Quiet for so many samples, it sleeps.
 const QUIET_SAMPLES: u32 = 20;
+/// A worker that gives no sign of life for so long is reported, though nobody knows what it polls: tokio's
+/// signs come every 61 polls, so it is one poll that long, or many of more than a budget.
+const STANDING_NS: u64 = 100_000_000;
+/// How often that is looked for.
+const STANDING_INTERVAL_NS: u64 = 50_000_000;
 /// "Used up" is said at most so often.
 const USED_UP_INTERVAL_NS: u64 = 10_000_000_000;
 
@@ -55,6 +62,7 @@ struct Own {
     staffing: Staffing,
     unwatched: Unwatched,
     used_up_ns: Option<u64>,
+    looked_for_standing_ns: u64,
 }
 
 impl Controller {
@@ -186,6 +194,7 @@ impl Own {
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
             unwatched: Unwatched::default(),
             used_up_ns: None,
+            looked_for_standing_ns: now_ns,
             metrics,
             handle,
             domain,
@@ -216,7 +225,28 @@ impl Own {
         let scarce = self.domain.spares.total() > 0
             && self.domain.spares.in_play() + 1 >= self.domain.spares.total();
         self.domain.spares_scarce.store(scarce, Ordering::Relaxed);
+        if cores.trouble {
+            self.report_standing(now_ns, look.stuck, in_play > 0);
+        }
         idle && cores.all_parked
+    }
+
+    /// Reports workers that stand in polls which are not watched: a reserve that served what waited keeps
+    /// the canary from being late, and nobody would hear of them.
+    fn report_standing(&mut self, now_ns: u64, watched: usize, served: bool) {
+        if now_ns.saturating_sub(self.looked_for_standing_ns) < STANDING_INTERVAL_NS {
+            return;
+        }
+        self.looked_for_standing_ns = now_ns;
+        let standing = self
+            .cores
+            .standing(now_ns, STANDING_NS, &self.domain, &self.metrics);
+        let unwatched = standing.saturating_sub(watched);
+        if unwatched > 0 {
+            let domain = &self.domain;
+            self.unwatched
+                .report_standing(now_ns, unwatched, served, || blocked_unwatched(domain));
+        }
     }
 
     fn fill_reserve(&mut self, now_ns: u64) {
@@ -349,4 +379,20 @@ impl Own {
             report::spares_used_up(self.domain.spares.total(), &polled);
         }
     }
+}
+
+/// Workers that sleep in a poll that is not watched.
+fn blocked_unwatched(domain: &Domain) -> usize {
+    let seats = &domain.seats.runtime[..domain.seats.in_use()];
+    seats
+        .iter()
+        .filter(|slot| {
+            slot.observe_poll().is_multiple_of(2)
+                && !slot.is_parked()
+                && !slot.has_flag(SlotFlag::Held)
+                && slot.state() == Some(WorkerState::Running)
+        })
+        .filter_map(|slot| ThreadStat::open(slot.tid.load(Ordering::Acquire)))
+        .filter(|stat| stat.is_asleep() == Some(true))
+        .count()
 }

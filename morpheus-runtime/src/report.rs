@@ -72,32 +72,73 @@ fn may_report(label: &Label, now_ns: u64) -> Option<u64> {
     Some(totals.suppressed.swap(0, Ordering::Relaxed))
 }
 
-/// Keeps the events about tasks that are not watched, which have no label, to one in an interval.
+/// Lets one event in an interval through, and counts the others.
 #[derive(Debug, Default)]
-pub(crate) struct Unwatched {
+struct Spacing {
     reported_at_ns: Option<u64>,
     suppressed: u64,
 }
 
-impl Unwatched {
-    pub(crate) fn report(&mut self, now_ns: u64, late_ns: u64, released: usize) {
+impl Spacing {
+    /// As [`may_report`], for events without a label.
+    fn may_report(&mut self, now_ns: u64) -> Option<u64> {
         let recent = self
             .reported_at_ns
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < EVENT_INTERVAL_NS);
         if recent {
             self.suppressed += 1;
-            return;
+            return None;
         }
         self.reported_at_ns = Some(now_ns);
-        tracing::warn!(
-            target: "morpheus::stall",
-            label = "not watched",
-            late_us = late_ns / 1_000,
-            released,
-            step = Taken::SpareReleased.words(),
-            suppressed = std::mem::take(&mut self.suppressed),
-            "work waits and nobody serves it"
-        );
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+/// The events about tasks that are not watched, which have no label.
+#[derive(Debug, Default)]
+pub(crate) struct Unwatched {
+    late: Spacing,
+    standing: Spacing,
+}
+
+impl Unwatched {
+    pub(crate) fn report(&mut self, now_ns: u64, late_ns: u64, released: usize) {
+        if let Some(suppressed) = self.late.may_report(now_ns) {
+            tracing::warn!(
+                target: "morpheus::stall",
+                label = "not watched",
+                late_us = late_ns / 1_000,
+                released,
+                step = Taken::SpareReleased.words(),
+                suppressed,
+                "work waits and nobody serves it"
+            );
+        }
+    }
+
+    /// `workers` have given no sign of life; `blocked` says how many threads sleep, if it comes to that.
+    pub(crate) fn report_standing(
+        &mut self,
+        now_ns: u64,
+        workers: usize,
+        served: bool,
+        blocked: impl FnOnce() -> usize,
+    ) {
+        if let Some(suppressed) = self.standing.may_report(now_ns) {
+            let step = match served {
+                true => Taken::SpareReleased,
+                false => Taken::Observed,
+            };
+            tracing::warn!(
+                target: "morpheus::stall",
+                label = "not watched",
+                workers,
+                blocked = blocked().min(workers),
+                step = step.words(),
+                suppressed,
+                "workers stand in polls of tasks that are not watched"
+            );
+        }
     }
 }
 

@@ -334,11 +334,14 @@ fn a_stall_is_reported_by_label() {
         log.text()
     );
 
-    let hogs = Hogs::start(&runtime, 4, Kind::Sleep, Via::Tokio);
-    assert!(wait_for(PATIENCE, || log
-        .line_with(&["not watched", "taken over"])
-        .is_some()));
-    hogs.finish(&runtime);
+    // One that is not watched, behind which a reserve serves everybody; and more than that.
+    for (hogs, words) in [(2, "blocked=2"), (20, "released=")] {
+        let hogs = Hogs::start(&runtime, hogs, Kind::Sleep, Via::Tokio);
+        let words = ["not watched", "taken over", words];
+        let said = wait_for(PATIENCE, || log.line_with(&words).is_some());
+        assert!(said, "{words:?} in\n{}", log.text());
+        hogs.finish(&runtime);
+    }
 }
 
 #[test]

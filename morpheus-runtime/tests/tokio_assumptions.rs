@@ -187,9 +187,9 @@ fn yielded_task_runs_beside(runtime: &Runtime, hand_over: bool, limit: Duration)
         });
         tokio::task::yield_now().await;
         went_on.store(true, Ordering::SeqCst);
-        next
+        next.await.unwrap()
     });
-    runtime.block_on(async { yielding.await.unwrap().await.unwrap() })
+    runtime.block_on(yielding).unwrap()
 }
 
 /// We rely on (and suffer from): a task that yields waits in a list of its thread, where nobody sees it,
