@@ -121,7 +121,8 @@ pub struct Transition {
 /// Less than the whole, since a poll that had the CPU all the time it stood shows a little less
 /// than that: interrupts, neighbours, and the time between two readings of two clocks. With the
 /// whole budget such a poll would be found a sample later, at twice the budget.
-const fn stuck_cpu_ns(limits: &Limits) -> u64 {
+#[must_use]
+pub const fn stuck_cpu_ns(limits: &Limits) -> u64 {
     limits.budget_ns - limits.budget_ns / 5
 }
 

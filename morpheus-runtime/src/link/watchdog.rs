@@ -22,6 +22,11 @@ use crate::report::{Stall, Taken};
 const NEW_POLLS_A_SAMPLE: usize = 24;
 /// With no more polls than this whose beginning is known, there is an extra look when the first is due.
 const KNOWN_FOR_EXTRA_LOOK: usize = 8;
+/// A poll of an origin that is known to be slow is asked to yield after this part of the budget: what it
+/// costs an innocent one is a yield, and where it is no innocent, others wait half a millisecond less.
+const KNOWN_ARE_ASKED_AFTER: u64 = 2;
+/// After such a poll was seen on a worker, there are extra looks for so long.
+const EXTRA_LOOKS_LAST_NS: u64 = 10_000_000;
 /// Thread states that are read in one sample, at most.
 const STATES_A_SAMPLE: usize = 16;
 /// The longest interval between two looks at a thread that is known to sleep.
@@ -41,6 +46,7 @@ struct Seen {
     asleep: bool,
     next_look_ns: u64,
     look_interval_ns: u64,
+    asked: bool,
     stuck: bool,
     offended: bool,
     demoted: bool,
@@ -70,10 +76,17 @@ pub(crate) struct Look {
     pub(crate) busy: usize,
     /// A poll was found stuck just now: the driver may have been with it.
     pub(crate) wants_poke: bool,
-    /// When a poll whose beginning is known will have used up its budget, at the earliest.
+    /// When there is something to be seen before the next sample, at the earliest: a poll whose beginning is
+    /// known will have used up its budget, or half of it.
     pub(crate) due_ns: Option<u64>,
     /// To be reported once everything urgent is done.
     pub(crate) stalls: Vec<Stall>,
+}
+
+impl Look {
+    fn is_due(&mut self, at_ns: u64) {
+        self.due_ns = Some(self.due_ns.map_or(at_ns, |other| other.min(at_ns)));
+    }
 }
 
 pub(crate) struct Watchdog {
@@ -83,6 +96,8 @@ pub(crate) struct Watchdog {
     /// Where the next sample begins, so that a full one does not favour the first seats.
     start: usize,
     can_nice: bool,
+    /// When a poll of a known origin was last seen on a worker that it holds up.
+    known_inline_ns: Option<u64>,
 }
 
 /// What is left of the sample's allowance of system calls.
@@ -99,6 +114,7 @@ impl Watchdog {
             seen: Vec::new(),
             start: 0,
             can_nice,
+            known_inline_ns: None,
         }
     }
 
@@ -141,6 +157,11 @@ impl Watchdog {
         }
         if known > KNOWN_FOR_EXTRA_LOOK {
             look.due_ns = None;
+        } else if self
+            .known_inline_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < EXTRA_LOOKS_LAST_NS)
+        {
+            look.is_due(now_ns + self.limits.budget_ns / KNOWN_ARE_ASKED_AFTER);
         }
         if seats > 0 {
             self.start = (self.start + NEW_POLLS_A_SAMPLE) % seats;
@@ -173,13 +194,12 @@ impl Watchdog {
                 stood_ns >= self.limits.budget_ns && cpu_ns < stood_ns / IDLE_SHARE || seen.asleep;
             seen.asleep = looks_asleep && is_asleep(seen, tid, now_ns, stood_ns, allowance, domain);
             self.judge(index, now_ns, stood_ns, cpu_ns, in_place, look);
+            if !self.seen[index].stuck && !in_place {
+                self.ask_known_early(index, now_ns, cpu_ns, look);
+            }
         }
         let seen = &self.seen[index];
         if !seen.stuck {
-            if !in_place && self.domain.seats.private[index].begun(seen.seq).is_some() {
-                let due_ns = seen.since_ns + self.limits.budget_ns * 4 / 5;
-                look.due_ns = Some(look.due_ns.map_or(due_ns, |other| other.min(due_ns)));
-            }
             return;
         }
         if in_place {
@@ -192,6 +212,27 @@ impl Watchdog {
         } else {
             look.stuck += usize::from(seen.step >= Step::TakenOver);
         }
+    }
+
+    /// A poll that is not stuck yet, on the worker that it holds up. If its origin is known, its beginning
+    /// is, too.
+    fn ask_known_early(&mut self, index: usize, now_ns: u64, cpu_ns: u64, look: &mut Look) {
+        let seen = &mut self.seen[index];
+        if self.domain.seats.private[index].begun(seen.seq).is_none() {
+            return;
+        }
+        self.known_inline_ns = Some(now_ns);
+        let ask_at_ns = self.limits.budget_ns / KNOWN_ARE_ASKED_AFTER;
+        if cpu_ns >= ask_at_ns && !seen.asked && self.limits.policy >= Policy::Request {
+            seen.asked = true;
+            request(&self.domain, index, seen.seq, now_ns);
+        }
+        let next_ns = if cpu_ns < ask_at_ns {
+            ask_at_ns
+        } else {
+            ladder::stuck_cpu_ns(&self.limits)
+        };
+        look.is_due(now_ns + next_ns.saturating_sub(cpu_ns));
     }
 
     fn judge(
@@ -267,9 +308,9 @@ impl Watchdog {
                 }
             }
             Action::Request => {
-                kernel.request(seq);
-                count(&counters.requests);
-                counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+                if !seen.asked {
+                    request(domain, index, seq, now_ns);
+                }
                 taken = (self.limits.policy == Policy::Request).then_some(Taken::Requested);
             }
             Action::TakeOver => {
@@ -306,6 +347,13 @@ impl Watchdog {
             });
         }
     }
+}
+
+fn request(domain: &Domain, index: usize, seq: u64, now_ns: u64) {
+    domain.seats.kernel[index].request(seq);
+    let counters = &domain.counters;
+    counters.requests.fetch_add(1, Ordering::Relaxed);
+    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
 }
 
 /// Lowers the thread of a poll that was just told so by its verdict, and raises it again if the poll
