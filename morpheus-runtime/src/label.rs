@@ -1,8 +1,8 @@
 //! Labels: what is known of all tasks of one origin, be it a spawn location or a name that was given.
 //!
 //! Labels live for the whole process, in one table of bounded size, so that a slot in shared memory can
-//! name one by number. While nothing bad is known of a label, its polls cost one relaxed load here
-//! ([`Standing::Calm`]). From the first stuck poll on, every poll is counted, bad ones by the controller
+//! name one by number. A label that showed a few good polls and no bad one costs its polls one relaxed load
+//! here ([`Standing::Calm`]). Before that, and from the first stuck poll on, every poll is counted, bad ones by the controller
 //! when it sees them, good ones by the poll that ends without a verdict, until 64 good ones in a row.
 
 use std::collections::HashMap;
@@ -20,8 +20,10 @@ const MAX_LABELS: usize = 4096;
 /// enough to begin with: where sixty hogs of one origin arrive at once, each one more that starts inline
 /// takes a worker, and four good polls undo the suspicion.
 const SUSPECT_PERCENT: u32 = 25;
+/// A label of which nothing is known yet has to show so many good polls before it counts as calm.
+const PROBATION_POLLS: u32 = 16;
 /// Conviction of a label needs more: one hog alone does not make its innocent sisters wait.
-const CONVICT_MIN_POLLS: u32 = 8;
+const CONVICT_MIN_POLLS: u32 = 4;
 const CONVICT_PERCENT: u32 = 80;
 
 /// Where a label comes from.
@@ -50,6 +52,14 @@ struct History {
 }
 
 impl History {
+    /// As if the last bad poll had been so long ago that after [`PROBATION_POLLS`] good ones it is forgotten.
+    /// No share is affected: those count only the polls that there were.
+    fn on_probation() -> History {
+        History {
+            bits: AtomicU64::new(1 << (64 - PROBATION_POLLS)),
+        }
+    }
+
     fn push(&self, bad: bool) -> u64 {
         // Relaxed: the bits are a statistic, they order nothing.
         let update = |bits: u64| Some(bits << 1 | u64::from(bad));
@@ -61,8 +71,15 @@ impl History {
         }
     }
 
-    fn mark_newest(&self) {
-        self.bits.fetch_or(1, Ordering::Relaxed);
+    /// Marks the newest of the polls in `among` that is not marked yet.
+    fn mark_one(&self, among: u64) {
+        let update = |bits: u64| {
+            let unmarked = among & !bits;
+            Some(bits | (unmarked & unmarked.wrapping_neg()))
+        };
+        let _ = self
+            .bits
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     }
 
     fn bits(&self) -> u64 {
@@ -77,6 +94,8 @@ pub(crate) struct Label {
     standing: AtomicU32,
     /// Polls counted while not calm, at most 64: how many bits of the histories are in use.
     counted: AtomicU32,
+    /// Polls under way on workers that began on probation.
+    unproven: AtomicU32,
     stuck: History,
     offences: History,
     pub(crate) totals: Totals,
@@ -100,9 +119,10 @@ impl Label {
         Label {
             id,
             origin,
-            standing: AtomicU32::new(Standing::Calm as u32),
+            standing: AtomicU32::new(Standing::Warm as u32),
             counted: AtomicU32::new(0),
-            stuck: History::default(),
+            unproven: AtomicU32::new(0),
+            stuck: History::on_probation(),
             offences: History::default(),
             totals: Totals::default(),
         }
@@ -120,6 +140,23 @@ impl Label {
     pub(crate) fn is_calm(&self) -> bool {
         // Relaxed: whoever misses a change by one poll polls inline once more, which is always allowed.
         self.standing.load(Ordering::Relaxed) == Standing::Calm as u32
+    }
+
+    /// Whether the next poll may well be the first that is found stuck, or that follows one.
+    pub(crate) fn is_on_probation(&self) -> bool {
+        self.counted.load(Ordering::Relaxed) < PROBATION_POLLS
+    }
+
+    /// Whether a poll on a worker is under way of which nobody knows how it will turn out. Many tasks of a
+    /// new origin that begin at once would else each take a worker, before the first is found stuck.
+    pub(crate) fn has_unproven(&self) -> bool {
+        self.is_on_probation() && self.unproven.load(Ordering::Relaxed) > 0
+    }
+
+    /// Marks one, until the guard is dropped.
+    pub(crate) fn begin_unproven(&'static self) -> Unproven {
+        self.unproven.fetch_add(1, Ordering::Relaxed);
+        Unproven(self)
     }
 
     pub(crate) fn standing(&self) -> Standing {
@@ -141,7 +178,8 @@ impl Label {
     /// The same poll went on to be an offence (5 ms on the CPU).
     pub(crate) fn learn_offence(&self) {
         self.totals.offences.fetch_add(1, Ordering::Relaxed);
-        self.offences.mark_newest();
+        // Which of the stuck polls is all the same; several may be under way.
+        self.offences.mark_one(self.stuck.bits());
         self.judge();
     }
 
@@ -178,6 +216,16 @@ impl Label {
         if standing == Standing::Convict && before != Standing::Convict as u32 {
             self.totals.convictions.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// See [`Label::has_unproven`].
+#[derive(Debug)]
+pub(crate) struct Unproven(&'static Label);
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        self.0.unproven.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -291,8 +339,35 @@ mod tests {
         assert_eq!(judge(1, 0b1, 0b1), Standing::Suspect);
         assert_eq!(judge(4, 0b1000, 0b1000), Standing::Suspect);
         assert_eq!(judge(5, 0b10000, 0b10000), Standing::Warm);
-        assert_eq!(judge(7, 0x7f, 0x7f), Standing::Suspect);
-        assert_eq!(judge(8, 0xff, 0xff), Standing::Convict);
+        assert_eq!(judge(3, 0b111, 0b111), Standing::Suspect);
+        assert_eq!(judge(4, 0b1111, 0b1111), Standing::Convict);
+    }
+
+    #[test]
+    fn offences_of_polls_that_run_beside_each_other_all_count() {
+        let label = Label::new(0, Origin::Named("beside each other"));
+        for _ in 0..CONVICT_MIN_POLLS {
+            label.learn_stuck(false);
+        }
+        assert_eq!(label.standing(), Standing::Suspect);
+        for _ in 0..CONVICT_MIN_POLLS {
+            label.learn_offence();
+        }
+        assert_eq!(label.standing(), Standing::Convict);
+    }
+
+    #[test]
+    fn a_new_label_is_calm_after_its_probation_and_suspect_after_one_bad_poll() {
+        let label = Label::new(0, Origin::Named("good"));
+        assert!(label.is_on_probation() && label.standing() == Standing::Warm);
+        for _ in 0..PROBATION_POLLS {
+            assert!(!label.is_calm());
+            label.learn_good();
+        }
+        assert!(label.is_calm());
+        let label = Label::new(0, Origin::Named("bad"));
+        label.learn_stuck(false);
+        assert_eq!(label.standing(), Standing::Suspect);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Every poll in place runs on a thread of its own, and threads that run share the CPU with the workers.
 //! So at most two per CPU may *run* (those asleep in the kernel do not count), of which one per CPU may
-//! be a convict's; the rest wait, each class in the order of arrival. Two hundred hogs thus run a few at
-//! a time.
+//! be a convict's, and one convict beside any number of suspects; the rest wait, each class in the order
+//! of arrival. Two hundred hogs thus run a few at a time.
 //!
 //! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (offenders that spin until another
 //! one runs) the head is let in beyond every limit. Patience alone is no reason: behind polls of 200 ms
@@ -15,10 +15,13 @@
 //! `granted`, or free. A waiter that is dropped gives back what it was granted.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use crate::clock;
+use crate::label::Label;
+use crate::offender::Standing;
 
 /// Where no permit moved for so long while somebody waits, one more is given out.
 const STANDSTILL_NS: u64 = 500_000_000;
@@ -69,7 +72,10 @@ enum Phase {
 pub(crate) struct Waiter {
     /// Where it queues: the future may be polled or dropped by a thread of another runtime.
     permits: Arc<Permits>,
-    class: Class,
+    /// Written under the lock of the state, by [`Permits::tick`], while it waits.
+    class: AtomicUsize,
+    /// Whose conviction makes a suspect that waits a convict.
+    label: Option<&'static Label>,
     since_ns: u64,
     /// Not before this time: a throttled offender's bandwidth is capped.
     not_before_ns: u64,
@@ -77,6 +83,14 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
+    fn class(&self) -> Class {
+        // Relaxed: under the lock of the state, or granted, after which it no longer changes.
+        match self.class.load(Ordering::Relaxed) {
+            0 => Class::Suspect,
+            _ => Class::Convict,
+        }
+    }
+
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase
             .lock()
@@ -101,7 +115,7 @@ impl Waiter {
                     .retain(|(granted, _)| !Arc::ptr_eq(granted, self));
                 Ok(Some(Permit {
                     permits: self.permits.clone(),
-                    class: self.class,
+                    class: self.class(),
                 }))
             }
             Phase::Inline => {
@@ -122,14 +136,15 @@ impl Waiter {
                     .granted
                     .retain(|(granted, _)| !Arc::ptr_eq(granted, self)),
                 Phase::Waiting(_) => {
-                    state.queues[self.class as usize].retain(|waiting| !Arc::ptr_eq(waiting, self));
+                    state.queues[self.class() as usize]
+                        .retain(|waiting| !Arc::ptr_eq(waiting, self));
                 }
                 Phase::Inline | Phase::Gone => {}
             }
             before
         };
         if matches!(before, Phase::Granted) {
-            self.permits.give_back(self.class);
+            self.permits.give_back(self.class());
         }
     }
 }
@@ -158,7 +173,11 @@ impl State {
         }
         match class {
             Class::Suspect => all < limits.running,
-            Class::Convict => self.running(Class::Convict) < limits.convicts,
+            // One always: suspects that come and go must not keep them out.
+            Class::Convict => match self.running(Class::Convict) {
+                0 => limits.convicts > 0,
+                convicts => convicts < limits.convicts && all < limits.running,
+            },
         }
     }
 
@@ -180,6 +199,33 @@ impl State {
                 Some((head.since_ns, class, at))
             })
             .min_by_key(|&(since_ns, ..)| since_ns)
+    }
+
+    /// Moves those among the waiting suspects whose label is convicted by now to the other queue.
+    fn convict_waiting(&mut self) {
+        let convicted = |waiter: &Waiter| {
+            waiter
+                .label
+                .is_some_and(|label| label.standing() == Standing::Convict)
+        };
+        let [suspects, convicts] = &mut self.queues;
+        let before = convicts.len();
+        let mut at = 0;
+        while at < suspects.len() {
+            if !convicted(&suspects[at]) {
+                at += 1;
+            } else if let Some(waiter) = suspects.remove(at) {
+                waiter
+                    .class
+                    .store(Class::Convict as usize, Ordering::Relaxed);
+                convicts.push_back(waiter);
+            }
+        }
+        if convicts.len() > before {
+            convicts
+                .make_contiguous()
+                .sort_by_key(|waiter| waiter.since_ns);
+        }
     }
 
     fn take(&mut self, class: Class, now_ns: u64) {
@@ -241,10 +287,13 @@ impl Permits {
     }
 
     /// Asks for a permit; queues when there is none. `not_before_ns` is 0 or the time until which a
-    /// throttled offender has to wait. With `must_wait_when_full` there is no [`Answer::Full`].
+    /// throttled offender has to wait. With `must_wait_when_full` there is no [`Answer::Full`]. A suspect
+    /// that waits becomes a convict when `label` does: many of one origin may ask before the first of them
+    /// has done anything.
     pub(crate) fn ask(
         self: &Arc<Permits>,
         class: Class,
+        label: Option<&'static Label>,
         not_before_ns: u64,
         must_wait_when_full: bool,
         waker: &Waker,
@@ -271,7 +320,8 @@ impl Permits {
         }
         let waiter = Arc::new(Waiter {
             permits: self.clone(),
-            class,
+            class: AtomicUsize::new(class as usize),
+            label,
             since_ns: now_ns,
             not_before_ns,
             phase: Mutex::new(Phase::Waiting(waker.clone())),
@@ -299,6 +349,7 @@ impl Permits {
         let woken = {
             let mut state = self.lock();
             state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
+            state.convict_waiting();
             self.take_back_unused(&mut state, now_ns);
             let mut woken = self.hand_over(&mut state, now_ns);
             let patience_ns = if scarce {
@@ -347,7 +398,7 @@ impl Permits {
             .collect();
         for waiter in unused {
             *waiter.phase() = Phase::Gone;
-            let out = &mut state.out[waiter.class as usize];
+            let out = &mut state.out[waiter.class() as usize];
             *out = out.saturating_sub(1);
         }
     }
@@ -410,7 +461,7 @@ pub(crate) enum NoPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use crate::label::{self, Origin};
     use std::task::Wake;
 
     #[derive(Default)]
@@ -440,7 +491,30 @@ mod tests {
     }
 
     fn ask(permits: &Arc<Permits>, class: Class) -> Answer {
-        permits.ask(class, 0, false, Waker::noop())
+        permits.ask(class, None, 0, false, Waker::noop())
+    }
+
+    #[test]
+    fn suspects_that_wait_are_convicted_with_their_label() {
+        let label = label::of(Origin::Named("permit, convicted while waiting"));
+        let permits = permits(1);
+        let ask = |class, label| permits.ask(class, label, 0, false, Waker::noop());
+        let _running = [
+            granted(ask(Class::Suspect, None)),
+            granted(ask(Class::Suspect, None)),
+        ];
+        let (innocent, hog) = (
+            waiting(ask(Class::Suspect, None)),
+            waiting(ask(Class::Suspect, Some(label))),
+        );
+        for _ in 0..8 {
+            label.learn_stuck(false);
+            label.learn_offence();
+        }
+        permits.tick(clock::now_ns(), [0, 0], false);
+        let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
+        assert_eq!(permit.class(), Class::Convict, "and the first of these");
+        assert!(innocent.take_up(Waker::noop()).unwrap().is_none());
     }
 
     #[test]
@@ -449,7 +523,7 @@ mod tests {
         let first = granted(ask(&permits, Class::Convict));
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let second = waiting(permits.ask(Class::Convict, 0, false, &waker));
+        let second = waiting(permits.ask(Class::Convict, None, 0, false, &waker));
         let third = waiting(ask(&permits, Class::Convict));
         drop(first);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
@@ -525,7 +599,7 @@ mod tests {
         let permits = permits(1);
         let now_ns = clock::now_ns();
         let later = now_ns + 3_600_000_000_000;
-        let waiter = waiting(permits.ask(Class::Convict, later, false, Waker::noop()));
+        let waiter = waiting(permits.ask(Class::Convict, None, later, false, Waker::noop()));
         permits.tick(now_ns, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
         permits.tick(later, [0, 0], false);
@@ -540,7 +614,7 @@ mod tests {
         }));
         let _first = granted(ask(&permits, Class::Suspect));
         assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
-        let _waits = waiting(permits.ask(Class::Suspect, 0, true, Waker::noop()));
+        let _waits = waiting(permits.ask(Class::Suspect, None, 0, true, Waker::noop()));
     }
 
     #[test]

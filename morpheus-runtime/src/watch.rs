@@ -240,7 +240,7 @@ fn poll_within<F: Future>(
     future.poll(cx)
 }
 
-/// A future with a record, or under a label with one.
+/// A future with a record, or under a label with one, or with none yet.
 #[cold]
 fn poll_known<F: Future>(
     future: Pin<&mut F>,
@@ -271,7 +271,15 @@ fn poll_known<F: Future>(
                 });
                 (result, seat.kernel.verdict_for(begun.get()))
             }
-            None => poll_inline(future, file.label, seat, cx),
+            None => {
+                // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
+                let on_probation = file.label.is_on_probation();
+                if on_probation || file.standing() >= Standing::Suspect {
+                    in_place::evict_lifo();
+                }
+                let _unproven = on_probation.then(|| file.label.begin_unproven());
+                poll_inline(future, file.label, seat, cx)
+            }
         };
         if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
             let used_ns = seat.kernel.oncpu_ns.load(Ordering::Relaxed);
@@ -308,7 +316,7 @@ fn may_go_in_place(file: &mut File, domain: &Arc<Domain>) -> bool {
         || (file.may_offend
             && domain.settings.mechanisms.offenders
             && domain.settings.policy >= Policy::Takeover
-            && file.standing() >= Standing::Suspect);
+            && (file.standing() >= Standing::Suspect || file.label.has_unproven()));
     if known && in_place::is_allowed(domain) {
         return true;
     }
@@ -338,14 +346,18 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             Err(NoPermit::Inline) => return refused(domain),
         }
     }
-    let demoted = file.standing() == Standing::Convict && domain.settings.policy >= Policy::Demote;
-    let class = if demoted && file.escapable {
+    let may_demote = file.escapable && domain.settings.policy >= Policy::Demote;
+    let class = if may_demote && file.standing() == Standing::Convict {
         Class::Convict
     } else {
         Class::Suspect
     };
+    let label = may_demote.then_some(file.label);
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
-    match domain.permits.ask(class, file.not_before_ns, scarce, waker) {
+    match domain
+        .permits
+        .ask(class, label, file.not_before_ns, scarce, waker)
+    {
         Answer::Granted(permit) => Turn::Now(permit),
         Answer::Wait(waiter) => {
             file.waiter = Some(waiter);

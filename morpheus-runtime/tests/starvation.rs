@@ -258,7 +258,7 @@ fn all_workers_and_spares_stuck_while_a_timer_and_a_socket_are_due() {
     assert_eq!(byte, 42);
 }
 
-/// The same with watched hogs: the report names them.
+/// The same with watched hogs that may not be polled in place: the report names them.
 #[test]
 fn the_report_of_used_up_spares_names_the_offenders() {
     let _alone = alone();
@@ -272,6 +272,7 @@ fn the_report_of_used_up_spares_names_the_offenders() {
             let gate = gate.clone();
             task::Builder::new()
                 .label(label)
+                .offender(Offender::Never)
                 .spawn_on(async move { gate.wait() }, runtime.handle())
         })
         .collect();
