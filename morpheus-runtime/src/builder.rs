@@ -20,7 +20,7 @@ pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
 const MIN_DEFAULT_SPARES: usize = 32;
 /// In trouble, so many spares per CPU are in reserve. Four served a loaded machine as well as
 /// sixteen, one served it a third as well.
-const RESERVE_IN_TROUBLE_PER_CPU: usize = 4;
+const RESERVE_IN_TROUBLE_PER_CPU: usize = 6;
 /// Threads for polls in place, as many as tokio's default for blocking calls: each stuck task that sleeps
 /// needs one.
 const DEFAULT_IN_PLACE: usize = 512;

@@ -226,14 +226,15 @@ impl Own {
             && self.domain.spares.in_play() + 1 >= self.domain.spares.total();
         self.domain.spares_scarce.store(scarce, Ordering::Relaxed);
         if cores.trouble {
-            self.report_standing(now_ns, look.stuck, in_play > 0);
+            self.tend_standing(now_ns, look.stuck, in_play > 0);
         }
         idle && cores.all_parked
     }
 
     /// Reports workers that stand in polls which are not watched: a reserve that served what waited keeps
-    /// the canary from being late, and nobody would hear of them.
-    fn report_standing(&mut self, now_ns: u64, watched: usize, served: bool) {
+    /// the canary from being late, and nobody would hear of them. Those that sleep there count as stuck from
+    /// then on, so that the reserve is not held again to be missed in the next poll.
+    fn tend_standing(&mut self, now_ns: u64, watched: usize, served: bool) {
         if now_ns.saturating_sub(self.looked_for_standing_ns) < STANDING_INTERVAL_NS {
             return;
         }
@@ -243,9 +244,10 @@ impl Own {
             .standing(now_ns, STANDING_NS, &self.domain, &self.metrics);
         let unwatched = standing.saturating_sub(watched);
         if unwatched > 0 {
-            let domain = &self.domain;
+            let blocked = blocked_unwatched(&self.domain).min(unwatched);
+            self.staffing.saw_blocked(now_ns, blocked);
             self.unwatched
-                .report_standing(now_ns, unwatched, served, || blocked_unwatched(domain));
+                .report_standing(now_ns, unwatched, blocked, served);
         }
     }
 

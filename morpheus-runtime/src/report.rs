@@ -116,13 +116,13 @@ impl Unwatched {
         }
     }
 
-    /// `workers` have given no sign of life; `blocked` says how many threads sleep, if it comes to that.
+    /// `workers` have given no sign of life, `blocked` of them because they sleep.
     pub(crate) fn report_standing(
         &mut self,
         now_ns: u64,
         workers: usize,
+        blocked: usize,
         served: bool,
-        blocked: impl FnOnce() -> usize,
     ) {
         if let Some(suppressed) = self.standing.may_report(now_ns) {
             let step = match served {
@@ -133,7 +133,7 @@ impl Unwatched {
                 target: "morpheus::stall",
                 label = "not watched",
                 workers,
-                blocked = blocked().min(workers),
+                blocked,
                 step = step.words(),
                 suppressed,
                 "workers stand in polls of tasks that are not watched"

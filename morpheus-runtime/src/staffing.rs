@@ -1,6 +1,7 @@
 //! How many spares should be in play: the controller's arithmetic, without threads or clocks.
 //!
 //! - At least `stuck + reserve`: every stuck worker is replaced, and the reserve takes over with no delay.
+//!   Stuck are watched polls that were taken over, and workers that sleep in polls that are not watched.
 //!   The reserve grows for a second after any sign of trouble.
 //! - More while the canary is late: nobody knows who is stuck, but work waits.
 //! - Fewer, lazily: one spare a step once nothing was needed for [`Staffing::patience_ns`], which doubles
@@ -32,6 +33,9 @@ pub(crate) struct Staffing {
     workers: usize,
     cpus: usize,
     trouble_ns: Option<u64>,
+    /// Workers that were last seen asleep in polls that are not watched, and when.
+    blocked: usize,
+    blocked_ns: u64,
     /// When a spare was last needed.
     needed_ns: u64,
     patience_ns: u64,
@@ -54,6 +58,8 @@ impl Staffing {
             workers: settings.workers,
             cpus: cpus.max(1),
             trouble_ns: None,
+            blocked: 0,
+            blocked_ns: now_ns,
             needed_ns: now_ns,
             patience_ns: PATIENCE_NS,
             held_ns: None,
@@ -69,6 +75,22 @@ impl Staffing {
         self.trouble_ns = Some(now_ns);
     }
 
+    /// So many workers sleep in polls that are not watched. Those that were seen are counted for as long as
+    /// other trouble: they do it again, and the canary tells of it only once work has waited.
+    pub(crate) fn saw_blocked(&mut self, now_ns: u64, workers: usize) {
+        if workers >= self.blocked(now_ns) {
+            (self.blocked, self.blocked_ns) = (workers, now_ns);
+        }
+    }
+
+    fn blocked(&self, now_ns: u64) -> usize {
+        if now_ns.saturating_sub(self.blocked_ns) < TROUBLE_LASTS_NS {
+            self.blocked
+        } else {
+            0
+        }
+    }
+
     pub(crate) fn reserve(&self, now_ns: u64) -> usize {
         let in_trouble = self
             .trouble_ns
@@ -82,6 +104,7 @@ impl Staffing {
 
     /// Spares to release now, for `stuck` workers and the reserve.
     pub(crate) fn missing(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> usize {
+        let stuck = stuck + self.blocked(now_ns);
         let missing = (stuck + self.reserve(now_ns)).saturating_sub(in_play);
         if stuck > 0 || missing > 0 {
             self.needed_ns = now_ns;
@@ -142,7 +165,7 @@ impl Staffing {
 
     /// Whether to hold one spare again.
     pub(crate) fn may_hold(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> bool {
-        let enough = stuck + self.reserve(now_ns);
+        let enough = stuck + self.blocked(now_ns) + self.reserve(now_ns);
         if in_play <= enough || now_ns.saturating_sub(self.needed_ns) < self.patience_ns {
             return false;
         }
@@ -205,6 +228,17 @@ mod tests {
         assert!(!staffing.may_hold(102 * MS, 8, 0));
         assert!(staffing.may_hold(202 * MS, 8, 0));
         assert!(!staffing.may_hold(900 * MS, 1, 0), "the reserve stays");
+    }
+
+    #[test]
+    fn workers_that_sleep_unwatched_count_for_a_second() {
+        let mut staffing = staffing();
+        staffing.saw_blocked(5 * MS, 20);
+        staffing.saw_blocked(50 * MS, 3);
+        assert_eq!(staffing.missing(60 * MS, 11, 0), 10);
+        assert_eq!(staffing.missing(1006 * MS, 11, 0), 0);
+        staffing.saw_blocked(1007 * MS, 3);
+        assert_eq!(staffing.missing(1008 * MS, 1, 0), 3);
     }
 
     #[test]
