@@ -39,6 +39,11 @@
 // For the attributes' expansion inside this crate's own tests.
 extern crate self as morpheus_runtime;
 
+/// The program in the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 mod asleep;
 mod builder;
 mod canary;

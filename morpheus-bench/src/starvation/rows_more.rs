@@ -133,10 +133,13 @@ fn off(base: &Workload) -> Row {
         workload.hog_via = Via::Spawn;
         workload.warmup_s = 1.0;
     };
-    // More than any reserve: only the canary sees that nobody serves.
-    let unseen: Change = |workload| {
-        workload.hogs = 24;
-        workload.hog_kind = HogKind::Sleep;
+    // More than any reserve, and not asleep: only the canary sees that nobody serves.
+    let unseen: Change = |workload| workload.hogs = 24;
+    // The reserve that trouble enlarges is what innocents share a full machine by.
+    let full: Change = |workload| {
+        workload.hogs = 2;
+        workload.busy = 64;
+        workload.busy_us = 20.0;
     };
     // A hog that a timer wakes, so that its worker has the driver; the others are parked, and nobody polls
     // the driver until the next outside wake moves one of them. So wakes must be rare. Canary and reserve
@@ -155,7 +158,7 @@ fn off(base: &Workload) -> Row {
         ("takeover", "on-takeover", "off-takeover", two, WakeP99),
         ("canary", "on-canary", "off-canary", unseen, WakeP99),
         ("watch", "on-watch", "off-watch", asleep, WakeP99),
-        ("reserve", "on-reserve", "off-reserve", two, WakeP99),
+        ("reserve", "on-reserve", "off-reserve", full, WakeP99),
         ("slice", "on-slice", "off-slice", short, WakeP99),
         ("offenders", "on-offenders", "off-offenders", crowd, WakeP99),
         ("permits", "on-permits", "off-permits", crowd, WakeP99),
