@@ -36,6 +36,8 @@ pub(super) struct Machine {
 /// How a boot went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
+    /// The command was started.
+    pub(super) ready: bool,
     /// The command's exit code, once it has ended.
     pub(super) exit: Option<u8>,
     /// Why the command was not run.
@@ -259,8 +261,7 @@ impl Watch {
             stale_translation: self.kernel.stale_translation,
             ..self.outcome
         };
-        let explained =
-            outcome.exit.is_some() || outcome.refused.is_some() || outcome.complaint.is_some();
+        let explained = outcome.ready || outcome.refused.is_some() || outcome.complaint.is_some();
         if !explained && !self.kernel.all {
             for line in &self.kernel.recent {
                 eprintln!("kernel: {line}");
@@ -280,7 +281,7 @@ impl Printed {
             // What comes next belongs to it: registers, the trace.
             self.all = true;
         }
-        if self.all || kind != Kind::Other || line.starts_with(Tool::Qemu.name()) {
+        if self.all || kind != Kind::Other || is_news_of_qemu(&line) {
             eprintln!("kernel: {line}");
         }
         self.recent.push_back(line);
@@ -288,6 +289,11 @@ impl Printed {
             self.recent.pop_front();
         }
     }
+}
+
+/// What QEMU itself has to say, but that it was ended: that is known here.
+fn is_news_of_qemu(line: &str) -> bool {
+    line.starts_with(Tool::Qemu.name()) && !line.contains(": terminating on signal ")
 }
 
 /// A reader that is gone (`| head`) does not stop the command.
@@ -301,6 +307,7 @@ fn hear(word: Word, since_start: Duration, outcome: &mut Outcome) {
     match word {
         Word::Ready(preemption) => {
             eprintln!("vm: up after {after_s:.1} s, preemption: {preemption}");
+            outcome.ready = true;
         }
         Word::Refused(why) => outcome.refused = Some(why),
         Word::Exit(code) => {

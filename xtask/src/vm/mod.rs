@@ -246,9 +246,10 @@ fn conclusion(outcome: &Outcome, timeout_s: u64) -> (u8, Option<String>) {
             Some(format!("the kernel complained: {complaint}")),
         )
     } else if outcome.timed_out {
-        let who = match outcome.exit {
-            Some(_) => "the guest did not switch itself off",
-            None => "the command did not end",
+        let who = match outcome {
+            Outcome { exit: Some(_), .. } => "the guest did not switch itself off",
+            Outcome { ready: true, .. } => "the command did not end",
+            _ => "the guest was not up",
         };
         (TIMED_OUT, Some(format!("{who} within {timeout_s} s")))
     } else if let Some(why) = &outcome.refused {
