@@ -41,6 +41,9 @@ const REPEATS: u32 = 2;
 /// Names the directory for what is fetched and built.
 const CACHE: &str = "MORPHEUS_VM_CACHE";
 
+/// The directory of a run begins with this, and ends with its process number.
+const RUN: &str = "run-";
+
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask vm -- uname -a
@@ -287,9 +290,24 @@ struct Work {
 
 impl Work {
     fn new(cache: &Path) -> io::Result<Work> {
-        let directory = cache.join(format!("run-{}", process::id()));
+        remove_orphans(cache);
+        let directory = cache.join(format!("{RUN}{}", process::id()));
         fs::create_dir_all(&directory)?;
         Ok(Work { directory })
+    }
+}
+
+/// Removes what runs left behind that were killed.
+fn remove_orphans(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix(RUN)
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // Another run may be faster.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -366,6 +384,24 @@ mod tests {
         let args = parse("--add a --add b -- sh --cpus 0").unwrap();
         assert_eq!(args.command, ["sh", "--cpus", "0"]);
         assert_eq!(args.add.len(), 2);
+    }
+
+    #[test]
+    fn only_what_nobody_uses_is_removed() {
+        let cache = env::temp_dir().join(format!("xtask-vm-{}", process::id()));
+        let own = Work::new(&cache).unwrap();
+        // Process numbers end below that.
+        for name in ["run-4294967295", "run-me", "kernels"] {
+            fs::create_dir(cache.join(name)).unwrap();
+        }
+        remove_orphans(&cache);
+        assert!(own.directory.is_dir());
+        assert!(!cache.join("run-4294967295").exists());
+        assert!(cache.join("run-me").is_dir() && cache.join("kernels").is_dir());
+        let directory = own.directory.clone();
+        drop(own);
+        assert!(!directory.exists());
+        fs::remove_dir_all(&cache).unwrap();
     }
 
     #[test]
