@@ -335,8 +335,8 @@ fn configuration(directory: &Path) -> String {
     format!(
         r#"Dir::Etc::SourceList "{directory}/sources.list";
 Dir::Etc::SourceParts "-";
-Dir::Etc::Preferences "-";
-Dir::Etc::PreferencesParts "-";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
 Dir::State::Lists "{directory}/lists";
 Dir::State::Status "{directory}/status";
 Dir::Cache "{directory}/cache";
