@@ -65,7 +65,7 @@ pub(super) fn boot(
 ) -> io::Result<Outcome> {
     let memory_mib = MEMORY_MIB + 2 * initramfs_size.div_ceil(1 << 20);
     let mut command = Command::new(Tool::Qemu.name());
-    command.args(arguments(machine, memory_mib));
+    command.args(arguments(machine, memory_mib, verbose));
     command.arg("-kernel").arg(&kernel.image);
     command.arg("-initrd").arg(initramfs);
     // SAFETY: `prctl` takes no pointers here, and is allowed between `fork` and `exec`. The thread whose end counts is
@@ -133,7 +133,7 @@ fn hurry(pid: u32) -> io::Result<()> {
 }
 
 /// QEMU's arguments, but for the files.
-fn arguments(machine: &Machine, memory_mib: u64) -> Vec<OsString> {
+fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString> {
     let nodes = u64::from(machine.nodes);
     let node_mib = memory_mib.div_ceil(nodes);
     let cores = machine.cpus / machine.nodes;
@@ -186,13 +186,15 @@ fn arguments(machine: &Machine, memory_mib: u64) -> Vec<OsString> {
         add("-rtc", "base=2026-01-01,clock=vm".to_string());
         add("-seed", "1".to_string());
     }
-    add("-append", kernel_parameters(machine));
+    add("-append", kernel_parameters(machine, verbose));
     arguments.into_iter().map(OsString::from).collect()
 }
 
-fn kernel_parameters(machine: &Machine) -> String {
-    // After an oops nothing that is measured or tested means anything; a panic ends QEMU. Warnings are printed (5).
-    let mut parameters = "console=ttyS0 panic=-1 oops=panic loglevel=5".to_string();
+fn kernel_parameters(machine: &Machine, verbose: bool) -> String {
+    // While it boots only warnings and worse (5): each character costs time. `/init` asks for more.
+    let level = if verbose { 7 } else { 5 };
+    // After an oops nothing that is measured or tested means anything; a panic ends QEMU.
+    let mut parameters = format!("console=ttyS0 panic=-1 oops=panic loglevel={level}");
     if let Some(preempt) = machine.preempt {
         parameters += " preempt=";
         parameters += preempt.name();
@@ -330,7 +332,7 @@ mod tests {
     };
 
     fn line(machine: &Machine) -> String {
-        let words = arguments(machine, 2049);
+        let words = arguments(machine, 2049, false);
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
