@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::context::Context;
 use crate::interrupt;
 use crate::process;
-use crate::progress::Progress;
+use crate::progress::{Progress, Sink};
 use crate::tools::{Source, Tool};
 
 /// The kinds of system that have a line of their own.
@@ -25,6 +25,7 @@ pub(crate) fn provide(
     context: &Context,
     wanted: &[Tool],
     install: bool,
+    sink: Sink,
     verbose: bool,
 ) -> Vec<Tool> {
     let missing = absent(context, wanted);
@@ -34,14 +35,15 @@ pub(crate) fn provide(
     let system = system();
     if install {
         for mut command in commands(&missing, system) {
-            if interrupt::came() || !run(&mut command, verbose) {
+            let title = title_of(&command);
+            if interrupt::came() || !run(title, &mut command, sink, verbose) {
                 break;
             }
         }
     }
     let missing = absent(context, &missing);
     for line in instructions(&missing, system) {
-        println!("{line}");
+        sink.print(&format!("{line}\n"));
     }
     missing
 }
@@ -79,19 +81,27 @@ fn commands(missing: &[Tool], system: System) -> Vec<Command> {
     commands
 }
 
-fn run(command: &mut Command, verbose: bool) -> bool {
+fn title_of(command: &Command) -> String {
     let program = command.get_program().to_string_lossy().into_owned();
     let args: Vec<_> = command
         .get_args()
         .map(|arg| arg.to_string_lossy())
         .collect();
-    let title = format!("[setup] {program} {}", args.join(" "));
-    let mut progress = Progress::start(title, verbose);
+    format!("{program} {}", args.join(" "))
+}
+
+/// Runs a step of the setup, and shows its output when it fails. Says whether it succeeded.
+pub(crate) fn run(title: String, command: &mut Command, sink: Sink, verbose: bool) -> bool {
+    let mut progress = Progress::start(format!("[setup] {title}"), sink, verbose);
     match process::run(command, &mut |line| progress.line(line)) {
         Ok(finished) => {
             progress.end(if finished.success { "ok" } else { "failed" });
             if !finished.success && !verbose {
-                println!("{}", finished.output.trim_end());
+                sink.print(&format!("{}\n", finished.output.trim_end()));
+            }
+            if finished.interrupted {
+                // What the setup was for must not start either.
+                interrupt::put_back();
             }
             finished.success
         }

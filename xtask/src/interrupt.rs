@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The exit code after Ctrl-C: 128 and the signal's number, as a shell has it.
+pub(crate) const EXIT_CODE: u8 = 130;
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_signal: libc::c_int) {
@@ -27,4 +30,9 @@ pub(crate) fn came() -> bool {
 /// Whether a signal has come, and forgets it: the next one counts anew.
 pub(crate) fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::Relaxed)
+}
+
+/// As if a signal had come: for whoever took one that others must see, too.
+pub(crate) fn put_back() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
 }

@@ -1,7 +1,7 @@
 //! The project's own commands; `cargo xtask --help` teaches them.
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
-//! `counts` adds up; `tools` and `install` see to what must be on the machine.
+//! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel.
 #![warn(missing_docs)]
 
 mod context;
@@ -16,12 +16,14 @@ mod steps;
 mod tokio_range;
 mod tools;
 mod tree;
+mod vm;
 
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
+use crate::vm::VmArgs;
 
 /// The project's own commands.
 ///
@@ -49,6 +51,27 @@ enum Command {
     /// The exit code is 0 when nothing failed, 1 when something did, 130 after Ctrl-C.
     #[command(after_help = EXAMPLES)]
     Test(TestArgs),
+    /// Runs a command under a real kernel with sched_ext.
+    ///
+    /// Boots the kernel in QEMU's software emulation, which needs no rights and no KVM, and runs the command as root in a
+    /// small system: busybox, the programs of the last `cargo build --release`, what was added with --add. The command's
+    /// output goes to standard output, all else to standard error. Nothing in the guest outlives it.
+    ///
+    /// Kernels come from Debian's archive, through apt with a configuration of its own, so that the machine's package
+    /// sources stay as they are. Each is fetched once, and kept in target/vm or in the directory that
+    /// $MORPHEUS_VM_CACHE names; remove it to get a newer one. QEMU and busybox are installed where they are missing, on
+    /// Debian and Ubuntu, as root; elsewhere the command says what to install.
+    ///
+    /// Virtual CPUs that run in turn (--accel single) are the most robust. With a thread for each (--accel multi), times
+    /// within a guest can be compared; but QEMU then sometimes runs the old translation of an instruction that the
+    /// kernel has patched ("Oops: int3"): on exactly that the guest is booted again, twice at most.
+    ///
+    /// The exit code is the command's (126: it cannot be run, 127: not found, 128 and more: a signal), but
+    /// 120 when the kernel complained (a warning, an oops, a panic, a stall, a scheduler thrown out), whatever the
+    /// command said; 124 after --timeout; 125 when the command was not run, or the guest ended before it;
+    /// 130 after Ctrl-C; 2 for a command line that makes no sense.
+    #[command(after_help = vm::EXAMPLES)]
+    Vm(VmArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -76,17 +99,21 @@ pub(crate) struct TestArgs {
 }
 
 fn main() -> ExitCode {
-    let Command::Test(args) = Cli::parse().command;
-    match Context::find() {
-        Ok(context) if args.list => {
+    let command = Cli::parse().command;
+    let context = match Context::find() {
+        Ok(context) => context,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match command {
+        Command::Test(args) if args.list => {
             runner::list(&context, args.quick);
             ExitCode::SUCCESS
         }
-        Ok(context) => runner::test(&context, args),
-        Err(error) => {
-            eprintln!("xtask: {error}");
-            ExitCode::FAILURE
-        }
+        Command::Test(args) => runner::test(&context, args),
+        Command::Vm(args) => vm::run(&context, &args),
     }
 }
 

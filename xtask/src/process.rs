@@ -1,9 +1,9 @@
 //! Runs one child: collects its output, and ends it with all that it started when this program is asked to end.
 
-use std::io::{self, Read as _};
+use std::io::{self, PipeReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,23 @@ pub(crate) struct Finished {
     pub(crate) interrupted: bool,
 }
 
+/// Where a child printed something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) status: ExitStatus,
+    /// This program was asked to end meanwhile, so it ended the child.
+    pub(crate) interrupted: bool,
+    /// The child took too long, so it was ended.
+    pub(crate) timed_out: bool,
+}
+
 /// Runs `command` to its end, and calls `on_line` with each line it prints.
 ///
 /// It reads nothing, and runs in a process group of its own: a Ctrl-C reaches it through this program alone, which then
@@ -35,43 +52,75 @@ pub(crate) struct Finished {
 ///
 /// It cannot be started or waited for.
 pub(crate) fn run(command: &mut Command, on_line: &mut dyn FnMut(&str)) -> io::Result<Finished> {
-    let (mut reader, writer) = io::pipe()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
-        .process_group(0);
-    let child = command.spawn()?;
-    // The command holds the writing ends: while it does, reading finds no end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let child = spawn(command)?;
     let (sender, chunks) = mpsc::channel();
+    read(reader, Stream::Stdout, sender);
+
+    let mut output = Output::default();
+    let ending = follow(child, &chunks, None, &mut |_, chunk| {
+        output.add(chunk, on_line);
+    })?;
+    output.end(on_line);
+    Ok(Finished {
+        success: ending.status.success() && !ending.interrupted,
+        output: String::from_utf8_lossy(&output.all).into_owned(),
+        interrupted: ending.interrupted,
+    })
+}
+
+/// Runs `command` to its end, for `limit` at most, and calls `on_chunk` with what it prints, as it comes.
+///
+/// `on_start` is told its process number. Otherwise as [`run`].
+///
+/// # Errors
+///
+/// It cannot be started or waited for.
+pub(crate) fn stream(
+    command: &mut Command,
+    limit: Duration,
+    on_start: &mut dyn FnMut(u32),
+    on_chunk: &mut dyn FnMut(Stream, &[u8]),
+) -> io::Result<Ending> {
+    let (stdout, stdout_writer) = io::pipe()?;
+    let (stderr, stderr_writer) = io::pipe()?;
+    command.stdout(stdout_writer).stderr(stderr_writer);
+    let child = spawn(command)?;
+    on_start(child.id());
+    let (sender, chunks) = mpsc::channel();
+    read(stdout, Stream::Stdout, sender.clone());
+    read(stderr, Stream::Stderr, sender);
+    follow(child, &chunks, Some(Instant::now() + limit), on_chunk)
+}
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+    // The command holds the writing ends of the pipes: while it does, reading finds no end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(child)
+}
+
+fn read(mut reader: PipeReader, stream: Stream, sender: Sender<(Stream, Vec<u8>)>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
         while let Ok(count) = reader.read(&mut buffer) {
-            if count == 0 || sender.send(buffer[..count].to_vec()).is_err() {
+            if count == 0 || sender.send((stream, buffer[..count].to_vec())).is_err() {
                 break;
             }
         }
     });
-
-    let mut output = Output::default();
-    let (status, interrupted) = follow(child, &chunks, &mut |chunk| output.add(chunk, on_line))?;
-    output.end(on_line);
-    Ok(Finished {
-        success: status.success() && !interrupted,
-        output: String::from_utf8_lossy(&output.all).into_owned(),
-        interrupted,
-    })
 }
 
-/// Passes chunks on until the child has ended and its pipe is empty; says how it ended, and whether it was made to.
+/// Passes chunks on until the child has ended and its pipes are empty.
 fn follow(
     mut child: Child,
-    chunks: &Receiver<Vec<u8>>,
-    on_chunk: &mut dyn FnMut(&[u8]),
-) -> io::Result<(ExitStatus, bool)> {
+    chunks: &Receiver<(Stream, Vec<u8>)>,
+    deadline: Option<Instant>,
+    on_chunk: &mut dyn FnMut(Stream, &[u8]),
+) -> io::Result<Ending> {
     let mut asked_at: Option<Instant> = None;
+    let mut interrupted = false;
     let mut ended: Option<(ExitStatus, Instant)> = None;
     let mut closed = false;
     loop {
@@ -79,7 +128,7 @@ fn follow(
             thread::sleep(TICK / 10);
         } else {
             match chunks.recv_timeout(TICK) {
-                Ok(chunk) => on_chunk(&chunk),
+                Ok((stream, chunk)) => on_chunk(stream, &chunk),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => closed = true,
             }
@@ -89,7 +138,12 @@ fn follow(
             match asked_at {
                 None if interrupt::came() => {
                     asked_at = Some(Instant::now());
+                    interrupted = true;
                     interrupt::take();
+                    signal_group(&child, libc::SIGTERM);
+                }
+                None if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                    asked_at = Some(Instant::now());
                     signal_group(&child, libc::SIGTERM);
                 }
                 // Out of patience, or asked a second time.
@@ -103,7 +157,11 @@ fn follow(
         if let Some((status, at)) = ended
             && (closed || at.elapsed() > STRAGGLERS)
         {
-            return Ok((status, asked_at.is_some()));
+            return Ok(Ending {
+                status,
+                interrupted,
+                timed_out: asked_at.is_some() && !interrupted,
+            });
         }
     }
 }
@@ -118,14 +176,14 @@ fn signal_group(child: &Child, signal: libc::c_int) {
 }
 
 /// Everything that was printed, and how much of it has been passed on as lines.
-#[derive(Default)]
-struct Output {
+#[derive(Debug, Default)]
+pub(crate) struct Output {
     all: Vec<u8>,
     passed_on: usize,
 }
 
 impl Output {
-    fn add(&mut self, chunk: &[u8], on_line: &mut dyn FnMut(&str)) {
+    pub(crate) fn add(&mut self, chunk: &[u8], on_line: &mut dyn FnMut(&str)) {
         self.all.extend_from_slice(chunk);
         while let Some(length) = self.all[self.passed_on..].iter().position(|&b| b == b'\n') {
             self.pass_on(length, on_line);
@@ -134,7 +192,7 @@ impl Output {
     }
 
     /// A last line without an end is a line too.
-    fn end(&mut self, on_line: &mut dyn FnMut(&str)) {
+    pub(crate) fn end(&mut self, on_line: &mut dyn FnMut(&str)) {
         let length = self.all.len() - self.passed_on;
         if length > 0 {
             self.pass_on(length, on_line);
@@ -191,5 +249,42 @@ mod tests {
         assert!(before.elapsed() < Duration::from_secs(15));
         let ended = Command::new("kill").arg(sleeper).status().unwrap();
         assert!(ended.success());
+    }
+
+    #[test]
+    fn streams_are_told_apart() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo err >&2; exit 4"]);
+        let (mut out, mut err, mut pid) = (Vec::new(), Vec::new(), 0);
+        let ending = stream(
+            &mut command,
+            Duration::from_secs(60),
+            &mut |number| pid = number,
+            &mut |stream, chunk| match stream {
+                Stream::Stdout => out.extend_from_slice(chunk),
+                Stream::Stderr => err.extend_from_slice(chunk),
+            },
+        )
+        .unwrap();
+        assert_eq!(
+            (out.as_slice(), err.as_slice()),
+            (&b"out\n"[..], &b"err\n"[..])
+        );
+        assert_eq!(ending.status.code(), Some(4));
+        assert!(pid > 0 && !ending.timed_out && !ending.interrupted);
+    }
+
+    #[test]
+    fn who_takes_too_long_is_ended() {
+        let before = Instant::now();
+        let ending = stream(
+            Command::new("sleep").arg("60"),
+            Duration::from_millis(200),
+            &mut |_| {},
+            &mut |_, _| {},
+        )
+        .unwrap();
+        assert!(ending.timed_out && !ending.interrupted);
+        assert!(before.elapsed() < Duration::from_secs(30));
     }
 }

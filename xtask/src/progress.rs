@@ -8,6 +8,33 @@ const WIDTH: usize = 79;
 /// A line is rewritten at most this often.
 const PACE: Duration = Duration::from_millis(200);
 
+/// Where progress is seen: on standard output, unless that belongs to the output of something that is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sink {
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    /// A reader that is gone (`| head`) is noticed by the next call.
+    pub(crate) fn print(self, text: &str) {
+        match self {
+            Sink::Stdout => {
+                print!("{text}");
+                let _ = io::stdout().flush();
+            }
+            Sink::Stderr => eprint!("{text}"),
+        }
+    }
+
+    fn is_terminal(self) -> bool {
+        match self {
+            Sink::Stdout => io::stdout().is_terminal(),
+            Sink::Stderr => io::stderr().is_terminal(),
+        }
+    }
+}
+
 /// How output is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
@@ -23,28 +50,27 @@ enum Style {
 #[derive(Debug)]
 pub(crate) struct Progress {
     title: String,
+    sink: Sink,
     style: Style,
     started: Instant,
     shown: Instant,
 }
 
 impl Progress {
-    pub(crate) fn start(title: String, verbose: bool) -> Progress {
+    pub(crate) fn start(title: String, sink: Sink, verbose: bool) -> Progress {
         let style = if verbose {
             Style::Verbose
-        } else if io::stdout().is_terminal() {
+        } else if sink.is_terminal() {
             Style::Live
         } else {
             Style::Plain
         };
-        print!("{title} ...");
-        if style == Style::Verbose {
-            println!();
-        }
-        flush();
+        let end = if style == Style::Verbose { "\n" } else { "" };
+        sink.print(&format!("{title} ...{end}"));
         let now = Instant::now();
         Progress {
             title,
+            sink,
             style,
             started: now,
             shown: now,
@@ -54,14 +80,13 @@ impl Progress {
     /// The step printed a line.
     pub(crate) fn line(&mut self, line: &str) {
         match self.style {
-            Style::Verbose => println!("{line}"),
+            Style::Verbose => self.sink.print(&format!("{line}\n")),
             Style::Plain => {}
             Style::Live => {
                 if self.shown.elapsed() >= PACE {
                     self.shown = Instant::now();
                     let text = live_line(&self.title, self.started.elapsed(), line);
-                    print!("\r\x1b[K{text}");
-                    flush();
+                    self.sink.print(&format!("\r\x1b[K{text}"));
                 }
             }
         }
@@ -70,12 +95,13 @@ impl Progress {
     /// The step has ended so.
     pub(crate) fn end(self, outcome: &str) {
         let took = self.started.elapsed().as_secs_f64();
-        match self.style {
-            Style::Verbose => println!("{} ... {outcome} ({took:.1} s)", self.title),
-            Style::Live => println!("\r\x1b[K{} ... {outcome} ({took:.1} s)", self.title),
-            Style::Plain => println!(" {outcome} ({took:.1} s)"),
-        }
-        flush();
+        let before = match self.style {
+            Style::Verbose => format!("{} ...", self.title),
+            Style::Live => format!("\r\x1b[K{} ...", self.title),
+            Style::Plain => String::new(),
+        };
+        self.sink
+            .print(&format!("{before} {outcome} ({took:.1} s)\n"));
     }
 }
 
@@ -85,11 +111,6 @@ fn live_line(title: &str, elapsed: Duration, line: &str) -> String {
         .filter(|character| !character.is_control())
         .take(WIDTH)
         .collect()
-}
-
-/// A reader that is gone (`| head`) is noticed by the next `print!`.
-fn flush() {
-    let _ = io::stdout().flush();
 }
 
 #[cfg(test)]

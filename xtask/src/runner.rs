@@ -9,13 +9,10 @@ use crate::counts::Counts;
 use crate::install;
 use crate::interrupt;
 use crate::process;
-use crate::progress::Progress;
+use crate::progress::{Progress, Sink};
 use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Step, Work};
 use crate::tokio_range;
 use crate::tools::Tool;
-
-/// The exit code after Ctrl-C: 128 and the signal's number, as a shell has it.
-const INTERRUPTED: u8 = 130;
 
 /// How a step went.
 #[derive(Debug, Default)]
@@ -46,7 +43,13 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
     interrupt::listen();
     let steps = chosen(args.quick);
     let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
-    let missing = install::provide(context, &needs, !args.no_install, args.verbose);
+    let missing = install::provide(
+        context,
+        &needs,
+        !args.no_install,
+        Sink::Stdout,
+        args.verbose,
+    );
 
     let mut sum = Counts::default();
     let mut failed: Vec<&str> = Vec::new();
@@ -58,7 +61,7 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
             break;
         }
         let title = format!("[{:2}/{}] {}", index + 1, steps.len(), step.name);
-        let mut progress = Progress::start(title, args.verbose);
+        let mut progress = Progress::start(title, Sink::Stdout, args.verbose);
         let outcome = run(context, step, &missing, &mut |line| progress.line(line));
         progress.end(&result(step, &outcome));
         if outcome.counts.failed > 0 {
@@ -82,7 +85,7 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
     }
     println!("{sum}");
     match (interrupted, sum.failed) {
-        (true, _) => ExitCode::from(INTERRUPTED),
+        (true, _) => ExitCode::from(interrupt::EXIT_CODE),
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     }

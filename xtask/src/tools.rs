@@ -17,6 +17,10 @@ pub(crate) enum Tool {
     Setpriv,
     /// For tests that compile the C header.
     Gcc,
+    /// The machine that a real kernel boots in.
+    Qemu,
+    /// The programs beside the one under test, in that machine.
+    Busybox,
     Rustfmt,
     Clippy,
 }
@@ -41,6 +45,8 @@ impl Tool {
             Tool::Objdump => "objdump",
             Tool::Setpriv => "setpriv",
             Tool::Gcc => "gcc",
+            Tool::Qemu => "qemu-system-x86_64",
+            Tool::Busybox => "busybox",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
         }
@@ -57,6 +63,8 @@ impl Tool {
             Tool::Objdump => package("binutils", "binutils", "binutils"),
             Tool::Setpriv => package("util-linux", "util-linux", "util-linux"),
             Tool::Gcc => package("gcc", "gcc", "gcc"),
+            Tool::Qemu => package("qemu-system-x86", "qemu-system-x86", "qemu-system-x86"),
+            Tool::Busybox => package("busybox-static", "busybox", "busybox"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
         }
@@ -74,17 +82,20 @@ impl Tool {
     pub(crate) fn present(self, context: &Context) -> bool {
         match self {
             Tool::Libclang => libclang_directories().iter().any(|path| has_libclang(path)),
-            Tool::Objdump | Tool::Setpriv | Tool::Gcc => in_path(self.name()),
+            Tool::Objdump | Tool::Setpriv | Tool::Gcc | Tool::Qemu | Tool::Busybox => {
+                in_path(self.name()).is_some()
+            }
             Tool::Rustfmt => answers(context, "fmt"),
             Tool::Clippy => answers(context, "clippy"),
         }
     }
 }
 
-fn in_path(program: &str) -> bool {
-    env::var_os("PATH").is_some_and(|path| {
-        env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    })
+/// The file that a shell would run for `program`.
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
 }
 
 fn answers(context: &Context, subcommand: &str) -> bool {
@@ -161,7 +172,7 @@ mod tests {
 
     #[test]
     fn programs_are_found_in_the_path() {
-        assert!(in_path("sh"));
-        assert!(!in_path("no-such-program-here"));
+        assert!(in_path("sh").is_some());
+        assert!(in_path("no-such-program-here").is_none());
     }
 }

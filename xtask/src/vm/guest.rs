@@ -1,0 +1,400 @@
+//! Boots a guest under QEMU's software emulation, and follows it to its end.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::console::{self, Kind, Separator, Word};
+use super::kernel::Kernel;
+use super::{Accel, Preempt};
+use crate::process::{self, Stream};
+use crate::tools::Tool;
+
+/// Room for the guest beside what was packed for it, in MiB.
+const MEMORY_MIB: u64 = 2048;
+/// The priority of QEMU's main loop, of 1 to 99.
+const PRIORITY: libc::c_int = 50;
+/// So many of the kernel's last lines are shown when nothing else says what went wrong.
+const RECENT: usize = 30;
+
+/// The emulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Machine {
+    pub(super) cpus: u16,
+    /// NUMA nodes, each a socket with its share of the CPUs and the memory.
+    pub(super) nodes: u16,
+    pub(super) accel: Accel,
+    /// Time follows the instructions executed.
+    pub(super) icount: bool,
+    pub(super) preempt: Option<Preempt>,
+}
+
+/// How a boot went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The command was started.
+    pub(super) ready: bool,
+    /// The command's exit code, once it has ended.
+    pub(super) exit: Option<u8>,
+    /// Why the command was not run.
+    pub(super) refused: Option<String>,
+    /// The kernel's first complaint.
+    pub(super) complaint: Option<String>,
+    /// That one was the emulator's fault: see [`Kind::StaleTranslation`].
+    pub(super) stale_translation: bool,
+    pub(super) timed_out: bool,
+    pub(super) interrupted: bool,
+}
+
+/// Boots once, and passes the command's output on to standard output, what the kernel says to standard error.
+///
+/// # Errors
+///
+/// QEMU cannot be started.
+pub(super) fn boot(
+    machine: &Machine,
+    kernel: &Kernel,
+    initramfs: &Path,
+    initramfs_size: u64,
+    limit: Duration,
+    verbose: bool,
+) -> io::Result<Outcome> {
+    let memory_mib = MEMORY_MIB + 2 * initramfs_size.div_ceil(1 << 20);
+    let mut command = Command::new(Tool::Qemu.name());
+    command.args(arguments(machine, memory_mib, verbose));
+    command.arg("-kernel").arg(&kernel.image);
+    command.arg("-initrd").arg(initramfs);
+    // SAFETY: `prctl` takes no pointers here, and is allowed between `fork` and `exec`. The thread whose end counts is
+    // the caller's, which waits for QEMU.
+    unsafe {
+        // Nobody would end a guest whose xtask was killed.
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+
+    let mut watch = Watch::new(verbose);
+    let ending = process::stream(
+        &mut command,
+        limit,
+        &mut |pid| introduce(machine, kernel, pid),
+        &mut |stream, chunk| watch.add(stream, chunk),
+    )?;
+    let mut outcome = watch.end();
+    outcome.timed_out = ending.timed_out;
+    outcome.interrupted = ending.interrupted;
+    Ok(outcome)
+}
+
+/// Says what was started, and what was done about the emulator's peculiarities.
+fn introduce(machine: &Machine, kernel: &Kernel, pid: u32) {
+    let main_loop = match hurry(pid) {
+        Ok(()) => format!("QEMU's main loop at real-time priority {PRIORITY}"),
+        Err(error) => {
+            format!(
+                "QEMU's main loop without real-time priority ({error}): the guest's timers are late"
+            )
+        }
+    };
+    let icount = if machine.icount { ", icount" } else { "" };
+    eprintln!(
+        "vm: Linux {}, CPUs {}, nodes {}, tcg thread={}{icount}; {main_loop}",
+        kernel.release,
+        machine.cpus,
+        machine.nodes,
+        machine.accel.name(),
+    );
+    if kernel.config.is_none() {
+        eprintln!(
+            "vm: no configuration beside the kernel, so none in the guest: scx_utils will not load there"
+        );
+    }
+}
+
+/// Lets QEMU's main loop run before its virtual CPUs: it delivers the guest's timer interrupts.
+fn hurry(pid: u32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let parameter = libc::sched_param {
+        sched_priority: PRIORITY,
+    };
+    // What it forks starts as usual: its virtual CPUs would otherwise starve this machine.
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the pointer is to a local that outlives the call; the process has not been waited for, so its number is its
+    // own.
+    match unsafe { libc::sched_setscheduler(pid, policy, &raw const parameter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// QEMU's arguments, but for the files.
+fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString> {
+    let nodes = u64::from(machine.nodes);
+    let node_mib = memory_mib.div_ceil(nodes);
+    let cores = machine.cpus / machine.nodes;
+    let mut arguments: Vec<String> = [
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-nic",
+        "none",
+        "-cpu",
+        "max",
+        // Two serial lines, so that the kernel never writes into the command's output. As files: no terminal is touched.
+        "-chardev",
+        "file,id=kernel,path=/dev/stderr",
+        "-serial",
+        "chardev:kernel",
+        "-chardev",
+        "file,id=command,path=/dev/stdout",
+        "-serial",
+        "chardev:command",
+    ]
+    .map(str::to_string)
+    .to_vec();
+    let mut add = |name: &str, value: String| arguments.extend([name.to_string(), value]);
+    add("-accel", format!("tcg,thread={}", machine.accel.name()));
+    add("-m", format!("{}M", node_mib * nodes));
+    if machine.nodes == 1 {
+        add("-smp", machine.cpus.to_string());
+    } else {
+        add(
+            "-smp",
+            format!("{},sockets={nodes},cores={cores}", machine.cpus),
+        );
+        for node in 0..machine.nodes {
+            let (first, last) = (node * cores, (node + 1) * cores - 1);
+            add(
+                "-object",
+                format!("memory-backend-ram,id=m{node},size={node_mib}M"),
+            );
+            add(
+                "-numa",
+                format!("node,nodeid={node},cpus={first}-{last},memdev=m{node}"),
+            );
+        }
+    }
+    if machine.icount {
+        add("-icount", "shift=1,sleep=off".to_string());
+        add("-rtc", "base=2026-01-01,clock=vm".to_string());
+        add("-seed", "1".to_string());
+    }
+    add("-append", kernel_parameters(machine, verbose));
+    arguments.into_iter().map(OsString::from).collect()
+}
+
+fn kernel_parameters(machine: &Machine, verbose: bool) -> String {
+    // While it boots only warnings and worse (5): each character costs time. `/init` asks for more.
+    let level = if verbose { 7 } else { 5 };
+    // After an oops nothing that is measured or tested means anything; a panic ends QEMU.
+    let mut parameters = format!("console=ttyS0 panic=-1 oops=panic loglevel={level}");
+    if let Some(preempt) = machine.preempt {
+        parameters += " preempt=";
+        parameters += preempt.name();
+    }
+    if machine.icount {
+        // Where the kernel lies would differ from boot to boot.
+        parameters += " nokaslr";
+    }
+    parameters
+}
+
+/// Follows both serial lines.
+struct Watch {
+    separator: Separator,
+    lines: process::Output,
+    kernel: Printed,
+    started: Instant,
+    outcome: Outcome,
+}
+
+/// What the kernel (or QEMU) has printed.
+#[derive(Default)]
+struct Printed {
+    /// Every line is shown: as asked, or since the first complaint.
+    all: bool,
+    recent: VecDeque<String>,
+    complaint: Option<String>,
+    stale_translation: bool,
+}
+
+impl Watch {
+    fn new(verbose: bool) -> Watch {
+        Watch {
+            separator: Separator::default(),
+            lines: process::Output::default(),
+            kernel: Printed {
+                all: verbose,
+                ..Printed::default()
+            },
+            started: Instant::now(),
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn add(&mut self, stream: Stream, chunk: &[u8]) {
+        let Watch {
+            separator,
+            lines,
+            kernel,
+            started,
+            outcome,
+        } = self;
+        match stream {
+            Stream::Stdout => separator.add(chunk, &mut pass_on, &mut |word| {
+                hear(word, started.elapsed(), outcome);
+            }),
+            Stream::Stderr => lines.add(chunk, &mut |line| kernel.line(line)),
+        }
+    }
+
+    fn end(mut self) -> Outcome {
+        self.separator.end(&mut pass_on);
+        self.lines.end(&mut |line| self.kernel.line(line));
+        let outcome = Outcome {
+            complaint: self.kernel.complaint,
+            stale_translation: self.kernel.stale_translation,
+            ..self.outcome
+        };
+        let explained = outcome.ready || outcome.refused.is_some() || outcome.complaint.is_some();
+        if !explained && !self.kernel.all {
+            for line in &self.kernel.recent {
+                eprintln!("kernel: {line}");
+            }
+        }
+        outcome
+    }
+}
+
+impl Printed {
+    fn line(&mut self, line: &str) {
+        let line = console::printable(line);
+        let kind = console::kind(&line);
+        if matches!(kind, Kind::Complaint | Kind::StaleTranslation) && self.complaint.is_none() {
+            self.stale_translation = kind == Kind::StaleTranslation;
+            self.complaint = Some(line.clone());
+            // What comes next belongs to it: registers, the trace.
+            self.all = true;
+        }
+        if self.all || kind != Kind::Other || is_news_of_qemu(&line) {
+            eprintln!("kernel: {line}");
+        }
+        self.recent.push_back(line);
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+}
+
+/// What QEMU itself has to say, but that it was ended: that is known here.
+fn is_news_of_qemu(line: &str) -> bool {
+    line.starts_with(Tool::Qemu.name()) && !line.contains(": terminating on signal ")
+}
+
+/// A reader that is gone (`| head`) does not stop the command.
+fn pass_on(output: &[u8]) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(output).and_then(|()| stdout.flush());
+}
+
+fn hear(word: Word, since_start: Duration, outcome: &mut Outcome) {
+    let after_s = since_start.as_secs_f64();
+    match word {
+        Word::Ready(preemption) => {
+            eprintln!("vm: up after {after_s:.1} s, preemption: {preemption}");
+            outcome.ready = true;
+        }
+        Word::Refused(why) => outcome.refused = Some(why),
+        Word::Exit(code) => {
+            eprintln!("vm: the command ended with exit code {code} after {after_s:.1} s");
+            outcome.exit = Some(code);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: Machine = Machine {
+        cpus: 2,
+        nodes: 1,
+        accel: Accel::Single,
+        icount: false,
+        preempt: None,
+    };
+
+    fn line(machine: &Machine) -> String {
+        let words = arguments(machine, 2049, false);
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn a_plain_machine() {
+        let line = line(&MACHINE);
+        assert!(
+            line.contains("-accel tcg,thread=single -m 2049M -smp 2 -append"),
+            "{line}"
+        );
+        assert!(
+            !line.contains("-numa") && !line.contains("-icount"),
+            "{line}"
+        );
+        assert!(
+            !line.contains("preempt=") && !line.contains("nokaslr"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn nodes_share_cpus_and_memory() {
+        let line = line(&Machine {
+            cpus: 4,
+            nodes: 2,
+            accel: Accel::Multi,
+            ..MACHINE
+        });
+        for part in [
+            "thread=multi -m 2050M -smp 4,sockets=2,cores=2",
+            "-object memory-backend-ram,id=m0,size=1025M -numa node,nodeid=0,cpus=0-1,memdev=m0",
+            "-object memory-backend-ram,id=m1,size=1025M -numa node,nodeid=1,cpus=2-3,memdev=m1",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn virtual_time_and_preemption() {
+        let line = line(&Machine {
+            cpus: 1,
+            icount: true,
+            preempt: Some(Preempt::Lazy),
+            ..MACHINE
+        });
+        assert!(line.contains("-icount shift=1,sleep=off"), "{line}");
+        assert!(line.ends_with(" preempt=lazy nokaslr"), "{line}");
+    }
+
+    #[test]
+    fn only_the_first_complaint_tells_whose_fault_it_is() {
+        let mut printed = Printed::default();
+        printed.line("[    1.0] Oops: int3: 0000 [#1] SMP NOPTI\r");
+        printed.line("[    1.0] Kernel panic - not syncing: Fatal exception\r");
+        assert!(printed.stale_translation && printed.all);
+        let complaint = printed.complaint.unwrap();
+        assert_eq!(complaint, "[    1.0] Oops: int3: 0000 [#1] SMP NOPTI");
+
+        let mut printed = Printed::default();
+        printed.line("[    1.0] WARNING: CPU: 0 PID: 1 at kernel/sched/ext.c:42");
+        printed.line("[    1.0] Oops: int3: 0000 [#1] SMP NOPTI");
+        assert!(!printed.stale_translation);
+    }
+}
