@@ -14,6 +14,7 @@
 extern crate std;
 
 pub mod abi;
+pub mod broker;
 pub mod ladder;
 pub mod slot;
 mod sync;
