@@ -445,7 +445,9 @@ mod tests {
         for _ in 0..100_000 {
             let mut bytes = REQUESTS[0].encode().buffer;
             for _ in 0..4 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 bytes[(state >> 33) as usize % MESSAGE_BYTES] = (state >> 41) as u8;
             }
             let length = (state >> 50) as usize % (MESSAGE_BYTES + 1);
