@@ -212,8 +212,8 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	__u64 seq;
 
 	/*
-	 * It ran, and was not seen to be switched in. Rare (less than one switch in a hundred on Linux 6.18), and not
-	 * understood: the program was not called, and the kernel counts no miss.
+	 * It ran, and was not seen to be switched in. Seen on a 6.18 guest, in less than one switch in a hundred: the
+	 * kernel did not call this program for a switch from the idle task, and ftrace lacks such switches there, too.
 	 */
 	if (runtime && worker->asleep_ns)
 		woken(worker, now);
