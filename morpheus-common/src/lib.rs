@@ -2,6 +2,7 @@
 //!
 //! - [`abi`]: the memory that both sides map, made from `include/morpheus_abi.h`.
 //! - [`slot`]: the same memory as atomics, with the operations that the protocol consists of.
+//! - [`broker`]: the messages by which an application gets that memory.
 //! - [`ladder`]: when a stuck poll is asked to yield, taken over, demoted, throttled; pure
 //!   functions.
 //!
@@ -14,6 +15,7 @@
 extern crate std;
 
 pub mod abi;
+pub mod broker;
 pub mod ladder;
 pub mod slot;
 mod sync;

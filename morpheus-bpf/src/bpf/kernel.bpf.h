@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The few types of the kernel that the programs need, in place of a vmlinux.h of thousands. The build then needs
+ * neither a running kernel with BTF nor a header of some version: each access to a field is relocated when the
+ * programs are loaded, by the field's name.
+ */
+#ifndef MORPHEUS_KERNEL_BPF_H
+#define MORPHEUS_KERNEL_BPF_H
+
+/* What follows takes the place of vmlinux.h: nobody may include <linux/types.h> beside it. */
+#define __VMLINUX_H__
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+typedef _Bool bool;
+
+/* From here to the next comment: numbers of the kernel's interface to user space, which never change. */
+enum bpf_map_type {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_HASH_OF_MAPS = 13,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1024,
+	BPF_F_INNER_MAP = 4096,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+	/* Linux 6.7. */
+	BPF_F_TIMER_CPU_PIN = 2,
+};
+
+enum { CLOCK_MONOTONIC = 1 };
+
+struct bpf_timer {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct mm_struct;
+
+struct task_struct {
+	/* 0 while it runs or could. */
+	unsigned int __state;
+	struct mm_struct *mm;
+	int pid;
+	int tgid;
+} __attribute__((preserve_access_index));
+
+/* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */
+#define TASK_DEAD 0x80
+
+/* errno.h, whose numbers the daemon gets from the programs that it calls. */
+#define ESRCH 3
+#define ENOMEM 12
+#define EINVAL 22
+
+#define READ_ONCE(word) (*(const volatile typeof(word) *)&(word))
+#define WRITE_ONCE(word, value) (*(volatile typeof(word) *)&(word) = (value))
+/* Everything that was written before is seen by who sees this: the store of BPF that says so is an exchange. */
+#define STORE_RELEASE(word, value) ((void)__sync_lock_test_and_set(&(word), (value)))
+
+#endif /* MORPHEUS_KERNEL_BPF_H */

@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The socket where applications ask for their slots, and the daemon's loop.
+//!
+//! One thread, which waits for nobody: a peer that does not read its replies is dropped. In each turn every connection
+//! gets to say one packet, and a heartbeat that is due goes before the next one, since opening and closing a lease waits
+//! for the kernel (tens of milliseconds): many of them at once may not look like a daemon that has died.
+
+use std::fs::{self, Permissions};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use morpheus_common::broker::{MESSAGE_BYTES, Message, Refusal, Reply};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::peer::Peer;
+use crate::pressure::Pressure;
+use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
+use crate::signals::StopSignals;
+
+/// How often an application is told that the kernel side is there.
+pub const HEARTBEAT: Duration = Duration::from_millis(100);
+/// How long a peer may be connected without a lease.
+pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How many new connections are taken in one turn.
+const ACCEPTED_IN_A_TURN: usize = 16;
+/// How many may wait to be taken.
+const BACKLOG: i32 = 64;
+
+/// What the daemon takes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many processes may be connected.
+    pub processes: usize,
+    /// What one of them may take.
+    pub limits: Limits,
+    /// How often to print a line of statistics.
+    pub statistics: Option<Duration>,
+    /// Whether to say who comes and goes.
+    pub verbose: bool,
+}
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody answers there.
+    #[error("another daemon listens at {}: stop it, or name another socket with --socket", .0.display())]
+    InUse(PathBuf),
+    /// Something else is there.
+    #[error("{} exists and is no socket: remove it, or name another one with --socket", .0.display())]
+    NoSocket(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen at {}: {source}", path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens; removed when this is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`, for every user of the machine. The directory is made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When another daemon listens there, or the system refuses. A socket that nobody listens at is replaced.
+    pub fn bind(path: &Path) -> Result<Listener, Error> {
+        let failed = |source: io::Error| Error::Listen {
+            path: path.to_owned(),
+            source,
+        };
+        let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
+        if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty())
+            && !directory.exists()
+        {
+            fs::create_dir_all(directory).map_err(failed)?;
+            fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(failed)?;
+        }
+        remove_stale(path, &address)?;
+        let listen = || -> io::Result<OwnedFd> {
+            let socket = seqpacket()?;
+            rustix::net::bind(&socket, &address)?;
+            fs::set_permissions(path, Permissions::from_mode(0o666))?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        Ok(Listener {
+            socket: listen().map_err(failed)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It may have been removed by somebody else, which is what is wanted.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A socket of the broker's kind, not connected.
+pub(crate) fn seqpacket() -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?)
+}
+
+/// Removes a socket that a daemon left which did not get to do it.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), Error> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(Error::NoSocket(path.to_owned()));
+    }
+    let failed = |source: io::Error| Error::Listen {
+        path: path.to_owned(),
+        source,
+    };
+    let probe = seqpacket().map_err(failed)?;
+    if rustix::net::connect(&probe, address) == Err(rustix::io::Errno::CONNREFUSED) {
+        fs::remove_file(path).map_err(failed)
+    } else {
+        Err(Error::InUse(path.to_owned()))
+    }
+}
+
+/// What is printed with `--stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Processes that have a lease.
+    pub processes: usize,
+    /// Threads that are bound.
+    pub workers: usize,
+    /// Refusals since the start.
+    pub refused: u64,
+}
+
+/// The daemon: a listener, its connections, and what it hands out.
+pub struct Broker<K> {
+    listener: Listener,
+    options: Options,
+    kernel: K,
+    connections: Vec<Connection>,
+    next_lease: LeaseNumber,
+    next_heartbeat: Instant,
+    next_statistics: Option<Instant>,
+    /// Set while there is no descriptor for another connection.
+    accept_again: Option<Instant>,
+    refused: u64,
+    /// Prints the line.
+    report: fn(&K, Statistics),
+}
+
+struct Connection {
+    socket: OwnedFd,
+    session: Session,
+    since: Instant,
+    closing: bool,
+}
+
+/// What there is to do.
+struct Ready {
+    stop: bool,
+    listener: bool,
+    /// For each connection.
+    packet: Vec<bool>,
+    ended: Vec<bool>,
+}
+
+impl<K: KernelSide> Broker<K> {
+    /// A daemon that has no connections yet. `report` prints a line of statistics.
+    #[must_use]
+    pub fn new(
+        listener: Listener,
+        options: Options,
+        kernel: K,
+        report: fn(&K, Statistics),
+    ) -> Broker<K> {
+        let now = Instant::now();
+        Broker {
+            listener,
+            options,
+            kernel,
+            connections: Vec::new(),
+            next_lease: 1,
+            next_heartbeat: now,
+            next_statistics: options.statistics.map(|interval| now + interval),
+            accept_again: None,
+            refused: 0,
+            report,
+        }
+    }
+
+    /// Serves until a signal comes.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot wait for its descriptors. What goes wrong with one connection ends that one.
+    pub fn run(&mut self, stop: &StopSignals) -> io::Result<()> {
+        loop {
+            self.heartbeat_if_due();
+            self.report_if_due();
+            self.accept_again.take_if(|then| *then <= Instant::now());
+            let ready = self.wait(stop.as_fd())?;
+            if ready.stop {
+                return Ok(());
+            }
+            let now = Instant::now();
+            for index in 0..self.connections.len() {
+                let late = self.connections[index].is_late(now);
+                if ready.ended[index] || late {
+                    self.connections[index].closing = true;
+                } else if ready.packet[index] {
+                    self.serve(index);
+                    self.heartbeat_if_due();
+                }
+            }
+            self.drop_closed();
+            if ready.listener {
+                self.accept();
+            }
+        }
+    }
+
+    fn leases(&self) -> impl Iterator<Item = LeaseNumber> {
+        self.connections
+            .iter()
+            .filter_map(|connection| connection.session.lease())
+    }
+
+    fn wait(&self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
+        let input = PollFlags::IN;
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop, input),
+            PollFd::new(
+                &self.listener.socket,
+                if self.accept_again.is_none() {
+                    input
+                } else {
+                    PollFlags::empty()
+                },
+            ),
+        ];
+        for connection in &self.connections {
+            fds.push(PollFd::new(&connection.socket, input));
+        }
+        // Where a connection has no such descriptor, its socket stands in: the other list is asked for that one.
+        for connection in &self.connections {
+            let end = connection.session.peer().end();
+            let fd = end.unwrap_or(connection.socket.as_fd());
+            let flags = if end.is_some() {
+                input
+            } else {
+                PollFlags::empty()
+            };
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+        let timeout = self.until_next_chore(Instant::now()).map(timespec);
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (sockets, ends) = fds[2..].split_at(self.connections.len());
+        Ok(Ready {
+            stop: ready(&fds[0]),
+            listener: ready(&fds[1]),
+            packet: sockets.iter().map(ready).collect(),
+            ended: ends.iter().map(|fd| fd.revents().contains(input)).collect(),
+        })
+    }
+
+    /// How long nothing has to be done unless somebody asks; `None` is for ever.
+    fn until_next_chore(&self, now: Instant) -> Option<Duration> {
+        let heartbeat = self.leases().next().map(|_| self.next_heartbeat);
+        let hello = self
+            .connections
+            .iter()
+            .filter(|connection| connection.session.lease().is_none())
+            .map(|connection| connection.since + HELLO_WITHIN)
+            .min();
+        [heartbeat, hello, self.next_statistics, self.accept_again]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|then| then.saturating_duration_since(now))
+    }
+
+    fn heartbeat_if_due(&mut self) {
+        let now = Instant::now();
+        if now < self.next_heartbeat {
+            return;
+        }
+        self.next_heartbeat = now + HEARTBEAT;
+        if self.leases().next().is_none() {
+            return;
+        }
+        let pressure = Pressure::read();
+        for connection in &self.connections {
+            if let Some(lease) = connection.session.lease() {
+                self.kernel.heartbeat(lease, pressure);
+            }
+        }
+    }
+
+    fn report_if_due(&mut self) {
+        let now = Instant::now();
+        if self.next_statistics.is_none_or(|then| now < then) {
+            return;
+        }
+        self.next_statistics = self.options.statistics.map(|interval| now + interval);
+        let statistics = Statistics {
+            processes: self.leases().count(),
+            workers: self.connections.iter().map(|c| c.session.bound()).sum(),
+            refused: self.refused,
+        };
+        (self.report)(&self.kernel, statistics);
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..ACCEPTED_IN_A_TURN {
+            let socket = match rustix::net::accept_with(&self.listener.socket, flags) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::AGAIN) => return,
+                // No descriptor is left: the peer goes on waiting.
+                Err(_) => {
+                    self.accept_again = Some(Instant::now() + HEARTBEAT);
+                    return;
+                }
+            };
+            if self.connections.len() >= self.options.processes {
+                self.refuse(&socket, Refusal::Processes, None);
+                continue;
+            }
+            let peer = match Peer::of(&socket) {
+                Ok(peer) => peer,
+                // It has ended, or cannot be seen from here: then it has no threads to bind either.
+                Err(_) => {
+                    self.refuse(&socket, Refusal::Thread, None);
+                    continue;
+                }
+            };
+            if self.options.verbose {
+                eprintln!(
+                    "scx_morpheus: process {} (user {}) connects",
+                    peer.tgid, peer.uid
+                );
+            }
+            let now = Instant::now();
+            self.connections.push(Connection {
+                socket,
+                session: Session::new(peer, self.options.limits, now),
+                since: now,
+                closing: false,
+            });
+        }
+    }
+
+    /// Reads one packet of a connection and answers it.
+    fn serve(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        // One more than a message has, to know a longer one from a full one.
+        let mut packet = [0; MESSAGE_BYTES + 1];
+        let (length, pidfd) = match receive(&connection.socket, &mut packet) {
+            Ok((0, _)) => {
+                connection.closing = true;
+                return;
+            }
+            Ok(received) => received,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(_) => {
+                connection.closing = true;
+                return;
+            }
+        };
+        let lease_before = connection.session.lease();
+        let answer = connection.session.answer(
+            &packet[..length],
+            pidfd.as_ref().map(AsFd::as_fd),
+            self.next_lease,
+            Instant::now(),
+            &mut self.kernel,
+        );
+        if connection.session.lease() != lease_before {
+            // After four billion leases numbers come again; 0 is nobody's.
+            self.next_lease = self.next_lease.checked_add(1).unwrap_or(1);
+        }
+        let sent = match answer {
+            Ok(Answer::Plain(reply)) => send(&connection.socket, &reply.encode(), &[]),
+            Ok(Answer::Welcome(reply, areas)) => send(
+                &connection.socket,
+                &reply.encode(),
+                &[
+                    areas.runtime.as_fd(),
+                    areas.kernel.as_fd(),
+                    areas.ring.as_fd(),
+                ],
+            ),
+            Err(refusal) => {
+                connection.closing = true;
+                let tgid = connection.session.peer().tgid;
+                let reply = Reply::Refused(refusal).encode();
+                // It is closed in any case.
+                let _ = send(&self.connections[index].socket, &reply, &[]);
+                self.count_refusal(refusal, Some(tgid));
+                return;
+            }
+        };
+        // A peer that does not read what it asked for.
+        if sent.is_err() {
+            connection.closing = true;
+        }
+    }
+
+    fn refuse(&mut self, socket: &OwnedFd, refusal: Refusal, tgid: Option<u32>) {
+        // Who does not get the reply finds the connection closed.
+        let _ = send(socket, &Reply::Refused(refusal).encode(), &[]);
+        self.count_refusal(refusal, tgid);
+    }
+
+    fn count_refusal(&mut self, refusal: Refusal, tgid: Option<u32>) {
+        self.refused += 1;
+        if self.options.verbose {
+            let who = tgid.map_or_else(String::new, |tgid| format!(" process {tgid}"));
+            eprintln!("scx_morpheus: refused{who}: {refusal}");
+        }
+    }
+
+    fn drop_closed(&mut self) {
+        let mut index = 0;
+        while index < self.connections.len() {
+            if !self.connections[index].closing {
+                index += 1;
+                continue;
+            }
+            let mut connection = self.connections.swap_remove(index);
+            if self.options.verbose {
+                let tgid = connection.session.peer().tgid;
+                eprintln!("scx_morpheus: process {tgid} leaves");
+            }
+            connection.session.end(&mut self.kernel);
+            self.heartbeat_if_due();
+        }
+    }
+}
+
+impl Connection {
+    fn is_late(&self, now: Instant) -> bool {
+        self.session.lease().is_none() && now.saturating_duration_since(self.since) >= HELLO_WITHIN
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // One nanosecond more, so that what it waits for is due when it returns.
+    let duration = duration + Duration::from_nanos(1);
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// Reads a packet, and the first descriptor that came with it. The others are closed.
+fn receive(
+    socket: &OwnedFd,
+    packet: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(packet)],
+        &mut control,
+        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut first = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            for fd in fds {
+                first.get_or_insert(fd);
+            }
+        }
+    }
+    Ok((received.bytes, first))
+}
+
+/// Sends a packet whole, or not at all.
+pub(crate) fn send(
+    socket: &OwnedFd,
+    message: &Message,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        // There is room for three, which is the most that is sent.
+        let _ = control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    rustix::net::sendmsg(
+        socket,
+        &[IoSlice::new(message.bytes())],
+        &mut control,
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    )
+    .map(drop)
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `scx_morpheus check`: whether this machine has what the daemon needs, and what to do where it has not.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::btf::{Btf, types};
+
+use crate::observer::version;
+
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+/// The number of the initial PID namespace in every kernel (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// It works without.
+    Note,
+    /// It does not.
+    Missing,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub verdict: Verdict,
+    /// What was looked at, what was found, and what to do about it.
+    pub text: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = match self.verdict {
+            Verdict::Good => "ok     ",
+            Verdict::Note => "note   ",
+            Verdict::Missing => "MISSING",
+        };
+        write!(f, "{word} {}", self.text)
+    }
+}
+
+fn finding(verdict: Verdict, text: impl Into<String>) -> Finding {
+    Finding {
+        verdict,
+        text: text.into(),
+    }
+}
+
+/// Everything that is looked at.
+#[must_use]
+pub fn all() -> Vec<Finding> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut findings = btf();
+    findings.push(kernel(&release));
+    findings.push(rights(
+        &fs::read_to_string("/proc/self/status").unwrap_or_default(),
+    ));
+    findings.push(namespace());
+    findings.push(sched_ext(Path::new("/sys/kernel/sched_ext").exists()));
+    findings.push(preemption());
+    findings
+}
+
+fn btf() -> Vec<Finding> {
+    let Ok(btf) = Btf::from_vmlinux() else {
+        return vec![finding(
+            Verdict::Missing,
+            "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+        )];
+    };
+    let has = |function: &str| btf.type_by_name::<types::Func<'_>>(function).is_some();
+    vec![
+        finding(Verdict::Good, "BTF: the kernel describes its types"),
+        if has("bpf_task_from_pid") {
+            finding(
+                Verdict::Good,
+                "BPF: threads can be bound (bpf_task_from_pid)",
+            )
+        } else {
+            finding(
+                Verdict::Missing,
+                "BPF: the kernel has no bpf_task_from_pid; use Linux 6.2 or newer",
+            )
+        },
+    ]
+}
+
+fn kernel(release: &str) -> Finding {
+    let release = release.trim();
+    match version(release) {
+        Some(version) if version >= (6, 9) => finding(Verdict::Good, format!("kernel {release}")),
+        Some(version) if version >= (6, 2) => finding(
+            Verdict::Note,
+            format!(
+                "kernel {release}: before 6.9 there are no pidfds of threads, and threads are named by their number; \
+                 before 6.7 the timer may move to another CPU and miss a budget"
+            ),
+        ),
+        _ => finding(
+            Verdict::Missing,
+            format!("kernel {release}: use Linux 6.2 or newer"),
+        ),
+    }
+}
+
+/// From `/proc/self/status`.
+fn rights(status: &str) -> Finding {
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|word| u64::from_str_radix(word.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    if has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON) {
+        finding(Verdict::Good, "rights: BPF programs can be loaded")
+    } else {
+        finding(
+            Verdict::Missing,
+            "rights: run as root, or with CAP_BPF and CAP_PERFMON",
+        )
+    }
+}
+
+fn namespace() -> Finding {
+    match fs::read_link("/proc/self/ns/pid") {
+        Ok(name) if name.as_os_str() == INITIAL_PID_NAMESPACE => {
+            finding(Verdict::Good, "PID namespace: the initial one")
+        }
+        _ => finding(
+            Verdict::Missing,
+            "PID namespace: not the initial one, so that threads have other numbers than BPF knows; run the daemon on \
+             the host, or in a container that shares its PID namespace",
+        ),
+    }
+}
+
+fn sched_ext(present: bool) -> Finding {
+    if present {
+        finding(
+            Verdict::Good,
+            "sched_ext: the kernel has it (--observe does not need it)",
+        )
+    } else {
+        finding(
+            Verdict::Note,
+            "sched_ext: the kernel has none (CONFIG_SCHED_CLASS_EXT, Linux 6.12); --observe does not need it",
+        )
+    }
+}
+
+/// Which mode is in force can be read where debugfs is mounted; else the kernel's name says what it was built with.
+fn preemption() -> Finding {
+    let mode = fs::read_to_string("/sys/kernel/debug/sched/preempt")
+        .ok()
+        .and_then(|modes| chosen(&modes).map(str::to_owned));
+    match mode {
+        Some(mode) => finding(Verdict::Good, format!("preemption: {mode}")),
+        None => {
+            let built = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+            let built = built
+                .split_ascii_whitespace()
+                .find(|word| word.starts_with("PREEMPT"))
+                .unwrap_or("none or voluntary");
+            finding(
+                Verdict::Note,
+                format!(
+                    "preemption: built with {built}; mount debugfs at /sys/kernel/debug to see the mode in force"
+                ),
+            )
+        }
+    }
+}
+
+/// The one in parentheses of "none voluntary (full) lazy".
+fn chosen(modes: &str) -> Option<&str> {
+    let (_, rest) = modes.split_once('(')?;
+    Some(rest.split_once(')')?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_root_or_two_capabilities() {
+        let status = |word: u64| format!("Name:\tx\nCapInh:\t0\nCapEff:\t{word:016x}\n");
+        assert_eq!(rights(&status(u64::MAX)).verdict, Verdict::Good);
+        assert_eq!(rights(&status(1 << CAP_SYS_ADMIN)).verdict, Verdict::Good);
+        let both = 1 << CAP_BPF | 1 << CAP_PERFMON;
+        assert_eq!(rights(&status(both)).verdict, Verdict::Good);
+        for less in [0, 1 << CAP_BPF, 1 << CAP_PERFMON, 1 << 20] {
+            assert_eq!(rights(&status(less)).verdict, Verdict::Missing);
+        }
+        assert_eq!(rights("").verdict, Verdict::Missing);
+    }
+
+    #[test]
+    fn kernels() {
+        assert_eq!(kernel("6.18.44\n").verdict, Verdict::Good);
+        assert_eq!(kernel("6.6.1").verdict, Verdict::Note);
+        assert_eq!(kernel("6.1.0").verdict, Verdict::Missing);
+        assert_eq!(kernel("").verdict, Verdict::Missing);
+    }
+
+    #[test]
+    fn the_mode_in_force() {
+        assert_eq!(chosen("none voluntary (full) lazy \n"), Some("full"));
+        assert_eq!(chosen("none"), None);
+    }
+}

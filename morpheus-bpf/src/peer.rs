@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who is on the other side of a connection, and which of its threads it means.
+//!
+//! The kernel says who it is; the peer itself is not asked. Numbers of processes and threads are those of the daemon's
+//! PID namespace, and a peer's own numbers are translated, for it may be in another one.
+
+use std::fs;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// How many threads of a peer in another PID namespace are looked at to find one by its number.
+const MOST_THREADS_LOOKED_AT: usize = 1024;
+
+/// The process that connected.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its number.
+    pub tgid: u32,
+    /// Whose it is.
+    pub uid: u32,
+    /// Tells when it has ended, after which its number may be another process's. Linux 6.5.
+    pidfd: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// The process that opened the other end of `socket`.
+    ///
+    /// # Errors
+    ///
+    /// When it has no number here, being in a PID namespace that is no descendant of the daemon's, or has ended.
+    pub fn of(socket: impl AsFd) -> io::Result<Peer> {
+        // SAFETY: a `ucred` is three integers, for which any bytes will do.
+        let credentials: libc::ucred = unsafe { option(socket.as_fd(), libc::SO_PEERCRED)? };
+        let tgid = u32::try_from(credentials.pid)
+            .ok()
+            .filter(|tgid| *tgid != 0)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        // SAFETY: a `RawFd` is an integer, for which any bytes will do.
+        let pidfd = match unsafe { option::<RawFd>(socket.as_fd(), libc::SO_PEERPIDFD) } {
+            // SAFETY: the kernel made this descriptor for the call, so nobody else has it.
+            Ok(fd) if fd >= 0 => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
+            _ => None,
+        };
+        Ok(Peer {
+            tgid,
+            uid: credentials.uid,
+            pidfd,
+        })
+    }
+
+    /// Readable when the process has ended.
+    #[must_use]
+    pub fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the number is still this process's. Where the kernel has no pidfd of peers, nobody can know.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let Some(pidfd) = &self.pidfd else {
+            return true;
+        };
+        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+    }
+
+    /// The thread's number here, when it is given by a pidfd or (without one) by `tid`, its number as the peer sees it.
+    ///
+    /// It is not checked that the thread is one of this process: who binds it does that at the same time, when it
+    /// cannot change any more. `None` when there is no such thread, or when the two do not agree.
+    #[must_use]
+    pub fn thread(&self, tid: u32, pidfd: Option<BorrowedFd<'_>>) -> Option<u32> {
+        match pidfd {
+            Some(pidfd) => {
+                let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+                let numbers = Numbers::parse(&fs::read_to_string(path).ok()?)?;
+                (numbers.own == tid).then_some(numbers.here)
+            }
+            None if self.shares_namespace() => {
+                fs::exists(format!("/proc/{}/task/{tid}", self.tgid))
+                    .ok()?
+                    .then_some(tid)
+            }
+            None => self.search(tid),
+        }
+    }
+
+    /// Whether the peer's numbers are the daemon's.
+    fn shares_namespace(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid"));
+        let (daemon, peer) = (namespace("self"), namespace(&self.tgid.to_string()));
+        matches!((daemon, peer), (Ok(daemon), Ok(peer)) if daemon == peer)
+    }
+
+    fn search(&self, tid: u32) -> Option<u32> {
+        fs::read_dir(format!("/proc/{}/task", self.tgid))
+            .ok()?
+            .take(MOST_THREADS_LOOKED_AT)
+            .flatten()
+            .filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok())
+            .filter_map(|status| Numbers::parse(&status))
+            .find(|numbers| numbers.own == tid)
+            .map(|numbers| numbers.here)
+    }
+}
+
+/// A thread's numbers in the outermost and in the innermost PID namespace that are seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    here: u32,
+    own: u32,
+}
+
+impl Numbers {
+    /// From a pidfd's `fdinfo` or a thread's `status`, which both have a line "NSpid:". In the first it says -1, or 0,
+    /// for a thread that has ended or is not seen from here; other descriptors have no such line.
+    fn parse(text: &str) -> Option<Numbers> {
+        let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let here = numbers.next()?.ok()?;
+        let own = match numbers.next_back() {
+            Some(own) => own.ok()?,
+            None => here,
+        };
+        (here != 0 && own != 0).then_some(Numbers { here, own })
+    }
+}
+
+/// A socket's option of the level `SOL_SOCKET`.
+///
+/// # Safety
+///
+/// Any bytes are a valid `T`.
+unsafe fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which has them.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            value.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every byte is initialized, and by the caller's promise any bytes will do.
+    Ok(unsafe { value.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    fn own_peer() -> Peer {
+        let (socket, _other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        Peer::of(&socket).unwrap()
+    }
+
+    #[test]
+    fn the_peer_of_a_pair_is_oneself() {
+        let peer = own_peer();
+        assert_eq!(peer.tgid, std::process::id());
+        assert!(peer.is_alive());
+    }
+
+    #[test]
+    fn threads_by_number_and_by_pidfd() {
+        let peer = own_peer();
+        let own = std::process::id();
+        assert_eq!(peer.thread(own, None), Some(own));
+        assert_eq!(peer.thread(1, None), None, "of another process");
+        assert_eq!(peer.thread(u32::MAX, None), None);
+        assert_eq!(peer.search(own), Some(own));
+        assert_eq!(peer.search(1), None);
+
+        let pidfd = pidfd_open(Pid::from_raw(own as i32).unwrap(), PidfdFlags::empty()).unwrap();
+        assert_eq!(peer.thread(own, Some(pidfd.as_fd())), Some(own));
+        assert_eq!(
+            peer.thread(own + 1, Some(pidfd.as_fd())),
+            None,
+            "they do not agree"
+        );
+        let no_pidfd = fs::File::open("/dev/null").unwrap();
+        assert_eq!(peer.thread(own, Some(no_pidfd.as_fd())), None);
+    }
+
+    #[test]
+    fn lines_of_the_kernel() {
+        let parse = |line: &str| Numbers::parse(&format!("pos:\t0\nPid:\t7\n{line}\n"));
+        assert_eq!(parse("NSpid:\t7"), Some(Numbers { here: 7, own: 7 }));
+        assert_eq!(parse("NSpid:\t7\t5\t1"), Some(Numbers { here: 7, own: 1 }));
+        for wrong in [
+            "NSpid:",
+            "NSpid:\t-1",
+            "NSpid:\t0",
+            "NSpid:\tx\t1",
+            "",
+            "NSpid:\t7\t0",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

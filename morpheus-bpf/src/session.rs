@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What one connection may ask for, and what it gets.
+//!
+//! A session knows neither the socket nor BPF: it is handed packets, and asks a [`KernelSide`]. Whatever comes in, it
+//! answers with a reply or a refusal.
+//!
+//! Invariant: a slot has a thread here exactly if that thread was bound to it and not unbound.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use morpheus_common::abi;
+use morpheus_common::broker::{Refusal, Reply, Request};
+
+use crate::bucket::Bucket;
+use crate::peer::Peer;
+use crate::pressure::Pressure;
+
+/// A lease's number. None is used twice, so that what is left of an old one is about nobody.
+pub type LeaseNumber = u32;
+
+/// What an application has to know of its polls, from its `Hello`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How many slots it has.
+    pub slots: u32,
+    /// A `morpheus_policy`.
+    pub policy: u32,
+    /// Nanoseconds after which a poll is stuck.
+    pub budget_ns: u64,
+    /// Nanoseconds that it has to answer a request.
+    pub grace_ns: u64,
+}
+
+/// What an application gets.
+#[derive(Debug)]
+pub struct Areas {
+    /// The runtime's: it may be mapped for writing.
+    pub runtime: OwnedFd,
+    /// The kernel's: frozen.
+    pub kernel: OwnedFd,
+    /// The events.
+    pub ring: OwnedFd,
+}
+
+/// A thread that is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Whose slot it is.
+    pub lease: LeaseNumber,
+    /// From 0.
+    pub slot: u32,
+    /// The thread, as the daemon sees it.
+    pub tid: u32,
+}
+
+/// What a session needs of the kernel side.
+pub trait KernelSide {
+    /// A `morpheus_kernel_mode`.
+    fn mode(&self) -> u32;
+
+    /// Makes the areas of a lease.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses; then there is nothing of this lease.
+    fn open(&mut self, lease: LeaseNumber, terms: Terms) -> io::Result<Areas>;
+
+    /// Binds a thread, if it is one of the process `tgid`. An earlier binding of this thread ends.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when there is no such thread in that process.
+    fn bind(&mut self, binding: Binding, tgid: u32, terms: Terms) -> io::Result<()>;
+
+    /// Unbinds a thread, if it is bound so.
+    fn unbind(&mut self, binding: Binding);
+
+    /// Takes out the areas of a lease. Its bindings mean nothing from then on.
+    fn close(&mut self, lease: LeaseNumber);
+
+    /// Tells the application of a lease that the kernel side is there, and how busy the machine is.
+    fn heartbeat(&mut self, lease: LeaseNumber, pressure: Pressure);
+}
+
+/// What one application may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Slots of a process; at most `MORPHEUS_MAX_SLOTS`.
+    pub slots: u32,
+    /// Requests of a connection in a second, over the burst.
+    pub requests_per_second: u32,
+    /// Requests that may come at once, beside two for each slot.
+    pub burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            slots: abi::MORPHEUS_MAX_SLOTS,
+            requests_per_second: 1000,
+            burst: 1024,
+        }
+    }
+}
+
+/// An answer that is no refusal.
+#[derive(Debug)]
+pub enum Answer {
+    /// With these descriptors.
+    Welcome(Reply, Areas),
+    /// Without any.
+    Plain(Reply),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    peer: Peer,
+    limits: Limits,
+    bucket: Bucket,
+    lease: Option<Lease>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    number: LeaseNumber,
+    terms: Terms,
+    /// The thread of each slot.
+    threads: Box<[Option<NonZeroU32>]>,
+}
+
+impl Session {
+    /// The session of a peer that has said nothing yet.
+    #[must_use]
+    pub fn new(peer: Peer, limits: Limits, now: Instant) -> Session {
+        Session {
+            peer,
+            limits,
+            bucket: Bucket::new(limits.burst, limits.requests_per_second, now),
+            lease: None,
+        }
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The number of its lease, if it has said Hello.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseNumber> {
+        self.lease.as_ref().map(|lease| lease.number)
+    }
+
+    /// How many threads are bound.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        self.lease
+            .as_ref()
+            .map_or(0, |lease| lease.threads.iter().flatten().count())
+    }
+
+    /// Answers a packet, which came with `pidfd`. `next_lease` is the number for a lease, if one is asked for.
+    ///
+    /// # Errors
+    ///
+    /// The refusal to answer with. Then the session is to be [ended](Self::end).
+    pub fn answer(
+        &mut self,
+        packet: &[u8],
+        pidfd: Option<BorrowedFd<'_>>,
+        next_lease: LeaseNumber,
+        now: Instant,
+        kernel: &mut dyn KernelSide,
+    ) -> Result<Answer, Refusal> {
+        if !self.bucket.take(now) {
+            return Err(Refusal::Rate);
+        }
+        match Request::decode(packet)? {
+            Request::Hello {
+                abi_version,
+                slots,
+                policy,
+                budget_ns,
+                grace_ns,
+            } => {
+                if self.lease.is_some() {
+                    return Err(Refusal::Order);
+                }
+                if abi_version != abi::MORPHEUS_ABI_VERSION {
+                    return Err(Refusal::Abi);
+                }
+                let terms = Terms {
+                    slots,
+                    policy,
+                    budget_ns,
+                    grace_ns,
+                };
+                self.hello(terms, next_lease, kernel)
+            }
+            Request::Register { slot, tid } => self.register(slot, tid, pidfd, kernel),
+            Request::Unregister { slot } => self.unregister(slot, kernel),
+            // `Request` may get more kinds; a daemon that does not know one says so.
+            _ => Err(Refusal::Kind),
+        }
+    }
+
+    fn hello(
+        &mut self,
+        terms: Terms,
+        number: LeaseNumber,
+        kernel: &mut dyn KernelSide,
+    ) -> Result<Answer, Refusal> {
+        if terms.slots == 0 || terms.slots > self.limits.slots.min(abi::MORPHEUS_MAX_SLOTS) {
+            return Err(Refusal::Slots);
+        }
+        if terms.policy > abi::MORPHEUS_POLICY_THROTTLE || terms.budget_ns == 0 {
+            return Err(Refusal::Limits);
+        }
+        let areas = kernel.open(number, terms).map_err(|error| {
+            eprintln!(
+                "scx_morpheus: no areas for process {}: {error}",
+                self.peer.tgid
+            );
+            Refusal::Internal
+        })?;
+        // Every slot may be taken and left once, at once: programs start and end so.
+        self.bucket.enlarge(2 * terms.slots);
+        self.lease = Some(Lease {
+            number,
+            terms,
+            threads: vec![None; terms.slots as usize].into_boxed_slice(),
+        });
+        let reply = Reply::Welcome {
+            mode: kernel.mode(),
+            slots: terms.slots,
+        };
+        Ok(Answer::Welcome(reply, areas))
+    }
+
+    /// Gives a slot to a thread. A slot that has one already changes hands: the thread that had it may be at its end, and
+    /// both are threads of the same process.
+    fn register(
+        &mut self,
+        slot: u32,
+        tid: u32,
+        pidfd: Option<BorrowedFd<'_>>,
+        kernel: &mut dyn KernelSide,
+    ) -> Result<Answer, Refusal> {
+        let lease = self.lease.as_mut().ok_or(Refusal::Order)?;
+        let thread = lease.threads.get_mut(slot as usize).ok_or(Refusal::Slot)?;
+        // Its number may be another process's by now, with the socket in the hands of a child.
+        if !self.peer.is_alive() {
+            return Err(Refusal::Thread);
+        }
+        let tid = self
+            .peer
+            .thread(tid, pidfd)
+            .and_then(NonZeroU32::new)
+            .ok_or(Refusal::Thread)?;
+        let binding = |tid: NonZeroU32| Binding {
+            lease: lease.number,
+            slot,
+            tid: tid.get(),
+        };
+        kernel
+            .bind(binding(tid), self.peer.tgid, lease.terms)
+            .map_err(|error| {
+                if error.kind() == io::ErrorKind::NotFound {
+                    return Refusal::Thread;
+                }
+                eprintln!("scx_morpheus: thread {tid} cannot be bound: {error}");
+                Refusal::Internal
+            })?;
+        if let Some(before) = thread.replace(tid)
+            && before != tid
+        {
+            kernel.unbind(binding(before));
+        }
+        Ok(Answer::Plain(Reply::Registered { slot }))
+    }
+
+    fn unregister(&mut self, slot: u32, kernel: &mut dyn KernelSide) -> Result<Answer, Refusal> {
+        let lease = self.lease.as_mut().ok_or(Refusal::Order)?;
+        let thread = lease.threads.get_mut(slot as usize).ok_or(Refusal::Slot)?;
+        if let Some(tid) = thread.take() {
+            kernel.unbind(Binding {
+                lease: lease.number,
+                slot,
+                tid: tid.get(),
+            });
+        }
+        Ok(Answer::Plain(Reply::Unregistered { slot }))
+    }
+
+    /// The connection is closed: nothing is left of it.
+    pub fn end(&mut self, kernel: &mut dyn KernelSide) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        for (slot, thread) in lease.threads.iter().enumerate() {
+            if let Some(tid) = thread {
+                kernel.unbind(Binding {
+                    lease: lease.number,
+                    slot: slot as u32,
+                    tid: tid.get(),
+                });
+            }
+        }
+        kernel.close(lease.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::fs::File;
+
+    /// Remembers what was asked of it. It has one process, whose threads are all numbers below 1000.
+    #[derive(Default)]
+    struct Fake {
+        open: Vec<LeaseNumber>,
+        bound: Vec<Binding>,
+        fails: bool,
+        foreign: bool,
+    }
+
+    impl KernelSide for Fake {
+        fn mode(&self) -> u32 {
+            abi::MORPHEUS_MODE_OBSERVE
+        }
+
+        fn open(&mut self, lease: LeaseNumber, _terms: Terms) -> io::Result<Areas> {
+            if self.fails {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            self.open.push(lease);
+            let null = || File::open("/dev/null").map(OwnedFd::from);
+            Ok(Areas {
+                runtime: null()?,
+                kernel: null()?,
+                ring: null()?,
+            })
+        }
+
+        fn bind(&mut self, binding: Binding, tgid: u32, _terms: Terms) -> io::Result<()> {
+            assert_eq!(tgid, std::process::id());
+            if self.foreign {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            if self.fails {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            self.bound.push(binding);
+            Ok(())
+        }
+
+        fn unbind(&mut self, binding: Binding) {
+            self.bound.retain(|bound| *bound != binding);
+        }
+
+        fn close(&mut self, lease: LeaseNumber) {
+            self.open.retain(|open| *open != lease);
+        }
+
+        fn heartbeat(&mut self, _lease: LeaseNumber, _pressure: Pressure) {}
+    }
+
+    struct Bench {
+        session: Session,
+        kernel: Fake,
+        now: Instant,
+    }
+
+    const HELLO: Request = Request::Hello {
+        abi_version: abi::MORPHEUS_ABI_VERSION,
+        slots: 4,
+        policy: abi::MORPHEUS_POLICY_REQUEST,
+        budget_ns: 1_000_000,
+        grace_ns: 1_000_000,
+    };
+
+    impl Bench {
+        fn new(limits: Limits) -> Bench {
+            let (socket, _other) = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .unwrap();
+            let now = Instant::now();
+            Bench {
+                session: Session::new(Peer::of(&socket).unwrap(), limits, now),
+                kernel: Fake::default(),
+                now,
+            }
+        }
+
+        fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+            self.send(request.encode().bytes())
+        }
+
+        fn send(&mut self, packet: &[u8]) -> Result<Reply, Refusal> {
+            let answer = self
+                .session
+                .answer(packet, None, 7, self.now, &mut self.kernel)?;
+            Ok(match answer {
+                Answer::Welcome(reply, _) | Answer::Plain(reply) => reply,
+            })
+        }
+    }
+
+    fn own_tid() -> u32 {
+        rustix::thread::gettid().as_raw_pid() as u32
+    }
+
+    #[test]
+    fn a_life() {
+        let mut bench = Bench::new(Limits::default());
+        assert_eq!(bench.session.lease(), None);
+        assert_eq!(
+            bench.ask(HELLO),
+            Ok(Reply::Welcome {
+                mode: abi::MORPHEUS_MODE_OBSERVE,
+                slots: 4
+            })
+        );
+        assert_eq!(bench.session.lease(), Some(7));
+        let tid = own_tid();
+        for slot in [0, 3] {
+            assert_eq!(
+                bench.ask(Request::Register { slot, tid }),
+                Ok(Reply::Registered { slot })
+            );
+        }
+        assert_eq!(bench.session.bound(), 2);
+        assert_eq!(
+            bench.ask(Request::Unregister { slot: 3 }),
+            Ok(Reply::Unregistered { slot: 3 })
+        );
+        assert_eq!(
+            bench.kernel.bound,
+            [Binding {
+                lease: 7,
+                slot: 0,
+                tid
+            }]
+        );
+        bench.session.end(&mut bench.kernel);
+        assert!(bench.kernel.bound.is_empty() && bench.kernel.open.is_empty());
+        assert_eq!(bench.session.bound(), 0);
+    }
+
+    #[test]
+    fn a_slot_changes_hands() {
+        let mut bench = Bench::new(Limits::default());
+        bench.ask(HELLO).unwrap();
+        bench
+            .ask(Request::Register {
+                slot: 1,
+                tid: own_tid(),
+            })
+            .unwrap();
+        let second = std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    let tid = own_tid();
+                    bench.ask(Request::Register { slot: 1, tid }).unwrap();
+                    tid
+                })
+                .join()
+                .unwrap()
+        });
+        assert_eq!(bench.kernel.bound.len(), 1);
+        assert_eq!(bench.kernel.bound[0].tid, second);
+    }
+
+    #[test]
+    fn refusals_by_name() {
+        let tid = own_tid();
+        let hello = |change: fn(&mut Request)| {
+            let mut request = HELLO;
+            change(&mut request);
+            let mut bench = Bench::new(Limits::default());
+            let answer = bench.ask(request);
+            assert!(bench.kernel.open.is_empty());
+            answer.unwrap_err()
+        };
+        macro_rules! with {
+            ($field:ident = $value:expr) => {
+                hello(|request| {
+                    let Request::Hello { $field, .. } = request else {
+                        unreachable!()
+                    };
+                    *$field = $value;
+                })
+            };
+        }
+        assert_eq!(with!(abi_version = 2), Refusal::Abi);
+        assert_eq!(with!(slots = 0), Refusal::Slots);
+        assert_eq!(with!(slots = abi::MORPHEUS_MAX_SLOTS + 1), Refusal::Slots);
+        assert_eq!(with!(slots = u32::MAX), Refusal::Slots);
+        assert_eq!(with!(policy = 5), Refusal::Limits);
+        assert_eq!(with!(budget_ns = 0), Refusal::Limits);
+
+        let mut bench = Bench::new(Limits::default());
+        assert_eq!(bench.send(b""), Err(Refusal::Magic));
+        assert_eq!(bench.send(&[0xff; 65]), Err(Refusal::Magic));
+        assert_eq!(
+            bench.ask(Request::Register { slot: 0, tid }),
+            Err(Refusal::Order)
+        );
+        assert_eq!(
+            bench.ask(Request::Unregister { slot: 0 }),
+            Err(Refusal::Order)
+        );
+        bench.ask(HELLO).unwrap();
+        assert_eq!(bench.ask(HELLO), Err(Refusal::Order));
+        for slot in [4, u32::MAX] {
+            assert_eq!(
+                bench.ask(Request::Register { slot, tid }),
+                Err(Refusal::Slot)
+            );
+            assert_eq!(bench.ask(Request::Unregister { slot }), Err(Refusal::Slot));
+        }
+        for tid in [0, 1, u32::MAX] {
+            assert_eq!(
+                bench.ask(Request::Register { slot: 0, tid }),
+                Err(Refusal::Thread)
+            );
+        }
+        bench.kernel.foreign = true;
+        assert_eq!(
+            bench.ask(Request::Register { slot: 0, tid }),
+            Err(Refusal::Thread)
+        );
+        assert_eq!(bench.session.bound(), 0);
+    }
+
+    #[test]
+    fn a_kernel_that_fails() {
+        let mut bench = Bench::new(Limits::default());
+        bench.kernel.fails = true;
+        assert_eq!(bench.ask(HELLO), Err(Refusal::Internal));
+        assert_eq!(bench.session.lease(), None);
+        bench.kernel.fails = false;
+        bench.ask(HELLO).unwrap();
+        bench.kernel.fails = true;
+        let request = Request::Register {
+            slot: 0,
+            tid: own_tid(),
+        };
+        assert_eq!(bench.ask(request), Err(Refusal::Internal));
+        assert_eq!(bench.session.bound(), 0);
+    }
+
+    #[test]
+    fn too_many_requests() {
+        let mut bench = Bench::new(Limits {
+            burst: 2,
+            requests_per_second: 10,
+            ..Limits::default()
+        });
+        bench.ask(HELLO).unwrap();
+        // One of the burst is left, and two for each of four slots.
+        for _ in 0..9 {
+            bench.ask(Request::Unregister { slot: 0 }).unwrap();
+        }
+        assert_eq!(
+            bench.ask(Request::Unregister { slot: 0 }),
+            Err(Refusal::Rate)
+        );
+        bench.now += std::time::Duration::from_millis(100);
+        bench.ask(Request::Unregister { slot: 0 }).unwrap();
+        assert_eq!(
+            bench.ask(Request::Unregister { slot: 0 }),
+            Err(Refusal::Rate)
+        );
+    }
+}

@@ -1,0 +1,458 @@
+//! What an application and the daemon `scx_morpheus` say to each other on the broker's socket.
+//!
+//! The socket is `SOCK_SEQPACKET`: one message is one packet, of at most [`MESSAGE_BYTES`]. The application
+//! asks, the daemon answers each request with exactly one reply, in order. The connection is the lease:
+//! when it closes, everything that was handed out is gone. A request that is wrong gets
+//! [`Reply::Refused`], after which the daemon closes the connection.
+//!
+//! ```text
+//! application                              daemon
+//!   Hello { slots, policy, budget, … }  →
+//!                                       ←  Welcome { mode, slots }   with three descriptors:
+//!                                          the runtime's area (to read and write), the kernel's area
+//!                                          (to read), the ring of events
+//!   Register { slot, tid } + a pidfd    →  (of the thread, PIDFD_THREAD; without one by tid and
+//!                                           the peer's credentials)
+//!                                       ←  Registered { slot }
+//!   Unregister { slot }                 →
+//!                                       ←  Unregistered { slot }
+//! ```
+//!
+//! Every message begins with the magic number, the version of this protocol, the kind, and the length of
+//! the whole message. Numbers are in the machine's byte order: both sides are on one machine.
+//!
+//! ```
+//! use morpheus_common::broker::{Reply, Refusal, Request};
+//!
+//! let request = Request::Register { slot: 3, tid: 4711 };
+//! let message = request.encode();
+//! assert_eq!(Request::decode(message.bytes()), Ok(request));
+//! assert_eq!(Request::decode(b"GET / HTTP/1.1\r\n"), Err(Refusal::Magic));
+//! ```
+
+/// Goes up whenever a message changes its meaning. The daemon refuses another one than its own.
+pub const VERSION: u16 = 1;
+/// Where the daemon listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/morpheus/broker.sock";
+/// The environment variable that names another socket.
+pub const SOCKET_VARIABLE: &str = "MORPHEUS_SOCKET";
+/// No message is longer.
+pub const MESSAGE_BYTES: usize = 64;
+
+/// "MBRK", read from the highest byte down.
+const MAGIC: u32 = 0x4d42_524b;
+/// Magic, version, kind, length and a word that is 0.
+const HEADER_BYTES: usize = 16;
+
+/// An encoded message, ready to be sent as one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    buffer: [u8; MESSAGE_BYTES],
+    length: usize,
+}
+
+impl Message {
+    /// What to send.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    fn new(kind: u16) -> Message {
+        let mut message = Message {
+            buffer: [0; MESSAGE_BYTES],
+            length: HEADER_BYTES,
+        };
+        message.buffer[0..4].copy_from_slice(&MAGIC.to_ne_bytes());
+        message.buffer[4..6].copy_from_slice(&VERSION.to_ne_bytes());
+        message.buffer[6..8].copy_from_slice(&kind.to_ne_bytes());
+        message.write_length();
+        message
+    }
+
+    fn write_length(&mut self) {
+        let length = self.length as u32;
+        self.buffer[8..12].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    fn u32(mut self, word: u32) -> Message {
+        self.buffer[self.length..self.length + 4].copy_from_slice(&word.to_ne_bytes());
+        self.length += 4;
+        self.write_length();
+        self
+    }
+
+    fn u64(mut self, word: u64) -> Message {
+        self.buffer[self.length..self.length + 8].copy_from_slice(&word.to_ne_bytes());
+        self.length += 8;
+        self.write_length();
+        self
+    }
+}
+
+/// Reads a message front to back; every read is checked.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Checks the header and returns the kind.
+    fn open(bytes: &'a [u8]) -> Result<(u16, Reader<'a>), Refusal> {
+        let mut reader = Reader { rest: bytes };
+        if reader.u32().map_err(|_| Refusal::Magic)? != MAGIC {
+            return Err(Refusal::Magic);
+        }
+        let version_and_kind = reader.take::<4>()?;
+        let version = u16::from_ne_bytes([version_and_kind[0], version_and_kind[1]]);
+        let kind = u16::from_ne_bytes([version_and_kind[2], version_and_kind[3]]);
+        if version != VERSION {
+            return Err(Refusal::Version);
+        }
+        let length = reader.u32()?;
+        let zero = reader.u32()?;
+        if length as usize != bytes.len() || bytes.len() > MESSAGE_BYTES || zero != 0 {
+            return Err(Refusal::Length);
+        }
+        Ok((kind, reader))
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
+        let (word, rest) = self.rest.split_first_chunk::<N>().ok_or(Refusal::Length)?;
+        self.rest = rest;
+        Ok(*word)
+    }
+
+    fn u32(&mut self) -> Result<u32, Refusal> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Refusal> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    fn close<T>(self, message: T) -> Result<T, Refusal> {
+        if self.rest.is_empty() {
+            Ok(message)
+        } else {
+            Err(Refusal::Length)
+        }
+    }
+}
+
+/// What an application asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// The first message of a connection.
+    Hello {
+        /// [`MORPHEUS_ABI_VERSION`](crate::abi::MORPHEUS_ABI_VERSION) of the application.
+        abi_version: u32,
+        /// How many slots it needs.
+        slots: u32,
+        /// How far the ladder may go, as in
+        /// [`morpheus_runtime_header`](crate::abi::morpheus_runtime_header).
+        policy: u32,
+        /// Nanoseconds after which a poll is stuck.
+        budget_ns: u64,
+        /// Nanoseconds that it has to answer a request.
+        grace_ns: u64,
+    },
+    /// A thread takes a slot. The packet carries a pidfd of the thread, where the kernel has those.
+    Register {
+        /// From 0 to the number of slots less one.
+        slot: u32,
+        /// The thread, as its own PID namespace sees it.
+        tid: u32,
+    },
+    /// The thread of this slot leaves it.
+    Unregister {
+        /// As in `Register`.
+        slot: u32,
+    },
+}
+
+impl Request {
+    /// As one packet.
+    #[must_use]
+    pub fn encode(&self) -> Message {
+        match *self {
+            Request::Hello {
+                abi_version,
+                slots,
+                policy,
+                budget_ns,
+                grace_ns,
+            } => Message::new(1)
+                .u32(abi_version)
+                .u32(slots)
+                .u32(policy)
+                .u32(0)
+                .u64(budget_ns)
+                .u64(grace_ns),
+            Request::Register { slot, tid } => Message::new(2).u32(slot).u32(tid),
+            Request::Unregister { slot } => Message::new(3).u32(slot),
+        }
+    }
+
+    /// From one packet.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the daemon answers with, when the packet is no request of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Request, Refusal> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        let request = match kind {
+            1 => {
+                let (abi_version, slots) = (reader.u32()?, reader.u32()?);
+                let (policy, zero) = (reader.u32()?, reader.u32()?);
+                if zero != 0 {
+                    return Err(Refusal::Length);
+                }
+                Request::Hello {
+                    abi_version,
+                    slots,
+                    policy,
+                    budget_ns: reader.u64()?,
+                    grace_ns: reader.u64()?,
+                }
+            }
+            2 => Request::Register {
+                slot: reader.u32()?,
+                tid: reader.u32()?,
+            },
+            3 => Request::Unregister {
+                slot: reader.u32()?,
+            },
+            _ => return Err(Refusal::Kind),
+        };
+        reader.close(request)
+    }
+}
+
+/// What the daemon answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// The areas and the ring are in the packet's descriptors, in this order: the runtime's area, the
+    /// kernel's area, the ring.
+    Welcome {
+        /// A `morpheus_kernel_mode`.
+        mode: u32,
+        /// How many slots there are: as many as were asked for.
+        slots: u32,
+    },
+    /// The thread has the slot.
+    Registered {
+        /// The one that was asked for.
+        slot: u32,
+    },
+    /// Nobody has the slot.
+    Unregistered {
+        /// The one that was named.
+        slot: u32,
+    },
+    /// No, and the connection is about to be closed.
+    Refused(Refusal),
+}
+
+impl Reply {
+    /// As one packet.
+    #[must_use]
+    pub fn encode(&self) -> Message {
+        match *self {
+            Reply::Welcome { mode, slots } => Message::new(0x101).u32(mode).u32(slots),
+            Reply::Registered { slot } => Message::new(0x102).u32(slot),
+            Reply::Unregistered { slot } => Message::new(0x103).u32(slot),
+            Reply::Refused(refusal) => Message::new(0x1ff).u32(refusal as u32),
+        }
+    }
+
+    /// From one packet.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the packet; then whoever sent it is no daemon of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Reply, Refusal> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        let reply = match kind {
+            0x101 => Reply::Welcome {
+                mode: reader.u32()?,
+                slots: reader.u32()?,
+            },
+            0x102 => Reply::Registered {
+                slot: reader.u32()?,
+            },
+            0x103 => Reply::Unregistered {
+                slot: reader.u32()?,
+            },
+            0x1ff => Reply::Refused(Refusal::from_number(reader.u32()?)),
+            _ => return Err(Refusal::Kind),
+        };
+        reader.close(reply)
+    }
+}
+
+/// Why the daemon says no. Its text says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum Refusal {
+    /// Something went wrong that the application cannot mend; the daemon's log says what.
+    Internal = 0,
+    /// This is no message of this protocol.
+    Magic = 1,
+    /// The protocol has another version.
+    Version = 2,
+    /// The message is too long or too short.
+    Length = 3,
+    /// There is no request of this kind.
+    Kind = 4,
+    /// `Hello` comes first, and once.
+    Order = 5,
+    /// The shared control block has another version.
+    Abi = 6,
+    /// No slots, or more than a process may have.
+    Slots = 7,
+    /// No such policy, or a budget of 0.
+    Limits = 8,
+    /// More processes are connected than the daemon serves.
+    Processes = 9,
+    /// Too many requests in too short a time.
+    Rate = 10,
+    /// There is no such slot, or another thread has it.
+    Slot = 11,
+    /// The thread is not one of the peer's.
+    Thread = 12,
+}
+
+impl Refusal {
+    fn from_number(number: u32) -> Refusal {
+        const ALL: [Refusal; 13] = [
+            Refusal::Internal,
+            Refusal::Magic,
+            Refusal::Version,
+            Refusal::Length,
+            Refusal::Kind,
+            Refusal::Order,
+            Refusal::Abi,
+            Refusal::Slots,
+            Refusal::Limits,
+            Refusal::Processes,
+            Refusal::Rate,
+            Refusal::Slot,
+            Refusal::Thread,
+        ];
+        ALL.get(number as usize)
+            .copied()
+            .unwrap_or(Refusal::Internal)
+    }
+}
+
+impl core::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Refusal::Internal => "the daemon failed; its log says why",
+            Refusal::Magic => "this is no message of Morpheus",
+            Refusal::Version => {
+                "the protocol has another version: use daemon and application of the same release"
+            }
+            Refusal::Length => "the message is too long or too short",
+            Refusal::Kind => "there is no such request",
+            Refusal::Order => "the first request, and no other, is Hello",
+            Refusal::Abi => {
+                "the control block has another version: use daemon and application of the same release"
+            }
+            Refusal::Slots => "no slots, or more than a process may have",
+            Refusal::Limits => "no such policy, or a budget of nothing",
+            Refusal::Processes => "the daemon serves as many processes as it may already",
+            Refusal::Rate => "too many requests in too short a time",
+            Refusal::Slot => "no such slot, or another thread has it",
+            Refusal::Thread => "the thread is not one of this process",
+        })
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUESTS: [Request; 3] = [
+        Request::Hello {
+            abi_version: 1,
+            slots: 64,
+            policy: 3,
+            budget_ns: 1_000_000,
+            grace_ns: 2_000_000,
+        },
+        Request::Register { slot: 7, tid: 4711 },
+        Request::Unregister { slot: 7 },
+    ];
+
+    #[test]
+    fn what_is_sent_arrives() {
+        for request in REQUESTS {
+            assert_eq!(Request::decode(request.encode().bytes()), Ok(request));
+        }
+        for reply in [
+            Reply::Welcome { mode: 1, slots: 64 },
+            Reply::Registered { slot: 7 },
+            Reply::Unregistered { slot: 7 },
+            Reply::Refused(Refusal::Thread),
+        ] {
+            assert_eq!(Reply::decode(reply.encode().bytes()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn every_refusal_survives_the_way() {
+        for number in 0..=12 {
+            let refusal = Refusal::from_number(number);
+            assert_eq!(refusal as u32, number);
+        }
+        assert_eq!(Refusal::from_number(13), Refusal::Internal);
+    }
+
+    #[test]
+    fn wrong_packets_are_refused_by_name() {
+        let good = REQUESTS[0].encode();
+        for length in 0..good.bytes().len() {
+            assert!(Request::decode(&good.bytes()[..length]).is_err());
+        }
+        let with = |at: usize, byte: u8| {
+            let mut message = good;
+            message.buffer[at] ^= byte;
+            Request::decode(message.bytes())
+        };
+        assert_eq!(with(0, 1), Err(Refusal::Magic));
+        assert_eq!(with(4, 1), Err(Refusal::Version));
+        assert_eq!(with(6, 0x40), Err(Refusal::Kind));
+        assert_eq!(with(8, 1), Err(Refusal::Length));
+        assert_eq!(with(12, 1), Err(Refusal::Length));
+        let mut long = good;
+        long.length = MESSAGE_BYTES;
+        long.write_length();
+        assert_eq!(Request::decode(long.bytes()), Err(Refusal::Length));
+        // A reply is no request.
+        let reply = Reply::Registered { slot: 0 }.encode();
+        assert_eq!(Request::decode(reply.bytes()), Err(Refusal::Kind));
+    }
+
+    #[test]
+    fn random_packets_do_no_harm() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..100_000 {
+            let mut bytes = REQUESTS[0].encode().buffer;
+            for _ in 0..4 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                bytes[(state >> 33) as usize % MESSAGE_BYTES] = (state >> 41) as u8;
+            }
+            let length = (state >> 50) as usize % (MESSAGE_BYTES + 1);
+            let _ = Request::decode(&bytes[..length]);
+            let _ = Reply::decode(&bytes[..length]);
+        }
+    }
+}
