@@ -52,7 +52,7 @@ const LOOM: &[(&str, &str)] = &[("morpheus-common", "loom")];
 pub(crate) const ASSUMPTIONS: &str =
     "test --package morpheus-runtime --test tokio_assumptions --no-fail-fast";
 
-/// All steps.
+/// All steps. Those without a package are about the default members: `morpheus-bpf` needs clang and root.
 pub(crate) fn all() -> Vec<Step> {
     let mut steps = vec![
         quick(
@@ -65,29 +65,24 @@ pub(crate) fn all() -> Vec<Step> {
             "clippy",
             &[Tool::Clippy],
             CountAs::One,
-            "clippy --workspace --all-targets -- -D warnings",
+            "clippy --all-targets -- -D warnings",
         ),
-        step(
-            "release build",
-            CountAs::One,
-            "build --workspace --release --bins",
-        ),
+        step("release build", CountAs::One, "build --release --bins"),
         quick(
             "tests",
             &[Tool::Libclang, Tool::Objdump, Tool::Setpriv, Tool::Gcc],
             CountAs::Tests,
-            "test --workspace --lib --bins --tests --examples --no-fail-fast",
+            "test --lib --bins --tests --examples --no-fail-fast",
         ),
         quick(
             "doc tests",
             &[],
             CountAs::Tests,
-            "test --workspace --doc --no-fail-fast",
+            "test --doc --no-fail-fast",
         ),
-        with(
-            step("docs", CountAs::One, "doc --workspace --no-deps"),
-            |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
-        ),
+        with(step("docs", CountAs::One, "doc --no-deps"), |call| {
+            call.flags = &[("RUSTDOCFLAGS", "-D warnings")]
+        }),
     ];
     steps.extend(LOOM.iter().map(|(package, test)| {
         let args = format!("test --release --package {package} --test {test} --no-fail-fast");
