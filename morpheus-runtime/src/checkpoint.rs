@@ -35,7 +35,7 @@ pub fn yield_requested() -> bool {
 /// Yields if this task was asked to, outside a critical section; else costs as much as
 /// [`checkpoint_sync`].
 ///
-/// For loops that compute: one every 10 to 100 µs is plenty, [`strip!`](crate::strip) finds the distance
+/// For loops that compute: one every 10 to 100 µs is plenty, [`strip!`](macro@crate::strip) finds the distance
 /// by itself. Works in watched tasks; elsewhere it never yields.
 ///
 /// ```
