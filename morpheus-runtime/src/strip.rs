@@ -64,7 +64,7 @@ fn next_length(turns: usize, took_ns: u128) -> usize {
 ///
 /// It yields every item, asked or not: in code that is not async a checkpoint can only acknowledge the
 /// request and free the task in the worker's LIFO slot. [`asked`](Self::asked) tells a loop that could
-/// stop early. In async code use [`strip!`](crate::strip), which yields.
+/// stop early. In async code use [`strip!`](macro@crate::strip), which yields.
 #[derive(Clone, Debug)]
 pub struct Strip<I> {
     items: I,
