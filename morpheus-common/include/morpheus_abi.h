@@ -52,6 +52,17 @@ enum morpheus_slot_flags {
 	MORPHEUS_SLOT_IN_PLACE = 2,
 	/* The kernel side may demote and throttle this thread. */
 	MORPHEUS_SLOT_ESCAPABLE = 4,
+	/*
+	 * The runtime found that a task which nobody watches keeps this worker: the thread is over its
+	 * budget although poll_seq is even, until the flag goes or the worker parks. A claim of a
+	 * process against itself.
+	 */
+	MORPHEUS_SLOT_HOG = 8,
+	/*
+	 * The thread is the runtime's controller, no worker: it has no polls, is never stuck, and
+	 * serves the others of its process.
+	 */
+	MORPHEUS_SLOT_CONTROLLER = 16,
 };
 
 /* The lower byte of morpheus_kernel_slot.verdict */

@@ -57,6 +57,11 @@ pub enum SlotFlag {
     InPlace = abi::MORPHEUS_SLOT_IN_PLACE,
     /// The thread may be demoted and throttled.
     Escapable = abi::MORPHEUS_SLOT_ESCAPABLE,
+    /// A task that nobody watches keeps the worker: the thread is over its budget, until the flag goes
+    /// or the worker parks.
+    Hog = abi::MORPHEUS_SLOT_HOG,
+    /// The thread is the controller: it is never stuck, and serves the others of its process.
+    Controller = abi::MORPHEUS_SLOT_CONTROLLER,
 }
 
 /// What was found out about one poll while it lasted. Several flags can be set.
