@@ -365,6 +365,36 @@ impl RuntimeSlot {
         self.flags.load(Ordering::Acquire) & flag as u32 != 0
     }
 
+    /// Goes on where the slot `before` stops: the same worker, in other memory. `before` is given up.
+    ///
+    /// Only for the slots' worker, outside of a poll, and when nobody else writes to this one. Whoever
+    /// then tells others where to look does that with a Release store: they see all of this slot.
+    pub fn continue_from(&self, before: &RuntimeSlot) {
+        // Relaxed, all of these: the worker's own words, and published as above. The kernel side, which
+        // nobody tells, acquires `state`.
+        let copy_u64 = |to: &AtomicU64, from: &AtomicU64| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        let copy_u32 = |to: &AtomicU32, from: &AtomicU32| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy_u64(&self.poll_seq, &before.poll_seq);
+        copy_u64(&self.park_seq, &before.park_seq);
+        copy_u64(&self.ack_seq, &before.ack_seq);
+        copy_u32(&self.tid, &before.tid);
+        copy_u32(&self.critical_depth, &before.critical_depth);
+        copy_u32(&self.flags, &before.flags);
+        copy_u32(&self.label, &before.label);
+        for (to, from) in self.yields.iter().zip(&before.yields) {
+            copy_u32(to, from);
+        }
+        // Release, pairs with the Acquire in `state`: who sees the worker here sees its words.
+        self.state
+            .store(before.state.load(Ordering::Relaxed), Ordering::Release);
+        before.tid.store(0, Ordering::Relaxed);
+        before.set_state(WorkerState::Dead);
+    }
+
     /// Says where the worker is in its life.
     #[inline]
     pub fn set_state(&self, state: WorkerState) {

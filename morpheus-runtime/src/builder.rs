@@ -1,13 +1,14 @@
 //! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::controller::Controller;
 use crate::domain::{Domain, Settings};
-use crate::link::Link;
+use crate::link::{self, Link, LinkError};
 use crate::mechanism::{Mechanism, Mechanisms};
 use crate::runtime::Runtime;
 use crate::threads;
@@ -57,6 +58,7 @@ pub struct Builder {
     grace: Duration,
     policy: Policy,
     link: Link,
+    link_socket: Option<PathBuf>,
     escapable: bool,
     nice_offenders: bool,
     max_blocking_threads: usize,
@@ -118,6 +120,9 @@ pub enum BuildError {
         /// Workers, the controller, and nothing else.
         needed: usize,
     },
+    /// [`Link::Required`], and there is no link to a daemon.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// Tokio could not be started, for instance for want of file descriptors.
     #[error("tokio could not be started: {0}")]
     Tokio(#[from] std::io::Error),
@@ -143,7 +148,8 @@ impl Builder {
             budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
             grace: Duration::from_nanos(DEFAULT_GRACE_NS),
             policy: Policy::Demote,
-            link: Link::Watchdog,
+            link: Link::default(),
+            link_socket: None,
             escapable: true,
             nice_offenders: false,
             max_blocking_threads: DEFAULT_BLOCKING_THREADS,
@@ -199,9 +205,16 @@ impl Builder {
         self
     }
 
-    /// Where the controller learns of stuck workers.
+    /// Where the controller learns of stuck workers: a daemon's link is used where there is one
+    /// (default [`Link::Auto`]).
     pub fn link(&mut self, link: Link) -> &mut Self {
         self.link = link;
+        self
+    }
+
+    /// Where the daemon listens (default: what `MORPHEUS_SOCKET` says, else `/run/morpheus/broker.sock`).
+    pub fn link_socket(&mut self, path: impl Into<PathBuf>) -> &mut Self {
+        self.link_socket = Some(path.into());
         self
     }
 
@@ -318,8 +331,9 @@ impl Builder {
         wait_until_held(&domain);
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
-        let controller = Controller::new(domain, Some(handle.clone()));
+        let controller = Controller::new(domain.clone(), Some(handle.clone()));
         drop(handle.spawn_blocking(move || controller.run()));
+        link::start(&domain, self.link, self.link_socket.clone())?;
         Ok(runtime)
     }
 
@@ -428,11 +442,14 @@ impl Builder {
                 seat.runtime.park();
             }
         });
-        let theirs = self.on_unpark.clone();
+        let (back, theirs) = (domain.clone(), self.on_unpark.clone());
         self.tokio.on_thread_unpark(move || {
             let seat = seat::current();
             if seat.is_taken() {
                 seat.runtime.unpark();
+                let seat = seat.settled();
+                // Relaxed: this thread's own word.
+                back.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
                 seat.notice();
             }
             call(&theirs);

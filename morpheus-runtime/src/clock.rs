@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Nanoseconds in a second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
 fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -9,7 +12,7 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
     };
     // SAFETY: `time` is a valid, writable timespec for the whole call; the kernel checks the clock id.
     let failed = unsafe { libc::clock_gettime(clock, &raw mut time) } != 0;
-    (!failed).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    (!failed).then(|| time.tv_sec as u64 * SECOND_NS + time.tv_nsec as u64)
 }
 
 /// Monotonic time in nanoseconds.

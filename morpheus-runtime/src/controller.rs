@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use morpheus_common::ladder::Policy;
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use tokio::runtime::{Handle, RuntimeMetrics};
 
@@ -22,6 +23,8 @@ use crate::clock;
 use crate::cores::{self, Cores};
 use crate::domain::Domain;
 use crate::hold;
+use crate::link::ActiveLink;
+use crate::link::mapped::{Mapped, News};
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
 use crate::report::{self, Unwatched};
@@ -41,6 +44,10 @@ const QUIET_SAMPLES: u32 = 20;
 const STANDING_NS: u64 = 100_000_000;
 /// How often that is looked for.
 const STANDING_INTERVAL_NS: u64 = 50_000_000;
+/// Wakes by the kernel side's events that the controller follows in a sample, and how many it saves up: a
+/// program that blocks all the time must not keep it running.
+const EVENT_WAKES_A_SAMPLE: u32 = 2;
+const EVENT_WAKES_AT_ONCE: u32 = 32;
 /// "Used up" is said at most so often.
 const USED_UP_INTERVAL_NS: u64 = 10_000_000_000;
 
@@ -49,6 +56,9 @@ pub(crate) struct Controller {
     watchdog: Watchdog,
     /// Only where there is a runtime of our own.
     own: Option<Own>,
+    /// Only while a daemon is joined.
+    mapped: Option<Mapped>,
+    event_wakes: u32,
     quiet_samples: u32,
 }
 
@@ -63,6 +73,10 @@ struct Own {
     unwatched: Unwatched,
     used_up_ns: Option<u64>,
     looked_for_standing_ns: u64,
+    /// Watched polls that the last look found stuck.
+    stuck: usize,
+    poked_ns: u64,
+    hogs: Hogs,
 }
 
 impl Controller {
@@ -75,6 +89,8 @@ impl Controller {
             watchdog: Watchdog::new(domain.clone(), can_nice),
             domain,
             own,
+            mapped: None,
+            event_wakes: EVENT_WAKES_AT_ONCE,
             quiet_samples: 0,
         }
     }
@@ -88,6 +104,10 @@ impl Controller {
             libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr());
             libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
         }
+        // SAFETY: gettid has no preconditions.
+        let tid = unsafe { libc::gettid() } as u32;
+        self.domain.controller_tid.store(tid, Ordering::Relaxed);
+        self.domain.link.wake_joiner();
         if let Some(own) = &mut self.own {
             own.fill_reserve(clock::now_ns());
         }
@@ -101,12 +121,17 @@ impl Controller {
                     tick_ns.max(now_ns + SHORTEST_NAP_NS),
                 )
             });
-            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+            self.nap(now_ns, wake_ns);
             now_ns = clock::now_ns();
+            self.answer_news(now_ns);
             if now_ns < tick_ns {
-                due_ns = self.glance(now_ns);
+                if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+                    due_ns = self.glance(now_ns);
+                }
                 continue;
             }
+            self.event_wakes = (self.event_wakes + EVENT_WAKES_A_SAMPLE).min(EVENT_WAKES_AT_ONCE);
+            self.tend_link(now_ns);
             let look = self.sample(now_ns);
             due_ns = look.due_ns.filter(|&due_ns| due_ns > now_ns);
             tick_ns = now_ns + (SAMPLE_NS << (look.busy / BUSY_POLLS).min(2));
@@ -126,6 +151,66 @@ impl Controller {
         // SAFETY: concerns this thread only; 0 is the default.
         unsafe {
             libc::prctl(libc::PR_SET_TIMERSLACK, 0, 0, 0, 0);
+        }
+    }
+
+    /// Until `wake_ns`, or until the kernel side has something to say, or a sleeper is to be looked at.
+    fn nap(&mut self, now_ns: u64, wake_ns: u64) {
+        let Some(mapped) = &self.mapped else {
+            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+            return;
+        };
+        // Once they are used up, events wait for the next sample.
+        if self.event_wakes == 0 {
+            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+            return;
+        }
+        match mapped.due_ns() {
+            // Whoever else goes to sleep before that is read of then.
+            Some(due_ns) if due_ns < wake_ns => {
+                std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+            }
+            _ => mapped.wait(wake_ns.saturating_sub(now_ns)),
+        }
+    }
+
+    /// Joins or leaves a daemon, as the joiner says, or because it has fallen silent.
+    fn tend_link(&mut self, now_ns: u64) {
+        let link = &self.domain.link;
+        if let Some(mapped) = link.take_handed() {
+            self.mapped = Some(mapped);
+        }
+        let Some(mapped) = &self.mapped else {
+            return;
+        };
+        if !link.is_lost() && !mapped.is_alive(now_ns) {
+            link.lose();
+            link.wake_joiner();
+        }
+        if link.is_lost() {
+            self.mapped = None;
+        }
+    }
+
+    /// Reads what the kernel side says, and does at once what cannot wait.
+    fn answer_news(&mut self, now_ns: u64) {
+        let Some(mapped) = &mut self.mapped else {
+            return;
+        };
+        let news: News = mapped.read(now_ns);
+        if news.is_empty() {
+            return;
+        }
+        self.event_wakes = self.event_wakes.saturating_sub(1);
+        self.quiet_samples = 0;
+        for over in &news.over_budget {
+            self.watchdog.told_over_budget(*over, now_ns);
+        }
+        if let (Some(own), true) = (&mut self.own, news.settled) {
+            own.take_over_sleepers(now_ns, mapped);
+        }
+        if !news.over_budget.is_empty() {
+            let _ = self.glance(now_ns);
         }
     }
 
@@ -159,6 +244,7 @@ impl Controller {
             .watchdog
             .look(now_ns, self.own.as_ref().map(|own| &own.metrics));
         if let Some(own) = &mut self.own {
+            own.stuck = look.stuck;
             own.fill(now_ns, look.stuck);
         }
         for stall in &look.stalls {
@@ -173,14 +259,16 @@ impl Controller {
         let domain = &self.domain;
         let own = self.own.as_ref();
         domain.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-        domain.sleeper.sleep_while(|| {
-            let seats = domain.seats.in_use();
-            domain.seats.runtime[..seats]
-                .iter()
+        let still_quiet = || {
+            domain
+                .seats
+                .runtimes()
                 .all(|slot| slot.observe_poll() % 2 == 0)
                 && !domain.permits.is_busy()
                 && own.is_none_or(Own::is_quiet)
-        });
+        };
+        let by_events = self.mapped.as_ref().map(|mapped| || mapped.sleep());
+        domain.sleeper.sleep_while(still_quiet, by_events);
     }
 }
 
@@ -195,6 +283,9 @@ impl Own {
             unwatched: Unwatched::default(),
             used_up_ns: None,
             looked_for_standing_ns: now_ns,
+            stuck: 0,
+            poked_ns: 0,
+            hogs: Hogs::default(),
             metrics,
             handle,
             domain,
@@ -215,7 +306,9 @@ impl Own {
         if cores.trouble && mechanisms.reserve {
             self.staffing.saw_trouble(now_ns);
         }
+        self.stuck = look.stuck;
         self.fill(now_ns, look.stuck);
+        self.hogs.forgive(&self.domain, &self.metrics);
         let poke = mechanisms.poke && (cores.wants_poke || look.wants_poke);
         let idle = self.tend_canary(now_ns, &cores, poke);
         let in_play = self.domain.spares.in_play();
@@ -242,7 +335,8 @@ impl Own {
         let standing = self
             .cores
             .standing(now_ns, STANDING_NS, &self.domain, &self.metrics);
-        let unwatched = standing.saturating_sub(watched);
+        self.hogs.mark(&standing, &self.domain, &self.metrics);
+        let unwatched = standing.len().saturating_sub(watched);
         if unwatched > 0 {
             let blocked = blocked_unwatched(&self.domain).min(unwatched);
             self.staffing.saw_blocked(now_ns, blocked);
@@ -269,6 +363,47 @@ impl Own {
         if released < missing && in_play + released < stuck {
             self.say_used_up(now_ns);
         }
+    }
+
+    /// Workers that have slept in their polls for a moment, as the kernel side says. Where work waits and
+    /// nobody is free to serve it, each is replaced now.
+    fn take_over_sleepers(&mut self, now_ns: u64, mapped: &Mapped) {
+        let domain = self.domain.clone();
+        let (watched, unwatched) = mapped.settled(|seat| {
+            // Relaxed: the threads of tokio's pool have seats, too, and sleep when they have nothing to do;
+            // only those that have a core hold anybody up.
+            let tid = domain.seats.runtime(seat).tid.load(Ordering::Relaxed);
+            (0..domain.core_threads.len()).any(|core| domain.core_thread(core) == Some(tid))
+        });
+        if watched + unwatched == 0 {
+            return;
+        }
+        if self.is_somebody_free() {
+            // One that is parked serves what is queued, but perhaps not the driver, which the sleeper may
+            // have had.
+            if now_ns.saturating_sub(self.poked_ns) >= SAMPLE_NS
+                && self.domain.settings.mechanisms.poke
+            {
+                self.poked_ns = now_ns;
+                self.poke();
+            }
+            return;
+        }
+        self.staffing.saw_blocked(now_ns, unwatched);
+        let before = self.domain.spares.in_play();
+        self.fill(now_ns, self.stuck.max(watched));
+        let released = self.domain.spares.in_play().saturating_sub(before);
+        self.domain
+            .counters
+            .takeovers_kernel
+            .fetch_add(released as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a core in play is parked: then whatever is queued has woken it, or does.
+    fn is_somebody_free(&self) -> bool {
+        (0..self.metrics.num_workers()).any(|core| {
+            !self.domain.is_core_held(core) && self.metrics.worker_park_unpark_count(core) % 2 == 1
+        })
     }
 
     /// Returns whether none is out and none was sent.
@@ -320,7 +455,7 @@ impl Own {
             let standing = self
                 .cores
                 .standing(now_ns, window_ns, &self.domain, &self.metrics);
-            let excess = self.staffing.did_not_help(now_ns, in_play, standing);
+            let excess = self.staffing.did_not_help(now_ns, in_play, standing.len());
             self.domain
                 .counters
                 .taken_back
@@ -372,9 +507,10 @@ impl Own {
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < USED_UP_INTERVAL_NS);
         if !said {
             self.used_up_ns = Some(now_ns);
-            let seats = &self.domain.seats;
-            let polled: Vec<u32> = seats.runtime[..seats.in_use()]
-                .iter()
+            let polled: Vec<u32> = self
+                .domain
+                .seats
+                .runtimes()
                 .filter(|slot| slot.observe_poll() % 2 == 1)
                 .map(|slot| slot.label.load(Ordering::Relaxed))
                 .collect();
@@ -383,11 +519,72 @@ impl Own {
     }
 }
 
+/// Workers that were given up to the kernel's scheduler: a task that nobody watches keeps them, which it
+/// cannot see.
+#[derive(Debug, Default)]
+struct Hogs {
+    marked: Vec<Hog>,
+}
+
+#[derive(Debug)]
+struct Hog {
+    core: usize,
+    seat: usize,
+    parks: u64,
+    busy: Duration,
+}
+
+impl Hogs {
+    /// Marks the workers of these cores, which stand still.
+    fn mark(&mut self, cores: &[usize], domain: &Domain, metrics: &RuntimeMetrics) {
+        let demotes = domain.settings.policy >= Policy::Demote
+            && domain.link.active() == ActiveLink::Scheduler;
+        if !demotes {
+            return;
+        }
+        for &core in cores {
+            let Some(tid) = domain.core_thread(core) else {
+                continue;
+            };
+            let seat = (0..domain.seats.in_use())
+                .find(|&seat| domain.seats.runtime(seat).tid.load(Ordering::Relaxed) == tid);
+            let Some(seat) = seat else {
+                continue;
+            };
+            let slot = domain.seats.runtime(seat);
+            // What is watched, the kernel side sees by itself.
+            if slot.observe_poll() % 2 == 1 || slot.has_flag(SlotFlag::Hog) {
+                continue;
+            }
+            slot.set_flag(SlotFlag::Hog);
+            domain.counters.hogs_marked.fetch_add(1, Ordering::Relaxed);
+            self.marked.push(Hog {
+                core,
+                seat,
+                parks: metrics.worker_park_unpark_count(core),
+                busy: metrics.worker_total_busy_duration(core),
+            });
+        }
+    }
+
+    /// Takes the mark from those that have shown a sign of life since.
+    fn forgive(&mut self, domain: &Domain, metrics: &RuntimeMetrics) {
+        self.marked.retain(|hog| {
+            let stands = metrics.worker_park_unpark_count(hog.core) == hog.parks
+                && metrics.worker_total_busy_duration(hog.core) == hog.busy;
+            if !stands {
+                domain.seats.runtime(hog.seat).clear_flag(SlotFlag::Hog);
+            }
+            stands
+        });
+    }
+}
+
 /// Workers that sleep in a poll that is not watched.
 fn blocked_unwatched(domain: &Domain) -> usize {
-    let seats = &domain.seats.runtime[..domain.seats.in_use()];
-    seats
-        .iter()
+    domain
+        .seats
+        .runtimes()
         .filter(|slot| {
             slot.observe_poll().is_multiple_of(2)
                 && !slot.is_parked()

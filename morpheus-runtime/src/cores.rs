@@ -105,15 +105,15 @@ impl Cores {
         window_ns: u64,
         domain: &Domain,
         metrics: &RuntimeMetrics,
-    ) -> usize {
-        let mut standing = 0;
+    ) -> Vec<usize> {
+        let mut standing = Vec::new();
         for (core, seen) in self.seen.iter_mut().enumerate() {
             let busy_ns = crate::clock::nanos(metrics.worker_total_busy_duration(core));
             if seen.busy_ns != busy_ns {
                 seen.busy_ns = busy_ns;
                 seen.stands_since_ns = now_ns;
             } else if !domain.is_core_held(core) && now_ns - seen.stands_since_ns >= window_ns {
-                standing += 1;
+                standing.push(core);
             }
         }
         standing

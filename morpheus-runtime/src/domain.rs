@@ -5,21 +5,22 @@
 //! judges and reports all the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::{self, Policy};
 
 use crate::controller::Controller;
+use crate::link;
 use crate::mechanism::Mechanisms;
 use crate::metrics::Counters;
 use crate::offender;
 use crate::permit::{self, Permits};
 use crate::quota::{self, Mask};
-use crate::seat::Table;
 use crate::sleeper::Sleeper;
 use crate::slice;
 use crate::spare::Spares;
+use crate::table::Table;
 
 /// Seats of the domain that serves threads of other runtimes.
 const PLAIN_SEATS: usize = 1024;
@@ -69,6 +70,9 @@ pub(crate) struct Domain {
     pub(crate) permits: Arc<Permits>,
     /// By core (tokio's worker index): sits in a hold at this moment.
     pub(crate) held_cores: Box<[AtomicBool]>,
+    /// By core: the thread that last came back from a park with it, and has not handed it over since; 0
+    /// when there is none.
+    pub(crate) core_threads: Box<[AtomicU32]>,
     /// The application has the runtime: its tasks may wait anywhere in it.
     pub(crate) has_tasks: AtomicBool,
     /// Only the last spare is left: known offenders wait rather than take a worker.
@@ -76,6 +80,9 @@ pub(crate) struct Domain {
     /// Whether offenders are lowered by `nice`: asked for, and the process may raise them again.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
+    pub(crate) link: link::State,
+    /// The controller's thread; 0 until it runs.
+    pub(crate) controller_tid: AtomicU32,
     pub(crate) counters: Counters,
     mask: Option<Mask>,
     /// Only for threads of other runtimes: when each of those was last asked for a blocking thread, and whether it has one.
@@ -102,10 +109,15 @@ impl Domain {
             held_cores: (0..settings.workers + settings.spares)
                 .map(|_| AtomicBool::new(false))
                 .collect(),
+            core_threads: (0..settings.workers + settings.spares)
+                .map(|_| AtomicU32::new(0))
+                .collect(),
             has_tasks: AtomicBool::new(false),
             spares_scarce: AtomicBool::new(false),
             can_nice: AtomicBool::new(false),
             sleeper: Sleeper::default(),
+            link: link::State::default(),
+            controller_tid: AtomicU32::new(0),
             counters: Counters::default(),
             mask: settings.mechanisms.quota.then(Mask::for_quota).flatten(),
             warm_pools: None,
@@ -134,6 +146,36 @@ impl Domain {
         self.held_cores
             .get(core)
             .is_some_and(|held| held.load(Ordering::Relaxed))
+    }
+
+    /// Wakes the controller if it sleeps, wherever.
+    pub(crate) fn wake_controller(&self) {
+        if self.sleeper.wake() {
+            self.link.wake_controller();
+        }
+    }
+
+    /// For a worker that is back from a park.
+    pub(crate) fn note_core_thread(&self, tid: u32) {
+        // Relaxed, all of these: the controller samples them.
+        if let Some(core) = tokio::runtime::worker_index()
+            && let Some(thread) = self.core_threads.get(core)
+        {
+            thread.store(tid, Ordering::Relaxed);
+        }
+    }
+
+    /// For a worker that is about to hand its core over.
+    pub(crate) fn forget_core_thread(&self, core: usize) {
+        if let Some(thread) = self.core_threads.get(core) {
+            thread.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread of a core, if it is known.
+    pub(crate) fn core_thread(&self, core: usize) -> Option<u32> {
+        let tid = self.core_threads.get(core)?.load(Ordering::Relaxed);
+        (tid != 0).then_some(tid)
     }
 
     pub(crate) fn nice_refused(&self) -> bool {

@@ -79,6 +79,12 @@ fn hold_worker(domain: &Domain) {
     mark(true);
     let end = domain.spares.hold();
     mark(false);
+    if let Some(seat) = seat {
+        // A daemon may have come meanwhile.
+        let seat = seat.settled();
+        // Relaxed: this thread's own word.
+        domain.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
+    }
     if let HoldEnd::Released { after_ns } = end {
         domain.counters.record_takeover_latency(after_ns);
     }

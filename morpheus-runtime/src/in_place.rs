@@ -97,6 +97,7 @@ impl<'a> Visit<'a> {
                 private
                     .core_handed_over
                     .store(core as u32 + 1, Ordering::Relaxed);
+                domain.forget_core_thread(core);
             }
         }
         private

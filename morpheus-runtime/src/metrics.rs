@@ -36,6 +36,11 @@ pub(crate) struct Counters {
     pub(crate) thread_states_missing: AtomicU64,
     pub(crate) slices_refused: AtomicU64,
     takeover_latency: Latencies,
+    pub(crate) detection_latency: Latencies,
+    pub(crate) takeovers_kernel: AtomicU64,
+    pub(crate) kernel_demotions: AtomicU64,
+    pub(crate) kernel_throttles: AtomicU64,
+    pub(crate) hogs_marked: AtomicU64,
     pub(crate) canary_lateness: Latencies,
 }
 
@@ -137,12 +142,14 @@ impl fmt::Display for Missing {
 pub struct Metrics {
     /// Watched polls that were asked to yield.
     pub requests: u64,
-    /// Spares released because a worker was stuck or the canary late: the two below together.
+    /// Spares released because a worker was stuck or the canary late: the three below together.
     pub takeovers: u64,
     /// Stuck watched polls that were worked around.
     pub takeovers_watched: u64,
     /// Spares released because the canary was late.
     pub takeovers_canary: u64,
+    /// Spares released because the kernel side saw a worker go to sleep in a poll while work waited.
+    pub takeovers_kernel: u64,
     /// Spares released to make or enlarge the reserve.
     pub takeovers_reserve: u64,
     /// Spares taken back because releasing them had not helped.
@@ -183,6 +190,20 @@ pub struct Metrics {
     pub in_place_refused: u64,
     /// From the release of a spare until it runs.
     pub takeover_latency: LatencySummary,
+    /// From what the kernel side saw until the controller read of it. None with the watchdog alone.
+    pub detection_latency: LatencySummary,
+    /// Events that the kernel side sent.
+    pub link_events: u64,
+    /// How often a daemon was joined.
+    pub links_joined: u64,
+    /// How often one went, or fell silent.
+    pub links_lost: u64,
+    /// Threads that the kernel side demoted until their poll ended.
+    pub kernel_demotions: u64,
+    /// Threads that the kernel side throttled.
+    pub kernel_throttles: u64,
+    /// Workers in polls that nobody watches, which the runtime gave up to the kernel side as hogs.
+    pub hogs_marked: u64,
     /// From the injection of a canary until it runs.
     pub canary_lateness: LatencySummary,
     /// CPU time of the controller, in nanoseconds.
@@ -209,11 +230,13 @@ impl Metrics {
         let (in_place_now, in_place_peak) = domain.permits.in_place();
         let takeovers_watched = get(&counters.takeovers_watched);
         let takeovers_canary = get(&counters.takeovers_canary);
+        let takeovers_kernel = get(&counters.takeovers_kernel);
         Metrics {
             requests: get(&counters.requests),
-            takeovers: takeovers_watched + takeovers_canary,
+            takeovers: takeovers_watched + takeovers_canary + takeovers_kernel,
             takeovers_watched,
             takeovers_canary,
+            takeovers_kernel,
             takeovers_reserve: get(&counters.takeovers_reserve),
             taken_back: get(&counters.taken_back),
             holds: get(&counters.holds),
@@ -234,6 +257,13 @@ impl Metrics {
             in_place_polls: get(&counters.in_place_polls),
             in_place_refused: get(&counters.in_place_refused),
             takeover_latency: counters.takeover_latency.summary(),
+            detection_latency: counters.detection_latency.summary(),
+            link_events: get(&domain.link.events),
+            links_joined: get(&domain.link.joined),
+            links_lost: get(&domain.link.lost),
+            kernel_demotions: get(&counters.kernel_demotions),
+            kernel_throttles: get(&counters.kernel_throttles),
+            hogs_marked: get(&counters.hogs_marked),
             canary_lateness: counters.canary_lateness.summary(),
             controller_cpu_ns: get(&counters.controller_cpu_ns),
             samples: get(&counters.samples),

@@ -13,11 +13,15 @@ use crate::builder::{BuildError, Builder};
 use crate::clock;
 use crate::domain::Domain;
 use crate::label;
+use crate::link::ActiveLink;
 use crate::metrics::Metrics;
 use crate::task;
 
 /// Requests in the last second put a runtime into [`Mode::Pressured`].
 const PRESSURED_FOR_NS: u64 = 1_000_000_000;
+
+/// After the kernel side was lost a runtime is in [`Mode::Defensive`] for so long.
+const DEFENSIVE_FOR_NS: u64 = 1_000_000_000;
 
 /// What the runtime is going through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum Mode {
     Deterministic,
     /// Tasks were asked to yield in the last second.
     Pressured,
+    /// The kernel side went away or fell silent a moment ago, and the watchdog alone watches.
+    Defensive,
 }
 
 /// Tokio's multi-thread runtime, which no task can starve.
@@ -131,11 +137,22 @@ impl Runtime {
         Metrics::of(&self.domain, self.handle().metrics())
     }
 
+    /// Which link is in force at this moment.
+    #[must_use]
+    pub fn link(&self) -> ActiveLink {
+        self.domain.link.active()
+    }
+
     /// What the runtime is going through.
     #[must_use]
     pub fn mode(&self) -> Mode {
+        let now_ns = clock::now_ns();
+        let silent_ns = self.domain.link.silent_ns.load(Ordering::Relaxed);
+        if silent_ns != 0 && now_ns.saturating_sub(silent_ns) < DEFENSIVE_FOR_NS {
+            return Mode::Defensive;
+        }
         let last_ns = self.domain.counters.last_request_ns.load(Ordering::Relaxed);
-        if last_ns != 0 && clock::now_ns().saturating_sub(last_ns) < PRESSURED_FOR_NS {
+        if last_ns != 0 && now_ns.saturating_sub(last_ns) < PRESSURED_FOR_NS {
             Mode::Pressured
         } else {
             Mode::Deterministic
@@ -166,10 +183,9 @@ impl Runtime {
     /// Whoever still has a seat is a thread that did not end.
     fn leftovers(&self) -> ShutdownReport {
         let seats = &self.domain.seats;
-        let seats = &seats.runtime[..seats.in_use()];
         let taken = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
         let left: Vec<Leftover> = seats
-            .iter()
+            .runtimes()
             .filter(taken)
             .filter(|slot| slot.observe_poll() % 2 == 1)
             .map(|slot| Leftover {
@@ -180,7 +196,7 @@ impl Runtime {
             .collect();
         ShutdownReport {
             unwatched: seats
-                .iter()
+                .runtimes()
                 .filter(taken)
                 .count()
                 .saturating_sub(left.len()),
@@ -192,6 +208,8 @@ impl Runtime {
     fn close(&self) {
         self.domain.spares.close();
         self.domain.sleeper.stop();
+        self.domain.link.wake_controller();
+        self.domain.link.stop();
     }
 }
 

@@ -10,130 +10,15 @@
 //! beside it, keeps alive; `Claimed`'s destructor puts the stand-in back before it lets the domain go.
 
 use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use morpheus_common::slot::{KernelSlot, RuntimeSlot, SlotFlag, WorkerState};
 
-use crate::clock;
 use crate::domain::Domain;
+use crate::link::area::Area;
 use crate::sleeper::Sleeper;
-
-/// What only this process needs to know of a seat; the shared halves are in [`morpheus_common`].
-#[derive(Debug)]
-pub(crate) struct Private {
-    /// Core (tokio's worker index) + 1 that the present poll in place handed over; 0 when none.
-    pub(crate) core_handed_over: AtomicU32,
-    /// That core's park count at the time.
-    pub(crate) core_parks: AtomicU64,
-    /// For a poll under a label that is not calm: its number, the CPU clock of its thread and the time when
-    /// it began. Clocks are read there only, so that calm polls stay cheap.
-    pub(crate) begun_seq: AtomicU64,
-    pub(crate) begun_cpu_ns: AtomicU64,
-    pub(crate) begun_ns: AtomicU64,
-    /// Class of the permit of the poll in place, for the controller's count of those asleep.
-    pub(crate) permit_class: AtomicU32,
-}
-
-impl Private {
-    /// Notes when the poll `seq`, which is about to begin, begins.
-    pub(crate) fn stamp(&self, seq: u64) {
-        // Relaxed, these three: `begin_poll` releases them, and the controller, which acquires the number
-        // there, checks `begun_seq` against it.
-        self.begun_cpu_ns
-            .store(clock::own_cpu_ns(), Ordering::Relaxed);
-        self.begun_ns.store(clock::now_ns(), Ordering::Relaxed);
-        self.begun_seq.store(seq, Ordering::Relaxed);
-    }
-
-    /// When the poll `seq` began, by the wall and by its thread's CPU clock, if that was noted.
-    pub(crate) fn begun(&self, seq: u64) -> Option<(u64, u64)> {
-        // Relaxed: see `stamp`. The next poll may overwrite them at this moment; then the poll is over, and
-        // whatever is found about it concerns nobody.
-        let noted = self.begun_seq.load(Ordering::Relaxed) == seq;
-        noted.then(|| {
-            (
-                self.begun_ns.load(Ordering::Relaxed),
-                self.begun_cpu_ns.load(Ordering::Relaxed),
-            )
-        })
-    }
-}
-
-/// All seats of a domain.
-pub(crate) struct Table {
-    pub(crate) runtime: Box<[RuntimeSlot]>,
-    pub(crate) kernel: Box<[KernelSlot]>,
-    pub(crate) private: Box<[Private]>,
-    free: Mutex<Vec<u32>>,
-    /// Seats below this number were taken at least once: what a controller has to look at.
-    high_water: AtomicUsize,
-    refused: AtomicU64,
-}
-
-/// A zeroed slice whose pages are not touched before they are used.
-fn zeroed<T>(len: usize) -> Box<[T]> {
-    // SAFETY: the callers' types (slots, `Private`) consist of atomics only, for which zero is valid.
-    unsafe { Box::new_zeroed_slice(len).assume_init() }
-}
-
-impl Table {
-    pub(crate) fn new(seats: usize) -> Table {
-        Table {
-            runtime: zeroed(seats),
-            kernel: zeroed(seats),
-            private: zeroed(seats),
-            free: Mutex::default(),
-            high_water: AtomicUsize::new(0),
-            refused: AtomicU64::new(0),
-        }
-    }
-
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.free
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn take(&self) -> Option<usize> {
-        let mut free = self.free();
-        if let Some(index) = free.pop() {
-            return Some(index as usize);
-        }
-        let index = self.high_water.load(Ordering::Relaxed);
-        if index >= self.runtime.len() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        // Release: pairs with the Acquire in `in_use`; the seats below are initialised memory.
-        self.high_water.store(index + 1, Ordering::Release);
-        Some(index)
-    }
-
-    fn give_back(&self, index: usize) {
-        self.free().push(index as u32);
-    }
-
-    /// Seats a controller has to look at: all below this number.
-    pub(crate) fn in_use(&self) -> usize {
-        self.high_water.load(Ordering::Acquire)
-    }
-
-    /// Threads that found the table full and go unwatched.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-}
-
-impl std::fmt::Debug for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table")
-            .field("seats", &self.runtime.len())
-            .field("in_use", &self.in_use())
-            .finish_non_exhaustive()
-    }
-}
 
 /// The two halves of a thread's slot.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +27,9 @@ pub(crate) struct Seat {
     pub(crate) kernel: &'static KernelSlot,
     /// The domain's [`Sleeper`] flag, here so that a poll need not look up the domain.
     controller_asleep: &'static AtomicBool,
+    /// Which memory the slot is in, and which it should be in.
+    area: *mut Area,
+    target: &'static AtomicPtr<Area>,
 }
 
 /// Never written: whoever would write checks [`Seat::is_taken`] first.
@@ -150,11 +38,14 @@ static NO_RUNTIME_SLOT: RuntimeSlot = RuntimeSlot::new();
 static NO_KERNEL_SLOT: KernelSlot = KernelSlot::never_requested();
 
 static NOBODY_SLEEPS: AtomicBool = AtomicBool::new(false);
+static NOBODY_MOVES: AtomicPtr<Area> = AtomicPtr::new(ptr::null_mut());
 
 const STAND_IN: Seat = Seat {
     runtime: &NO_RUNTIME_SLOT,
     kernel: &NO_KERNEL_SLOT,
     controller_asleep: &NOBODY_SLEEPS,
+    area: ptr::null_mut(),
+    target: &NOBODY_MOVES,
 };
 
 /// A [`Seat`] as pointers: a thread-local of references would be tested for null at every access, the
@@ -164,6 +55,8 @@ struct Pointers {
     runtime: *const RuntimeSlot,
     kernel: *const KernelSlot,
     controller_asleep: *const AtomicBool,
+    area: *mut Area,
+    target: *const AtomicPtr<Area>,
 }
 
 impl Pointers {
@@ -172,6 +65,8 @@ impl Pointers {
             runtime: seat.runtime,
             kernel: seat.kernel,
             controller_asleep: seat.controller_asleep,
+            area: seat.area,
+            target: seat.target,
         }
     }
 }
@@ -202,6 +97,9 @@ impl Drop for Claimed {
         SEAT.set(Pointers::to(STAND_IN));
         seat.runtime.set_state(WorkerState::Dead);
         seat.runtime.tid.store(0, Ordering::Release);
+        if !seat.area.is_null() {
+            self.domain.link.wake_joiner();
+        }
         self.domain.seats.give_back(self.index);
     }
 }
@@ -219,6 +117,19 @@ impl Seat {
             wake_controller();
         }
     }
+
+    /// The seat, after its slot moved to where it should be. Only outside of a poll, and by whoever has no
+    /// other copy of the seat: the slot that it stands for is given up.
+    #[inline]
+    pub(crate) fn settled(self) -> Seat {
+        // Relaxed: `settle` loads it again, and what it finds there it acquires. Seen late, the slot moves
+        // with the next poll.
+        if self.target.load(Ordering::Relaxed) == self.area {
+            return self;
+        }
+        move_over();
+        current()
+    }
 }
 
 /// The calling thread's seat, or the stand-in.
@@ -232,6 +143,8 @@ pub(crate) fn current() -> Seat {
             runtime: &*seat.runtime,
             kernel: &*seat.kernel,
             controller_asleep: &*seat.controller_asleep,
+            area: seat.area,
+            target: &*seat.target,
         }
     }
 }
@@ -261,15 +174,7 @@ fn claim_slow() -> bool {
         let index = domain.seats.take()?;
         domain.prepare_thread();
         crate::nice::remember_own();
-        // SAFETY: the table lives as long as `domain`, which `Claimed` keeps alive until the stand-in is
-        // back in `SEAT`; nothing copies the reference out of this thread or beyond the seat's life.
-        let seat: Seat = unsafe {
-            Seat {
-                runtime: &*std::ptr::from_ref(&domain.seats.runtime[index]),
-                kernel: &*std::ptr::from_ref(&domain.seats.kernel[index]),
-                controller_asleep: &*std::ptr::from_ref(domain.sleeper.flag()),
-            }
-        };
+        let seat = sit_down(&domain, index);
         seat.runtime.flags.store(0, Ordering::Relaxed);
         seat.runtime.critical_depth.store(0, Ordering::Relaxed);
         if domain.settings.escapable {
@@ -281,10 +186,38 @@ fn claim_slow() -> bool {
         seat.runtime.tid.store(tid, Ordering::Release);
         seat.runtime.set_state(WorkerState::Running);
         SEAT.set(Pointers::to(seat));
+        if !seat.area.is_null() {
+            domain.link.wake_joiner();
+        }
         home.claimed = Some(Claimed { domain, index });
         Some(())
     });
     matches!(taken, Ok(Some(())))
+}
+
+/// The seat of the calling thread in a table, with its slot where it should be.
+fn sit_down(domain: &Arc<Domain>, index: usize) -> Seat {
+    let (area, runtime, kernel) = domain.seats.settle(index);
+    // SAFETY: table and slots live as long as `domain`, which `Claimed` keeps alive until the stand-in is
+    // back in `SEAT`; nothing copies the references out of this thread or beyond the seat's life.
+    unsafe {
+        Seat {
+            runtime: &*ptr::from_ref(runtime),
+            kernel: &*ptr::from_ref(kernel),
+            controller_asleep: &*ptr::from_ref(domain.sleeper.flag()),
+            area,
+            target: &*ptr::from_ref(domain.seats.target_of(index)),
+        }
+    }
+}
+
+/// Moves the calling thread's slot.
+#[cold]
+fn move_over() {
+    with_home(|domain, index| {
+        SEAT.set(Pointers::to(sit_down(domain, index)));
+        domain.link.wake_joiner();
+    });
 }
 
 /// Runs `f` with the domain and the number of the calling thread's seat, when it has one.
@@ -304,5 +237,5 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R
 
 #[cold]
 fn wake_controller() {
-    with_home(|domain, _| domain.sleeper.wake());
+    with_home(|domain, _| domain.wake_controller());
 }

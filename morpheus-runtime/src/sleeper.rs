@@ -41,20 +41,29 @@ impl Sleeper {
         asleep.load(Ordering::Relaxed)
     }
 
-    /// Wakes the controller if it sleeps.
+    /// Wakes the controller if it sleeps. Returns whether it did.
     #[cold]
-    pub(crate) fn wake(&self) {
-        if self.asleep.swap(false, Ordering::AcqRel) {
+    pub(crate) fn wake(&self) -> bool {
+        let sleeps = self.asleep.swap(false, Ordering::AcqRel);
+        if sleeps {
             *self
                 .woken
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
             self.changed.notify_one();
         }
+        sleeps
     }
 
     /// Sleeps until woken, unless `still_quiet`, asked after the barrier, says no.
-    pub(crate) fn sleep_while(&self, still_quiet: impl FnOnce() -> bool) {
+    ///
+    /// `elsewhere` sleeps in place of this, until woken or for another reason that the caller has; whoever
+    /// wakes the controller must wake that, too.
+    pub(crate) fn sleep_while(
+        &self,
+        still_quiet: impl FnOnce() -> bool,
+        elsewhere: Option<impl FnOnce()>,
+    ) {
         *self
             .woken
             .lock()
@@ -64,6 +73,11 @@ impl Sleeper {
         self.asleep.store(true, Ordering::Relaxed);
         let timeout = (!heavy_barrier()).then_some(WITHOUT_BARRIER);
         if !still_quiet() || self.stops() {
+            self.asleep.store(false, Ordering::Relaxed);
+            return;
+        }
+        if let (Some(elsewhere), None) = (elsewhere, timeout) {
+            elsewhere();
             self.asleep.store(false, Ordering::Relaxed);
             return;
         }
@@ -90,7 +104,7 @@ impl Sleeper {
         // `sleep_while` or has set `asleep` and is woken.
         self.stop.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
-        self.wake();
+        let _ = self.wake();
     }
 
     pub(crate) fn stops(&self) -> bool {
@@ -161,7 +175,7 @@ mod tests {
             move || {
                 let mut turns = 0;
                 while !sleeper.stops() {
-                    sleeper.sleep_while(|| true);
+                    sleeper.sleep_while(|| true, None::<fn()>);
                     turns += 1;
                 }
                 turns
@@ -179,6 +193,6 @@ mod tests {
 
     #[test]
     fn does_not_sleep_when_something_moved() {
-        Sleeper::default().sleep_while(|| false);
+        Sleeper::default().sleep_while(|| false, None::<fn()>);
     }
 }

@@ -165,6 +165,7 @@ impl<F: Future> Future for Watched<F> {
         if seat.runtime.in_poll() {
             return poll_within(this.future, this.file, seat, cx);
         }
+        let seat = seat.settled();
         this.file.polls += 1;
         if !this.file.is_clean() {
             return poll_known(this.future, this.file, seat, cx);
@@ -362,7 +363,7 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
         Answer::Wait(waiter) => {
             file.waiter = Some(waiter);
             // Its turn may depend on the controller's clock.
-            domain.sleeper.wake();
+            domain.wake_controller();
             Turn::Later
         }
         Answer::Full => refused(domain),

@@ -1,23 +1,182 @@
 //! Links: where the controller learns which workers are stuck.
 //!
-//! The [`watchdog`] needs nothing but Linux. Whatever a link finds, the ladder in
-//! [`morpheus_common::ladder`] decides what is done about it.
+//! The [`watchdog`] needs nothing but Linux, and is always there. With a daemon (`scx_morpheus`) the slots
+//! lie in memory that the kernel side reads, which then says at once what the watchdog would find at its
+//! next sample. Life of a link:
+//!
+//! ```text
+//! presence   waits for the daemon's socket to appear
+//! client     connects, says Hello, maps what comes back (area, ring)
+//! joiner     a thread: lends the area to the seats, binds each worker that moves there, until the daemon
+//!            or the runtime goes
+//! mapped     the controller's end: events, sleepers, the heartbeat
+//! ```
+//!
+//! Whatever a link finds, the ladder in [`morpheus_common::ladder`] decides what is done about it.
 
+pub(crate) mod area;
+mod client;
+mod joiner;
+pub(crate) mod mapped;
+mod presence;
+mod ring;
 pub(crate) mod watchdog;
 
-/// Where the controller learns of stuck workers; see [`Builder::link`](crate::Builder::link).
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use morpheus_common::abi;
+use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
+
+pub use client::LinkError;
+pub(crate) use joiner::start;
+
+/// Which link a runtime asks for; see [`Builder::link`](crate::Builder::link).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Link {
-    /// The controller looks by itself, every millisecond while anything is busy. Needs no rights.
+    /// A daemon's while there is one, else the watchdog. A daemon that starts later is joined then, and
+    /// when it ends the watchdog goes on alone.
     #[default]
+    Auto,
+    /// The controller looks by itself, every millisecond while anything is busy. Needs no rights.
     Watchdog,
+    /// As `Auto`, but a runtime that finds no daemon is not built.
+    Required,
 }
 
-impl std::fmt::Display for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Link::Watchdog => f.write_str("watchdog"),
+/// The link in force; see [`Runtime::link`](crate::Runtime::link).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ActiveLink {
+    /// No daemon: the controller looks by itself.
+    Watchdog,
+    /// A daemon sees and reports, and the kernel's own scheduler schedules.
+    Observer,
+    /// The daemon's scheduler schedules.
+    Scheduler,
+}
+
+impl ActiveLink {
+    fn of_mode(mode: u32) -> ActiveLink {
+        match mode {
+            abi::MORPHEUS_MODE_ENFORCE => ActiveLink::Scheduler,
+            _ => ActiveLink::Observer,
         }
+    }
+}
+
+impl std::fmt::Display for ActiveLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ActiveLink::Watchdog => "watchdog",
+            ActiveLink::Observer => "observer",
+            ActiveLink::Scheduler => "scheduler",
+        })
+    }
+}
+
+/// Where the daemon listens, as far as this process knows.
+fn socket_path() -> PathBuf {
+    std::env::var_os(SOCKET_VARIABLE).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
+}
+
+/// What the joiner, the controller and the workers tell each other of the link.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// An [`ActiveLink`], for who asks.
+    active: AtomicU8,
+    /// Wakes the joiner; there from its start on.
+    bell: OnceLock<OwnedFd>,
+    /// Wakes a controller that listens to a ring.
+    controller_bell: OnceLock<OwnedFd>,
+    /// From the joiner to the controller.
+    handed: Mutex<Option<mapped::Mapped>>,
+    is_handed: AtomicBool,
+    /// The joiner says that the daemon has gone, the controller that it is silent.
+    is_lost: AtomicBool,
+    stops: AtomicBool,
+    /// How often a daemon was joined, and how often it went while the runtime was there.
+    pub(crate) joined: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    /// When the kernel side was last found silent; 0 if it never was.
+    pub(crate) silent_ns: AtomicU64,
+    pub(crate) events: AtomicU64,
+}
+
+impl State {
+    pub(crate) fn active(&self) -> ActiveLink {
+        // Relaxed, as all of these: it orders nothing.
+        match self.active.load(Ordering::Relaxed) {
+            0 => ActiveLink::Watchdog,
+            1 => ActiveLink::Observer,
+            _ => ActiveLink::Scheduler,
+        }
+    }
+
+    fn set_active(&self, link: ActiveLink) {
+        self.active.store(link as u8, Ordering::Relaxed);
+    }
+
+    /// Somebody took or left a slot in lent memory, or the link is to end.
+    pub(crate) fn wake_joiner(&self) {
+        ring(&self.bell);
+    }
+
+    /// Wakes a controller that listens to a ring; another one has its own way.
+    pub(crate) fn wake_controller(&self) {
+        ring(&self.controller_bell);
+    }
+
+    /// Ends the link, and its thread.
+    pub(crate) fn stop(&self) {
+        self.stops.store(true, Ordering::Release);
+        self.wake_joiner();
+    }
+
+    fn stops(&self) -> bool {
+        // Acquire, pairs with the Release in `stop`.
+        self.stops.load(Ordering::Acquire)
+    }
+
+    /// The controller's end of a link that was just made.
+    pub(crate) fn take_handed(&self) -> Option<mapped::Mapped> {
+        // Acquire, pairs with the Release in `hand`; the mutex would do, and this is cheaper.
+        if !self.is_handed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.is_handed.store(false, Ordering::Relaxed);
+        self.handed().take()
+    }
+
+    fn hand(&self, mapped: mapped::Mapped) {
+        *self.handed() = Some(mapped);
+        self.is_handed.store(true, Ordering::Release);
+    }
+
+    fn handed(&self) -> std::sync::MutexGuard<'_, Option<mapped::Mapped>> {
+        self.handed
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The joiner found the daemon gone. For the controller.
+    pub(crate) fn is_lost(&self) -> bool {
+        // Acquire, pairs with the Release in `lose`.
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Says that the daemon has gone, or is silent.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+}
+
+fn ring(bell: &OnceLock<OwnedFd>) {
+    if let Some(bell) = bell.get() {
+        // Fails only when it rings already, 2⁶⁴ times.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

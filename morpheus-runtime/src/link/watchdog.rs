@@ -15,6 +15,7 @@ use crate::asleep::ThreadStat;
 use crate::clock;
 use crate::domain::Domain;
 use crate::label;
+use crate::link::mapped::OverBudget;
 use crate::nice;
 use crate::report::{Stall, Taken};
 
@@ -132,7 +133,7 @@ impl Watchdog {
         let mut known = 0;
         for offset in 0..seats {
             let index = (self.start + offset) % seats;
-            let seq = domain.seats.runtime[index].observe_poll();
+            let seq = domain.seats.runtime(index).observe_poll();
             let seen = &mut self.seen[index];
             if seq.is_multiple_of(2) {
                 seen.seq = 0;
@@ -151,7 +152,7 @@ impl Watchdog {
                 self.follow_up(index, now_ns, metrics, &mut allowance, &mut look);
             } else if allowance.clocks > 0 {
                 allowance.clocks -= 1;
-                let tid = domain.seats.runtime[index].tid.load(Ordering::Acquire);
+                let tid = domain.seats.runtime(index).tid.load(Ordering::Acquire);
                 seen.cpu_at_first_ns = clock::cpu_ns_of(tid);
             }
         }
@@ -169,6 +170,32 @@ impl Watchdog {
         look
     }
 
+    /// The kernel side says that a poll has used up its budget.
+    pub(crate) fn told_over_budget(&mut self, over: OverBudget, now_ns: u64) {
+        if self.seen.len() <= over.seat {
+            self.seen.resize_with(over.seat + 1, Seen::default);
+        }
+        let slot = self.domain.seats.runtime(over.seat);
+        if slot.observe_poll() != over.poll_seq {
+            return;
+        }
+        let seen = &mut self.seen[over.seat];
+        if seen.seq != over.poll_seq {
+            seen.follow(over.poll_seq, now_ns);
+        }
+        seen.asked |= self.limits.policy >= Policy::Request;
+        seen.since_ns = seen.since_ns.min(over.at_ns.saturating_sub(over.used_ns));
+        // It ran on since, or did not: no more than this is known to be its own.
+        let tid = slot.tid.load(Ordering::Acquire);
+        if let Some(cpu_ns) = clock::cpu_ns_of(tid) {
+            let at_first_ns = cpu_ns.saturating_sub(over.used_ns);
+            seen.cpu_at_first_ns = Some(
+                seen.cpu_at_first_ns
+                    .map_or(at_first_ns, |known_ns| known_ns.min(at_first_ns)),
+            );
+        }
+    }
+
     /// The poll at `index` was there at the last sample already.
     fn follow_up(
         &mut self,
@@ -179,7 +206,7 @@ impl Watchdog {
         look: &mut Look,
     ) {
         let domain = &self.domain;
-        let slot = &domain.seats.runtime[index];
+        let slot = domain.seats.runtime(index);
         let seen = &mut self.seen[index];
         let in_place = slot.has_flag(SlotFlag::InPlace);
         let stood_ns = now_ns - seen.since_ns;
@@ -245,7 +272,8 @@ impl Watchdog {
         look: &mut Look,
     ) {
         let domain = &self.domain;
-        let (slot, kernel) = (&domain.seats.runtime[index], &domain.seats.kernel[index]);
+        let slot = domain.seats.runtime(index);
+        let kernel = domain.seats.kernel_to_write(index);
         let seen = &mut self.seen[index];
         let label_id = slot.label.load(Ordering::Relaxed);
         let label = label::by_id(label_id);
@@ -262,7 +290,9 @@ impl Watchdog {
         if !ladder::is_stuck(&observation, &self.limits) {
             return;
         }
-        kernel.oncpu_ns.store(cpu_ns, Ordering::Relaxed);
+        if let Some(kernel) = kernel {
+            kernel.oncpu_ns.store(cpu_ns, Ordering::Relaxed);
+        }
         let mut verdict = VerdictFlags::STUCK;
         if observation.asleep {
             verdict = verdict | VerdictFlags::BLOCKED;
@@ -290,8 +320,10 @@ impl Watchdog {
         let before = seen.step;
         let transition = ladder::advance(seen.step, &observation, &self.limits);
         seen.step = transition.step;
-        // Relaxed: for whoever looks at the slot from outside.
-        kernel.step.store(seen.step as u32, Ordering::Relaxed);
+        if let Some(kernel) = kernel {
+            // Relaxed: for whoever looks at the slot from outside.
+            kernel.step.store(seen.step as u32, Ordering::Relaxed);
+        }
         let seq = seen.seq;
         let counters = &domain.counters;
         let count = |counter: &std::sync::atomic::AtomicU64| {
@@ -333,9 +365,12 @@ impl Watchdog {
                 verdict = verdict | VerdictFlags::THROTTLED;
             }
         }
-        kernel.give_verdict(seq, verdict);
-        if transition.action == Action::Demote && self.can_nice {
-            lower_unless_over(domain, index, seq);
+        if let Some(kernel) = kernel {
+            kernel.give_verdict(seq, verdict);
+            // What undoes it is the verdict.
+            if transition.action == Action::Demote && self.can_nice {
+                lower_unless_over(domain, index, seq);
+            }
         }
         if let Some(taken) = taken {
             look.stalls.push(Stall {
@@ -350,7 +385,11 @@ impl Watchdog {
 }
 
 fn request(domain: &Domain, index: usize, seq: u64, now_ns: u64) {
-    domain.seats.kernel[index].request(seq);
+    // A kernel side asks by itself.
+    let Some(kernel) = domain.seats.kernel_to_write(index) else {
+        return;
+    };
+    kernel.request(seq);
     let counters = &domain.counters;
     counters.requests.fetch_add(1, Ordering::Relaxed);
     counters.last_request_ns.store(now_ns, Ordering::Relaxed);
@@ -359,7 +398,7 @@ fn request(domain: &Domain, index: usize, seq: u64, now_ns: u64) {
 /// Lowers the thread of a poll that was just told so by its verdict, and raises it again if the poll
 /// ended meanwhile: either the poll finds the verdict after this, or this finds the poll over.
 fn lower_unless_over(domain: &Domain, index: usize, seq: u64) {
-    let slot = &domain.seats.runtime[index];
+    let slot = domain.seats.runtime(index);
     let tid = slot.tid.load(Ordering::Acquire);
     if tid == 0 || slot.in_critical() {
         return;

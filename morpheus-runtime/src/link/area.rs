@@ -1,0 +1,190 @@
+//! The memory that slots live in: this process's own, or what a daemon lent.
+//!
+//! Lent memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
+//! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use morpheus_common::abi;
+use morpheus_common::slot::{KernelSlot, RuntimeSlot};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Bytes of a slot and of a header.
+const ENTRY: usize = 64;
+
+/// A mapping of a descriptor, undone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it is memory, the same from every thread, and is accessed as atomics only (`at`).
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn new(
+        fd: &OwnedFd,
+        bytes: usize,
+        offset: u64,
+        protection: ProtFlags,
+    ) -> io::Result<Mapping> {
+        // SAFETY: the kernel chooses the place, so that nothing is replaced.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                fd,
+                offset,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, bytes })
+    }
+
+    /// The `T` at an offset.
+    ///
+    /// # Panics
+    ///
+    /// When it is not within the mapping, or not aligned.
+    ///
+    /// # Safety
+    ///
+    /// `T` consists of atomics, for which every value is valid. Where the mapping is for reading, they are
+    /// not written.
+    pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
+        assert!(
+            offset + size_of::<T>() <= self.bytes && offset.is_multiple_of(align_of::<T>()),
+            "{offset} is not in a mapping of {} bytes",
+            self.bytes
+        );
+        // SAFETY: within the mapping, which begins at a page, so that it is aligned; the rest is the
+        // caller's promise. The memory stays until `self` goes.
+        unsafe { self.start.add(offset).cast::<T>().as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length, and every reference to it has ended with `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Slots of both halves.
+#[derive(Debug)]
+pub(crate) enum Area {
+    /// The controller writes the kernel's half.
+    Own {
+        runtime: Box<[RuntimeSlot]>,
+        kernel: Box<[KernelSlot]>,
+    },
+    /// The kernel side writes it.
+    Lent(Lent),
+}
+
+/// What a daemon lent.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    runtime: Mapping,
+    kernel: Mapping,
+    slots: usize,
+}
+
+impl Lent {
+    /// Maps the two areas, and believes them only if they are what they should be.
+    pub(crate) fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<Lent> {
+        let page = rustix::param::page_size();
+        let bytes = ((slots + 1) * ENTRY).next_multiple_of(page);
+        let lent = Lent {
+            runtime: Mapping::new(runtime, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)?,
+            kernel: Mapping::new(kernel, bytes, 0, ProtFlags::READ)?,
+            slots,
+        };
+        let expected = (
+            abi::MORPHEUS_ABI_MAGIC,
+            abi::MORPHEUS_ABI_VERSION,
+            slots as u32,
+        );
+        let offsets = (
+            std::mem::offset_of!(abi::morpheus_kernel_header, magic),
+            std::mem::offset_of!(abi::morpheus_kernel_header, abi_version),
+            std::mem::offset_of!(abi::morpheus_kernel_header, slots),
+        );
+        // SAFETY: three atomics, read only.
+        let found = unsafe {
+            (
+                lent.kernel
+                    .at::<AtomicU64>(offsets.0)
+                    .load(Ordering::Relaxed),
+                lent.kernel
+                    .at::<AtomicU32>(offsets.1)
+                    .load(Ordering::Relaxed),
+                lent.kernel
+                    .at::<AtomicU32>(offsets.2)
+                    .load(Ordering::Relaxed),
+            )
+        };
+        if found != expected {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the control block begins with {found:x?} and not with {expected:x?}"),
+            ));
+        }
+        Ok(lent)
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// When the kernel side last said that it is there.
+    pub(crate) fn heartbeat_ns(&self) -> u64 {
+        let offset = std::mem::offset_of!(abi::morpheus_kernel_header, heartbeat_ns);
+        // SAFETY: an atomic, read only. Relaxed: it is this one word.
+        unsafe { self.kernel.at::<AtomicU64>(offset) }.load(Ordering::Relaxed)
+    }
+
+    fn runtime(&self, index: usize) -> &RuntimeSlot {
+        // SAFETY: a slot consists of atomics.
+        unsafe { self.runtime.at((index + 1) * ENTRY) }
+    }
+
+    fn kernel(&self, index: usize) -> &KernelSlot {
+        // SAFETY: a slot consists of atomics; they are written through `Area::kernel_to_write` alone,
+        // which gives out none of these.
+        unsafe { self.kernel.at((index + 1) * ENTRY) }
+    }
+}
+
+impl Area {
+    pub(crate) fn runtime(&self, index: usize) -> &RuntimeSlot {
+        match self {
+            Area::Own { runtime, .. } => &runtime[index],
+            Area::Lent(lent) => lent.runtime(index),
+        }
+    }
+
+    /// To read.
+    pub(crate) fn kernel(&self, index: usize) -> &KernelSlot {
+        match self {
+            Area::Own { kernel, .. } => &kernel[index],
+            Area::Lent(lent) => lent.kernel(index),
+        }
+    }
+
+    /// The kernel's half, where there is no kernel side and the controller stands in for it.
+    pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
+        match self {
+            Area::Own { kernel, .. } => Some(&kernel[index]),
+            Area::Lent(_) => None,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The application's side of the broker's socket.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use morpheus_common::abi;
+use morpheus_common::broker::{MESSAGE_BYTES, Refusal, Reply, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::area::Lent;
+use super::ring::Ring;
+
+/// A daemon that answers no sooner is none.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
+const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
+
+/// Why there is no link to a daemon.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// There is no socket, or nobody listens at it.
+    #[error(
+        "no daemon listens at {path}: start scx_morpheus, or name its socket in MORPHEUS_SOCKET"
+    )]
+    Absent {
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The daemon says no.
+    #[error("the daemon at {path} refuses: {refusal}")]
+    Refused {
+        /// Where it listens.
+        path: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Whoever listens there is neither root nor the user of this process, and is not believed.
+    #[error(
+        "the daemon at {path} runs as user {uid}: only root's, or one of your own, is believed"
+    )]
+    Stranger {
+        /// Where it listens.
+        path: String,
+        /// Who it is.
+        uid: u32,
+    },
+    /// Something else went wrong.
+    #[error("no link to the daemon at {path}: {source}")]
+    Failed {
+        /// Where it listens.
+        path: String,
+        /// What.
+        source: io::Error,
+    },
+}
+
+/// What an application asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) slots: usize,
+    pub(crate) policy: u32,
+    pub(crate) budget_ns: u64,
+    pub(crate) grace_ns: u64,
+}
+
+/// A connection on which `Hello` was answered.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: OwnedFd,
+    /// A `morpheus_kernel_mode`.
+    pub(crate) mode: u32,
+}
+
+/// Connects, and maps what the daemon hands over.
+pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, Lent, Ring), LinkError> {
+    let named = || path.display().to_string();
+    let failed = |source: io::Error| LinkError::Failed {
+        path: named(),
+        source,
+    };
+    let socket = connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            LinkError::Absent { path: named() }
+        }
+        _ => failed(error),
+    })?;
+    let uid = peer_uid(&socket).map_err(failed)?;
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(LinkError::Stranger { path: named(), uid });
+    }
+    let hello = Request::Hello {
+        abi_version: abi::MORPHEUS_ABI_VERSION,
+        slots: terms.slots as u32,
+        policy: terms.policy,
+        budget_ns: terms.budget_ns,
+        grace_ns: terms.grace_ns,
+    };
+    let (reply, fds) = ask(&socket, hello, None).map_err(failed)?;
+    let mode = match reply {
+        Reply::Welcome { mode, slots } if slots as usize == terms.slots => mode,
+        Reply::Refused(refusal) => {
+            return Err(LinkError::Refused {
+                path: named(),
+                refusal,
+            });
+        }
+        _ => return Err(failed(unexpected(reply))),
+    };
+    let [runtime, kernel, ring]: [OwnedFd; 3] = fds
+        .try_into()
+        .map_err(|_| failed(io::Error::other("it sent no areas")))?;
+    let lent = Lent::map(&runtime, &kernel, terms.slots).map_err(failed)?;
+    let ring = Ring::map(ring).map_err(failed)?;
+    Ok((Client { socket, mode }, lent, ring))
+}
+
+impl Client {
+    /// Readable once the daemon has gone: it says nothing that it was not asked.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Gives a slot to a thread of this process. A thread that has ended meanwhile gets none.
+    pub(crate) fn register(&self, slot: usize, tid: u32) -> io::Result<()> {
+        let Some(pid) = Pid::from_raw(tid as i32) else {
+            return Ok(());
+        };
+        let pidfd = match pidfd_open(pid, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {
+            Ok(pidfd) => Some(pidfd),
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            // The kernel has none for threads: the daemon looks the number up.
+            Err(_) => None,
+        };
+        let request = Request::Register {
+            slot: slot as u32,
+            tid,
+        };
+        match ask(&self.socket, request, pidfd.as_ref().map(AsFd::as_fd))?.0 {
+            Reply::Registered { .. } => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(crate) fn unregister(&self, slot: usize) -> io::Result<()> {
+        let request = Request::Unregister { slot: slot as u32 };
+        match ask(&self.socket, request, None)?.0 {
+            Reply::Unregistered { .. } => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+fn unexpected(reply: Reply) -> io::Error {
+    match reply {
+        Reply::Refused(refusal) => io::Error::other(refusal),
+        other => io::Error::other(format!("an answer to something else: {other:?}")),
+    }
+}
+
+fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Who listens. Not rustix's: a daemon outside of this process's PID namespace has the number 0 here, for
+/// which it has no value.
+fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `peer`, which has as many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        Ok(peer.uid)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sends a request, and waits for its answer.
+fn ask(
+    socket: &OwnedFd,
+    request: Request,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.as_slice();
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let message = request.encode();
+    rustix::net::sendmsg(
+        socket,
+        &[IoSlice::new(message.bytes())],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    receive(socket)
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the daemon does not answer",
+        ));
+    }
+    let mut packet = [0; MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut packet)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let fds = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    let reply = Reply::decode(&packet[..received.bytes]).map_err(io::Error::other)?;
+    Ok((reply, fds))
+}

@@ -1,0 +1,270 @@
+//! The thread that keeps the link: finds the daemon, lends its memory to the seats, and binds each worker
+//! that moves there.
+//!
+//! It sleeps in `poll` and has no timer of its own, but for the first seconds after a failure.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use morpheus_common::abi;
+use morpheus_common::slot::{SlotFlag, WorkerState};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::area::Lent;
+use super::client::{self, Client, LinkError, Terms};
+use super::mapped::Mapped;
+use super::{ActiveLink, Link, presence, socket_path};
+use crate::clock;
+use crate::domain::Domain;
+use crate::table::Lease;
+
+/// After a failure it is tried again after so long; then only when something changes at the socket. What
+/// changed just before the look, or was not quite ready, is found by these.
+const TRIES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
+/// A daemon that refuses may have room later, and nothing tells when.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// How long `Required` waits.
+const REQUIRED_WITHIN: Duration = Duration::from_secs(10);
+/// A daemon takes a thousand requests in a second, over the burst; half of that leaves room.
+const REQUESTS_PER_SECOND: u32 = 500;
+
+/// Starts the thread, unless nobody wants a daemon's link.
+///
+/// # Errors
+///
+/// With [`Link::Required`], when no daemon was joined.
+pub(crate) fn start(
+    domain: &Arc<Domain>,
+    link: Link,
+    socket: Option<PathBuf>,
+) -> Result<(), LinkError> {
+    if link == Link::Watchdog {
+        return Ok(());
+    }
+    let path = socket.unwrap_or_else(socket_path);
+    let failed = |source: io::Error| LinkError::Failed {
+        path: path.display().to_string(),
+        source,
+    };
+    let (sender, first) = channel();
+    let started = begin(domain.clone(), path.clone(), sender);
+    match (started, link) {
+        // Without a descriptor or a thread for it: the watchdog alone.
+        (Err(error), Link::Required) => Err(failed(error)),
+        (Err(_), _) => Ok(()),
+        (Ok(()), Link::Required) => first
+            .recv_timeout(REQUIRED_WITHIN)
+            .unwrap_or_else(|_| Err(failed(io::ErrorKind::TimedOut.into()))),
+        (Ok(()), _) => Ok(()),
+    }
+}
+
+fn begin(
+    domain: Arc<Domain>,
+    path: PathBuf,
+    first: Sender<Result<(), LinkError>>,
+) -> io::Result<()> {
+    let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let (own, controllers) = (bell()?, bell()?);
+    let _ = domain.link.bell.set(own);
+    let _ = domain.link.controller_bell.set(controllers);
+    std::thread::Builder::new()
+        .name("morpheus-link".into())
+        .spawn(move || keep(&domain, &path, first))?;
+    Ok(())
+}
+
+/// The life of the thread.
+fn keep(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>) {
+    let Some(bell) = domain.link.bell.get() else {
+        return;
+    };
+    let mut first = Some(first);
+    let mut tries = TRIES.iter();
+    while !domain.link.stops() {
+        let joined = client::join(path, terms(domain));
+        let refused = matches!(joined, Err(LinkError::Refused { .. }));
+        let (result, session) = match joined {
+            Ok((client, lent, ring)) => (Ok(()), Some((client, lent, ring))),
+            Err(error) => {
+                tracing::debug!(target: "morpheus::link", %error, "no link");
+                (Err(error), None)
+            }
+        };
+        // Before the first answer is given: who gets it finds the link in force.
+        let joining =
+            session.map(|(client, lent, ring)| Session::begin(domain, client, lent, ring));
+        if let Some(first) = first.take() {
+            let _ = first.send(result);
+        }
+        if let Some(session) = joining {
+            session.keep(bell);
+            tries = TRIES.iter();
+        }
+        if domain.link.stops() {
+            return;
+        }
+        let pause = match tries.next() {
+            Some(&pause) => Some(pause),
+            None => refused.then_some(REFUSED_AGAIN),
+        };
+        let begun = Instant::now();
+        presence::wait(path, bell.as_fd(), pause);
+        drain(bell);
+        // Something changed: it may take a moment until it answers.
+        if pause.is_none_or(|pause| begun.elapsed() < pause) {
+            tries = TRIES.iter();
+        }
+    }
+}
+
+fn terms(domain: &Domain) -> Terms {
+    let settings = &domain.settings;
+    Terms {
+        slots: slots_of(domain),
+        policy: settings.policy as u32,
+        budget_ns: settings.budget_ns,
+        grace_ns: settings.grace_ns,
+    }
+}
+
+/// A slot for each seat and one for the controller, as far as a process may have so many.
+fn slots_of(domain: &Domain) -> usize {
+    (domain.seats.len() + 1).min(abi::MORPHEUS_MAX_SLOTS as usize)
+}
+
+fn drain(bell: &OwnedFd) {
+    let mut count = [0; 8];
+    let _ = rustix::io::read(bell, &mut count);
+}
+
+/// A link in force.
+struct Session<'a> {
+    domain: &'a Arc<Domain>,
+    client: Client,
+    lent: Lease,
+    /// The thread that each slot is bound to; 0 for none.
+    bound: Vec<u32>,
+    second: Instant,
+    requests: u32,
+}
+
+impl<'a> Session<'a> {
+    fn begin(
+        domain: &'a Arc<Domain>,
+        client: Client,
+        lent: Lent,
+        ring: super::ring::Ring,
+    ) -> Session<'a> {
+        let link = &domain.link;
+        let slots = lent.slots();
+        let lent = domain.seats.lend(lent);
+        introduce_controller(domain, lent, slots - 1);
+        // Relaxed: read by the controller after it was handed its end.
+        link.is_lost.store(false, Ordering::Relaxed);
+        link.hand(Mapped::new(domain.clone(), ring, lent, clock::now_ns()));
+        link.set_active(ActiveLink::of_mode(client.mode));
+        link.joined.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(target: "morpheus::link", link = %link.active(), "joined the daemon");
+        domain.wake_controller();
+        Session {
+            domain,
+            client,
+            lent,
+            bound: vec![0; slots],
+            second: Instant::now(),
+            requests: 0,
+        }
+    }
+
+    /// Until the daemon goes, is found silent, or the runtime ends.
+    fn keep(mut self, bell: &OwnedFd) {
+        let link = &self.domain.link;
+        let why = loop {
+            if let Err(error) = self.bind_all() {
+                break error;
+            }
+            let mut both = [
+                PollFd::from_borrowed_fd(self.client.fd(), PollFlags::IN),
+                PollFd::new(bell, PollFlags::IN),
+            ];
+            let _ = poll(&mut both, None);
+            if !both[0].revents().is_empty() {
+                break io::ErrorKind::ConnectionAborted.into();
+            }
+            drain(bell);
+            if link.stops() || link.is_lost() {
+                break io::ErrorKind::TimedOut.into();
+            }
+        };
+        self.domain.seats.take_back();
+        link.set_active(ActiveLink::Watchdog);
+        link.lose();
+        if !link.stops() {
+            link.lost.fetch_add(1, Ordering::Relaxed);
+            link.silent_ns.store(clock::now_ns(), Ordering::Relaxed);
+            tracing::warn!(target: "morpheus::link", error = %why, "the daemon has gone: the watchdog goes on alone");
+        }
+        self.domain.wake_controller();
+    }
+
+    /// Binds the workers that moved to the lent memory since, and unbinds those that left it.
+    fn bind_all(&mut self) -> io::Result<()> {
+        let seats = self.domain.seats.in_use().min(self.bound.len() - 1);
+        for index in 0..seats {
+            let tid = self.domain.seats.tid_in(self.lent, index);
+            self.bind(index, tid)?;
+        }
+        let controller = self.domain.controller_tid.load(Ordering::Relaxed);
+        self.bind(self.bound.len() - 1, controller)
+    }
+
+    fn bind(&mut self, index: usize, tid: u32) -> io::Result<()> {
+        if self.bound[index] == tid {
+            return Ok(());
+        }
+        self.pace();
+        if tid == 0 {
+            self.client.unregister(index)?;
+        } else {
+            self.client.register(index, tid)?;
+        }
+        self.bound[index] = tid;
+        Ok(())
+    }
+
+    /// Keeps below the daemon's limit: who exceeds it is thrown out.
+    fn pace(&mut self) {
+        let passed = self.second.elapsed();
+        if passed >= Duration::from_secs(1) {
+            self.second = Instant::now();
+            self.requests = 0;
+        } else if self.requests >= REQUESTS_PER_SECOND {
+            std::thread::sleep(Duration::from_secs(1) - passed);
+            self.second = Instant::now();
+            self.requests = 0;
+        }
+        self.requests += 1;
+    }
+}
+
+/// The controller has the last slot.
+fn introduce_controller(domain: &Domain, lent: Lease, index: usize) {
+    let slot = domain.seats.slot_in(lent, index);
+    slot.set_flag(SlotFlag::Controller);
+    slot.tid.store(
+        domain.controller_tid.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    slot.set_state(WorkerState::Running);
+}
