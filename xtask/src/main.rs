@@ -82,15 +82,19 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask test --quick       format, lints, tests and doc tests
   cargo xtask test               all of it, as CI does
+  cargo xtask test --only 6.18   the steps that have this in their name
   cargo xtask test --list        the steps, and the commands to run one by hand
   cargo xtask test --no-install  change nothing on this machine";
 
 /// How to test.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct TestArgs {
     /// Only the steps that a change needs most: format, lints, tests, doc tests
     #[arg(long)]
     quick: bool,
+    /// Only the steps whose name has this in it ("6.18", "kernel side")
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Install nothing; say what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -113,10 +117,10 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Test(args) if args.list => {
-            runner::list(&context, args.quick);
+            runner::list(&context, &args);
             ExitCode::SUCCESS
         }
-        Command::Test(args) => runner::test(&context, args),
+        Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct Outcome {
 }
 
 /// Prints the steps and their commands.
-pub(crate) fn list(context: &Context, only_quick: bool) {
+pub(crate) fn list(context: &Context, args: &TestArgs) {
     let host = host(context).unwrap_or_else(|_| "{host}".to_string());
-    for step in chosen(only_quick) {
+    for step in chosen(args) {
         let quick = if step.quick { "  (quick)" } else { "" };
         println!("{}{quick}", step.name);
         println!("    {}", shell_line(&step, &host));
@@ -43,9 +43,13 @@ pub(crate) fn list(context: &Context, only_quick: bool) {
 }
 
 /// Runs the steps; the last line it prints is the sum.
-pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
+pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
     interrupt::listen();
-    let steps = chosen(args.quick);
+    let steps = chosen(args);
+    if steps.is_empty() {
+        eprintln!("no step has this name; `cargo xtask test --list` shows them");
+        return ExitCode::from(2);
+    }
     let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
     let missing = install::provide(
         context,
@@ -100,9 +104,14 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
     }
 }
 
-fn chosen(only_quick: bool) -> Vec<Step> {
+fn chosen(args: &TestArgs) -> Vec<Step> {
+    let named = |step: &Step| {
+        args.only
+            .as_ref()
+            .is_none_or(|text| step.name.contains(text))
+    };
     let mut steps = steps::all();
-    steps.retain(|step| step.quick || !only_quick);
+    steps.retain(|step| (step.quick || !args.quick) && named(step));
     steps
 }
 
@@ -324,6 +333,16 @@ fn shell_line(step: &Step, host: &str) -> String {
 mod tests {
     use super::*;
 
+    fn args(quick: bool, only: Option<&str>) -> TestArgs {
+        TestArgs {
+            quick,
+            only: only.map(str::to_string),
+            no_install: false,
+            list: false,
+            verbose: false,
+        }
+    }
+
     #[test]
     fn components_of_nightly() {
         let installed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
@@ -340,13 +359,16 @@ mod tests {
 
     #[test]
     fn quick_is_a_part_of_all() {
-        let (all, quick) = (chosen(false), chosen(true));
+        let (all, quick) = (chosen(&args(false, None)), chosen(&args(true, None)));
         assert!(!quick.is_empty() && quick.len() < all.len());
+        let format = chosen(&args(false, Some("format")));
+        assert_eq!(format.len(), 1);
+        assert!(chosen(&args(false, Some("no such step"))).is_empty());
     }
 
     #[test]
     fn every_step_can_be_typed() {
-        let lines: Vec<String> = chosen(false)
+        let lines: Vec<String> = chosen(&args(false, None))
             .iter()
             .map(|step| shell_line(step, "a-b-c"))
             .collect();
@@ -358,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_words_behind_a_step() {
-        let steps = chosen(false);
+        let steps = chosen(&args(false, None));
         let find = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
         let outcome = |counts, note: &str| Outcome {
             counts,
