@@ -34,11 +34,15 @@ pub(crate) fn provide(
     }
     let system = system();
     if install {
-        for mut command in commands(&missing, system) {
-            let title = title_of(&command);
-            if interrupt::came() || !run(title, &mut command, sink, verbose) {
-                break;
-            }
+        let run_all = |commands: Vec<Command>| {
+            commands.into_iter().all(|mut command| {
+                let title = title_of(&command);
+                !interrupt::came() && run(title, &mut command, sink, verbose)
+            })
+        };
+        // What the release has is known once its lists are there.
+        if run_all(preparations(&missing, system)) {
+            run_all(commands(&missing, system, &in_release));
         }
     }
     let missing = absent(context, &missing);
@@ -58,27 +62,51 @@ fn absent(context: &Context, wanted: &[Tool]) -> Vec<Tool> {
     missing
 }
 
-/// What this program may run by itself to get `missing`.
-fn commands(missing: &[Tool], system: System) -> Vec<Command> {
-    let mut commands = Vec::new();
-    let packages = packages(missing, System::Debian);
-    if !packages.is_empty() && system == System::Debian && is_root() {
-        let mut update = Command::new("apt-get");
-        update.arg("update");
-        let mut install = Command::new("apt-get");
-        install
-            .args(["install", "--yes", "--no-install-recommends"])
-            .args(packages)
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        commands.extend([update, install]);
+/// What this program may run by itself before it gets `missing`.
+fn preparations(missing: &[Tool], system: System) -> Vec<Command> {
+    if !may_install_packages(system) || packages(missing, system, &|_| true).is_empty() {
+        return Vec::new();
     }
+    vec![apt_get(["update"])]
+}
+
+/// What this program may run by itself to get `missing`.
+fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec<Command> {
+    let mut commands = Vec::new();
     let components = components(missing);
     if !components.is_empty() {
         let mut add = Command::new("rustup");
         add.args(["component", "add"]).args(components);
-        commands.insert(0, add);
+        commands.push(add);
+    }
+    let packages = packages(missing, System::Debian, has);
+    if !packages.is_empty() && may_install_packages(system) {
+        let mut install = apt_get(["install", "--yes", "--no-install-recommends"]);
+        install
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        commands.push(install);
     }
     commands
+}
+
+fn may_install_packages(system: System) -> bool {
+    system == System::Debian && is_root()
+}
+
+/// Networks fail now and then, and mirrors while they are updated.
+fn apt_get<const N: usize>(arguments: [&str; N]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(["-o", "Acquire::Retries=3"]).args(arguments);
+    command
+}
+
+/// Whether apt can install a package of this name.
+fn in_release(package: &str) -> bool {
+    Command::new("apt-cache")
+        .args(["show", "--quiet", package])
+        .output()
+        .is_ok_and(|answer| answer.status.success() && !answer.stdout.is_empty())
 }
 
 fn title_of(command: &Command) -> String {
@@ -120,7 +148,7 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
     }
     let names: Vec<&str> = missing.iter().map(|tool| tool.name()).collect();
     lines.push(format!("missing: {}; to install:", names.join(", ")));
-    let packages = packages(missing, system).join(" ");
+    let packages = packages(missing, system, &in_release).join(" ");
     if !packages.is_empty() {
         lines.push(match system {
             System::Debian => format!(
@@ -140,13 +168,20 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
     lines
 }
 
-fn packages(missing: &[Tool], system: System) -> Vec<&'static str> {
+/// The packages of `missing`. Of those that can stand for one another, the first that the release `has`, and the first of
+/// all where it has none.
+fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
     missing
         .iter()
         .filter_map(|tool| match (tool.source(), system) {
             (Source::Package { fedora, .. }, System::Fedora) => Some(fedora),
             (Source::Package { arch, .. }, System::Arch) => Some(arch),
-            (Source::Package { debian, .. }, _) => Some(debian),
+            (Source::Package { debian: [only], .. }, _) => Some(*only),
+            (Source::Package { debian, .. }, _) => debian
+                .iter()
+                .find(|package| has(package))
+                .or(debian.first())
+                .copied(),
             (Source::Component(_), _) => None,
         })
         .collect()
@@ -236,11 +271,20 @@ mod tests {
     }
 
     #[test]
+    fn the_first_package_that_the_release_has() {
+        let clang = |has: &dyn Fn(&str) -> bool| packages(&[Tool::Clang], System::Debian, has);
+        assert_eq!(clang(&|_| true), ["clang-19"]);
+        assert_eq!(clang(&|name| name == "clang-18"), ["clang-18"]);
+        assert_eq!(clang(&|_| false), ["clang-19"]);
+    }
+
+    #[test]
     fn only_debian_gets_its_packages_by_itself() {
         for system in [System::Fedora, System::Arch, System::Other] {
-            assert!(commands(&[Tool::Libclang], system).is_empty());
+            assert!(preparations(&[Tool::Libclang], system).is_empty());
+            assert!(commands(&[Tool::Libclang], system, &|_| true).is_empty());
         }
-        let commands = commands(&[Tool::Rustfmt], System::Other);
+        let commands = commands(&[Tool::Rustfmt], System::Other, &|_| true);
         assert_eq!(commands.len(), 1);
         assert_eq!(commands[0].get_program(), "rustup");
     }

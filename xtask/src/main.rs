@@ -1,16 +1,19 @@
 //! The project's own commands; `cargo xtask --help` teaches them.
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
-//! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel.
+//! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
+//! steps that do.
 #![warn(missing_docs)]
 
 mod context;
 mod counts;
+mod guests;
 mod install;
 mod interrupt;
 mod process;
 mod progress;
 mod requirement;
+mod rights;
 mod runner;
 mod steps;
 mod tokio_range;
@@ -38,7 +41,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks everything: format, lints, tests, docs, models, sanitizers.
+    /// Checks everything: format, lints, tests, docs, models, sanitizers, the kernel side on real kernels.
     ///
     /// Runs every step in order, also after one has failed, and shows the output of those that failed. The last line
     /// is the sum, `N passed, N failed`: each test counts as one, and so does each step that is no test run (the
@@ -68,8 +71,9 @@ enum Command {
     ///
     /// The exit code is the command's (126: it cannot be run, 127: not found, 128 and more: a signal), but
     /// 120 when the kernel complained (a warning, an oops, a panic, a stall, a scheduler thrown out), whatever the
-    /// command said; 124 after --timeout; 125 when the command was not run, or the guest ended before it;
-    /// 130 after Ctrl-C; 2 for a command line that makes no sense.
+    /// command said; 121 when there is nothing to boot (QEMU, busybox or the kernel is missing); 124 after --timeout;
+    /// 125 when the command was not run, or the guest ended before it; 130 after Ctrl-C; 2 for a command line that makes
+    /// no sense.
     #[command(after_help = vm::EXAMPLES)]
     Vm(VmArgs),
 }
@@ -78,15 +82,19 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask test --quick       format, lints, tests and doc tests
   cargo xtask test               all of it, as CI does
+  cargo xtask test --only 6.18   the steps that have this in their name
   cargo xtask test --list        the steps, and the commands to run one by hand
   cargo xtask test --no-install  change nothing on this machine";
 
 /// How to test.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct TestArgs {
     /// Only the steps that a change needs most: format, lints, tests, doc tests
     #[arg(long)]
     quick: bool,
+    /// Only the steps whose name has this in it ("6.18", "kernel side")
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Install nothing; say what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -109,10 +117,10 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Test(args) if args.list => {
-            runner::list(&context, args.quick);
+            runner::list(&context, &args);
             ExitCode::SUCCESS
         }
-        Command::Test(args) => runner::test(&context, args),
+        Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
     }
 }

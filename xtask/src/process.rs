@@ -20,6 +20,8 @@ const STRAGGLERS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) success: bool,
+    /// The exit code; `None` when a signal ended it.
+    pub(crate) code: Option<i32>,
     /// Standard output and standard error, in the order they came.
     pub(crate) output: String,
     /// This program was asked to end meanwhile, so it ended the child.
@@ -65,6 +67,7 @@ pub(crate) fn run(command: &mut Command, on_line: &mut dyn FnMut(&str)) -> io::R
     output.end(on_line);
     Ok(Finished {
         success: ending.status.success() && !ending.interrupted,
+        code: ending.status.code(),
         output: String::from_utf8_lossy(&output.all).into_owned(),
         interrupted: ending.interrupted,
     })
@@ -231,6 +234,7 @@ mod tests {
     fn failure_is_seen() {
         let (finished, lines) = shell("exit 3");
         assert!(!finished.success);
+        assert_eq!(finished.code, Some(3));
         assert!(!finished.interrupted);
         assert!(lines.is_empty());
     }

@@ -10,9 +10,13 @@ use crate::install;
 use crate::interrupt;
 use crate::process;
 use crate::progress::{Progress, Sink};
+use crate::rights;
 use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Step, Work};
 use crate::tokio_range;
 use crate::tools::Tool;
+
+/// Set where BPF programs can be loaded: a test that would skip itself without them must fail instead.
+const REQUIRE_BPF: (&str, &str) = ("MORPHEUS_REQUIRE_BPF", "1");
 
 /// How a step went.
 #[derive(Debug, Default)]
@@ -25,9 +29,9 @@ pub(crate) struct Outcome {
 }
 
 /// Prints the steps and their commands.
-pub(crate) fn list(context: &Context, only_quick: bool) {
+pub(crate) fn list(context: &Context, args: &TestArgs) {
     let host = host(context).unwrap_or_else(|_| "{host}".to_string());
-    for step in chosen(only_quick) {
+    for step in chosen(args) {
         let quick = if step.quick { "  (quick)" } else { "" };
         println!("{}{quick}", step.name);
         println!("    {}", shell_line(&step, &host));
@@ -39,9 +43,13 @@ pub(crate) fn list(context: &Context, only_quick: bool) {
 }
 
 /// Runs the steps; the last line it prints is the sum.
-pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
+pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
     interrupt::listen();
-    let steps = chosen(args.quick);
+    let steps = chosen(args);
+    if steps.is_empty() {
+        eprintln!("no step has this name; `cargo xtask test --list` shows them");
+        return ExitCode::from(2);
+    }
     let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
     let missing = install::provide(
         context,
@@ -62,7 +70,12 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
         }
         let title = format!("[{:2}/{}] {}", index + 1, steps.len(), step.name);
         let mut progress = Progress::start(title, Sink::Stdout, args.verbose);
-        let outcome = run(context, step, &missing, &mut |line| progress.line(line));
+        let machine = Machine {
+            context,
+            missing: &missing,
+            install: !args.no_install,
+        };
+        let outcome = run(&machine, step, &mut |line| progress.line(line));
         progress.end(&result(step, &outcome));
         if outcome.counts.failed > 0 {
             failed.push(&step.name);
@@ -91,9 +104,14 @@ pub(crate) fn test(context: &Context, args: TestArgs) -> ExitCode {
     }
 }
 
-fn chosen(only_quick: bool) -> Vec<Step> {
+fn chosen(args: &TestArgs) -> Vec<Step> {
+    let named = |step: &Step| {
+        args.only
+            .as_ref()
+            .is_none_or(|text| step.name.contains(text))
+    };
     let mut steps = steps::all();
-    steps.retain(|step| step.quick || !only_quick);
+    steps.retain(|step| (step.quick || !args.quick) && named(step));
     steps
 }
 
@@ -112,6 +130,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     let counts_tests = match &step.work {
         Work::Cargo(call) => call.counts == CountAs::Tests,
         Work::TokioRange => true,
+        Work::Guest(guest) => guest.counts_tests(),
     };
     let mut words = word.to_string();
     if counts_tests && counts != Counts::SKIPPED {
@@ -123,24 +142,47 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     words
 }
 
+/// What a step runs on.
+struct Machine<'a> {
+    context: &'a Context,
+    /// Tools that are not there.
+    missing: &'a [Tool],
+    /// Whether a step may put something on it.
+    install: bool,
+}
+
 /// Runs one step. What it needs and is missing makes it fail, though it still runs: what does not depend on the missing
-/// tool is worth knowing.
-fn run(context: &Context, step: &Step, missing: &[Tool], on_line: &mut dyn FnMut(&str)) -> Outcome {
+/// tool is worth knowing. A guest has nothing of that kind; one that is not mandatory is skipped.
+fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Outcome {
+    let absent: Vec<&str> = step
+        .needs
+        .iter()
+        .filter(|tool| machine.missing.contains(tool))
+        .map(|tool| tool.name())
+        .collect();
+    if let Work::Guest(guest) = &step.work
+        && !absent.is_empty()
+    {
+        return Outcome {
+            counts: if guest.is_mandatory() {
+                Counts::FAILED
+            } else {
+                Counts::SKIPPED
+            },
+            note: format!("needs {}", absent.join(", ")),
+            ..Outcome::default()
+        };
+    }
     let ran = match &step.work {
-        Work::Cargo(call) => cargo(context, step, call, missing, on_line),
-        Work::TokioRange => tokio_range::run(context, on_line),
+        Work::Cargo(call) => cargo(machine, step, call, on_line),
+        Work::TokioRange => tokio_range::run(machine.context, on_line),
+        Work::Guest(guest) => guest.run(machine.context, machine.install, on_line),
     };
     let mut outcome = ran.unwrap_or_else(|error| Outcome {
         counts: Counts::FAILED,
         output: error.to_string(),
         ..Outcome::default()
     });
-    let absent: Vec<&str> = step
-        .needs
-        .iter()
-        .filter(|tool| missing.contains(tool))
-        .map(|tool| tool.name())
-        .collect();
     if !absent.is_empty() {
         outcome.note = format!("needs {}", absent.join(", "));
         // Where nothing else is wrong, the note says it all.
@@ -153,10 +195,9 @@ fn run(context: &Context, step: &Step, missing: &[Tool], on_line: &mut dyn FnMut
 }
 
 fn cargo(
-    context: &Context,
+    machine: &Machine<'_>,
     step: &Step,
     call: &Cargo,
-    missing: &[Tool],
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
     if let Some(why) = nightly_lacks(call.nightly) {
@@ -166,31 +207,50 @@ fn cargo(
             ..Outcome::default()
         });
     }
+    let context = machine.context;
     let mut command = if call.nightly.is_empty() {
         context.cargo()
     } else {
         context.nightly_cargo()
     };
     let host = host(context)?;
-    command.args(call.args.split(' ').map(|arg| arg.replace("{host}", &host)));
+    let lacks = call.without_bpf.and_then(|_| rights::bpf_lacks());
+    let args = match (call.without_bpf, &lacks) {
+        (Some(less), Some(_)) => less,
+        _ => &call.args,
+    };
+    if call.without_bpf.is_some() && lacks.is_none() {
+        command.env(REQUIRE_BPF.0, REQUIRE_BPF.1);
+    }
+    command.args(args.split(' ').map(|arg| arg.replace("{host}", &host)));
     if let Some(directory) = call.target {
         command.env("CARGO_TARGET_DIR", context.target.join(directory));
     }
     for (variable, flags) in call.flags {
         command.env(variable, with_flags(variable, flags));
     }
-    for tool in step.needs.iter().filter(|tool| !missing.contains(tool)) {
+    for tool in step
+        .needs
+        .iter()
+        .filter(|tool| !machine.missing.contains(tool))
+    {
         if let Some((variable, value)) = tool.required() {
             command.env(variable, value);
         }
     }
     let finished = process::run(&mut command, on_line)?;
+    let mut counts = match call.counts {
+        CountAs::One => Counts::of_command(finished.success),
+        CountAs::Tests => Counts::of_tests(finished.success, &finished.output),
+    };
+    if lacks.is_some() {
+        counts += Counts::SKIPPED;
+    }
     Ok(Outcome {
-        counts: match call.counts {
-            CountAs::One => Counts::of_command(finished.success),
-            CountAs::Tests => Counts::of_tests(finished.success, &finished.output),
-        },
-        note: String::new(),
+        counts,
+        note: lacks.map_or_else(String::new, |why| {
+            format!("what needs the kernel is skipped: {why}")
+        }),
         output: finished.output,
         interrupted: finished.interrupted,
     })
@@ -251,6 +311,7 @@ fn shell_line(step: &Step, host: &str) -> String {
                 "cargo update --package tokio --precise <oldest, newest>; cargo {ASSUMPTIONS}"
             );
         }
+        Work::Guest(guest) => return guest.shell_line(),
     };
     let mut words: Vec<String> = call
         .flags
@@ -272,6 +333,16 @@ fn shell_line(step: &Step, host: &str) -> String {
 mod tests {
     use super::*;
 
+    fn args(quick: bool, only: Option<&str>) -> TestArgs {
+        TestArgs {
+            quick,
+            only: only.map(str::to_string),
+            no_install: false,
+            list: false,
+            verbose: false,
+        }
+    }
+
     #[test]
     fn components_of_nightly() {
         let installed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
@@ -288,13 +359,16 @@ mod tests {
 
     #[test]
     fn quick_is_a_part_of_all() {
-        let (all, quick) = (chosen(false), chosen(true));
+        let (all, quick) = (chosen(&args(false, None)), chosen(&args(true, None)));
         assert!(!quick.is_empty() && quick.len() < all.len());
+        let format = chosen(&args(false, Some("format")));
+        assert_eq!(format.len(), 1);
+        assert!(chosen(&args(false, Some("no such step"))).is_empty());
     }
 
     #[test]
     fn every_step_can_be_typed() {
-        let lines: Vec<String> = chosen(false)
+        let lines: Vec<String> = chosen(&args(false, None))
             .iter()
             .map(|step| shell_line(step, "a-b-c"))
             .collect();
@@ -306,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_words_behind_a_step() {
-        let steps = chosen(false);
+        let steps = chosen(&args(false, None));
         let find = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
         let outcome = |counts, note: &str| Outcome {
             counts,

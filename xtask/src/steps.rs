@@ -1,5 +1,6 @@
 //! What `cargo xtask test` does, as a table: one row for each step, in the order they run.
 
+use crate::guests::{GUESTS, Guest};
 use crate::tools::Tool;
 
 /// One step.
@@ -19,6 +20,8 @@ pub(crate) enum Work {
     Cargo(Cargo),
     /// [`ASSUMPTIONS`] with the oldest and the newest tokio that the workspace lets in.
     TokioRange,
+    /// A real kernel.
+    Guest(&'static Guest),
 }
 
 /// One call of cargo.
@@ -33,6 +36,8 @@ pub(crate) struct Cargo {
     pub(crate) flags: &'static [(&'static str, &'static str)],
     /// A target directory of its own, inside the usual one: other flags would throw the usual build away.
     pub(crate) target: Option<&'static str>,
+    /// The arguments instead, where no BPF program can be loaded.
+    pub(crate) without_bpf: Option<&'static str>,
 }
 
 /// What a call counts as.
@@ -51,6 +56,16 @@ const LOOM: &[(&str, &str)] = &[("morpheus-common", "loom")];
 /// What Morpheus assumes about tokio, as a test: with every tokio that the workspace lets in.
 pub(crate) const ASSUMPTIONS: &str =
     "test --package morpheus-runtime --test tokio_assumptions --no-fail-fast";
+
+/// What `morpheus-bpf` needs to build.
+pub(crate) const KERNEL_SIDE: &[Tool] = &[
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+];
 
 /// All steps. Those without a package are about the default members: `morpheus-bpf` needs clang and root.
 pub(crate) fn all() -> Vec<Step> {
@@ -84,6 +99,7 @@ pub(crate) fn all() -> Vec<Step> {
             call.flags = &[("RUSTDOCFLAGS", "-D warnings")]
         }),
     ];
+    steps.extend(kernel_side());
     steps.extend(LOOM.iter().map(|(package, test)| {
         let args = format!("test --release --package {package} --test {test} --no-fail-fast");
         with(
@@ -142,6 +158,45 @@ pub(crate) fn all() -> Vec<Step> {
     steps
 }
 
+/// The kernel side: on this machine's kernel, and on others.
+fn kernel_side() -> impl Iterator<Item = Step> {
+    let clippy = step(
+        "kernel side: clippy",
+        CountAs::One,
+        "clippy --package morpheus-bpf --all-targets -- -D warnings",
+    );
+    let docs = with(
+        step(
+            "kernel side: docs",
+            CountAs::One,
+            "doc --no-deps --package morpheus-bpf",
+        ),
+        |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
+    );
+    let tests = with(
+        step(
+            "kernel side: tests",
+            CountAs::Tests,
+            // One program at a time, and in each one test at a time: they measure.
+            "test --package morpheus-bpf --no-fail-fast",
+        ),
+        |call| {
+            call.without_bpf = Some("test --package morpheus-bpf --lib --bins --no-fail-fast");
+        },
+    );
+    let native = [clippy, docs, tests].map(|step| Step {
+        needs: KERNEL_SIDE,
+        ..step
+    });
+    let guests = GUESTS.iter().map(|guest| Step {
+        name: guest.name(),
+        quick: false,
+        needs: guest.needs,
+        work: Work::Guest(guest),
+    });
+    native.into_iter().chain(guests)
+}
+
 fn step(name: &str, counts: CountAs, args: &str) -> Step {
     Step {
         name: name.to_string(),
@@ -153,6 +208,7 @@ fn step(name: &str, counts: CountAs, args: &str) -> Step {
             nightly: &[],
             flags: &[],
             target: None,
+            without_bpf: None,
         }),
     }
 }

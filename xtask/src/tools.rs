@@ -3,8 +3,12 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::context::Context;
+
+/// Older ones cannot compile the BPF programs.
+const OLDEST_CLANG: u32 = 18;
 
 /// Something that must be on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +25,17 @@ pub(crate) enum Tool {
     Qemu,
     /// The programs beside the one under test, in that machine.
     Busybox,
+    /// Compiles that machine's table of frequencies.
+    Iasl,
+    /// For BPF programs.
+    Clang,
+    /// Libraries that a loader of BPF programs is linked with, as headers.
+    Libelf,
+    Zlib,
+    /// Finds them.
+    PkgConfig,
+    /// Builds libbpf.
+    Make,
     Rustfmt,
     Clippy,
 }
@@ -30,7 +45,8 @@ pub(crate) enum Tool {
 pub(crate) enum Source {
     /// The system's package, as it is called on Debian and Ubuntu, on Fedora, and on Arch.
     Package {
-        debian: &'static str,
+        /// The first of these that the release has.
+        debian: &'static [&'static str],
         fedora: &'static str,
         arch: &'static str,
     },
@@ -47,6 +63,12 @@ impl Tool {
             Tool::Gcc => "gcc",
             Tool::Qemu => "qemu-system-x86_64",
             Tool::Busybox => "busybox",
+            Tool::Iasl => "iasl",
+            Tool::Clang => "clang 18 or newer",
+            Tool::Libelf => "libelf's headers",
+            Tool::Zlib => "zlib's headers",
+            Tool::PkgConfig => "pkg-config",
+            Tool::Make => "make",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
         }
@@ -59,12 +81,23 @@ impl Tool {
             arch,
         };
         match self {
-            Tool::Libclang => package("libclang-dev", "clang-devel", "clang"),
-            Tool::Objdump => package("binutils", "binutils", "binutils"),
-            Tool::Setpriv => package("util-linux", "util-linux", "util-linux"),
-            Tool::Gcc => package("gcc", "gcc", "gcc"),
-            Tool::Qemu => package("qemu-system-x86", "qemu-system-x86", "qemu-system-x86"),
-            Tool::Busybox => package("busybox-static", "busybox", "busybox"),
+            Tool::Libclang => package(&["libclang-dev"], "clang-devel", "clang"),
+            Tool::Objdump => package(&["binutils"], "binutils", "binutils"),
+            Tool::Setpriv => package(&["util-linux"], "util-linux", "util-linux"),
+            Tool::Gcc => package(&["gcc"], "gcc", "gcc"),
+            Tool::Qemu => package(&["qemu-system-x86"], "qemu-system-x86", "qemu-system-x86"),
+            Tool::Busybox => package(&["busybox-static"], "busybox", "busybox"),
+            Tool::Iasl => package(&["acpica-tools"], "acpica-tools", "acpica"),
+            // Built and tested with 19; no release has all of them.
+            Tool::Clang => package(
+                &["clang-19", "clang-20", "clang-21", "clang-22", "clang-18"],
+                "clang",
+                "clang",
+            ),
+            Tool::Libelf => package(&["libelf-dev"], "elfutils-libelf-devel", "libelf"),
+            Tool::Zlib => package(&["zlib1g-dev"], "zlib-devel", "zlib"),
+            Tool::PkgConfig => package(&["pkg-config"], "pkgconf-pkg-config", "pkgconf"),
+            Tool::Make => package(&["make"], "make", "make"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
         }
@@ -82,9 +115,17 @@ impl Tool {
     pub(crate) fn present(self, context: &Context) -> bool {
         match self {
             Tool::Libclang => libclang_directories().iter().any(|path| has_libclang(path)),
-            Tool::Objdump | Tool::Setpriv | Tool::Gcc | Tool::Qemu | Tool::Busybox => {
-                in_path(self.name()).is_some()
-            }
+            Tool::Objdump
+            | Tool::Setpriv
+            | Tool::Gcc
+            | Tool::Qemu
+            | Tool::Busybox
+            | Tool::Iasl
+            | Tool::PkgConfig
+            | Tool::Make => in_path(self.name()).is_some(),
+            Tool::Clang => has_clang(),
+            Tool::Libelf => has_header("libelf.h"),
+            Tool::Zlib => has_header("zlib.h"),
             Tool::Rustfmt => answers(context, "fmt"),
             Tool::Clippy => answers(context, "clippy"),
         }
@@ -104,6 +145,37 @@ fn answers(context: &Context, subcommand: &str) -> bool {
         .args([subcommand, "--version"])
         .output()
         .is_ok_and(|answer| answer.status.success())
+}
+
+/// Whether there is a clang that the build script of `morpheus-bpf` takes: it tries the same names.
+fn has_clang() -> bool {
+    const NAMES: [&str; 6] = [
+        "clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18",
+    ];
+    // Whoever names one knows why.
+    env::var_os("CLANG").is_some()
+        || NAMES.iter().any(|name| {
+            Command::new(name)
+                .arg("--version")
+                .output()
+                .is_ok_and(|answer| {
+                    clang_version(&String::from_utf8_lossy(&answer.stdout))
+                        .is_some_and(|version| version >= OLDEST_CLANG)
+                })
+        })
+}
+
+/// The major version, from a line such as "Debian clang version 19.1.7 (3)".
+fn clang_version(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("clang version ")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// Whether C finds a header without being told where.
+fn has_header(name: &str) -> bool {
+    ["/usr/include", "/usr/local/include"]
+        .iter()
+        .any(|directory| Path::new(directory).join(name).is_file())
 }
 
 /// Where bindgen looks: what the user names, then the system's directories for libraries, and LLVM's own below them.
@@ -168,6 +240,14 @@ mod tests {
         ] {
             assert!(!is_libclang(file), "{file}");
         }
+    }
+
+    #[test]
+    fn clang_says_its_version() {
+        let text = "Debian clang version 19.1.7 (3)\nTarget: x86_64-pc-linux-gnu\n";
+        assert_eq!(clang_version(text), Some(19));
+        assert_eq!(clang_version("clang version 22.0.0git"), Some(22));
+        assert_eq!(clang_version("gcc (Debian) 12.2.0"), None);
     }
 
     #[test]

@@ -33,6 +33,17 @@ pub(super) struct Machine {
     pub(super) preempt: Option<Preempt>,
 }
 
+/// What the machine is given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) initramfs: &'a Path,
+    /// In bytes.
+    pub(super) initramfs_size: u64,
+    /// The ACPI table of the CPUs' frequencies, where they have any.
+    pub(super) frequencies: Option<&'a Path>,
+}
+
 /// How a boot went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
@@ -57,17 +68,21 @@ pub(super) struct Outcome {
 /// QEMU cannot be started.
 pub(super) fn boot(
     machine: &Machine,
-    kernel: &Kernel,
-    initramfs: &Path,
-    initramfs_size: u64,
+    files: &Files<'_>,
     limit: Duration,
     verbose: bool,
 ) -> io::Result<Outcome> {
-    let memory_mib = MEMORY_MIB + 2 * initramfs_size.div_ceil(1 << 20);
+    let memory_mib = MEMORY_MIB + 2 * files.initramfs_size.div_ceil(1 << 20);
     let mut command = Command::new(Tool::Qemu.name());
     command.args(arguments(machine, memory_mib, verbose));
-    command.arg("-kernel").arg(&kernel.image);
-    command.arg("-initrd").arg(initramfs);
+    command.args(["-cpu", cpu(files)]);
+    command.arg("-kernel").arg(&files.kernel.image);
+    command.arg("-initrd").arg(files.initramfs);
+    if let Some(table) = files.frequencies {
+        let mut file = OsString::from("file=");
+        file.push(table);
+        command.arg("-acpitable").arg(file);
+    }
     // SAFETY: `prctl` takes no pointers here, and is allowed between `fork` and `exec`. The thread whose end counts is
     // the caller's, which waits for QEMU.
     unsafe {
@@ -82,7 +97,7 @@ pub(super) fn boot(
     let ending = process::stream(
         &mut command,
         limit,
-        &mut |pid| introduce(machine, kernel, pid),
+        &mut |pid| introduce(machine, files, pid),
         &mut |stream, chunk| watch.add(stream, chunk),
     )?;
     let mut outcome = watch.end();
@@ -92,7 +107,8 @@ pub(super) fn boot(
 }
 
 /// Says what was started, and what was done about the emulator's peculiarities.
-fn introduce(machine: &Machine, kernel: &Kernel, pid: u32) {
+fn introduce(machine: &Machine, files: &Files<'_>, pid: u32) {
+    let kernel = files.kernel;
     let main_loop = match hurry(pid) {
         Ok(()) => format!("QEMU's main loop at real-time priority {PRIORITY}"),
         Err(error) => {
@@ -109,6 +125,11 @@ fn introduce(machine: &Machine, kernel: &Kernel, pid: u32) {
         machine.nodes,
         machine.accel.name(),
     );
+    if files.frequencies.is_some() {
+        eprintln!(
+            "vm: the CPUs' frequencies are a table; instructions take as long at each, and the clock source is hpet"
+        );
+    }
     if kernel.config.is_none() {
         eprintln!(
             "vm: no configuration beside the kernel, so none in the guest: scx_utils will not load there"
@@ -132,7 +153,15 @@ fn hurry(pid: u32) -> io::Result<()> {
     }
 }
 
-/// QEMU's arguments, but for the files.
+/// The driver of the frequencies binds to no CPU of the emulator's own vendor.
+fn cpu(files: &Files<'_>) -> &'static str {
+    match files.frequencies {
+        Some(_) => "max,vendor=GenuineIntel",
+        None => "max",
+    }
+}
+
+/// QEMU's arguments, but for those that the files decide.
 fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString> {
     let nodes = u64::from(machine.nodes);
     let node_mib = memory_mib.div_ceil(nodes);
@@ -145,8 +174,6 @@ fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString>
         "none",
         "-nic",
         "none",
-        "-cpu",
-        "max",
         // Two serial lines, so that the kernel never writes into the command's output. As files: no terminal is touched.
         "-chardev",
         "file,id=kernel,path=/dev/stderr",

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first process of the guest: prepares the system, runs /command, says how it ended, and switches the machine off.
-# `/settings` (written by xtask) has `mark`, which begins every line that is meant for xtask, and `preemption`, the mode
-# that was asked for.
+# `/settings` (written by xtask) has `mark`, which begins every line that is meant for xtask, `preemption`, the mode that
+# was asked for, and `cpufreq`, whether the CPUs must have frequencies.
 . /settings
 export HOME=/root TERM=dumb PATH=/add:/usr/local/bin:/bin
 /bin/busybox --install -s /bin 2>/dev/null
@@ -48,6 +48,16 @@ case "$active" in
     fi
     ;;
 esac
+
+if [ -n "$cpufreq" ]; then
+    # A module, or built in.
+    [ -f /modules/acpi-cpufreq.ko.xz ] && unxz /modules/acpi-cpufreq.ko.xz
+    [ -f /modules/acpi-cpufreq.ko ] && insmod /modules/acpi-cpufreq.ko
+    if ! [ -d /sys/devices/system/cpu/cpu0/cpufreq ]; then
+        tell refused "no frequencies: the kernel needs acpi-cpufreq built in, or as acpi-cpufreq.ko beside its image"
+        off
+    fi
+fi
 
 tell ready "$active"
 cd /add

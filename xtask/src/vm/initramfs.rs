@@ -25,6 +25,8 @@ pub(super) struct Contents<'a> {
     pub(super) command: &'a [OsString],
     /// The preemption mode that the kernel must have; empty for any.
     pub(super) preemption: &'a str,
+    /// The CPUs must have frequencies.
+    pub(super) cpufreq: bool,
 }
 
 /// Writes the archive to `path`; returns its size in bytes.
@@ -71,12 +73,17 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
         let to = format!("/boot/config-{}", contents.kernel.release);
         guest.add(config, Path::new(&to))?;
     }
+    if contents.cpufreq
+        && let Some(module) = &contents.kernel.cpufreq
+    {
+        guest.add(module, &Path::new("/modules").join(name(module)?))?;
+    }
     guest.text("/etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
     guest.text("/etc/group", 0o644, b"root:x:0:\n")?;
     guest.text("/etc/hosts", 0o644, b"127.0.0.1 localhost\n::1 localhost\n")?;
     guest.text("/init", 0o755, include_bytes!("init.sh"))?;
     guest.text("/command", 0o755, &command_script(contents.command))?;
-    let settings = settings(contents.preemption, &guest.libraries);
+    let settings = settings(contents, &guest.libraries);
     guest.text("/settings", 0o644, &settings)?;
     guest.archive.finish()
 }
@@ -183,10 +190,17 @@ fn command_script(command: &[OsString]) -> Vec<u8> {
     script
 }
 
-fn settings(preemption: &str, libraries: &BTreeSet<PathBuf>) -> Vec<u8> {
+fn settings(contents: &Contents<'_>, libraries: &BTreeSet<PathBuf>) -> Vec<u8> {
+    let cpufreq = if contents.cpufreq { "wanted" } else { "" };
+    shell_settings(contents.preemption, cpufreq, libraries)
+}
+
+fn shell_settings(preemption: &str, cpufreq: &str, libraries: &BTreeSet<PathBuf>) -> Vec<u8> {
     let libraries: Vec<&OsStr> = libraries.iter().map(|path| path.as_os_str()).collect();
     let libraries = libraries.join(OsStr::new(":"));
-    let mut settings = format!("mark='{MARK}'\npreemption='{preemption}'\nlibraries=").into_bytes();
+    let mut settings =
+        format!("mark='{MARK}'\npreemption='{preemption}'\ncpufreq='{cpufreq}'\nlibraries=")
+            .into_bytes();
     settings.extend(quoted(&libraries));
     settings.push(b'\n');
     settings
@@ -256,10 +270,10 @@ mod tests {
     #[test]
     fn settings_can_be_read_by_a_shell() {
         let libraries = ["/lib64", "/opt/it's"].map(PathBuf::from).into();
-        let settings = settings("lazy", &libraries);
+        let settings = shell_settings("lazy", "wanted", &libraries);
         let script = [
             settings.as_slice(),
-            b"printf %s \"$mark|$preemption|$libraries\"",
+            b"printf %s \"$mark|$preemption|$cpufreq|$libraries\"",
         ]
         .concat();
         let answer = Command::new("sh")
@@ -269,7 +283,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             String::from_utf8(answer.stdout).unwrap(),
-            format!("{MARK}|lazy|/lib64:/opt/it's")
+            format!("{MARK}|lazy|wanted|/lib64:/opt/it's")
         );
     }
 

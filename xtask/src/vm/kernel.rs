@@ -1,7 +1,6 @@
 //! Finds the kernel to boot: a file that the user names, or Debian's newest of a series, fetched once by apt.
 //!
-//! Apt gets a configuration of its own, in the cache, so that this machine's package sources stay as they are: the
-//! machine's Debian mirror, one suite, Debian's keys. It checks the signatures.
+//! `apt` knows how.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -9,9 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::install;
-use crate::interrupt;
-use crate::progress::Sink;
+use super::apt::{Apt, mirror, once, output, retried};
 use crate::requirement::Version;
 
 /// A kernel to boot.
@@ -22,6 +19,8 @@ pub(super) struct Kernel {
     pub(super) release: String,
     /// How it was configured; libraries that load a scheduler read it.
     pub(super) config: Option<PathBuf>,
+    /// [`CPUFREQ`], where it is a module.
+    pub(super) cpufreq: Option<PathBuf>,
 }
 
 /// A series of kernels that Debian has with sched_ext.
@@ -53,8 +52,11 @@ pub(super) const DEFAULT: &str = "6.18";
 /// The smallest flavour. It has all that a guest here needs built in.
 const FLAVOUR: &str = "-cloud-amd64";
 
-/// The keys that Debian signs with, from its package `debian-archive-keyring`.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The driver that lets governors set frequencies; a module there.
+pub(super) const CPUFREQ: &str = "acpi-cpufreq.ko";
+
+/// Where the driver lies, below the directory of a kernel's modules.
+const CPUFREQ_DIRECTORY: &str = "kernel/drivers/cpufreq";
 
 /// Finds the kernel `wanted`, a series or a file; what has to be fetched is kept in `cache`.
 ///
@@ -122,10 +124,15 @@ fn of_file(image: &Path) -> io::Result<Kernel> {
         image.with_file_name("../../../.config"),
     ];
     let config = places.into_iter().find(|place| place.is_file());
+    let cpufreq = ["", ".xz"]
+        .map(|end| image.with_file_name(format!("{CPUFREQ}{end}")))
+        .into_iter()
+        .find(|place| place.is_file());
     Ok(Kernel {
         image: image.clone(),
         release,
         config,
+        cpufreq,
     })
 }
 
@@ -148,7 +155,7 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
     let mirror = mirror()?;
     let apt = Apt::configure(&cache.join("apt").join(series.suite), &mirror, series.suite)?;
     let lists = format!("lists of {} from {mirror}", series.suite);
-    step(lists, apt.get().arg("update"), verbose)?;
+    retried(lists, apt.get().arg("update"), verbose)?;
 
     let pattern = format!(
         "^linux-(image|binary)-{}\\..*{FLAVOUR}$",
@@ -167,7 +174,7 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
         fs::remove_dir_all(&work)?;
     }
     fs::create_dir_all(&work)?;
-    step(
+    retried(
         format!("kernel {}", newest.release),
         apt.get()
             .arg("download")
@@ -181,7 +188,7 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
         if package.extension().is_some_and(|end| end == "deb") {
             let mut unpack = Command::new("dpkg-deb");
             unpack.arg("--extract").arg(&package).arg(&tree);
-            step("unpack".to_string(), &mut unpack, verbose)?;
+            once("unpack".to_string(), &mut unpack, verbose)?;
         }
     }
 
@@ -202,6 +209,17 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
         })?;
         fs::rename(place, ready.join(&name))?;
     }
+    // A kernel that has the driver built in, or not at all, has no such file.
+    for end in ["", ".xz"] {
+        let name = format!("{CPUFREQ}{end}");
+        for top in ["lib/modules", "usr/lib/modules"] {
+            let module = tree.join(top).join(&newest.release).join(CPUFREQ_DIRECTORY);
+            let module = module.join(&name);
+            if module.is_file() {
+                fs::rename(module, ready.join(&name))?;
+            }
+        }
+    }
     if let Some(parent) = directory.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -213,7 +231,7 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Offer {
     release: String,
-    /// Whether image and configuration are in packages of their own, as from 6.19 on.
+    /// Whether image, configuration and modules are in packages of their own, as from 6.19 on.
     split: bool,
 }
 
@@ -240,6 +258,7 @@ impl Offer {
             vec![
                 format!("linux-binary-{release}"),
                 format!("linux-base-{release}"),
+                format!("linux-modules-{release}"),
             ]
         } else {
             vec![format!("linux-image-{release}")]
@@ -258,118 +277,6 @@ fn newest(found: &str, series: &str) -> Option<Offer> {
     // One kernel may be there in both forms, and rebuilt (`+deb13+1`).
     offers.sort_by_key(|(version, offer)| Reverse((*version, offer.release.clone(), offer.split)));
     offers.into_iter().next().map(|(_, offer)| offer)
-}
-
-/// The Debian mirror among this machine's package sources.
-fn mirror() -> io::Result<String> {
-    let mut targets = Command::new("apt-get");
-    targets.args([
-        "indextargets",
-        "--format",
-        "$(REPO_URI)",
-        "Created-By: Packages",
-    ]);
-    let advice = "a kernel can only be fetched on Debian; elsewhere name the file of one that has sched_ext with --kernel";
-    let answer =
-        output(&mut targets).map_err(|error| io::Error::other(format!("{error}; {advice}")))?;
-    let mirror = debian_mirror(&answer)
-        .ok_or_else(|| io::Error::other(format!("no Debian mirror in apt's sources; {advice}")))?;
-    if !Path::new(KEYRING).is_file() {
-        return Err(io::Error::other(format!(
-            "{KEYRING} is missing; install debian-archive-keyring"
-        )));
-    }
-    Ok(mirror.to_string())
-}
-
-/// The address of the archive itself: those of its security updates and of others' packages end differently.
-fn debian_mirror(addresses: &str) -> Option<&str> {
-    addresses
-        .lines()
-        .map(|address| address.trim().trim_end_matches('/'))
-        .find(|address| address.ends_with("/debian"))
-}
-
-/// Apt with a configuration of its own.
-struct Apt {
-    directory: PathBuf,
-}
-
-impl Apt {
-    fn configure(directory: &Path, mirror: &str, suite: &str) -> io::Result<Apt> {
-        for name in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(directory.join(name))?;
-        }
-        fs::write(
-            directory.join("sources.list"),
-            format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n"),
-        )?;
-        // What is installed here counts as little as the machine's own sources.
-        fs::write(directory.join("status"), "")?;
-        fs::write(directory.join("apt.conf"), configuration(directory))?;
-        Ok(Apt {
-            directory: directory.to_path_buf(),
-        })
-    }
-
-    fn get(&self) -> Command {
-        self.command("apt-get")
-    }
-
-    fn cache(&self) -> Command {
-        self.command("apt-cache")
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .arg("--config-file")
-            .arg(self.directory.join("apt.conf"))
-            .env("LC_ALL", "C");
-        command
-    }
-}
-
-fn configuration(directory: &Path) -> String {
-    let directory = directory.display();
-    format!(
-        r#"Dir::Etc::SourceList "{directory}/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::Etc::Preferences "/dev/null";
-Dir::Etc::PreferencesParts "/dev/null";
-Dir::State::Lists "{directory}/lists";
-Dir::State::Status "{directory}/status";
-Dir::Cache "{directory}/cache";
-APT::Architecture "amd64";
-APT::Update::Error-Mode "any";
-Acquire::Languages "none";
-// Apt's own user could not reach a cache below a private directory.
-APT::Sandbox::User "root";
-// What the machine does after its own updates.
-#clear APT::Update::Pre-Invoke;
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-"#
-    )
-}
-
-fn step(title: String, command: &mut Command, verbose: bool) -> io::Result<()> {
-    if !interrupt::came() && install::run(title, command, Sink::Stderr, verbose) {
-        return Ok(());
-    }
-    Err(io::Error::other("the kernel could not be fetched"))
-}
-
-fn output(command: &mut Command) -> io::Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let answer = command
-        .output()
-        .map_err(|error| io::Error::other(format!("{program}: {error}")))?;
-    if !answer.status.success() {
-        let error = String::from_utf8_lossy(&answer.stderr);
-        return Err(io::Error::other(format!("{program}: {}", error.trim())));
-    }
-    Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -399,18 +306,10 @@ mod tests {
             newest(found, "7.2").unwrap().packages(),
             [
                 "linux-binary-7.2.13+deb14-cloud-amd64",
-                "linux-base-7.2.13+deb14-cloud-amd64"
+                "linux-base-7.2.13+deb14-cloud-amd64",
+                "linux-modules-7.2.13+deb14-cloud-amd64"
             ]
         );
-    }
-
-    #[test]
-    fn the_mirror_among_the_sources() {
-        let sources = "http://mirror.example/debian-security/\n\
-            https://packages.example/apt/\n\
-            http://mirror.example/debian/\n";
-        assert_eq!(debian_mirror(sources), Some("http://mirror.example/debian"));
-        assert_eq!(debian_mirror("http://mirror.example/ubuntu/\n"), None);
     }
 
     #[test]

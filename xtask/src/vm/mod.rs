@@ -1,10 +1,12 @@
 //! `cargo xtask vm`: runs a command under a real kernel with sched_ext, in QEMU's software emulation.
 //!
-//! This file reads the options and decides the exit code; `kernel` gets the kernel, `initramfs` packs the guest (with
-//! `cpio`), `guest` boots it, `console` reads what it prints.
+//! This file reads the options and decides the exit code; `kernel` gets the kernel (with `apt`), `initramfs` packs the
+//! guest (with `cpio`), `frequencies` makes its CPUs' table, `guest` boots it, `console` reads what it prints.
 
+mod apt;
 mod console;
 mod cpio;
+mod frequencies;
 mod guest;
 mod initramfs;
 mod kernel;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use self::guest::{Machine, Outcome};
+use self::guest::{Files, Machine, Outcome};
 use self::initramfs::Contents;
 use crate::context::Context;
 use crate::install;
@@ -30,6 +32,8 @@ use crate::tools::{Tool, in_path};
 
 /// The kernel complained, or the guest died of it.
 const COMPLAINED: u8 = 120;
+/// There is nothing to boot: QEMU, busybox or the kernel is missing.
+pub(crate) const NO_MACHINE: u8 = 121;
 /// It took too long; the number is that of `timeout`, as is the next.
 const TIMED_OUT: u8 = 124;
 /// No exit code of the command: it was not run, or the guest ended before it.
@@ -49,6 +53,7 @@ Examples:
   cargo xtask vm -- uname -a
   cargo xtask vm --kernel 7.2 --cpus 4 --numa 2 -- sh -c 'ls /sys/kernel/sched_ext'
   cargo xtask vm --kernel bzImage --add ./program --add ./data -- program data
+  cargo xtask vm --cpufreq -- cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
   cargo xtask vm --accel multi --preempt lazy -- starvation      to measure";
 
 /// What to run, and in which machine.
@@ -69,6 +74,9 @@ pub(crate) struct VmArgs {
     /// How QEMU runs the virtual CPUs: in turn for function, in a thread each to measure
     #[arg(long, default_value = "single")]
     accel: Accel,
+    /// The CPUs have frequencies that the kernel's governors set; the speed stays as it is
+    #[arg(long)]
+    cpufreq: bool,
     /// Time follows the instructions executed, and every run is the same; for one CPU
     #[arg(long)]
     icount: bool,
@@ -154,7 +162,8 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         fs::metadata(path)
             .map_err(|error| io::Error::other(format!("--add {}: {error}", path.display())))?;
     }
-    let tools = [Tool::Qemu, Tool::Busybox];
+    let mut tools = vec![Tool::Qemu, Tool::Busybox];
+    tools.extend(args.cpufreq.then_some(Tool::Iasl));
     let missing = install::provide(
         context,
         &tools,
@@ -164,7 +173,11 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
     );
     let busybox = match in_path(Tool::Busybox.name()) {
         Some(busybox) if missing.is_empty() => busybox,
-        _ => return Ok(NO_RESULT),
+        _ => {
+            let names: Vec<&str> = missing.iter().map(|tool| tool.name()).collect();
+            eprintln!("vm: nothing to boot without {}", names.join(", "));
+            return Ok(NO_MACHINE);
+        }
     };
 
     let cache = match env::var_os(CACHE) {
@@ -173,9 +186,20 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
     };
     fs::create_dir_all(&cache)
         .map_err(|error| io::Error::other(format!("{}: {error}", cache.display())))?;
-    let kernel = kernel::find(&args.kernel, &cache, args.verbose)?;
+    let kernel = match kernel::find(&args.kernel, &cache, args.verbose) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            eprintln!("vm: {error}");
+            return Ok(NO_MACHINE);
+        }
+    };
 
     let work = Work::new(&cache)?;
+    let frequencies = if args.cpufreq {
+        Some(frequencies::compile(&work.directory, machine.cpus)?)
+    } else {
+        None
+    };
     let initramfs = work.directory.join("initramfs.cpio");
     let contents = Contents {
         kernel: &kernel,
@@ -184,13 +208,20 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         added: &args.add,
         command: &args.command,
         preemption: args.preempt.map_or("", Preempt::name),
+        cpufreq: args.cpufreq,
     };
     let size = initramfs::write(&initramfs, &contents)?;
     let limit = Duration::from_secs(args.timeout_s);
 
     let mut repeats = 0;
+    let files = Files {
+        kernel: &kernel,
+        initramfs: &initramfs,
+        initramfs_size: size,
+        frequencies: frequencies.as_deref(),
+    };
     loop {
-        let outcome = guest::boot(&machine, &kernel, &initramfs, size, limit, args.verbose)?;
+        let outcome = guest::boot(&machine, &files, limit, args.verbose)?;
         if may_repeat(&machine, &outcome) && repeats < REPEATS {
             repeats += 1;
             eprintln!(

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The daemon at its socket: whom it refuses, and what is left of who leaves. Needs root and a kernel with BTF.
+
+mod common;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::client::{Client, HELLO, hello, sleep_in_poll};
+use common::daemon::{Daemon, program};
+use common::wire::{ask, connect, gettid, pidfd, receive, send};
+use common::{BUDGET, PATIENCE, can_run, turn};
+use morpheus_common::abi;
+use morpheus_common::broker::{Refusal, Reply, Request};
+
+#[test]
+fn garbage_is_refused_and_the_daemon_lives() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut daemon = Daemon::start(&["--processes", "40"]);
+    let client = Client::new(&daemon);
+    let refused = |packet: &[u8], fds: &[BorrowedFd<'_>]| {
+        let socket = connect(&daemon.socket);
+        send(&socket, packet, fds).unwrap();
+        let refusal = match receive(&socket) {
+            Some((Reply::Refused(refusal), fds)) => {
+                assert!(fds.is_empty());
+                refusal
+            }
+            other => panic!("{packet:?}: {other:?}"),
+        };
+        assert!(receive(&socket).is_none(), "and then it is closed");
+        refusal
+    };
+    assert_eq!(refused(b"GET / HTTP/1.1\r\n", &[]), Refusal::Magic);
+    assert_eq!(refused(&[0; 64], &[]), Refusal::Magic);
+    assert_eq!(refused(&[0xff; 4096], &[]), Refusal::Magic);
+    let good = HELLO.encode();
+    assert_eq!(refused(&good.bytes()[..20], &[]), Refusal::Length);
+    let long = [good.bytes(), &[0; 40]].concat();
+    assert_eq!(refused(&long, &[]), Refusal::Length);
+    assert_eq!(
+        refused(Request::Unregister { slot: 0 }.encode().bytes(), &[]),
+        Refusal::Order
+    );
+    assert_eq!(
+        refused(hello(0, BUDGET).encode().bytes(), &[]),
+        Refusal::Slots
+    );
+    assert_eq!(
+        refused(hello(u32::MAX, BUDGET).encode().bytes(), &[]),
+        Refusal::Slots
+    );
+    assert_eq!(
+        refused(hello(1, Duration::ZERO).encode().bytes(), &[]),
+        Refusal::Limits
+    );
+    // Descriptors that nobody asked for.
+    let null = std::fs::File::open("/dev/null").unwrap();
+    assert_eq!(refused(b"x", &[null.as_fd(); 8]), Refusal::Magic);
+
+    // Descriptors that are no pidfd, and a pidfd of somebody else, and of nobody.
+    let register = |tid: u32, fds: &[BorrowedFd<'_>]| {
+        let socket = connect(&daemon.socket);
+        send(&socket, HELLO.encode().bytes(), &[]).unwrap();
+        receive(&socket).unwrap();
+        ask(&socket, Request::Register { slot: 0, tid }, fds)
+    };
+    let thread = Reply::Refused(Refusal::Thread);
+    assert_eq!(register(gettid(), &[null.as_fd()]), thread);
+    assert_eq!(register(1, &[pidfd(1).as_fd()]), thread);
+    assert_eq!(register(1, &[]), thread);
+    assert_eq!(register(u32::MAX, &[]), thread);
+    assert_eq!(register(gettid(), &[pidfd(1).as_fd()]), thread);
+    assert_eq!(register(gettid(), &[]), Reply::Registered { slot: 0 });
+
+    // Random bytes behind a good beginning, without waiting for an answer.
+    let mut state = 1u64;
+    for _ in 0..500 {
+        let mut bytes = good.bytes().to_vec();
+        for _ in 0..3 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let at = (state >> 33) as usize % bytes.len();
+            bytes[at] = (state >> 41) as u8;
+        }
+        // A connection that says Hello well would wait for the kernel; here it is about the others.
+        if Request::decode(&bytes).is_err() {
+            let _ = send(&connect(&daemon.socket), &bytes, &[]);
+        }
+    }
+    // Too many requests.
+    let socket = connect(&daemon.socket);
+    send(&socket, HELLO.encode().bytes(), &[]).unwrap();
+    receive(&socket).unwrap();
+    let last = (0..10_000)
+        .map(|_| ask(&socket, Request::Unregister { slot: 0 }, &[]))
+        .find(|reply| *reply != Reply::Unregistered { slot: 0 });
+    assert_eq!(last, Some(Reply::Refused(Refusal::Rate)));
+
+    // Too many connections; those that say nothing are closed after a while.
+    let silent: Vec<_> = (0..50).map(|_| connect(&daemon.socket)).collect();
+    let full = silent
+        .iter()
+        .rev()
+        .take(5)
+        .map(|socket| receive(socket).map(|(reply, _)| reply));
+    for reply in full {
+        assert_eq!(reply, Some(Reply::Refused(Refusal::Processes)));
+    }
+    drop(silent);
+
+    assert!(daemon.is_alive());
+    client.register(2);
+    let before = client.heartbeat();
+    thread::sleep(Duration::from_millis(500));
+    assert!(client.heartbeat() > before);
+}
+
+#[test]
+fn nothing_is_left_of_a_closed_connection() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let slot = client.register(0);
+    daemon.wait_for_statistics("processes 1, workers 1,");
+    let sleeps = || sleep_in_poll(slot, Duration::from_millis(2));
+    client.ring.drain();
+    sleeps();
+    assert!(client.ring.next(PATIENCE).is_some());
+    let Client {
+        socket,
+        ring,
+        kernel,
+        ..
+    } = client;
+    drop(socket);
+    daemon.wait_for_statistics("processes 0, workers 0,");
+    ring.drain();
+    let offset = std::mem::offset_of!(abi::morpheus_kernel_header, heartbeat_ns);
+    // SAFETY: the header has this word.
+    let heartbeat = unsafe { kernel.at::<AtomicU64>(offset) };
+    let last = heartbeat.load(Ordering::Relaxed);
+    sleeps();
+    assert!(ring.next(Duration::from_millis(300)).is_none());
+    assert_eq!(heartbeat.load(Ordering::Relaxed), last);
+
+    // The same thread can be bound again, to a new lease.
+    let client = Client::new(&daemon);
+    let slot = client.register(7);
+    client.ring.drain();
+    let seq = sleep_in_poll(slot, Duration::from_millis(2));
+    let event = client.ring.next(PATIENCE).unwrap();
+    assert_eq!((event.slot, event.poll_seq), (7, seq));
+
+    let socket = daemon.socket.clone();
+    assert!(daemon.stop().success());
+    assert!(!socket.exists());
+    assert!(receive(&client.socket).is_none());
+}
+
+#[test]
+fn commands_say_what_they_find() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(program()).args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    let daemon = Daemon::start(&[]);
+    let socket = daemon.socket.to_str().unwrap().to_owned();
+    let (code, text) = run(&["status", "--json", "--socket", &socket]);
+    assert!(code == Some(0) && text.contains("\"well\":true"), "{text}");
+    let (code, text) = run(&["--observe", "--socket", &socket]);
+    assert!(code == Some(1) && text.contains("another daemon"), "{text}");
+    daemon.stop();
+    let (code, text) = run(&["status", "--socket", &socket]);
+    assert!(code == Some(1) && text.contains("no daemon"), "{text}");
+    let (code, text) = run(&["check"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = run(&[]);
+    assert!(code == Some(2) && text.contains("--observe"), "{text}");
+}

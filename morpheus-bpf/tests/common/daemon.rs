@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The daemon, started and stopped by a test.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{PATIENCE, in_guest};
+
+/// The program under test. In a guest it is in the path, and not where it was built.
+pub fn program() -> PathBuf {
+    if in_guest() {
+        PathBuf::from("scx_morpheus")
+    } else {
+        PathBuf::from(env!("CARGO_BIN_EXE_scx_morpheus"))
+    }
+}
+
+/// The daemon, as a child; stopped when it is dropped.
+pub struct Daemon {
+    pub child: Child,
+    pub socket: PathBuf,
+    /// What it prints with `--stats 1`.
+    pub lines: Receiver<String>,
+}
+
+impl Daemon {
+    /// One that observes.
+    pub fn start(arguments: &[&str]) -> Daemon {
+        let arguments = [&["--observe"], arguments].concat();
+        Daemon::spawn(&arguments, "observing")
+    }
+
+    /// One with these arguments; it has to say `ready` in its first line on standard error.
+    pub fn spawn(arguments: &[&str], ready: &str) -> Daemon {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir()
+            .join(format!("morpheus-test-{}-{number}", std::process::id()))
+            .join("broker.sock");
+        let mut child = Command::new(program())
+            .args(arguments)
+            .args(["--stats", "1", "--socket"])
+            .arg(&socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = errors.next().and_then(Result::ok).unwrap_or_default();
+        assert!(first.contains(ready), "the daemon says: {first}");
+        // Read on, so that it never finds the pipe closed or full.
+        thread::spawn(move || errors.for_each(drop));
+        Daemon {
+            child,
+            socket,
+            lines,
+        }
+    }
+
+    /// Waits for a line of statistics that begins so.
+    pub fn wait_for_statistics(&self, beginning: &str) {
+        let until = Instant::now() + PATIENCE;
+        let mut last = String::new();
+        while Instant::now() < until {
+            if let Ok(line) = self.lines.recv_timeout(Duration::from_millis(100)) {
+                last = line;
+                if last.starts_with(beginning) {
+                    return;
+                }
+            }
+        }
+        panic!("no statistics {beginning:?}, the last are {last:?}");
+    }
+
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal();
+        self.child.wait().unwrap()
+    }
+
+    pub fn signal(&self) {
+        let pid = Pid::from_child(&self.child);
+        let _ = kill_process(pid, Signal::TERM);
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.signal();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(self.socket.parent().unwrap());
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the tests of the kernel side share: a daemon, and applications that talk to it as any other would.
+//!
+//! - [`daemon`]: the daemon as a child.
+//! - [`client`]: an application with its lease.
+//! - [`wire`]: packets on the broker's socket.
+//! - [`memory`]: the shared areas. [`ring`]: the events.
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+pub mod client;
+pub mod daemon;
+pub mod memory;
+pub mod ring;
+pub mod wire;
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::thread::{ClockId, clock_nanosleep_relative};
+use rustix::time::clock_gettime;
+
+pub const PAGE: usize = 4096;
+pub const BUDGET: Duration = Duration::from_millis(1);
+/// Whoever waits longer has waited in vain. A machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a test says whether or not it passes; `eprintln!` would be kept back.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether this is a guest that was booted for the tests, with root and a kernel to do with as one likes.
+pub fn in_guest() -> bool {
+    std::env::var_os("MORPHEUS_GUEST").is_some()
+}
+
+/// Whether the tests can run here; where not, it says so loudly. They have to where the environment says so.
+pub fn can_run() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let btf = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
+    if root && btf {
+        return true;
+    }
+    let why = if root { "a kernel with BTF" } else { "root" };
+    let required = in_guest() || std::env::var_os("MORPHEUS_REQUIRE_BPF").is_some();
+    assert!(!required, "this test needs {why}");
+    say(&format!(
+        "\nSKIPPED: this test of morpheus-bpf needs {why}\n"
+    ));
+    false
+}
+
+/// One test at a time: they measure.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+pub fn sleep(duration: Duration) {
+    let request = Timespec {
+        tv_sec: duration.as_secs() as i64,
+        tv_nsec: duration.subsec_nanos().into(),
+    };
+    let _ = clock_nanosleep_relative(ClockId::Monotonic, &request);
+}
+
+pub fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

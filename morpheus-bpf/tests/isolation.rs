@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What one process can do to another, and to the kernel's half. Needs root and a kernel with BTF.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::client::{Client, sleep_in_poll};
+use common::daemon::Daemon;
+use common::memory::Mapping;
+use common::wire::{ask, gettid, pidfd};
+use common::{PAGE, PATIENCE, can_run, now_ns, say, turn};
+use morpheus_common::abi;
+use morpheus_common::broker::{Refusal, Reply, Request};
+use rustix::mm::{MprotectFlags, ProtFlags};
+
+#[test]
+fn the_kernels_area_cannot_be_written() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    assert!(Mapping::new(&client.kernel_fd, PAGE, 0, both).is_err());
+    // SAFETY: the mapping is this test's, and would only gain a right.
+    let more = unsafe {
+        rustix::mm::mprotect(
+            client.kernel.start.as_ptr().cast(),
+            PAGE,
+            MprotectFlags::READ | MprotectFlags::WRITE,
+        )
+    };
+    assert!(more.is_err());
+    // Not even by root through the system call.
+    let (key, value) = (0u32, [0u64; 8]);
+    // SAFETY: the map's keys have four bytes and its values 64.
+    let update = unsafe {
+        libbpf_rs::libbpf_sys::bpf_map_update_elem(
+            client.kernel_fd.as_raw_fd(),
+            (&raw const key).cast(),
+            value.as_ptr().cast(),
+            0,
+        )
+    };
+    assert!(update < 0);
+
+    // It is filled in, and the daemon goes on writing.
+    // SAFETY: the header's first words.
+    let (magic, version) = unsafe {
+        (
+            client.kernel.at::<AtomicU64>(0),
+            client.kernel.at::<AtomicU32>(8),
+        )
+    };
+    assert_eq!(magic.load(Ordering::Relaxed), abi::MORPHEUS_ABI_MAGIC);
+    assert_eq!(version.load(Ordering::Relaxed), abi::MORPHEUS_ABI_VERSION);
+    let first = client.heartbeat();
+    assert!(first != 0 && first <= now_ns());
+    thread::sleep(Duration::from_millis(500));
+    let second = client.heartbeat();
+    assert!(second > first && now_ns() - second < 300_000_000);
+}
+
+const SECOND_CLIENT: &str = "MORPHEUS_TEST_SECOND_CLIENT";
+
+/// Not a test: the other process of the next one, which starts this program with a variable set.
+#[test]
+fn second_client() {
+    let Ok(variable) = std::env::var(SECOND_CLIENT) else {
+        return;
+    };
+    let (socket, foreign) = variable.split_once('=').unwrap();
+    let foreign: u32 = foreign.parse().unwrap();
+    let path = Path::new(socket);
+    let client = Client::at(path);
+    client.register(0);
+    // The parent's thread, with a pidfd of it and without.
+    for fds in [&[][..], &[pidfd(foreign).as_fd()][..]] {
+        let attempt = Client::at(path);
+        let request = Request::Register {
+            slot: 0,
+            tid: foreign,
+        };
+        let reply = ask(&attempt.socket, request, fds);
+        assert_eq!(reply, Reply::Refused(Refusal::Thread));
+    }
+    say(&format!("second client: {}", gettid()));
+    thread::sleep(PATIENCE);
+}
+
+#[test]
+fn threads_of_others_are_out_of_reach() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let own = client.register(0);
+    let variable = format!("{}={}", daemon.socket.display(), gettid());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "second_client"])
+        .env(SECOND_CLIENT, variable)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let foreign = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("second client: ")?.parse::<u32>().ok());
+    let foreign = foreign.expect("the second client failed");
+    daemon.wait_for_statistics("processes 2, workers 2,");
+    for fds in [&[][..], &[pidfd(foreign).as_fd()][..]] {
+        let attempt = Client::new(&daemon);
+        let request = Request::Register {
+            slot: 0,
+            tid: foreign,
+        };
+        let reply = ask(&attempt.socket, request, fds);
+        assert_eq!(reply, Reply::Refused(Refusal::Thread));
+    }
+    // Killed: its lease ends without a word.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    daemon.wait_for_statistics("processes 1, workers 1,");
+    // And ours works on.
+    client.ring.drain();
+    let seq = sleep_in_poll(own, Duration::from_millis(2));
+    assert_eq!(client.ring.next(PATIENCE).unwrap().poll_seq, seq);
+}

@@ -1,0 +1,392 @@
+//! The steps that boot a real kernel: which machines there are, and what runs in each.
+//!
+//! Each is a call of `cargo xtask vm`, which a person can type as well; `cargo xtask test --list` shows it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::context::Context;
+use crate::counts::Counts;
+use crate::process;
+use crate::runner::Outcome;
+use crate::tools::Tool;
+use crate::vm;
+
+/// A test program that runs in guests, as root, with [`VARIABLE`] set.
+#[derive(Debug)]
+pub(crate) struct Test {
+    package: &'static str,
+    name: &'static str,
+}
+
+/// All of them, in the order in which they run.
+const TESTS: &[Test] = &[
+    test("morpheus-bpf", "observer"),
+    test("morpheus-bpf", "broker"),
+    test("morpheus-bpf", "isolation"),
+];
+
+const fn test(package: &'static str, name: &'static str) -> Test {
+    Test { package, name }
+}
+
+/// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
+const VARIABLE: &str = "MORPHEUS_GUEST";
+
+/// A machine, and what runs in it.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// Words behind the kernel's, in the step's name.
+    what: &'static str,
+    kernel: &'static str,
+    /// Where it cannot be booted the step has failed; the others are reported as skipped then.
+    mandatory: bool,
+    /// Further options of `cargo xtask vm`, separated by blanks.
+    options: &'static str,
+    pub(crate) needs: &'static [Tool],
+    work: GuestWork,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GuestWork {
+    /// All of [`TESTS`].
+    Tests,
+    /// A line for the guest's shell, which counts as one.
+    Command(&'static str),
+}
+
+/// Everything that an emulated machine with this project's programs needs.
+const NEEDS: &[Tool] = &[
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+    Tool::Qemu,
+    Tool::Busybox,
+];
+
+/// The same with a table of frequencies.
+const NEEDS_CPUFREQ: &[Tool] = &[
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+    Tool::Qemu,
+    Tool::Busybox,
+    Tool::Iasl,
+];
+
+/// All of them. One kernel is mandatory: the one with long-term support.
+pub(crate) const GUESTS: &[Guest] = &[
+    tests("6.18", true),
+    tests("6.16", false),
+    tests("7.2", false),
+    command("one CPU", "--cpus 1", "scx_morpheus check"),
+    command("8 CPUs", "--cpus 8", "scx_morpheus check"),
+    command(
+        "4 CPUs in 2 nodes",
+        "--cpus 4 --numa 2",
+        "scx_morpheus check && test -d /sys/devices/system/node/node1",
+    ),
+    Guest {
+        needs: NEEDS_CPUFREQ,
+        ..command("a governor", "--cpufreq", include_str!("governor.sh"))
+    },
+];
+
+const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
+    Guest {
+        what: "tests",
+        kernel,
+        mandatory,
+        options: "--cpus 2 --timeout 900",
+        needs: NEEDS,
+        work: GuestWork::Tests,
+    }
+}
+
+/// On the mandatory kernel: what is there once boots in every shape.
+const fn command(what: &'static str, options: &'static str, line: &'static str) -> Guest {
+    Guest {
+        what,
+        kernel: "6.18",
+        mandatory: true,
+        options,
+        needs: NEEDS,
+        work: GuestWork::Command(line),
+    }
+}
+
+impl Guest {
+    pub(crate) fn name(&self) -> String {
+        format!("Linux {}: {}", self.kernel, self.what)
+    }
+
+    /// Whether the step has failed where something that it needs is missing.
+    pub(crate) fn is_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
+    /// Whether its outcome is a number of tests.
+    pub(crate) fn counts_tests(&self) -> bool {
+        self.work == GuestWork::Tests
+    }
+
+    /// What a person would type, after the programs are built.
+    pub(crate) fn shell_line(&self) -> String {
+        let (adds, script) = match self.work {
+            GuestWork::Tests => {
+                let adds: Vec<String> = TESTS
+                    .iter()
+                    .map(|test| format!(" --add {}", test.name))
+                    .collect();
+                (adds.concat(), test_script())
+            }
+            GuestWork::Command(line) => (String::new(), line.trim().to_string()),
+        };
+        // Several lines of a script are too many for a list.
+        let script = script.lines().next_back().unwrap_or_default();
+        format!(
+            "cargo {}; cargo xtask vm --kernel {} {}{adds} -- sh -c '{script}'",
+            build().join(" "),
+            self.kernel,
+            self.options
+        )
+    }
+
+    /// Builds what runs in the guest, boots it, and counts.
+    ///
+    /// # Errors
+    ///
+    /// Cargo cannot be started, or a test program cannot be copied.
+    pub(crate) fn run(
+        &self,
+        context: &Context,
+        install: bool,
+        on_line: &mut dyn FnMut(&str),
+    ) -> io::Result<Outcome> {
+        let mut cargo = context.cargo();
+        cargo.args(build());
+        let built = process::run(&mut cargo, on_line)?;
+        if !built.success {
+            return Ok(Outcome {
+                counts: Counts::FAILED,
+                note: "what runs in the guest does not build".to_string(),
+                output: without_json(&built.output),
+                interrupted: built.interrupted,
+            });
+        }
+
+        let mut boot = context.cargo();
+        boot.args(["xtask", "vm", "--kernel", self.kernel]);
+        boot.args(self.options.split(' '));
+        if !install {
+            boot.arg("--no-install");
+        }
+        let script = match self.work {
+            GuestWork::Tests => {
+                for program in gather(context, &built.output)? {
+                    boot.arg("--add").arg(program);
+                }
+                test_script()
+            }
+            GuestWork::Command(line) => line.to_string(),
+        };
+        boot.args(["--", "sh", "-c"]).arg(script);
+        let finished = process::run(&mut boot, on_line)?;
+        Ok(self.outcome(&finished))
+    }
+
+    fn outcome(&self, finished: &process::Finished) -> Outcome {
+        let no_machine = finished.code == Some(vm::NO_MACHINE.into());
+        let counts = match self.work {
+            _ if no_machine && !self.mandatory => Counts::SKIPPED,
+            GuestWork::Tests => Counts::of_tests(finished.success, &finished.output),
+            GuestWork::Command(_) => Counts::of_command(finished.success),
+        };
+        let note = if no_machine {
+            // The last thing it says is what to do.
+            let mut why = finished
+                .output
+                .lines()
+                .filter_map(|line| line.strip_prefix("vm: "));
+            why.next_back().unwrap_or("no machine").to_string()
+        } else if finished.success {
+            String::new()
+        } else {
+            match finished.code {
+                Some(code) => format!("exit code {code}"),
+                None => "killed".to_string(),
+            }
+        };
+        Outcome {
+            counts,
+            note,
+            output: finished.output.clone(),
+            interrupted: finished.interrupted,
+        }
+    }
+}
+
+/// Cargo's arguments to build all of [`TESTS`], and with them the programs that they start.
+fn build() -> Vec<&'static str> {
+    let mut arguments = vec!["test", "--release", "--no-run"];
+    arguments.extend(["--message-format", "json-render-diagnostics"]);
+    let mut packages: Vec<&str> = TESTS.iter().map(|test| test.package).collect();
+    packages.dedup();
+    for package in packages {
+        arguments.extend(["--package", package]);
+    }
+    for test in TESTS {
+        arguments.extend(["--test", test.name]);
+    }
+    arguments
+}
+
+/// Runs every test program, also after one has failed.
+fn test_script() -> String {
+    let names: Vec<&str> = TESTS.iter().map(|test| test.name).collect();
+    format!(
+        "failed=0; for test in {}; do echo \"     Running $test\"; {VARIABLE}=1 ./$test --test-threads 1 || failed=1; \
+         done; exit $failed",
+        names.join(" ")
+    )
+}
+
+/// Copies the test programs under names of their own: cargo's end in a number that changes. Links would do, but for
+/// file systems that have none.
+fn gather(context: &Context, messages: &str) -> io::Result<Vec<PathBuf>> {
+    let directory = context.target.join("guest");
+    fs::create_dir_all(&directory)?;
+    TESTS
+        .iter()
+        .map(|test| {
+            let built = executable(messages, test.name).ok_or_else(|| {
+                io::Error::other(format!("cargo names no test program {}", test.name))
+            })?;
+            let program = directory.join(test.name);
+            fs::copy(&built, &program)?;
+            Ok(program)
+        })
+        .collect()
+}
+
+/// The program of a test, from cargo's messages.
+fn executable(messages: &str, test: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter(|message| message["target"]["kind"][0] == "test")
+        .filter(|message| message["target"]["name"] == test)
+        .find_map(|message| Some(Path::new(message["executable"].as_str()?).to_path_buf()))
+}
+
+/// What cargo and the compiler say to people.
+fn without_json(output: &str) -> String {
+    let lines: Vec<&str> = output
+        .lines()
+        .filter(|line| !line.starts_with('{'))
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_kernel_is_mandatory_and_the_others_are_there() {
+        let of = |mandatory: bool| {
+            GUESTS
+                .iter()
+                .filter(move |guest| guest.counts_tests() && guest.mandatory == mandatory)
+                .map(|guest| guest.kernel)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(true), ["6.18"]);
+        assert_eq!(of(false), ["6.16", "7.2"]);
+    }
+
+    #[test]
+    fn programs_are_found_in_cargos_messages() {
+        let messages = r#"   Compiling a
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"observer"},"executable":"/t/wrong"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"broker"},"executable":"/t/broker-1"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"observer"},"executable":"/t/observer-2"}
+{"reason":"build-finished","success":true}"#;
+        let found = |name| executable(messages, name);
+        assert_eq!(found("observer"), Some(PathBuf::from("/t/observer-2")));
+        assert_eq!(found("broker"), Some(PathBuf::from("/t/broker-1")));
+        assert_eq!(found("other"), None);
+        assert_eq!(without_json(messages), "   Compiling a");
+    }
+
+    fn finished(code: i32, output: &str) -> process::Finished {
+        process::Finished {
+            success: code == 0,
+            code: Some(code),
+            output: output.to_string(),
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn what_is_missing_fails_only_where_it_is_mandatory() {
+        let missing = finished(vm::NO_MACHINE.into(), "x\nvm: no Debian mirror\n");
+        let outcome = |kernel: &str| {
+            let guest = GUESTS.iter().find(|guest| guest.kernel == kernel).unwrap();
+            guest.outcome(&missing)
+        };
+        assert_eq!(outcome("6.18").counts, Counts::FAILED);
+        assert_eq!(outcome("7.2").counts, Counts::SKIPPED);
+        assert_eq!(outcome("7.2").note, "no Debian mirror");
+    }
+
+    #[test]
+    fn a_kernel_that_complains_fails_whatever_the_tests_say() {
+        let result = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        for guest in GUESTS.iter().filter(|guest| guest.counts_tests()) {
+            let passed = guest.outcome(&finished(0, result)).counts;
+            assert_eq!((passed.passed, passed.failed), (3, 0));
+            let complained = guest.outcome(&finished(120, result)).counts;
+            assert_eq!((complained.passed, complained.failed), (3, 1));
+        }
+    }
+
+    /// It runs for real, with programs that succeed and fail.
+    #[test]
+    fn one_failure_does_not_hide_the_others() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = std::env::temp_dir().join(format!("xtask-guests-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        for (index, test) in TESTS.iter().enumerate() {
+            let program = directory.join(test.name);
+            let body = format!(
+                "#!/bin/sh\necho ran {} $MORPHEUS_GUEST $*\nexit {}\n",
+                test.name,
+                i32::from(index == 0)
+            );
+            fs::write(&program, body).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let answer = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(test_script())
+            .current_dir(&directory)
+            .output()
+            .unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        let output = String::from_utf8(answer.stdout).unwrap();
+        for test in TESTS {
+            let ran = format!("ran {} 1 --test-threads 1\n", test.name);
+            assert!(output.contains(&ran), "{output}");
+        }
+        assert_eq!(answer.status.code(), Some(1));
+    }
+}
