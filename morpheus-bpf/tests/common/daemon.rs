@@ -2,7 +2,7 @@
 //! The daemon, started and stopped by a test.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,6 +22,15 @@ pub fn program() -> PathBuf {
     }
 }
 
+/// Where no daemon has listened yet.
+fn fresh_socket() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir()
+        .join(format!("morpheus-test-{}-{number}", std::process::id()))
+        .join("broker.sock")
+}
+
 /// The daemon, as a child; stopped when it is dropped.
 pub struct Daemon {
     pub child: Child,
@@ -39,15 +48,20 @@ impl Daemon {
 
     /// One with these arguments; it has to say `ready` in its first line on standard error.
     pub fn spawn(arguments: &[&str], ready: &str) -> Daemon {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let socket = std::env::temp_dir()
-            .join(format!("morpheus-test-{}-{number}", std::process::id()))
-            .join("broker.sock");
+        Daemon::spawn_at(&fresh_socket(), arguments, ready)
+    }
+
+    /// One that observes, at a socket that another one had before.
+    pub fn start_at(socket: &Path, arguments: &[&str]) -> Daemon {
+        let arguments = [&["--observe"], arguments].concat();
+        Daemon::spawn_at(socket, &arguments, "observing")
+    }
+
+    fn spawn_at(socket: &Path, arguments: &[&str], ready: &str) -> Daemon {
         let mut child = Command::new(program())
             .args(arguments)
             .args(["--stats", "1", "--socket"])
-            .arg(&socket)
+            .arg(socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -66,9 +80,19 @@ impl Daemon {
         thread::spawn(move || errors.for_each(drop));
         Daemon {
             child,
-            socket,
+            socket: socket.to_owned(),
             lines,
         }
+    }
+
+    /// How many workers are bound, as the next line of statistics has it.
+    pub fn bound(&self) -> usize {
+        while self.lines.try_recv().is_ok() {}
+        let line = self.lines.recv_timeout(PATIENCE).unwrap_or_default();
+        line.split(", ")
+            .find_map(|part| part.strip_prefix("workers "))
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("no workers in {line:?}"))
     }
 
     /// Waits for a line of statistics that begins so.
@@ -104,6 +128,8 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.signal();
+        // Stopped by a test, it would not hear of it.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(self.socket.parent().unwrap());
     }

@@ -18,8 +18,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::area::Lent;
 use super::ring::Ring;
 
-/// A daemon that answers no sooner is none.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A daemon that says Hello no sooner is none: it may be about to attach its scheduler.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// One that answers anything else no sooner is as good as gone.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
 const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
 
@@ -104,7 +106,7 @@ pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, Lent, Ring), Li
         budget_ns: terms.budget_ns,
         grace_ns: terms.grace_ns,
     };
-    let (reply, fds) = ask(&socket, hello, None).map_err(failed)?;
+    let (reply, fds) = ask(&socket, hello, None, HELLO_WITHIN).map_err(failed)?;
     let mode = match reply {
         Reply::Welcome { mode, slots } if slots as usize == terms.slots => mode,
         Reply::Refused(refusal) => {
@@ -144,7 +146,14 @@ impl Client {
             slot: slot as u32,
             tid,
         };
-        match ask(&self.socket, request, pidfd.as_ref().map(AsFd::as_fd))?.0 {
+        match ask(
+            &self.socket,
+            request,
+            pidfd.as_ref().map(AsFd::as_fd),
+            ANSWER_WITHIN,
+        )?
+        .0
+        {
             Reply::Registered { .. } => Ok(()),
             other => Err(unexpected(other)),
         }
@@ -152,7 +161,7 @@ impl Client {
 
     pub(crate) fn unregister(&self, slot: usize) -> io::Result<()> {
         let request = Request::Unregister { slot: slot as u32 };
-        match ask(&self.socket, request, None)?.0 {
+        match ask(&self.socket, request, None, ANSWER_WITHIN)?.0 {
             Reply::Unregistered { .. } => Ok(()),
             other => Err(unexpected(other)),
         }
@@ -208,6 +217,7 @@ fn ask(
     socket: &OwnedFd,
     request: Request,
     fd: Option<BorrowedFd<'_>>,
+    within: Duration,
 ) -> io::Result<(Reply, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -222,12 +232,12 @@ fn ask(
         &mut control,
         SendFlags::NOSIGNAL,
     )?;
-    receive(socket)
+    receive(socket, within)
 }
 
-fn receive(socket: &OwnedFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
+fn receive(socket: &OwnedFd, within: Duration) -> io::Result<(Reply, Vec<OwnedFd>)> {
     let timeout = Timespec {
-        tv_sec: PATIENCE.as_secs() as i64,
+        tv_sec: within.as_secs() as i64,
         tv_nsec: 0,
     };
     if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {

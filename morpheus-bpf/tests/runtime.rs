@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Applications on `morpheus-runtime`, with a daemon that comes and goes. Needs root and a kernel with BTF.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::daemon::Daemon;
+use common::{PATIENCE, can_run, median, now_ns, say, sleep, turn};
+use morpheus_runtime::{ActiveLink, BuildError, Builder, Link, LinkError, Mode, Runtime};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Joins, or goes on without.
+fn runtime(socket: &Path, workers: usize, reserve: usize) -> Runtime {
+    Builder::new()
+        .workers(workers)
+        .max_spares(4)
+        .reserve(reserve)
+        .link_socket(socket)
+        .build()
+        .unwrap()
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "never: {what}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn wait_for_link(runtime: &Runtime, link: ActiveLink) {
+    wait_for(&format!("link {link}"), || runtime.link() == link);
+}
+
+/// Makes every worker pass a park, where its slot moves.
+fn stir(runtime: &Runtime) {
+    for _ in 0..50 {
+        runtime.block_on(async {
+            let _ = morpheus_runtime::spawn(async {}).await;
+        });
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn signal(daemon: &Daemon, signal: Signal) {
+    kill_process(Pid::from_child(&daemon.child), signal).unwrap();
+}
+
+/// Work that must all be done in the end: tasks that yield, sleep, compute and block, watched and not.
+fn start_work(runtime: &Runtime, done: &Arc<AtomicU64>, tasks: u64) {
+    for number in 0..tasks {
+        let done = done.clone();
+        let work = async move {
+            for _ in 0..20 {
+                match number % 4 {
+                    0 => tokio::task::yield_now().await,
+                    1 => tokio::time::sleep(Duration::from_millis(3)).await,
+                    2 => sleep(Duration::from_millis(2)),
+                    _ => compute(Duration::from_millis(2)),
+                }
+                tokio::task::yield_now().await;
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        if number % 2 == 0 {
+            drop(runtime.spawn(work));
+        } else {
+            drop(runtime.handle().spawn(work));
+        }
+    }
+}
+
+fn compute(duration: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_runtime_joins_a_daemon_that_is_there() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let runtime = Builder::new()
+        .workers(2)
+        .link(Link::Required)
+        .link_socket(&daemon.socket)
+        .build()
+        .unwrap();
+    assert_eq!(runtime.link(), ActiveLink::Observer);
+    stir(&runtime);
+    // A poll that computes uses up its budget, and the kernel side says so before the watchdog could.
+    let asked = runtime.block_on(async {
+        let task = morpheus_runtime::spawn(async {
+            let begun = Instant::now();
+            while !morpheus_runtime::checkpoint_sync() {
+                assert!(begun.elapsed() < PATIENCE, "never asked to yield");
+            }
+            begun.elapsed()
+        });
+        task.await.unwrap()
+    });
+    say(&format!("asked to yield after {asked:?}"));
+    let metrics = runtime.metrics();
+    assert_eq!((metrics.links_joined, metrics.links_lost), (1, 0));
+    assert!(metrics.link_events > 0, "{metrics:?}");
+    assert!(metrics.detection_latency.count > 0, "{metrics:?}");
+}
+
+#[test]
+fn watchdog_means_no_daemon() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let runtime = Builder::new()
+        .workers(1)
+        .link(Link::Watchdog)
+        .link_socket(&daemon.socket)
+        .build()
+        .unwrap();
+    stir(&runtime);
+    assert_eq!(runtime.link(), ActiveLink::Watchdog);
+    assert_eq!(runtime.metrics().link_events, 0);
+}
+
+#[test]
+fn required_without_a_daemon_is_an_error_that_says_what_to_do() {
+    let built = Builder::new()
+        .workers(1)
+        .link(Link::Required)
+        .link_socket("/nowhere/broker.sock")
+        .build();
+    let error = built.expect_err("there is no daemon");
+    assert!(
+        matches!(error, BuildError::Link(LinkError::Absent { .. })),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("start scx_morpheus"), "{error}");
+}
+
+#[test]
+fn a_runtime_joins_a_daemon_that_starts_later_and_another_after_that() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let first = Daemon::start(&[]);
+    let socket = first.socket.clone();
+    drop(first);
+    let runtime = runtime(&socket, 2, 1);
+    stir(&runtime);
+    assert_eq!(runtime.link(), ActiveLink::Watchdog);
+    for joined in 1..=2 {
+        let daemon = Daemon::start_at(&socket, &[]);
+        let begun = Instant::now();
+        wait_for_link(&runtime, ActiveLink::Observer);
+        say(&format!("joined {:?} after it was there", begun.elapsed()));
+        stir(&runtime);
+        assert!(
+            daemon.bound() > 0,
+            "no worker moved, at the {joined}. daemon"
+        );
+        drop(daemon);
+        wait_for_link(&runtime, ActiveLink::Watchdog);
+    }
+    let metrics = runtime.metrics();
+    assert_eq!((metrics.links_joined, metrics.links_lost), (2, 2));
+}
+
+#[test]
+fn a_daemon_that_is_killed_takes_no_task_with_it() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let runtime = runtime(&daemon.socket, 2, 1);
+    wait_for_link(&runtime, ActiveLink::Observer);
+    let done = Arc::new(AtomicU64::new(0));
+    start_work(&runtime, &done, 100);
+    sleep(Duration::from_millis(50));
+    signal(&daemon, Signal::KILL);
+    wait_for_link(&runtime, ActiveLink::Watchdog);
+    assert_eq!(runtime.mode(), Mode::Defensive);
+    start_work(&runtime, &done, 100);
+    wait_for("all tasks done", || done.load(Ordering::Relaxed) == 200);
+    assert_eq!(runtime.metrics().links_lost, 1);
+}
+
+#[test]
+fn a_daemon_that_hangs_is_left() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let runtime = runtime(&daemon.socket, 2, 1);
+    wait_for_link(&runtime, ActiveLink::Observer);
+    let done = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    // The controller looks at the heartbeat while anything is busy.
+    let busy = runtime.spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                compute(Duration::from_micros(100));
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    signal(&daemon, Signal::STOP);
+    wait_for_link(&runtime, ActiveLink::Watchdog);
+    start_work(&runtime, &done, 100);
+    wait_for("all tasks done", || done.load(Ordering::Relaxed) == 100);
+    signal(&daemon, Signal::CONT);
+    wait_for_link(&runtime, ActiveLink::Observer);
+    stop.store(true, Ordering::Relaxed);
+    runtime.block_on(busy).unwrap();
+}
+
+/// One worker, no reserve: a task that was spawned before its spawner blocks waits until a spare comes.
+#[test]
+fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
+    let _turn = turn();
+    if !can_run() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let runtime = runtime(&daemon.socket, 1, 0);
+    wait_for_link(&runtime, ActiveLink::Observer);
+    stir(&runtime);
+    let mut waited = Vec::new();
+    for _ in 0..50 {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let task = runtime.spawn(async move {
+            // The second takes the LIFO slot, so that the first can be stolen.
+            let waiting = tokio::spawn(async { now_ns() });
+            drop(tokio::spawn(async {}));
+            let blocked_ns = now_ns();
+            sleep(Duration::from_millis(4));
+            let _ = sender.send((blocked_ns, waiting));
+        });
+        runtime.block_on(async {
+            task.await.unwrap();
+            let (blocked_ns, waiting) = receiver.await.unwrap();
+            waited.push(waiting.await.unwrap().saturating_sub(blocked_ns));
+        });
+        sleep(Duration::from_millis(2));
+    }
+    let metrics = runtime.metrics();
+    let middle = median(&mut waited);
+    say(&format!(
+        "waited {} µs (p50), {} µs at most; events seen after {:?}",
+        middle / 1000,
+        waited.last().unwrap() / 1000,
+        metrics.detection_latency
+    ));
+    assert!(metrics.takeovers_kernel > 0, "{metrics:?}");
+    assert!(middle < 1_000_000, "as slow as the watchdog: {middle} ns");
+}
