@@ -61,10 +61,12 @@ fn has_core() -> bool {
 }
 
 fn hold_worker(domain: &Domain) {
-    let seat = crate::seat::claim();
+    let is_seated = crate::seat::claim().is_some();
     let core = tokio::runtime::worker_index();
     let mark = |held: bool| {
-        if let Some(seat) = seat {
+        // Looked up each time: the slot may have moved.
+        if is_seated {
+            let seat = crate::seat::current().settled();
             if held {
                 seat.runtime.set_flag(SlotFlag::Held);
             } else {
@@ -77,13 +79,18 @@ fn hold_worker(domain: &Domain) {
         }
     };
     mark(true);
-    let end = domain.spares.hold();
+    // A daemon may come meanwhile: then the kernel side knows the worker before it is needed.
+    let move_over = || {
+        if crate::seat::current().is_taken() {
+            let _ = crate::seat::current().settled();
+        }
+    };
+    let end = domain.spares.hold(move_over);
     mark(false);
-    if let Some(seat) = seat {
-        // A daemon may have come meanwhile.
-        let seat = seat.settled();
+    if is_seated {
         // Relaxed: this thread's own word.
-        domain.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
+        let tid = crate::seat::current().runtime.tid.load(Ordering::Relaxed);
+        domain.note_core_thread(tid);
     }
     if let HoldEnd::Released { after_ns } = end {
         domain.counters.record_takeover_latency(after_ns);

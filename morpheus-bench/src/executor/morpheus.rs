@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
-use morpheus_runtime::{Builder, Mechanism, Runtime, task};
+use morpheus_runtime::{Builder, Link, Mechanism, Runtime, task};
 
 use super::{Escalations, Executor, Spawn};
 
@@ -16,22 +16,30 @@ pub struct Morpheus {
 }
 
 impl Morpheus {
-    /// A runtime with so many workers, without the mechanisms named.
+    /// A runtime with so many workers and this link, without the mechanisms named.
     ///
     /// # Errors
     /// When the runtime cannot be built.
     pub fn build(
         workers: usize,
+        link: Link,
         without: &[Mechanism],
     ) -> Result<Self, morpheus_runtime::BuildError> {
         let mut builder = Builder::new();
-        builder.workers(workers);
+        builder.workers(workers).link(link);
         for mechanism in without {
             builder.without(*mechanism);
         }
         Ok(Self {
             runtime: Arc::new(builder.build()?),
         })
+    }
+}
+
+impl Morpheus {
+    /// The link in force.
+    pub fn link(&self) -> String {
+        self.runtime.link().to_string()
     }
 }
 
@@ -79,13 +87,19 @@ impl Executor for Morpheus {
         Some(Escalations {
             requests: metrics.requests,
             takeovers: metrics.takeovers,
-            demotions: metrics.demotions,
-            throttles: metrics.throttles,
+            demotions: metrics.demotions + metrics.kernel_demotions,
+            throttles: metrics.throttles + metrics.kernel_throttles,
             convictions: metrics.convicts,
             spares_peak: metrics.spares_peak,
             in_place_peak: metrics.in_place_peak,
             in_place_polls: metrics.in_place_polls,
             controller_cpu_ns: metrics.controller_cpu_ns,
+            link: self.link(),
+            link_events: metrics.link_events,
+            detection_p50_ns: metrics.detection_latency.p50_ns,
+            detection_p99_ns: metrics.detection_latency.p99_ns,
+            takeover_p50_ns: metrics.takeover_latency.p50_ns,
+            takeover_p99_ns: metrics.takeover_latency.p99_ns,
         })
     }
 }

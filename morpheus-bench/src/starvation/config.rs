@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
 
 use super::arguments::{Choice, Off, counted, measured};
-use super::workload::{HogKind, Lifo, Via, Workload};
+use super::workload::{HogKind, Lifo, LinkName, Via, Workload};
 use crate::executor::Runtime;
 use crate::host;
 
@@ -25,6 +25,8 @@ Examples:
       What Morpheus costs where nothing is stuck.
   starvation --runtime morpheus,tokio --off reserve,canary
       What these two mechanisms are worth.
+  sudo scx_morpheus --observe & starvation --runtime morpheus --link observer --hog-kind read
+      With the kernel's help: the notes say how soon a blocked worker was seen and replaced.
   starvation --suite --suite-only hogs-2,lifo
       Rows of the table of bars, with a verdict on each.
 
@@ -130,6 +132,11 @@ pub struct Options {
     #[arg(long, value_name = "UID")]
     pub uid: Option<u32>,
 
+    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it (scx_morpheus
+    /// --observe, or scx_morpheus, which must run)
+    #[arg(long, value_name = "LINK", default_value = "watchdog")]
+    link: LinkName,
+
     /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, offenders, permits,
     /// poke, quota, or all
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -216,6 +223,7 @@ impl Options {
             lifo: self.lifo,
             neighbours: self.neighbours,
             quota: self.quota,
+            link: self.link,
             off,
             idle: self.idle,
             warmup_s: self.warmup,

@@ -209,6 +209,12 @@ fn median_escalations(rounds: &[&RunResult]) -> Option<Escalations> {
         in_place_peak: all.iter().map(|e| e.in_place_peak).max()?,
         in_place_polls: of(|e| e.in_place_polls)?,
         controller_cpu_ns: of(|e| e.controller_cpu_ns)?,
+        link: all.first()?.link.clone(),
+        link_events: of(|e| e.link_events)?,
+        detection_p50_ns: of(|e| e.detection_p50_ns)?,
+        detection_p99_ns: of(|e| e.detection_p99_ns)?,
+        takeover_p50_ns: of(|e| e.takeover_p50_ns)?,
+        takeover_p99_ns: of(|e| e.takeover_p99_ns)?,
     })
 }
 

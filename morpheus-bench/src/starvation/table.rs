@@ -177,6 +177,17 @@ fn notes(run: &RunResult) -> Vec<String> {
             "no p99 of wakes: n too small ({n}, 1,000 are needed)"
         ));
     }
+    if let Some(link) = run.escalations.as_ref().filter(|e| e.link_events > 0) {
+        notes.push(format!(
+            "link {}: {} events, read {} after what they tell of (p99 {}); a spare ran {} after its release (p99 {})",
+            link.link,
+            count(link.link_events),
+            report::time(link.detection_p50_ns),
+            report::time(link.detection_p99_ns),
+            report::time(link.takeover_p50_ns),
+            report::time(link.takeover_p99_ns)
+        ));
+    }
     if let Some(hog) = run.hog.as_ref().filter(|hog| hog.unfinished > 0) {
         notes.push(format!("{} hogs did not end their poll", hog.unfinished));
     }

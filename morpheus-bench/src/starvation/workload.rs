@@ -43,6 +43,18 @@ pub enum Lifo {
     Checkpoint,
 }
 
+/// Where Morpheus's controller learns of stuck workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkName {
+    /// It looks by itself.
+    Watchdog,
+    /// `scx_morpheus --observe` tells it.
+    Observer,
+    /// `scx_morpheus` tells it, and schedules.
+    Scheduler,
+}
+
 /// Everything that one run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
@@ -80,6 +92,8 @@ pub struct Workload {
     pub neighbours: usize,
     /// CPUs that a cgroup leaves to the benchmark.
     pub quota: Option<f64>,
+    /// Morpheus's link.
+    pub link: LinkName,
     /// Mechanisms of Morpheus that are switched off.
     pub off: Vec<String>,
     /// Nothing at all is run: the wakeups of the runtime's threads are counted.
@@ -159,6 +173,7 @@ pub(super) mod tests {
             lifo: None,
             neighbours: 0,
             quota: None,
+            link: LinkName::Watchdog,
             off: Vec::new(),
             idle: false,
             warmup_s: 0.5,

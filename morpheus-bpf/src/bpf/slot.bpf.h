@@ -114,11 +114,11 @@ static __always_inline __u64 watched_poll(const struct morpheus_runtime_slot *sl
 	return seq & 1 ? seq : 0;
 }
 
-/* Whether the worker says of itself that it can be stuck. Who says no is not helped. */
+/* Whether the worker says of itself that it can be stuck. Who says no is not helped; the controller is none. */
 static __always_inline bool in_play(const struct morpheus_runtime_slot *slot)
 {
 	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING &&
-	       !(READ_ONCE(slot->flags) & MORPHEUS_SLOT_HELD) && !(READ_ONCE(slot->park_seq) & 1);
+	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) && !(READ_ONCE(slot->park_seq) & 1);
 }
 
 /* Adds flags to what was said about a poll; what was said about another one is replaced. */

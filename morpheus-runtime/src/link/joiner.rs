@@ -177,6 +177,7 @@ impl<'a> Session<'a> {
         link.joined.fetch_add(1, Ordering::Relaxed);
         tracing::info!(target: "morpheus::link", link = %link.active(), "joined the daemon");
         domain.wake_controller();
+        domain.spares.nudge();
         Session {
             domain,
             client,
@@ -208,6 +209,7 @@ impl<'a> Session<'a> {
             }
         };
         self.domain.seats.take_back();
+        self.domain.spares.nudge();
         link.set_active(ActiveLink::Watchdog);
         link.lose();
         if !link.stops() {

@@ -1,0 +1,283 @@
+//! How soon a spare runs what waits behind a worker that blocks in a poll.
+//!
+//! A chain of tasks on a runtime with one worker and no reserve: each spawns the next, which then waits
+//! behind it, and blocks in the kernel until the chain is over. So every link of the chain needs a spare,
+//! and its time is from the call that blocks until the next task runs.
+
+use std::io::{PipeReader, PipeWriter, Read, pipe};
+use std::process::{Child, Command, ExitCode};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use morpheus_bench::histogram::{Latencies, Summary};
+use morpheus_bench::host::Host;
+use morpheus_bench::{clock, report, thread, work};
+use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
+use serde::Serialize;
+
+/// Columns of the output.
+const WIDTH: usize = 110;
+/// What a task computes before it blocks: the controller follows so many blocks a second, and no more.
+const COMPUTES: Duration = Duration::from_micros(600);
+/// A chain that stands still for so long will not go on.
+const STANDS_STILL: Duration = Duration::from_secs(10);
+
+const MORE: &str = "\
+Examples:
+  takeover --link watchdog
+      Without a kernel side: the controller looks every millisecond.
+  sudo scx_morpheus --observe & takeover --link observer --neighbours 2
+      With it, beside two busy threads of other processes.
+
+Exit codes: 0 measured, 1 a chain stood still or the link is not there, 2 bad usage.";
+
+/// How soon a spare of Morpheus runs what waits behind a worker that blocks in a poll.
+#[derive(Debug, Parser)]
+#[command(name = "takeover", version, after_help = MORE, max_term_width = 110)]
+struct Options {
+    /// Where Morpheus learns of it: it looks by itself, or the daemon that runs tells it
+    #[arg(long, value_name = "LINK", default_value = "watchdog")]
+    link: LinkName,
+
+    /// Tasks of a chain, each of which blocks a worker
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    chain: u16,
+
+    /// Chains, each on a runtime of its own
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    chains: u16,
+
+    /// Busy threads, each in a process of its own
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    neighbours: u16,
+
+    /// Tasks are plain tokio::spawn, which nobody watches
+    #[arg(long)]
+    unwatched: bool,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+
+    /// Compute until killed: how this program calls itself.
+    #[arg(long, hide = true)]
+    neighbour: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum LinkName {
+    Watchdog,
+    /// An observer's or a scheduler's, whichever daemon runs.
+    Observer,
+}
+
+/// The object that `--json` prints. Times in nanoseconds.
+#[derive(Serialize)]
+struct Report {
+    bench: &'static str,
+    host: Host,
+    /// The link that was in force.
+    link: String,
+    watched: bool,
+    neighbours: u16,
+    /// From the call that blocks until the next task runs.
+    waited_ns: Summary,
+    /// From what the kernel side saw until the controller read of it: medians over the chains.
+    detected_p50_ns: Option<u64>,
+    detected_p99_ns: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.neighbour {
+        thread::die_with_parent();
+        loop {
+            work::compute(1_000_000);
+        }
+    }
+    match measure(&options) {
+        Ok(report) => {
+            print(&options, &report);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("takeover: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Other processes, killed when this is dropped.
+struct Neighbours(Vec<Child>);
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Errors mean that it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn measure(options: &Options) -> Result<Report, String> {
+    let mut neighbours = Neighbours(Vec::new());
+    for _ in 0..options.neighbours {
+        let child = Command::new("/proc/self/exe")
+            .arg("--neighbour")
+            .spawn()
+            .map_err(|error| format!("no busy neighbour: {error}"))?;
+        neighbours.0.push(child);
+    }
+    let mut waited = Latencies::default();
+    let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
+    let mut link = String::new();
+    for _ in 0..options.chains {
+        let runtime = build(options)?;
+        link = runtime.link().to_string();
+        for ns in run_chain(&runtime, options)? {
+            waited.record_ns(ns);
+        }
+        let seen = runtime.metrics().detection_latency;
+        if seen.count > 0 {
+            p50s.push(seen.p50_ns as f64);
+            p99s.push(seen.p99_ns as f64);
+        }
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+    let median = |values| morpheus_bench::histogram::median(values).map(|ns| ns as u64);
+    Ok(Report {
+        bench: "takeover",
+        host: Host::read(),
+        link,
+        watched: !options.unwatched,
+        neighbours: options.neighbours,
+        waited_ns: waited.summary(),
+        detected_p50_ns: median(p50s),
+        detected_p99_ns: median(p99s),
+    })
+}
+
+fn build(options: &Options) -> Result<Runtime, String> {
+    let link = match options.link {
+        LinkName::Watchdog => Link::Watchdog,
+        LinkName::Observer => Link::Required,
+    };
+    Builder::new()
+        .workers(1)
+        .reserve(0)
+        .max_spares(usize::from(options.chain) + 2)
+        // It releases spares beyond need, which would then be there for the next in the chain.
+        .without(Mechanism::Canary)
+        // Tasks that have blocked before are polled in place, where nothing waits behind them.
+        .without(Mechanism::Offenders)
+        .link(link)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+/// What the tasks of a chain share.
+struct Chain {
+    /// Holds all of them up; the end of the writer lets them go.
+    gate: Mutex<Vec<PipeReader>>,
+    waited: Sender<u64>,
+    watched: bool,
+}
+
+fn run_chain(runtime: &Runtime, options: &Options) -> Result<Vec<u64>, String> {
+    let (readers, writers): (Vec<PipeReader>, Vec<PipeWriter>) = (0..options.chain)
+        .map(|_| pipe())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("no pipe to block on: {error}"))?
+        .into_iter()
+        .unzip();
+    let (waited, times) = channel();
+    let chain = Arc::new(Chain {
+        gate: Mutex::new(readers),
+        waited,
+        watched: !options.unwatched,
+    });
+    let _context = runtime.enter();
+    // Every worker has been through a park, so that the kernel side knows it.
+    std::thread::sleep(Duration::from_millis(20));
+    chain.next(None);
+    drop(chain);
+    let mut all = Vec::new();
+    for _ in 0..options.chain {
+        let time = times.recv_timeout(STANDS_STILL);
+        all.push(time.map_err(|_| format!("the chain stands still after {}", all.len()))?);
+    }
+    drop(writers);
+    Ok(all)
+}
+
+impl Chain {
+    /// Spawns the task that runs once the spawner, which blocks at `blocked_ns`, has been replaced.
+    fn next(self: &Arc<Self>, blocked_ns: Option<u64>) {
+        let chain = self.clone();
+        let task = async move {
+            if let Some(blocked_ns) = blocked_ns {
+                let _ = chain
+                    .waited
+                    .send(clock::monotonic_ns().saturating_sub(blocked_ns));
+            }
+            chain.block();
+        };
+        if self.watched {
+            drop(morpheus_runtime::spawn(task));
+        } else {
+            drop(tokio::spawn(task));
+        }
+    }
+
+    fn block(self: &Arc<Self>) {
+        work::burn(COMPUTES, |_| ());
+        let gate = self.gate.lock().ok().and_then(|mut gate| gate.pop());
+        let Some(mut gate) = gate else {
+            return;
+        };
+        self.next(Some(clock::monotonic_ns()));
+        // Takes the LIFO slot, where nobody could steal it, from the task before it.
+        drop(tokio::spawn(async {}));
+        let _ = gate.read(&mut [0]);
+    }
+}
+
+fn print(options: &Options, report: &Report) {
+    if options.json {
+        let line = serde_json::to_string(report).expect("a plain struct of numbers");
+        println!("{line}");
+        return;
+    }
+    println!("{}", report.host.line(WIDTH));
+    println!(
+        "{} chains of {} tasks ({}), each blocks a worker; {} neighbours; link {}\n",
+        options.chains,
+        options.chain,
+        if report.watched {
+            "watched"
+        } else {
+            "not watched"
+        },
+        report.neighbours,
+        report.link
+    );
+    let waited = &report.waited_ns;
+    println!(
+        "what waits runs after   p50 {}   p99 {}   max {}   (n {})",
+        report::maybe_time(waited.p50),
+        report::maybe_time(waited.p99),
+        report::maybe_time(waited.max),
+        report::count(waited.n)
+    );
+    if let (Some(p50), Some(p99)) = (report.detected_p50_ns, report.detected_p99_ns) {
+        println!(
+            "the controller knew after   p50 {}   p99 {}",
+            report::time(p50),
+            report::time(p99)
+        );
+    }
+}
