@@ -9,7 +9,7 @@
 #![cfg(loom)]
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 // Not loom's: when it is dropped after a deadlock, which some models are about, the process aborts.
@@ -261,6 +261,78 @@ fn park_seq_tells_the_truth() {
         worker.join().unwrap();
         assert_eq!(runtime.park_seq.load(Relaxed), 3);
         assert!(runtime.is_parked());
+    });
+}
+
+/// A slot in two places, and where it is now: 0 or 1. See PROTOCOL.md, "Moving a slot".
+struct Moving {
+    places: [RuntimeSlot; 2],
+    home: AtomicU32,
+}
+
+fn moving_model(says_where: Ordering, moves: fn(&Moving, Ordering)) {
+    loom::model(move || {
+        let moving = Arc::new(Moving {
+            places: [RuntimeSlot::new(), RuntimeSlot::new()],
+            home: AtomicU32::new(0),
+        });
+        moving.places[0].set_state(WorkerState::Running);
+        let worker = thread::spawn({
+            let moving = moving.clone();
+            move || {
+                let old = &moving.places[0];
+                old.label.store(1, Relaxed);
+                old.end_poll(old.begin_poll());
+                moves(&moving, says_where);
+                let new = &moving.places[1];
+                new.label.store(2, Relaxed);
+                new.begin_poll();
+            }
+        });
+        let mut before = 0;
+        for _ in 0..2 {
+            let slot = &moving.places[moving.home.load(Acquire) as usize];
+            let seq = slot.observe_poll();
+            assert!(seq >= before, "poll {seq} after {before}");
+            let label = slot.label.load(Relaxed);
+            assert!(
+                label >= seq.div_ceil(2) as u32,
+                "poll {seq} with label {label}"
+            );
+            before = seq;
+        }
+        worker.join().unwrap();
+        let slot = &moving.places[moving.home.load(Acquire) as usize];
+        assert_eq!(slot.observe_poll(), 3, "the last poll is seen");
+        assert_eq!(slot.state(), Some(WorkerState::Running));
+        assert_eq!(moving.places[0].state(), Some(WorkerState::Dead));
+    });
+}
+
+/// Whoever asks where the slot is sees no poll go back, and misses none that lasts.
+#[test]
+fn a_slot_moves_with_all_its_words() {
+    moving_model(Release, |moving, says_where| {
+        moving.places[1].continue_from(&moving.places[0]);
+        moving.home.store(1, says_where);
+    });
+}
+
+#[test]
+#[should_panic]
+fn bug_a_slot_that_says_too_early_where_it_is() {
+    moving_model(Release, |moving, says_where| {
+        moving.home.store(1, says_where);
+        moving.places[1].continue_from(&moving.places[0]);
+    });
+}
+
+#[test]
+#[should_panic]
+fn bug_a_slot_that_says_where_it_is_without_release() {
+    moving_model(Relaxed, |moving, says_where| {
+        moving.places[1].continue_from(&moving.places[0]);
+        moving.home.store(1, says_where);
     });
 }
 

@@ -14,6 +14,7 @@ use crate::runtime::Runtime;
 use crate::threads;
 use crate::{clock, hold, quota, report, seat, sleeper};
 pub use morpheus_common::ladder::Policy;
+use morpheus_common::slot::SlotFlag;
 
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
 pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
@@ -447,6 +448,10 @@ impl Builder {
             let seat = seat::current();
             if seat.is_taken() {
                 seat.runtime.unpark();
+                // Marked for a poll that is over.
+                if seat.runtime.has_flag(SlotFlag::Hog) {
+                    seat.runtime.clear_flag(SlotFlag::Hog);
+                }
                 let seat = seat.settled();
                 // Relaxed: this thread's own word.
                 back.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
