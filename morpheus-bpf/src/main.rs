@@ -168,13 +168,14 @@ fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 fn print_statistics(observer: &Observer, statistics: Statistics) {
     let counters = observer.counters();
     println!(
-        "processes {}, workers {}, events {} ({} lost), requests {}, refused {}",
+        "processes {}, workers {}, events {} ({} lost), requests {}, refused {}, unseen switches {}",
         statistics.processes,
         statistics.workers,
         counters.events,
         counters.events_lost,
         counters.requests,
         statistics.refused,
+        counters.unseen,
     );
 }
 
