@@ -18,6 +18,7 @@ use common::wire::{ask, gettid, pidfd};
 use common::{PAGE, PATIENCE, can_run, now_ns, say, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
+use morpheus_common::slot::WorkerState;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
 #[test]
@@ -136,4 +137,63 @@ fn threads_of_others_are_out_of_reach() {
     client.ring.drain();
     let seq = sleep_in_poll(own, Duration::from_millis(2));
     assert_eq!(client.ring.next(PATIENCE).unwrap().poll_seq, seq);
+}
+
+const NAMESPACE: &str = "MORPHEUS_TEST_NAMESPACE";
+
+/// Not a test: the process of the next one, in a PID namespace of its own.
+#[test]
+fn client_in_a_namespace() {
+    let Ok(socket) = std::env::var(NAMESPACE) else {
+        return;
+    };
+    let own = gettid();
+    assert!(own < 100, "no new namespace: thread {own}");
+    let client = Client::at(Path::new(&socket));
+    // By its pidfd, and by its number there, which means somebody else here.
+    for (slot, thread) in [(0, Some(pidfd(own))), (1, None)] {
+        let fds: Vec<_> = thread.iter().map(AsFd::as_fd).collect();
+        let request = Request::Register { slot, tid: own };
+        let reply = ask(&client.socket, request, &fds);
+        assert_eq!(reply, Reply::Registered { slot });
+        let runtime = client.runtime_slot(slot);
+        runtime.park();
+        runtime.set_state(WorkerState::Running);
+        let seq = sleep_in_poll(runtime, Duration::from_millis(2));
+        let event = client.ring.next(PATIENCE).expect("no event");
+        assert_eq!((event.slot, event.poll_seq), (slot, seq));
+        assert_eq!(event.kind, abi::MORPHEUS_EVENT_BLOCKED);
+        client.ring.drain();
+    }
+    // The first process out there is no thread of this one, though there is a 1 here, too.
+    for fds in [&[][..], &[pidfd(own).as_fd()][..]] {
+        let attempt = Client::at(Path::new(&socket));
+        let request = Request::Register {
+            slot: 0,
+            tid: own + 50,
+        };
+        let reply = ask(&attempt.socket, request, fds);
+        assert_eq!(reply, Reply::Refused(Refusal::Thread));
+    }
+    say("client in a namespace: done");
+}
+
+#[test]
+fn a_process_in_a_pid_namespace_is_served() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "client_in_a_namespace", "--test-threads", "1"])
+        .env(NAMESPACE, &daemon.socket)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("client in a namespace: done"), "{text}");
 }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -11,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use common::client::{Client, hello};
 use common::daemon::Daemon;
+use common::wire::{ask, gettid, pidfd};
 use common::{BUDGET, PATIENCE, can_run, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
+use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags, WorkerState};
 
 #[test]
@@ -223,4 +226,66 @@ fn many_threads_come_and_go() {
     assert!(!failed.load(Ordering::Relaxed), "a block was not seen");
     daemon.wait_for_statistics("processes 1, workers 8,");
     assert!(daemon.stop().success());
+}
+
+/// A thread that computes and is bound by another one: nothing on its CPU switches it out or in.
+#[test]
+fn a_thread_that_runs_when_it_is_bound_is_timed() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    const ROUNDS: usize = 20;
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let mut asked = Vec::new();
+    for _ in 0..ROUNDS {
+        let (slot, kernel) = (client.runtime_slot(5), client.kernel_slot(5));
+        let (tell, told) = channel();
+        let bound_ns = AtomicU64::new(0);
+        let asked_ns = thread::scope(|scope| {
+            let bound_ns = &bound_ns;
+            let hog = scope.spawn(move || {
+                slot.unpark();
+                slot.set_state(WorkerState::Running);
+                let seq = slot.begin_poll();
+                tell.send(gettid()).unwrap();
+                let start = Instant::now();
+                while !kernel.requested(seq) {
+                    assert!(start.elapsed() < PATIENCE, "not asked");
+                }
+                let now = now_ns();
+                slot.acknowledge(seq);
+                slot.end_poll(seq);
+                slot.park();
+                now
+            });
+            let tid = told.recv().unwrap();
+            // It computes for longer than its budget before it is bound: that does not count.
+            sleep(3 * BUDGET);
+            bound_ns.store(now_ns(), Ordering::SeqCst);
+            let thread = pidfd(tid);
+            let request = Request::Register { slot: 5, tid };
+            let reply = ask(&client.socket, request, &[thread.as_fd()]);
+            assert_eq!(reply, Reply::Registered { slot: 5 });
+            hog.join().unwrap()
+        });
+        asked.push(asked_ns - bound_ns.load(Ordering::SeqCst));
+        let request = Request::Unregister { slot: 5 };
+        assert_eq!(
+            ask(&client.socket, request, &[]),
+            Reply::Unregistered { slot: 5 }
+        );
+    }
+    assert!(
+        asked.iter().all(|asked| *asked >= BUDGET.as_nanos() as u64),
+        "nobody is asked for what it did before"
+    );
+    let asked = median(&mut asked);
+    say(&format!(
+        "bound while it computes, with a budget of 1 ms ({ROUNDS} rounds): asked p50 {:.2} ms after",
+        asked as f64 / 1e6
+    ));
+    // A tick is at most 10 ms (CONFIG_HZ=100).
+    assert!(asked < 20_000_000, "half of them later than a tick");
 }
