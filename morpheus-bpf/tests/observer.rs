@@ -17,6 +17,7 @@ use common::{BUDGET, PATIENCE, can_run, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags, WorkerState};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 #[test]
 fn a_worker_that_blocks_is_seen() {
@@ -209,7 +210,8 @@ fn many_threads_come_and_go() {
                     };
                     own.unpark();
                     let seq = own.begin_poll();
-                    sleep(Duration::from_micros(200));
+                    // Long enough to be still asleep when an emulated CPU gets to it.
+                    sleep(Duration::from_millis(5));
                     let verdict = client.kernel_slot(slot).verdict_for(seq);
                     if !verdict.contains(VerdictFlags::BLOCKED) {
                         failed.store(true, Ordering::Relaxed);
@@ -228,6 +230,21 @@ fn many_threads_come_and_go() {
     assert!(daemon.stop().success());
 }
 
+/// Keeps the calling thread, and what it starts, on one CPU.
+fn stay_on(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// No ordinary thread takes the calling thread's CPU from now on.
+fn take_precedence() {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    assert_eq!(result, 0);
+}
+
 /// A thread that computes and is bound by another one: nothing on its CPU switches it out or in.
 #[test]
 fn a_thread_that_runs_when_it_is_bound_is_timed() {
@@ -236,6 +253,15 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
     }
     let _turn = turn();
     const ROUNDS: usize = 20;
+    // Everybody else stays away from the CPU of the thread that computes.
+    let everywhere = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| everywhere.is_set(*cpu))
+        .collect();
+    let [here, .., there] = cpus[..] else {
+        return say("\nSKIPPED: this test needs two CPUs\n");
+    };
+    stay_on(here);
     let daemon = Daemon::start(&[]);
     let client = Client::new(&daemon);
     let mut asked = Vec::new();
@@ -246,6 +272,8 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
         let asked_ns = thread::scope(|scope| {
             let bound_ns = &bound_ns;
             let hog = scope.spawn(move || {
+                stay_on(there);
+                take_precedence();
                 slot.unpark();
                 slot.set_state(WorkerState::Running);
                 let seq = slot.begin_poll();
@@ -286,6 +314,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
         "bound while it computes, with a budget of 1 ms ({ROUNDS} rounds): asked p50 {:.2} ms after",
         asked as f64 / 1e6
     ));
+    sched_setaffinity(None, &everywhere).unwrap();
     // A tick is at most 10 ms (CONFIG_HZ=100).
     assert!(asked < 20_000_000, "half of them later than a tick");
 }
