@@ -125,16 +125,28 @@ fn a_worker_that_computes_is_asked() {
     // Control: polls within their budget, one after the other, for several budgets.
     client.ring.drain();
     slot.unpark();
-    let start = Instant::now();
+    let (start, mut long) = (Instant::now(), 0);
     while start.elapsed() < 20 * BUDGET {
-        let seq = slot.begin_poll();
         let poll = Instant::now();
+        let seq = slot.begin_poll();
         while poll.elapsed() < BUDGET / 5 {}
-        assert!(!kernel.requested(seq));
+        let requested = kernel.requested(seq);
         slot.end_poll(seq);
+        // The machine may have made it longer: the time that an emulated CPU waits counts as its own.
+        let is_long = poll.elapsed() >= BUDGET;
+        assert!(!requested || is_long);
+        long += usize::from(is_long);
     }
     slot.park();
-    assert!(client.ring.next(Duration::from_millis(20)).is_none());
+    assert!(
+        long < 10,
+        "the machine is too slow for this: {long} long polls"
+    );
+    let mut events = 0;
+    while client.ring.next(Duration::from_millis(20)).is_some() {
+        events += 1;
+    }
+    assert!(events <= long, "{events} events, {long} long polls");
 }
 
 /// The control: what the slot says of itself decides whether a sleep is news.

@@ -238,8 +238,8 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	__u64 seq;
 
 	/*
-	 * It ran, and was not seen to be switched in. Seen on a 6.18 guest, in less than one switch in a hundred: the
-	 * kernel did not call this program for a switch from the idle task, and ftrace lacks such switches there, too.
+	 * It ran, and was not seen to be switched in. There are threads whose switches a kernel does not tell (seen on 6.18:
+	 * of the first process's, never; ftrace and perf lack them, too), and who comes after them comes unseen.
 	 */
 	if (runtime && worker->asleep_ns)
 		woken(worker, now);
