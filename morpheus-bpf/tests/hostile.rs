@@ -5,6 +5,7 @@ mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -101,26 +102,46 @@ impl Innocent {
     }
 }
 
-/// What a thread does to the daemon at this socket until it is told to stop.
-type Attack<'a> = &'a (dyn Fn(&Path, &AtomicBool) + Sync);
+/// Tells [`attacker`] which attack, and where.
+const ATTACK: &str = "MORPHEUS_TEST_ATTACK";
 
-/// Lets threads attack for a while, beside an innocent process.
-fn beside_an_innocent(daemon: &mut Daemon, what: &str, attacks: &[Attack<'_>]) {
-    let client = Client::with(&daemon.socket, hello(8, Duration::from_secs(10)));
-    let (stop, path) = (AtomicBool::new(false), daemon.socket.as_path());
-    let innocent = thread::scope(|scope| {
-        let (client, stop) = (&client, &stop);
-        let innocent = scope.spawn(move || Innocent::work(client, stop));
-        for attack in attacks {
-            scope.spawn(move || attack(path, stop));
-        }
-        let until = Instant::now() + attack_for();
-        while Instant::now() < until && !innocent.is_finished() {
-            thread::sleep(Duration::from_millis(50));
-        }
+/// Not a test: the process that attacks.
+#[test]
+fn attacker() {
+    let Ok(variable) = std::env::var(ATTACK) else {
+        return;
+    };
+    let (name, path) = variable.split_once('=').unwrap();
+    let attack = match name {
+        "socket" => attack_socket,
+        "flood" => attack_with_a_flood,
+        "page" => attack_page,
+        "ring" => attack_ring,
+        _ => panic!("no attack {name}"),
+    };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| attack(Path::new(path), &stop));
+        thread::sleep(attack_for());
         stop.store(true, Ordering::Relaxed);
-        innocent.join().unwrap()
     });
+}
+
+/// Lets a process attack, beside one that does not.
+fn beside_an_innocent(daemon: &mut Daemon, what: &str, attack: &str) {
+    let client = Client::with(&daemon.socket, hello(8, Duration::from_secs(10)));
+    let stop = AtomicBool::new(false);
+    let (attacked, innocent) = thread::scope(|scope| {
+        let innocent = scope.spawn(|| Innocent::work(&client, &stop));
+        let attacked = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "attacker", "--test-threads", "1", "--nocapture"])
+            .env(ATTACK, format!("{attack}={}", daemon.socket.display()))
+            .stdout(Stdio::null())
+            .status();
+        stop.store(true, Ordering::Relaxed);
+        (attacked.unwrap(), innocent.join().unwrap())
+    });
+    assert!(attacked.success(), "{what}: the attacker has failed");
     innocent.check(what);
     assert!(daemon.is_alive(), "{what}: the daemon has ended");
     // And it serves whoever comes now, a moment later.
@@ -239,6 +260,20 @@ fn connect_if_there_is_room(path: &Path) -> Option<OwnedFd> {
     }
 }
 
+fn attack_socket(path: &Path, stop: &AtomicBool) {
+    let sent: u64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|seed| scope.spawn(move || fuzz_socket(path, stop, seed)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    say(&format!("a fuzzed socket: {sent} packets"));
+    assert!(sent > 1000, "only {sent} packets were taken");
+}
+
 #[test]
 fn a_fuzzed_socket() {
     if !can_run() {
@@ -246,18 +281,49 @@ fn a_fuzzed_socket() {
     }
     let _turn = turn();
     let mut daemon = Daemon::start(&["--processes", "40"]);
-    let (sent, seed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let attack = |path: &Path, stop: &AtomicBool| {
-        let packets = fuzz_socket(path, stop, seed.fetch_add(1, Ordering::Relaxed));
-        sent.fetch_add(packets, Ordering::Relaxed);
-    };
-    beside_an_innocent(&mut daemon, "a fuzzed socket", &[&attack, &attack, &attack]);
-    let sent = sent.into_inner();
-    say(&format!("a fuzzed socket: {sent} packets"));
-    assert!(sent > 1000, "only {sent} packets were taken");
+    beside_an_innocent(&mut daemon, "a fuzzed socket", "socket");
 }
 
-/// As many connections as there may be, that say nothing or do not read; and a flood of questions.
+/// As many connections as there may be, that say nothing; and one that asks and asks, and reads no answer.
+fn attack_with_a_flood(path: &Path, stop: &AtomicBool) {
+    let silent = || {
+        let (mut silent, mut connections) = (Vec::new(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            silent.extend(connect_if_there_is_room(path));
+            connections += 1;
+            if silent.len() > 100 {
+                silent.clear();
+            }
+        }
+        connections
+    };
+    let deaf = || {
+        let question = Request::Unregister { slot: 0 }.encode();
+        let mut questions = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let Some(socket) = connect_if_there_is_room(path) else {
+                continue;
+            };
+            let _ = send(&socket, HELLO.encode().bytes(), &[]);
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(100)
+                && send(&socket, question.bytes(), &[]).is_ok()
+            {
+                questions += 1;
+            }
+        }
+        questions
+    };
+    let (connections, questions) = thread::scope(|scope| {
+        let (silent, deaf) = (scope.spawn(silent), scope.spawn(deaf));
+        (silent.join().unwrap(), deaf.join().unwrap())
+    });
+    say(&format!(
+        "a flood: {connections} connections, {questions} questions that nobody read the answers of"
+    ));
+    assert!(connections > 100 && questions > 100);
+}
+
 #[test]
 fn a_flood() {
     if !can_run() {
@@ -265,59 +331,18 @@ fn a_flood() {
     }
     let _turn = turn();
     let mut daemon = Daemon::start(&["--processes", "64"]);
-    let (connections, questions) = (AtomicU64::new(0), AtomicU64::new(0));
-    // Silent ones, always as many as get in.
-    let silent = |path: &Path, stop: &AtomicBool| {
-        let mut silent = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
-            silent.extend(connect_if_there_is_room(path));
-            connections.fetch_add(1, Ordering::Relaxed);
-            if silent.len() > 100 {
-                silent.clear();
-            }
-        }
-    };
-    // One that asks and asks, and never reads.
-    let deaf = |path: &Path, stop: &AtomicBool| {
-        let question = Request::Unregister { slot: 0 }.encode();
-        while !stop.load(Ordering::Relaxed) {
-            let Some(socket) = connect_if_there_is_room(path) else {
-                continue;
-            };
-            let _ = send(&socket, HELLO.encode().bytes(), &[]);
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_millis(100) {
-                if send(&socket, question.bytes(), &[]).is_err() {
-                    break;
-                }
-                questions.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    };
-    beside_an_innocent(&mut daemon, "a flood", &[&silent, &deaf]);
-    let (connections, questions) = (connections.into_inner(), questions.into_inner());
-    say(&format!(
-        "a flood: {connections} connections, {questions} questions that nobody read the answers of"
-    ));
-    assert!(connections > 100 && questions > 100);
+    beside_an_innocent(&mut daemon, "a flood", "flood");
 }
 
-/// Random words into every word of the runtime's area, at speed, while its workers sleep, compute, come and go.
-#[test]
-fn a_fuzzed_slot_page() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
-    let mut daemon = Daemon::start(&[]);
-    let liar = Client::new(&daemon);
-    let words = AtomicU64::new(0);
-    let (next_slot, lock) = (AtomicU32::new(0), Mutex::new(()));
-    let work = |_: &Path, stop: &AtomicBool| {
+/// Random words into every word of the runtime's area, at speed, while its workers sleep and compute.
+fn attack_page(path: &Path, stop: &AtomicBool) {
+    let liar = &Client::at(path);
+    let lock = &Mutex::new(());
+    let work = move |slot| {
         {
             // One connection, one question at a time.
             let _lock = lock.lock().unwrap();
-            liar.register(next_slot.fetch_add(1, Ordering::Relaxed));
+            liar.register(slot);
         }
         while !stop.load(Ordering::Relaxed) {
             sleep(Duration::from_micros(300));
@@ -325,9 +350,10 @@ fn a_fuzzed_slot_page() {
             while start.elapsed() < Duration::from_micros(300) {}
         }
     };
-    let scribble = |_: &Path, stop: &AtomicBool| {
+    let scribble = || {
         let mut random = Random::new(7);
         let area = 64 * (1 + u64::from(liar.slots));
+        let mut words = 0;
         while !stop.load(Ordering::Relaxed) {
             for _ in 0..1000 {
                 let at = random.below(area / 8) as usize * 8;
@@ -341,19 +367,53 @@ fn a_fuzzed_slot_page() {
                 let target: &AtomicU64 = unsafe { liar.runtime.at(at) };
                 target.store(word, Ordering::Relaxed);
             }
-            words.fetch_add(1000, Ordering::Relaxed);
+            words += 1000;
             // Its ring is read, so that events about it go on.
             while liar.ring.take().is_some() {}
         }
+        words
     };
-    let attacks: [Attack<'_>; 4] = [&work, &work, &work, &scribble];
-    beside_an_innocent(&mut daemon, "a fuzzed slot page", &attacks);
-    let words = words.into_inner();
+    let words = thread::scope(|scope| {
+        for slot in 0..3 {
+            scope.spawn(move || work(slot));
+        }
+        scope.spawn(scribble).join().unwrap()
+    });
     say(&format!("a fuzzed slot page: {words} words"));
     assert!(words > 100_000);
 }
 
+#[test]
+fn a_fuzzed_slot_page() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut daemon = Daemon::start(&[]);
+    beside_an_innocent(&mut daemon, "a fuzzed slot page", "page");
+}
+
 /// A process that says of its ring that it has read what it has not, and what is not there yet.
+fn attack_ring(path: &Path, stop: &AtomicBool) {
+    let liar = &Client::at(path);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let slot = liar.register(0);
+            while !stop.load(Ordering::Relaxed) {
+                sleep_in_poll(slot, Duration::from_micros(200));
+            }
+        });
+        scope.spawn(|| {
+            let mut random = Random::new(3);
+            // SAFETY: the page begins with the position up to which the process has read, by the kernel's layout of a ring.
+            let consumed: &AtomicU64 = unsafe { liar.ring.consumer.at(0) };
+            while !stop.load(Ordering::Relaxed) {
+                consumed.store(random.next() & !7, Ordering::Relaxed);
+            }
+        });
+    });
+}
+
 #[test]
 fn a_ring_with_wrong_positions() {
     if !can_run() {
@@ -361,23 +421,7 @@ fn a_ring_with_wrong_positions() {
     }
     let _turn = turn();
     let mut daemon = Daemon::start(&[]);
-    let liar = Client::new(&daemon);
-    let work = |_: &Path, stop: &AtomicBool| {
-        let slot = liar.register(0);
-        while !stop.load(Ordering::Relaxed) {
-            sleep_in_poll(slot, Duration::from_micros(200));
-        }
-    };
-    let scribble = |_: &Path, stop: &AtomicBool| {
-        let mut random = Random::new(3);
-        // SAFETY: the page begins with the position up to which the process has read, by the kernel's layout of a ring.
-        let consumed: &AtomicU64 = unsafe { liar.ring.consumer.at(0) };
-        while !stop.load(Ordering::Relaxed) {
-            consumed.store(random.next() & !7, Ordering::Relaxed);
-        }
-    };
-    let attacks: [Attack<'_>; 2] = [&work, &scribble];
-    beside_an_innocent(&mut daemon, "a ring with wrong positions", &attacks);
+    beside_an_innocent(&mut daemon, "a ring with wrong positions", "ring");
 }
 
 /// A thousand workers of one process: each is seen, and each makes way for the next.
