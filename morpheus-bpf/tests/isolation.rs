@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::client::{Client, sleep_in_poll};
 use common::daemon::Daemon;
-use common::memory::Mapping;
+use common::memory::{Mapping, area_bytes};
 use common::wire::{ask, gettid, pidfd};
 use common::{PAGE, PATIENCE, can_run, now_ns, say, turn};
 use morpheus_common::abi;
@@ -72,12 +72,29 @@ fn the_kernels_area_cannot_be_written() {
 
 const SECOND_CLIENT: &str = "MORPHEUS_TEST_SECOND_CLIENT";
 
+/// From here on this process is an ordinary user's.
+fn give_up_rights() {
+    const SOMEBODY: u32 = 12_345;
+    // SAFETY: they take numbers. The last lets the process read its own files in /proc, as if it had been started so.
+    let results = unsafe {
+        [
+            libc::setgroups(0, std::ptr::null()),
+            libc::setgid(SOMEBODY),
+            libc::setuid(SOMEBODY),
+            libc::prctl(libc::PR_SET_DUMPABLE, 1),
+        ]
+    };
+    assert_eq!(results, [0; 4]);
+    assert!(!rustix::process::geteuid().is_root());
+}
+
 /// Not a test: the other process of the next one, which starts this program with a variable set.
 #[test]
 fn second_client() {
     let Ok(variable) = std::env::var(SECOND_CLIENT) else {
         return;
     };
+    give_up_rights();
     let (socket, foreign) = variable.split_once('=').unwrap();
     let foreign: u32 = foreign.parse().unwrap();
     let path = Path::new(socket);
@@ -93,8 +110,46 @@ fn second_client() {
         let reply = ask(&attempt.socket, request, fds);
         assert_eq!(reply, Reply::Refused(Refusal::Thread));
     }
+    reach_for_more(&client);
     say(&format!("second client: {}", gettid()));
     thread::sleep(PATIENCE);
+}
+
+/// Everything that a process without rights can try with what it was given. Fails when something works.
+fn reach_for_more(client: &Client) {
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // Its own area, to the last byte that is mapped; whoever has the other process's finds it unchanged.
+    for word in 0..area_bytes(client.slots) / 8 {
+        // SAFETY: the mapping has this word, and may be written.
+        unsafe { client.runtime.at::<AtomicU64>(8 * word) }.store(u64::MAX, Ordering::Relaxed);
+    }
+    // What lies behind its area, and before: other maps of the kernel.
+    let end = area_bytes(client.slots) as u64;
+    for offset in [end, 16 * end, 1 << 40] {
+        assert!(Mapping::new(&client.runtime_fd, PAGE, offset, both).is_err());
+        assert!(Mapping::new(&client.kernel_fd, PAGE, offset, ProtFlags::READ).is_err());
+    }
+    assert!(Mapping::new(&client.runtime_fd, 2 * end as usize, 0, both).is_err());
+    // The kernel's half, for writing; and what the kernel writes of the ring.
+    assert!(Mapping::new(&client.kernel_fd, PAGE, 0, both).is_err());
+    assert!(Mapping::new(&client.ring.fd, PAGE, PAGE as u64, both).is_err());
+    for mapping in [&client.kernel, &client.ring.producer] {
+        // SAFETY: the mapping is this test's, and would only gain a right.
+        let more = unsafe {
+            rustix::mm::mprotect(
+                mapping.start.as_ptr().cast(),
+                PAGE,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        };
+        assert!(more.is_err());
+    }
+    // Maps of others, by their numbers.
+    for id in 0..100_000 {
+        // SAFETY: it takes a number.
+        let map = unsafe { libbpf_rs::libbpf_sys::bpf_map_get_fd_by_id(id) };
+        assert!(map < 0, "map {id}");
+    }
 }
 
 #[test]
@@ -128,6 +183,16 @@ fn threads_of_others_are_out_of_reach() {
         };
         let reply = ask(&attempt.socket, request, fds);
         assert_eq!(reply, Reply::Refused(Refusal::Thread));
+    }
+    // It has written all that it can.
+    for slot in (0..client.slots).filter(|slot| *slot != 0) {
+        let words: [u64; 8] = std::array::from_fn(|word| {
+            // SAFETY: the area has this slot, which has eight words.
+            let word: &AtomicU64 =
+                unsafe { client.runtime.at(64 * (1 + slot as usize) + 8 * word) };
+            word.load(Ordering::Relaxed)
+        });
+        assert_eq!(words, [0; 8], "slot {slot}");
     }
     // Killed: its lease ends without a word.
     child.kill().unwrap();
