@@ -19,6 +19,7 @@
 //! - [`bucket`]: how often it may ask.
 //! - [`peer`]: who is on the other side, and whether a thread is one of its.
 //! - [`observer`]: the BPF programs, as something that is loaded, attached and called.
+//! - `leases`: where BPF finds the areas of a lease.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -41,4 +42,5 @@ pub mod session;
 pub mod signals;
 pub mod status;
 
+mod leases;
 mod skeleton;

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use morpheus_bpf::broker::{self, Broker, Listener, Statistics};
 use morpheus_bpf::check::{self, Verdict};
 use morpheus_bpf::observer::{self, Observer};
+use morpheus_bpf::peer;
 use morpheus_bpf::session::Limits;
 use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::status;
@@ -43,6 +44,10 @@ struct Arguments {
     /// How many processes may be connected
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: u32,
+
+    /// How many processes of one user (but root) may be connected; half of all if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    processes_per_user: Option<u32>,
 
     /// How many slots a process may have
     #[arg(long, value_name = "N", default_value_t = abi::MORPHEUS_MAX_SLOTS,
@@ -146,6 +151,9 @@ fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     })?;
     let options = broker::Options {
         processes: arguments.processes as usize,
+        processes_per_user: arguments
+            .processes_per_user
+            .unwrap_or(arguments.processes.div_ceil(2)) as usize,
         limits: Limits {
             slots: arguments.slots,
             requests_per_second: arguments.requests_per_second,
@@ -156,8 +164,13 @@ fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             .map(|seconds| Duration::from_secs(seconds.into())),
         verbose: arguments.verbose,
     };
+    let threads = if peer::threads_have_pidfds() {
+        ""
+    } else {
+        "; this kernel has no pidfds of threads, which are looked up by their numbers instead (slower)"
+    };
     eprintln!(
-        "scx_morpheus: observing; applications connect at {}",
+        "scx_morpheus: observing; applications connect at {}{threads}",
         listener.path().display()
     );
     Broker::new(listener, options, observer, print_statistics).run(&stop)?;
@@ -168,13 +181,14 @@ fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 fn print_statistics(observer: &Observer, statistics: Statistics) {
     let counters = observer.counters();
     println!(
-        "processes {}, workers {}, events {} ({} lost), requests {}, refused {}",
+        "processes {}, workers {}, events {} ({} lost), requests {}, refused {}, unseen switches {}",
         statistics.processes,
         statistics.workers,
         counters.events,
         counters.events_lost,
         counters.requests,
         statistics.refused,
+        counters.unseen,
     );
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::mem::{MaybeUninit, offset_of, size_of};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
@@ -12,6 +12,7 @@ use libbpf_rs::{
 };
 use morpheus_common::abi;
 
+use crate::leases::{Leases, MOST_CHANGES};
 use crate::pressure::Pressure;
 use crate::session::{Areas, Binding, KernelSide, LeaseNumber, Terms};
 use crate::skeleton::{ObserverSkel, ObserverSkelBuilder, types};
@@ -67,13 +68,17 @@ pub struct Counters {
     pub events_lost: u64,
     /// Polls that were asked to yield.
     pub requests: u64,
+    /// Workers that were found on a CPU without having been switched in: the kernel did not say.
+    pub unseen: u64,
 }
 
 /// The programs, attached. They are detached, and all maps gone, when this is dropped.
 pub struct Observer {
     // First, so that nothing runs any more when the maps go.
     _on_switch: Link,
+    _on_interrupt: Link,
     skeleton: ObserverSkel<'static>,
+    changes: Leases,
     leases: u32,
 }
 
@@ -98,7 +103,8 @@ impl Observer {
             &mut maps.kernel_areas,
             &mut maps.rings,
         ] {
-            map.set_max_entries(options.leases)
+            // Those of leases that have ended go a little later.
+            map.set_max_entries(options.leases + MOST_CHANGES as u32)
                 .map_err(refused("size the maps"))?;
         }
         maps.cpus
@@ -121,9 +127,16 @@ impl Observer {
             .on_switch
             .attach()
             .map_err(refused("attach to sched_switch"))?;
+        let on_interrupt = skeleton
+            .progs
+            .on_interrupt
+            .attach()
+            .map_err(refused("attach to hrtimer_expire_entry"))?;
         Ok(Observer {
             _on_switch: on_switch,
+            _on_interrupt: on_interrupt,
             skeleton,
+            changes: Leases::default(),
             leases: 0,
         })
     }
@@ -143,6 +156,7 @@ impl Observer {
             events: word(offset_of!(types::bss, events_sent)),
             events_lost: word(offset_of!(types::bss, events_lost)),
             requests: word(offset_of!(types::bss, requests_made)),
+            unseen: word(offset_of!(types::bss, unseen_switches)),
         }
     }
 
@@ -153,26 +167,28 @@ impl Observer {
         }
     }
 
-    fn insert(&self, lease: LeaseNumber, areas: &Areas) -> libbpf_rs::Result<()> {
+    fn insert(&self, lease: LeaseNumber, areas: &Areas) -> io::Result<()> {
         let maps = &self.skeleton.maps;
-        let key = lease.to_ne_bytes();
-        let value = |fd: &OwnedFd| fd.as_raw_fd().to_ne_bytes();
-        maps.kernel_areas
-            .update(&key, &value(&areas.kernel), MapFlags::NO_EXIST)?;
-        maps.rings
-            .update(&key, &value(&areas.ring), MapFlags::NO_EXIST)?;
-        maps.runtime_areas
-            .update(&key, &value(&areas.runtime), MapFlags::NO_EXIST)
+        self.changes.insert(
+            lease,
+            &[
+                (maps.kernel_areas.as_fd(), &areas.kernel),
+                (maps.rings.as_fd(), &areas.ring),
+                (maps.runtime_areas.as_fd(), &areas.runtime),
+            ],
+        )
     }
 
     fn remove(&self, lease: LeaseNumber) {
         let maps = &self.skeleton.maps;
-        let key = lease.to_ne_bytes();
-        // What is not there need not be removed, and nothing else can go wrong. The runtime's area first: without it
-        // a worker is not looked at.
-        let _ = maps.runtime_areas.delete(&key);
-        let _ = maps.kernel_areas.delete(&key);
-        let _ = maps.rings.delete(&key);
+        self.changes.remove(
+            lease,
+            &[
+                maps.runtime_areas.as_fd(),
+                maps.kernel_areas.as_fd(),
+                maps.rings.as_fd(),
+            ],
+        );
     }
 }
 
@@ -185,7 +201,7 @@ impl KernelSide for Observer {
         let areas = make_areas(terms).map_err(io_error)?;
         if let Err(error) = self.insert(lease, &areas) {
             self.remove(lease);
-            return Err(io_error(error));
+            return Err(error);
         }
         self.heartbeat(lease, Pressure::default());
         self.count_leases(self.leases + 1);

@@ -25,6 +25,7 @@ const TESTS: &[Test] = &[
     test("morpheus-bpf", "observer"),
     test("morpheus-bpf", "broker"),
     test("morpheus-bpf", "isolation"),
+    test("morpheus-bpf", "hostile"),
 ];
 
 const fn test(package: &'static str, name: &'static str) -> Test {

@@ -55,6 +55,8 @@ struct task_struct {
 	/* 0 while it runs or could. */
 	unsigned int __state;
 	struct mm_struct *mm;
+	/* Whether it has a CPU at this moment. A byte since Linux 7.2: the loader adjusts numbers without a sign only. */
+	unsigned int on_cpu;
 	int pid;
 	int tgid;
 } __attribute__((preserve_access_index));

@@ -89,6 +89,8 @@ struct {
 __u64 events_sent;
 __u64 events_lost;
 __u64 requests_made;
+/* Workers that were found on a CPU without having been switched in. */
+__u64 unseen_switches;
 
 static __always_inline struct morpheus_runtime_slot *runtime_slot(const struct worker *worker)
 {

@@ -5,12 +5,14 @@
 //! - [`client`]: an application with its lease.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
+//! - [`random`]: for those who send anything.
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
 pub mod client;
 pub mod daemon;
 pub mod memory;
+pub mod random;
 pub mod ring;
 pub mod wire;
 
