@@ -4,13 +4,14 @@
 //! [`work`]), histograms that refuse to give a percentile from too few samples ([`histogram`]), TCP
 //! clients at a fixed rate ([`load`]), facts about the machine ([`host`]), words for people
 //! ([`report`]) and one trait over the runtimes ([`executor`]). The benchmark `starvation` is built
-//! from them in [`starvation`].
+//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that.
 #![warn(missing_docs)]
 
 pub mod clock;
 pub mod executor;
 pub mod histogram;
 pub mod host;
+pub mod kernel;
 pub mod load;
 pub mod report;
 pub mod starvation;

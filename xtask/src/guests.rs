@@ -25,6 +25,7 @@ const TESTS: &[Test] = &[
     test("morpheus-bpf", "observer"),
     test("morpheus-bpf", "broker"),
     test("morpheus-bpf", "isolation"),
+    test("morpheus-bpf", "runtime"),
     test("morpheus-bpf", "hostile"),
 ];
 

@@ -37,6 +37,7 @@ mod verdict;
 mod wake;
 
 pub use main::main;
+pub use result::Report;
 
 /// Columns that the output may take.
 pub const WIDTH: usize = 110;

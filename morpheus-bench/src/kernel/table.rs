@@ -1,0 +1,174 @@
+//! Medians over the rounds, their spread, and the bars.
+
+use serde_json::json;
+
+use super::Run;
+use super::scene::{Figures, SCENES, Scene};
+use super::variant::{VARIANTS, Variant};
+use crate::histogram::median;
+use crate::report::{self, Table};
+
+/// Columns of the output.
+pub const WIDTH: usize = 110;
+
+/// Which of the figures.
+type Figure = fn(&Figures) -> Option<f64>;
+
+const WAKE_P99: Figure = |f| f.wake_p99_ns.map(|ns| ns as f64);
+const TIMER_P50: Figure = |f| f.timer_p50_ns.map(|ns| ns as f64);
+const TIMER_P99: Figure = |f| f.timer_p99_ns.map(|ns| ns as f64);
+const REQUESTS: Figure = |f| f.requests_per_s;
+const NEIGHBOURS: Figure = |f| f.neighbours_cpu;
+
+/// A line of `--json`.
+pub fn json(
+    variant: &Variant,
+    scene: &Scene,
+    round: u16,
+    result: &Result<Figures, String>,
+) -> serde_json::Value {
+    let figures = result.as_ref().ok();
+    json!({
+        "bench": "kernel",
+        "scheduler": variant.name(),
+        "scene": scene.name,
+        "round": round,
+        "failed": result.as_ref().err(),
+        "wake_p99_ns": figures.and_then(|f| f.wake_p99_ns),
+        "timer_p50_ns": figures.and_then(|f| f.timer_p50_ns),
+        "timer_p99_ns": figures.and_then(|f| f.timer_p99_ns),
+        "requests_per_s": figures.and_then(|f| f.requests_per_s),
+        "neighbours_cpu": figures.and_then(|f| f.neighbours_cpu),
+    })
+}
+
+/// What one scheduler reached in one scene.
+fn values(runs: &[Run], variant: usize, scene: usize, figure: Figure) -> Vec<f64> {
+    runs.iter()
+        .filter(|run| run.variant == variant && run.scene == scene)
+        .filter_map(|run| figure(run.result.as_ref().ok()?))
+        .collect()
+}
+
+fn cell(values: Vec<f64>) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let Some(middle) = median(values) else {
+        return "–".into();
+    };
+    let time = |ns: f64| report::time(ns as u64);
+    format!("{} ({} – {})", time(middle), time(least), time(most))
+}
+
+/// A table for each scene, then the bars.
+pub fn render(chosen: &[usize], runs: &[Run]) -> String {
+    let mut text = String::from("medians (and the least and most of the rounds)\n");
+    for (scene, what) in SCENES.iter().enumerate() {
+        let column = |figure: Figure| -> Vec<String> {
+            chosen
+                .iter()
+                .map(|&variant| cell(values(runs, variant, scene, figure)))
+                .collect()
+        };
+        let plain = |figure: Figure, show: fn(f64) -> String| -> Vec<String> {
+            chosen
+                .iter()
+                .map(|&variant| {
+                    median(values(runs, variant, scene, figure)).map_or("–".into(), show)
+                })
+                .collect()
+        };
+        let mut table = Table::default();
+        let names = chosen.iter().map(|&variant| VARIANTS[variant].name());
+        table.column(what.name, 0, names.collect());
+        table.column("wake p99", 0, column(WAKE_P99));
+        table.column("timer p50", 2, column(TIMER_P50));
+        table.column("timer p99", 0, column(TIMER_P99));
+        let requests = plain(REQUESTS, |x| report::count(x as u64));
+        if requests.iter().any(|cell| cell != "–") {
+            table.column("requests/s", 1, requests);
+        }
+        table.column(
+            "neighbours",
+            0,
+            plain(NEIGHBOURS, |x| format!("{:.0} %", x * 100.0)),
+        );
+        text += "\n";
+        text += &table.render(WIDTH);
+    }
+    text + "\n" + &bars(chosen, runs)
+}
+
+/// What scx_morpheus is to reach, as ratios of medians.
+fn bars(chosen: &[usize], runs: &[Run]) -> String {
+    let [default, _, bpfland, own] = [0, 1, 2, 3];
+    if !chosen.contains(&own) {
+        return String::new();
+    }
+    let (mut what, mut got, mut bar) = (Vec::new(), Vec::new(), Vec::new());
+    let mut judge = |name: String, a: Option<f64>, b: Option<f64>, limit: f64, at_most: bool| {
+        let (Some(a), Some(b)) = (a, b) else {
+            return;
+        };
+        let ratio = a / b;
+        let holds = if at_most {
+            ratio <= limit
+        } else {
+            ratio >= limit
+        };
+        what.push(name);
+        got.push(format!("{ratio:.2}"));
+        let sign = if at_most { '≤' } else { '≥' };
+        bar.push(format!(
+            "{sign} {limit:.2}{}",
+            if holds { "" } else { "  missed" }
+        ));
+    };
+    let of = |variant, scene, figure| median(values(runs, variant, scene, figure));
+    for (scene, named) in SCENES.iter().enumerate().take(6) {
+        let name = named.name;
+        let own_wake = of(own, scene, WAKE_P99);
+        judge(
+            format!("{name}: wake p99 / default's"),
+            own_wake,
+            of(default, scene, WAKE_P99),
+            0.2,
+            true,
+        );
+        judge(
+            format!("{name}: wake p99 / scx_bpfland's"),
+            own_wake,
+            of(bpfland, scene, WAKE_P99),
+            1.2,
+            true,
+        );
+        let own_timer = of(own, scene, TIMER_P99);
+        judge(
+            format!("{name}: timer p99 / default's"),
+            own_timer,
+            of(default, scene, TIMER_P99),
+            2.0 / 3.0,
+            true,
+        );
+        let own_middle = of(own, scene, TIMER_P50);
+        judge(
+            format!("{name}: timer p50 / scx_bpfland's"),
+            own_middle,
+            of(bpfland, scene, TIMER_P50),
+            0.2,
+            true,
+        );
+    }
+    judge(
+        "requests/s, 6 hogs / none".into(),
+        of(own, 7, REQUESTS),
+        of(own, 6, REQUESTS),
+        0.9,
+        false,
+    );
+    let mut table = Table::default();
+    table.column("scx_morpheus", 0, what);
+    table.column("ratio", 0, got);
+    table.column("bar", 0, bar);
+    table.render(WIDTH)
+}
