@@ -184,6 +184,15 @@ struct Connection {
     closing: bool,
 }
 
+/// Why a broker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to.
+    Asked,
+    /// There is no kernel side any more.
+    Kernel,
+}
+
 /// What there is to do.
 struct Ready {
     stop: bool,
@@ -217,19 +226,22 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    /// Serves until a signal comes.
+    /// Serves until a signal comes, or somebody has ended the kernel side.
     ///
     /// # Errors
     ///
     /// When it cannot wait for its descriptors. What goes wrong with one connection ends that one.
-    pub fn run(&mut self, stop: &StopSignals) -> io::Result<()> {
+    pub fn run(&mut self, stop: &StopSignals) -> io::Result<End> {
         loop {
+            if self.kernel.has_ended() {
+                return Ok(End::Kernel);
+            }
             self.heartbeat_if_due();
             self.report_if_due();
             self.accept_again.take_if(|then| *then <= Instant::now());
             let ready = self.wait(stop.as_fd())?;
             if ready.stop {
-                return Ok(());
+                return Ok(End::Asked);
             }
             let now = Instant::now();
             for index in 0..self.connections.len() {
@@ -246,6 +258,11 @@ impl<K: KernelSide> Broker<K> {
                 self.accept();
             }
         }
+    }
+
+    /// The kernel side, which has ended or not, and the socket. All connections are closed.
+    pub fn into_parts(self) -> (K, Listener) {
+        (self.kernel, self.listener)
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseNumber> {
@@ -305,11 +322,18 @@ impl<K: KernelSide> Broker<K> {
             .filter(|connection| connection.session.lease().is_none())
             .map(|connection| connection.since + HELLO_WITHIN)
             .min();
-        [heartbeat, hello, self.next_statistics, self.accept_again]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|then| then.saturating_duration_since(now))
+        let kernel = self.kernel.look_again().map(|interval| now + interval);
+        [
+            heartbeat,
+            hello,
+            kernel,
+            self.next_statistics,
+            self.accept_again,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|then| then.saturating_duration_since(now))
     }
 
     fn heartbeat_if_due(&mut self) {
