@@ -68,6 +68,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 	/* Another one runs there by now, and whoever is woken looks at that one. */
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
+	bpf_rcu_read_lock();
 	waits = head_of(MAIN_QUEUE(domain_of(*index)));
 	if (cpu->pinned) {
 		__u64 pinned = head_of(PINNED_QUEUE(*index));
@@ -75,6 +76,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 		if (waits == NOBODY || (pinned != NOBODY && before(pinned, waits)))
 			waits = pinned;
 	}
+	bpf_rcu_read_unlock();
 	if (waits != NOBODY && before(waits + MARGIN_NS, present_vtime(cpu, now)))
 		kick(*index, cpu, COUNTER_kicks_made_up);
 	return 0;

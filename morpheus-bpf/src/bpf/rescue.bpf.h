@@ -65,6 +65,7 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
 
+	bpf_rcu_read_lock();
 	bpf_for(index, 0, DOMAINS) {
 		struct domain *domain = domain_at(index);
 		int brought = 0;
@@ -90,6 +91,7 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 		waiting = 1;
 		bring_forward(PINNED_QUEUE(index), DSQ_LOCAL_ON | index);
 	}
+	bpf_rcu_read_unlock();
 	if (waiting)
 		rescue_armed = !bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
 	else

@@ -100,6 +100,9 @@ bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *iterator, struct task_struct *tas
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *iterator, __u64 dsq, __u64 flags) __ksym;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *iterator) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
+/* Around the loops through queues in timers: 6.16 takes a timer's function for one that may sleep. */
+void bpf_rcu_read_lock(void) __ksym;
+void bpf_rcu_read_unlock(void) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
 
 /* Linux 6.14: the time as of the last update of the CPU's run queue, much cheaper than the clock. */
