@@ -42,6 +42,7 @@ pub mod pressure;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
+pub mod stats;
 pub mod status;
 
 mod skeleton;

@@ -6,15 +6,15 @@ mod arguments;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use morpheus_bpf::broker::{self, Broker, Listener, Statistics};
+use morpheus_bpf::broker::{self, Broker, Listener};
 use morpheus_bpf::check::{self, Finding, Verdict};
-use morpheus_bpf::kernel::Counters;
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
-use morpheus_bpf::status;
+use morpheus_bpf::{stats, status};
 
 use arguments::{Arguments, Command};
 
@@ -26,8 +26,11 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Some(Command::Check) => return run_check(),
         Some(Command::Status { json }) => return run_status(&arguments.socket, *json),
-        None if arguments.observe => observe(&arguments),
-        None => schedule(&arguments),
+        None => match arguments.monitor {
+            Some(seconds) => monitor(&arguments.socket, seconds),
+            None if arguments.observe => observe(&arguments),
+            None => schedule(&arguments),
+        },
     };
     result.unwrap_or_else(|error| {
         eprintln!("scx_morpheus: {error}");
@@ -65,15 +68,25 @@ fn run_check() -> ExitCode {
 
 fn run_status(socket: &Path, json: bool) -> ExitCode {
     let status = status::ask(socket);
+    // A daemon that is there and does not tell them is an older one.
+    let numbers = stats::ask(socket).unwrap_or_default();
     if json {
         let value = serde_json::json!({
             "socket": socket.to_string_lossy(),
             "status": status.word(),
             "well": status.is_well(),
+            "statistics": numbers,
         });
         println!("{value}");
     } else {
         println!("{}: {}", socket.display(), status.sentence());
+        if status.is_well() && !numbers.is_null() {
+            println!(
+                "{}: {}",
+                numbers["runs"].as_str().unwrap_or("unknown"),
+                stats::line(&numbers)
+            );
+        }
     }
     if status.is_well() {
         ExitCode::SUCCESS
@@ -82,11 +95,22 @@ fn run_status(socket: &Path, json: bool) -> ExitCode {
     }
 }
 
+/// Until it is interrupted, or the daemon has gone.
+fn monitor(socket: &Path, seconds: u32) -> Result<ExitCode, Box<dyn Error>> {
+    loop {
+        let numbers = stats::ask(socket)
+            .map_err(|error| format!("no daemon answers at {}: {error}", socket.display()))?;
+        println!("{}", stats::line(&numbers));
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
 fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let stop = StopSignals::catch()?;
     raise_descriptor_limit();
-    // The socket comes first: a second daemon finds out before it has attached anything.
+    // The sockets come first: a second daemon finds out before it has attached anything.
     let listener = Listener::bind(&arguments.socket)?;
+    let numbers = Listener::bind(&stats::path(&arguments.socket))?;
     let observer = observer::attach(arguments.observer())?;
     eprintln!(
         "scx_morpheus: observing; applications connect at {}",
@@ -96,8 +120,9 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         listener,
         arguments.broker(),
         observer,
+        Some(numbers),
         |observer: &Observer, statistics| {
-            print_statistics(&observer.counters(), statistics);
+            stats::describe("observer", &observer.counters(), statistics)
         },
     )
     .run(&stop)?;
@@ -110,6 +135,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let stop = StopSignals::catch()?;
     raise_descriptor_limit();
     let mut listener = Listener::bind(&arguments.socket)?;
+    let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
         eprintln!(
@@ -120,19 +146,22 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             listener,
             arguments.broker(),
             scheduler,
+            numbers,
             |scheduler: &Scheduler, statistics| {
-                print_statistics(&scheduler.counters(), statistics);
+                stats::describe("scheduler", &scheduler.counters(), statistics)
             },
         );
         let end = broker.run(&stop)?;
-        let (scheduler, socket) = broker.into_parts();
-        let Some(exit) = scheduler.exit().filter(|_| end == broker::End::Kernel) else {
-            drop(scheduler);
+        // Whoever was connected is told by the end of the connection, and connects again.
+        let (scheduler, socket, numbers_again) = broker.into_parts();
+        let exit = scheduler
+            .exit()
+            .filter(|_| end == broker::End::Kernel);
+        drop(scheduler);
+        let Some(exit) = exit else {
             eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");
             return Ok(ExitCode::SUCCESS);
         };
-        // Whoever was connected has been told by the end of the connection, and connects again.
-        drop(scheduler);
         if !exit.dump.is_empty() {
             eprintln!("{}", exit.dump);
         }
@@ -143,19 +172,8 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(EJECTED));
         }
         eprintln!("scx_morpheus: starting anew: {exit}");
-        listener = socket;
+        (listener, numbers) = (socket, numbers_again);
     }
-}
-
-fn print_statistics(counters: &Counters, statistics: Statistics) {
-    let mut line = format!(
-        "processes {}, workers {}, refused {}",
-        statistics.processes, statistics.workers, statistics.refused,
-    );
-    for (name, count) in counters.iter().filter(|(_, count)| **count != 0) {
-        line += &format!(", {} {count}", name.replace('_', " "));
-    }
-    println!("{line}");
 }
 
 /// Each connection takes two descriptors. Where the limit cannot be raised, connections wait to be accepted.
