@@ -154,9 +154,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let end = broker.run(&stop)?;
         // Whoever was connected is told by the end of the connection, and connects again.
         let (scheduler, socket, numbers_again) = broker.into_parts();
-        let exit = scheduler
-            .exit()
-            .filter(|_| end == broker::End::Kernel);
+        let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
         drop(scheduler);
         let Some(exit) = exit else {
             eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");

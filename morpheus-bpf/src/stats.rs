@@ -79,7 +79,11 @@ pub(crate) fn hand_out(listener: &Listener, numbers: &Value) {
 pub fn ask(socket: &Path) -> io::Result<Value> {
     let own: OwnedFd = seqpacket()?;
     rustix::net::connect(&own, &SocketAddrUnix::new(&path(socket))?)?;
-    if poll(&mut [PollFd::new(&own, PollFlags::IN)], Some(&ANSWERS_WITHIN))? == 0 {
+    if poll(
+        &mut [PollFd::new(&own, PollFlags::IN)],
+        Some(&ANSWERS_WITHIN),
+    )? == 0
+    {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut packet = vec![0; MOST_BYTES];

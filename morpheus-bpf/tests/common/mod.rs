@@ -3,6 +3,7 @@
 //!
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
+//! - [`load`]: threads that want the CPU.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
 // Each test program uses a part of it.
@@ -10,6 +11,7 @@
 
 pub mod client;
 pub mod daemon;
+pub mod load;
 pub mod memory;
 pub mod ring;
 pub mod wire;
