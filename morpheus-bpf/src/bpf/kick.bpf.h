@@ -146,6 +146,9 @@ static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __
 {
 	if (!cpu->since_ns || cpu->kicked || !before(vtime + MARGIN_NS, present_vtime(cpu, now)))
 		return TARGET_NO;
+	/* It is in a critical section, and kicked when that is over. */
+	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
+		return TARGET_NO;
 	return before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
 

@@ -19,6 +19,8 @@ const volatile bool extensions_on = true;
 const volatile bool extension_bound_on = true;
 /* How long a critical section may go on after its slice. */
 const volatile __u64 extension_ns = 500000;
+/* So often it is seen whether the section is over: then the extension is, too, before another section begins. */
+#define EXTENSION_LOOK_NS 50000
 /* From so many offences of a label on, its polls are throttled. */
 const volatile __u32 repeat_offences = 8;
 
@@ -169,11 +171,15 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
 	if (!cpu)
 		return sooner;
 	if (cpu->extended_until_ns) {
-		if (before(now, cpu->extended_until_ns)) {
+		bool critical = READ_ONCE(slot->critical_depth);
+
+		if (critical && before(now, cpu->extended_until_ns)) {
 			sooner = cpu->extended_until_ns - now;
+			if (sooner > EXTENSION_LOOK_NS)
+				sooner = EXTENSION_LOOK_NS;
 		} else {
 			cpu->extended_until_ns = 0;
-			if (READ_ONCE(slot->critical_depth) && extension_bound_on) {
+			if (critical && extension_bound_on) {
 				worker->outlived = episode_of(worker, slot);
 				count(COUNTER_extensions_outlived);
 			}
@@ -212,9 +218,14 @@ static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, st
 	if (extension_bound_on) {
 		__u64 episode = episode_of(worker, slot);
 
+		if (worker->extended && cpu->extended_until_ns && before(now, cpu->extended_until_ns)) {
+			/* Kicked before it is over: that somebody waits was known when it was given. */
+			set_slice(task, cpu->extended_until_ns - now);
+			return true;
+		}
 		if (worker->extended) {
-			/* It was kicked before the timer could end the extension, or the timer is late. */
-			if (cpu->extended_until_ns && !before(now, cpu->extended_until_ns)) {
+			/* The timer is late. */
+			if (cpu->extended_until_ns) {
 				cpu->extended_until_ns = 0;
 				worker->outlived = episode;
 				count(COUNTER_extensions_outlived);
@@ -230,7 +241,7 @@ static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, st
 	cpu->extended_until_ns = now + extension_ns;
 	look_timer = bpf_map_lookup_elem(&look_timers, &key);
 	if (look_timer)
-		arm(look_timer, extension_ns < period_ns ? extension_ns : period_ns);
+		arm(look_timer, extension_ns < EXTENSION_LOOK_NS ? extension_ns : EXTENSION_LOOK_NS);
 	return true;
 }
 

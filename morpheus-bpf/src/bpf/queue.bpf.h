@@ -265,7 +265,13 @@ static __noinline __u64 head_of(__u64 queue)
 	return vtime;
 }
 
-/* Puts a task that wants a CPU where it waits. Returns the queue, or 0 where it waits for its CPU alone. */
+/* Whether a task may run on one of several CPUs only. */
+static __always_inline bool is_pinned(const struct task_struct *task)
+{
+	return cpu_count > 1 && task->nr_cpus_allowed == 1;
+}
+
+/* Puts a task that wants a CPU where it waits. */
 static __always_inline void put(struct task_struct *task, struct worker *worker, __u64 flags, __u64 now)
 {
 	__s32 index = scx_bpf_task_cpu(task);
@@ -277,7 +283,11 @@ static __always_inline void put(struct task_struct *task, struct worker *worker,
 		forgive(task, worker);
 	}
 	vtime = bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
-	if (task->nr_cpus_allowed == 1) {
+	/*
+	 * Demoted or not: it is charged for it all the same. Throttled ones are not capped here: they compete with who
+	 * may not go elsewhere either.
+	 */
+	if (is_pinned(task)) {
 		struct cpu *cpu = cpu_at(index);
 
 		if (cpu)
