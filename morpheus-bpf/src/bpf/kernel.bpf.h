@@ -73,6 +73,11 @@ struct sched_ext_entity {
 	__u64 slice;
 } __attribute__((preserve_access_index));
 
+struct sched_entity {
+	/* CPU time, without that of interrupts where the kernel tells it apart. */
+	__u64 sum_exec_runtime;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	/* 0 while it runs or could. */
 	unsigned int __state;
@@ -84,6 +89,7 @@ struct task_struct {
 	int prio;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
+	struct sched_entity se;
 	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));
 
@@ -91,6 +97,8 @@ struct task_struct {
 #define TASK_DEAD 0x80
 /* A flag of task_struct.flags: a thread of the kernel. */
 #define PF_KTHREAD 0x200000
+/* One that is bound to its CPU for good. */
+#define PF_NO_SETAFFINITY 0x4000000
 #define MAX_RT_PRIO 100
 
 /* errno.h, whose numbers the daemon gets from the programs that it calls. */

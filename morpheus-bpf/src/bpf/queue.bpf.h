@@ -63,13 +63,18 @@ __u64 vtime_now = 1ULL << 48;
 /* Why a CPU was last kicked. */
 enum kick {
 	KICK_NONE,
+	/* Somebody waits. */
 	KICK_OURS,
+	/* One of its own kernel threads woke. */
+	KICK_KERNEL,
 };
 
 /* Written on the CPU that it is about, and read by who wants it; `kicked` and `made_up` are written by those. */
 struct cpu {
-	/* Since when the task that runs has not been charged for; 0 while none of ours runs. */
+	/* Since when the task that runs has not been charged; 0 while none of ours runs. */
 	__u64 since_ns;
+	/* What its CPU time was then: that is what it is charged for. */
+	__u64 exec_ns;
 	/* When it was switched in. */
 	__u64 began_ns;
 	/* Its vtime at `since_ns`. */
@@ -89,7 +94,7 @@ struct cpu {
 	__u32 made_up;
 	/* There may be tasks in its queue of pinned ones. */
 	__u32 pinned;
-	__u32 padding[13];
+	__u32 padding[11];
 };
 
 struct {
@@ -227,9 +232,10 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 {
 	__u64 ran_ns, vtime;
 
-	if (!cpu->since_ns || before(now, cpu->since_ns))
+	if (!cpu->since_ns)
 		return;
-	ran_ns = now - cpu->since_ns;
+	ran_ns = task->se.sum_exec_runtime - cpu->exec_ns;
+	cpu->exec_ns += ran_ns;
 	cpu->since_ns = now;
 	vtime = by_weight(ran_ns, task->scx.weight);
 	if (worker) {

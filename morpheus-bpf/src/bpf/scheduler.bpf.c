@@ -64,6 +64,13 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	return cpu;
 }
 
+/* A CPU's own kernel thread: part of the machine, and others wait for what it does. */
+static __always_inline bool is_kernels_own(const struct task_struct *task)
+{
+	return task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD &&
+	       (cpu_count > 1 || task->flags & PF_NO_SETAFFINITY);
+}
+
 /*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
@@ -73,8 +80,11 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	struct worker *worker;
 	__u64 now;
 
-	/* A CPU's own kernel threads are part of the machine: others wait for what they do. */
-	if (task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD) {
+	if (is_kernels_own(task)) {
+		struct cpu *cpu = cpu_at(scx_bpf_task_cpu(task));
+
+		if (cpu)
+			cpu->kicked = KICK_KERNEL;
 		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | ENQ_PREEMPT);
 		count(COUNTER_to_local);
 		return 0;
@@ -192,6 +202,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->weight = task->scx.weight;
 	cpu->worker = !!worker;
 	cpu->began_ns = now;
+	cpu->exec_ns = task->se.sum_exec_runtime;
 	cpu->extended_until_ns = 0;
 	cpu->kicked = KICK_NONE;
 	cpu->yielded = 0;
@@ -208,9 +219,9 @@ static __always_inline void count_preempted_section(struct task_struct *task, st
 
 	if (!slot || !READ_ONCE(slot->critical_depth))
 		return;
-	if (cpu->kicked)
+	if (cpu->kicked == KICK_OURS)
 		count(COUNTER_critical_preempted_by_kick);
-	else if (!task->scx.slice)
+	else if (!cpu->kicked && !task->scx.slice)
 		count(COUNTER_critical_preempted_at_slice_end);
 	else
 		count(COUNTER_critical_preempted_by_others);
