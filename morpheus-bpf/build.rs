@@ -15,7 +15,6 @@ const CLANGS: [&str; 6] = [
 const OLDEST_CLANG: u32 = 18;
 
 fn main() {
-    let source = Path::new("src/bpf/observer.bpf.c");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let common = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
         .join("../morpheus-common/include");
@@ -34,13 +33,16 @@ fn main() {
         // A macro of libbpf for programs without a context.
         "-Wno-unused-parameter".into(),
     ];
-    let built = SkeletonBuilder::new()
-        .source(source)
-        .clang(clang())
-        .clang_args(arguments)
-        .build_and_generate(out.join("observer.skel.rs"));
-    if let Err(error) = built {
-        panic!("the BPF programs do not build: {error:#}");
+    let clang = clang();
+    for name in ["observer", "scheduler"] {
+        let built = SkeletonBuilder::new()
+            .source(Path::new("src/bpf").join(format!("{name}.bpf.c")))
+            .clang(&clang)
+            .clang_args(&arguments)
+            .build_and_generate(out.join(format!("{name}.skel.rs")));
+        if let Err(error) = built {
+            panic!("the BPF programs of the {name} do not build: {error:#}");
+        }
     }
 }
 

@@ -19,11 +19,13 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use serde_json::Value;
 
 use crate::peer::Peer;
 use crate::pressure::Pressure;
 use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
 use crate::signals::StopSignals;
+use crate::stats;
 
 /// How often an application is told that the kernel side is there.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -107,6 +109,10 @@ impl Listener {
         })
     }
 
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -175,8 +181,10 @@ pub struct Broker<K> {
     /// Set while there is no descriptor for another connection.
     accept_again: Option<Instant>,
     refused: u64,
-    /// Prints the line.
-    report: fn(&K, Statistics),
+    /// Where the numbers are handed out, if anywhere.
+    numbers: Option<Listener>,
+    /// Says what was counted.
+    describe: fn(&K, Statistics) -> Value,
 }
 
 struct Connection {
@@ -186,23 +194,35 @@ struct Connection {
     closing: bool,
 }
 
+/// Why a broker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to.
+    Asked,
+    /// There is no kernel side any more.
+    Kernel,
+}
+
 /// What there is to do.
 struct Ready {
     stop: bool,
     listener: bool,
+    numbers: bool,
     /// For each connection.
     packet: Vec<bool>,
     ended: Vec<bool>,
 }
 
 impl<K: KernelSide> Broker<K> {
-    /// A daemon that has no connections yet. `report` prints a line of statistics.
+    /// A daemon that has no connections yet. What `describe` says is handed out at `numbers`, and printed where the options
+    /// say so.
     #[must_use]
     pub fn new(
         listener: Listener,
         options: Options,
         kernel: K,
-        report: fn(&K, Statistics),
+        numbers: Option<Listener>,
+        describe: fn(&K, Statistics) -> Value,
     ) -> Broker<K> {
         let now = Instant::now();
         Broker {
@@ -215,23 +235,27 @@ impl<K: KernelSide> Broker<K> {
             next_statistics: options.statistics.map(|interval| now + interval),
             accept_again: None,
             refused: 0,
-            report,
+            numbers,
+            describe,
         }
     }
 
-    /// Serves until a signal comes.
+    /// Serves until a signal comes, or somebody has ended the kernel side.
     ///
     /// # Errors
     ///
     /// When it cannot wait for its descriptors. What goes wrong with one connection ends that one.
-    pub fn run(&mut self, stop: &StopSignals) -> io::Result<()> {
+    pub fn run(&mut self, stop: &StopSignals) -> io::Result<End> {
         loop {
+            if self.kernel.has_ended() {
+                return Ok(End::Kernel);
+            }
             self.heartbeat_if_due();
             self.report_if_due();
             self.accept_again.take_if(|then| *then <= Instant::now());
             let ready = self.wait(stop.as_fd())?;
             if ready.stop {
-                return Ok(());
+                return Ok(End::Asked);
             }
             let now = Instant::now();
             for index in 0..self.connections.len() {
@@ -244,10 +268,20 @@ impl<K: KernelSide> Broker<K> {
                 }
             }
             self.drop_closed();
+            if ready.numbers
+                && let Some(numbers) = &self.numbers
+            {
+                stats::hand_out(numbers, &self.count());
+            }
             if ready.listener {
                 self.accept();
             }
         }
+    }
+
+    /// The kernel side, which has ended or not, and the sockets. All connections are closed.
+    pub fn into_parts(self) -> (K, Listener, Option<Listener>) {
+        (self.kernel, self.listener, self.numbers)
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseNumber> {
@@ -269,6 +303,11 @@ impl<K: KernelSide> Broker<K> {
                 },
             ),
         ];
+        // Where it is not there, the other one stands in, and is not asked.
+        fds.push(match &self.numbers {
+            Some(numbers) => PollFd::new(numbers.socket(), input),
+            None => PollFd::new(&self.listener.socket, PollFlags::empty()),
+        });
         for connection in &self.connections {
             fds.push(PollFd::new(&connection.socket, input));
         }
@@ -289,10 +328,11 @@ impl<K: KernelSide> Broker<K> {
             Err(error) => return Err(error.into()),
         }
         let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let (sockets, ends) = fds[2..].split_at(self.connections.len());
+        let (sockets, ends) = fds[3..].split_at(self.connections.len());
         Ok(Ready {
             stop: ready(&fds[0]),
             listener: ready(&fds[1]),
+            numbers: self.numbers.is_some() && ready(&fds[2]),
             packet: sockets.iter().map(ready).collect(),
             ended: ends.iter().map(|fd| fd.revents().contains(input)).collect(),
         })
@@ -307,11 +347,18 @@ impl<K: KernelSide> Broker<K> {
             .filter(|connection| connection.session.lease().is_none())
             .map(|connection| connection.since + HELLO_WITHIN)
             .min();
-        [heartbeat, hello, self.next_statistics, self.accept_again]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|then| then.saturating_duration_since(now))
+        let kernel = self.kernel.look_again().map(|interval| now + interval);
+        [
+            heartbeat,
+            hello,
+            kernel,
+            self.next_statistics,
+            self.accept_again,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|then| then.saturating_duration_since(now))
     }
 
     fn heartbeat_if_due(&mut self) {
@@ -337,12 +384,16 @@ impl<K: KernelSide> Broker<K> {
             return;
         }
         self.next_statistics = self.options.statistics.map(|interval| now + interval);
+        println!("{}", stats::line(&self.count()));
+    }
+
+    fn count(&self) -> Value {
         let statistics = Statistics {
             processes: self.leases().count(),
             workers: self.connections.iter().map(|c| c.session.bound()).sum(),
             refused: self.refused,
         };
-        (self.report)(&self.kernel, statistics);
+        (self.describe)(&self.kernel, statistics)
     }
 
     fn accept(&mut self) {

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::btf::{Btf, ReferencesType as _, types};
 
-use crate::observer::version;
+use crate::kernel::version;
 
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
@@ -45,6 +45,35 @@ impl std::fmt::Display for Finding {
     }
 }
 
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
+/// Whether the scheduler can be loaded, as far as can be told without trying.
+///
+/// # Errors
+///
+/// What is missing, and what to do.
+pub fn scheduler_can_load() -> Result<(), String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let missing = [
+        sched_ext(),
+        sched_ext_btf(),
+        rights(&status),
+        namespace(),
+        other_scheduler(),
+    ]
+    .into_iter()
+    .find(|finding| finding.verdict == Verdict::Missing);
+    match missing {
+        Some(finding) => Err(format!(
+            "this machine (Linux {}) cannot be scheduled: {}",
+            release.trim(),
+            finding.text
+        )),
+        None => Ok(()),
+    }
+}
+
 fn finding(verdict: Verdict, text: impl Into<String>) -> Finding {
     Finding {
         verdict,
@@ -52,9 +81,9 @@ fn finding(verdict: Verdict, text: impl Into<String>) -> Finding {
     }
 }
 
-/// Everything that is looked at.
+/// Everything that is looked at for the observer; the scheduler needs it, too.
 #[must_use]
-pub fn all() -> Vec<Finding> {
+pub fn observer() -> Vec<Finding> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut findings = btf();
     findings.push(kernel(&release));
@@ -62,8 +91,19 @@ pub fn all() -> Vec<Finding> {
         &fs::read_to_string("/proc/self/status").unwrap_or_default(),
     ));
     findings.push(namespace());
-    findings.push(sched_ext(Path::new("/sys/kernel/sched_ext").exists()));
     findings.push(preemption());
+    findings.push(governor());
+    findings
+}
+
+/// What the scheduler needs beside.
+#[must_use]
+pub fn scheduler() -> Vec<Finding> {
+    let mut findings = vec![sched_ext()];
+    if findings[0].verdict == Verdict::Good {
+        findings.push(sched_ext_btf());
+        findings.push(other_scheduler());
+    }
     findings
 }
 
@@ -140,17 +180,86 @@ fn namespace() -> Finding {
     }
 }
 
-fn sched_ext(present: bool) -> Finding {
-    if present {
-        finding(
-            Verdict::Good,
-            "sched_ext: the kernel has it (--observe does not need it)",
-        )
+fn sched_ext() -> Finding {
+    if Path::new(SCHED_EXT).exists() {
+        finding(Verdict::Good, "sched_ext: the kernel has it")
     } else {
         finding(
-            Verdict::Note,
-            "sched_ext: the kernel has none (CONFIG_SCHED_CLASS_EXT, Linux 6.12); --observe does not need it",
+            Verdict::Missing,
+            "sched_ext: the kernel has none; use Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y, or run \
+             scx_morpheus --observe, which does not need it",
         )
+    }
+}
+
+/// Some distributions' builds of 7.1 and 7.2 describe an argument of these functions that only the kernel itself fills in.
+/// No BPF scheduler loads there.
+fn sched_ext_btf() -> Finding {
+    let Ok(btf) = Btf::from_vmlinux() else {
+        return finding(
+            Verdict::Missing,
+            "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+        );
+    };
+    let arguments = btf
+        .type_by_name::<types::Func<'_>>("scx_bpf_create_dsq")
+        .and_then(|function| types::FuncProto::try_from(function.referenced_type()).ok())
+        .map(|prototype| prototype.iter().count());
+    match arguments {
+        Some(2) => finding(
+            Verdict::Good,
+            "sched_ext: the kernel describes its functions well",
+        ),
+        Some(count) => finding(
+            Verdict::Missing,
+            format!(
+                "sched_ext: the kernel's BTF is malformed (scx_bpf_create_dsq with {count} arguments, not 2), so that no \
+                 sched_ext scheduler can be loaded; use another build of the kernel"
+            ),
+        ),
+        None => finding(
+            Verdict::Missing,
+            "sched_ext: the kernel does not describe its functions (scx_bpf_create_dsq); use a kernel with \
+             CONFIG_SCHED_CLASS_EXT=y and CONFIG_DEBUG_INFO_BTF=y",
+        ),
+    }
+}
+
+/// There can be one.
+fn other_scheduler() -> Finding {
+    let read = |name: &str| fs::read_to_string(Path::new(SCHED_EXT).join(name)).unwrap_or_default();
+    let state = read("state");
+    match state.trim() {
+        "" | "disabled" => finding(Verdict::Good, "sched_ext: no other scheduler is loaded"),
+        state => finding(
+            Verdict::Missing,
+            format!(
+                "sched_ext: the scheduler {:?} is there ({state}); stop it first",
+                read("root/ops").trim()
+            ),
+        ),
+    }
+}
+
+/// Who decides over the CPUs' frequencies.
+fn governor() -> Finding {
+    match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+        Ok(governor) if governor.trim() == "schedutil" => finding(
+            Verdict::Good,
+            "cpufreq: schedutil, which goes by what is scheduled",
+        ),
+        Ok(governor) => finding(
+            Verdict::Note,
+            format!(
+                "cpufreq: {}; measure with performance, or let the load decide with schedutil (in \
+                 /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor)",
+                governor.trim()
+            ),
+        ),
+        Err(_) => finding(
+            Verdict::Note,
+            "cpufreq: frequencies are not the kernel's to set here (a virtual machine, or the firmware does it)",
+        ),
     }
 }
 

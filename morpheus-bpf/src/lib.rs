@@ -35,11 +35,15 @@
 pub mod broker;
 pub mod bucket;
 pub mod check;
+pub mod exit;
+pub mod kernel;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod scheduler;
 pub mod session;
 pub mod signals;
+pub mod stats;
 pub mod status;
 
 mod leases;

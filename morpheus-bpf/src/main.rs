@@ -1,136 +1,93 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The daemon `scx_morpheus`.
 
-use std::path::PathBuf;
+mod arguments;
+
+use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
-use morpheus_bpf::broker::{self, Broker, Listener, Statistics};
-use morpheus_bpf::check::{self, Verdict};
+use clap::Parser;
+use morpheus_bpf::broker::{self, Broker, Listener};
+use morpheus_bpf::check::{self, Finding, Verdict};
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
-use morpheus_bpf::session::Limits;
+use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
-use morpheus_bpf::status;
-use morpheus_common::abi;
-use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
+use morpheus_bpf::{stats, status};
 
-const AFTER_HELP: &str = "\
-Exit codes:
-  0  the daemon was told to stop (SIGINT, SIGTERM); check: nothing is missing; status: a daemon answers
-  1  something failed, and standard error says what; check: something is missing; status: no daemon answers
-  2  wrong arguments";
+use arguments::{Arguments, Command};
 
-/// The kernel side of Morpheus: tells the workers of an application when one blocks or computes for too long in a poll
-#[derive(Parser)]
-#[command(version, after_help = AFTER_HELP)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Option<Command>,
-
-    /// Observe only, with tracing programs, and leave the scheduling to the kernel
-    #[arg(long)]
-    observe: bool,
-
-    /// The socket where applications connect
-    #[arg(long, value_name = "PATH", env = SOCKET_VARIABLE, default_value = DEFAULT_SOCKET, global = true)]
-    socket: PathBuf,
-
-    /// How often a worker that runs is looked at: a stuck poll is found at most so much later than its budget
-    #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(50..=100_000))]
-    timer_period_us: u32,
-
-    /// How many processes may be connected
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    processes: u32,
-
-    /// How many processes of one user (but root) may be connected; half of all if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    processes_per_user: Option<u32>,
-
-    /// How many slots a process may have
-    #[arg(long, value_name = "N", default_value_t = abi::MORPHEUS_MAX_SLOTS,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(abi::MORPHEUS_MAX_SLOTS)))]
-    slots: u32,
-
-    /// How many requests a connection may send in a second, when it has used up its burst
-    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
-    requests_per_second: u32,
-
-    /// Print a line of statistics every so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    stats: Option<u32>,
-
-    /// Say who connects and is refused, and what libbpf does
-    #[arg(short, long)]
-    verbose: bool,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Say whether this machine has what the daemon needs
-    Check,
-    /// Say whether a daemon answers at the socket
-    Status {
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
+/// The kernel took the scheduler out.
+const EJECTED: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match arguments.command {
-        Some(Command::Check) => run_check(),
-        Some(Command::Status { json }) => run_status(&arguments.socket, json),
-        None if arguments.observe => match observe(&arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("scx_morpheus: {error}");
-                ExitCode::FAILURE
-            }
+    let result = match &arguments.command {
+        Some(Command::Check) => return run_check(),
+        Some(Command::Status { json }) => return run_status(&arguments.socket, *json),
+        None => match arguments.monitor {
+            Some(seconds) => monitor(&arguments.socket, seconds),
+            None if arguments.observe => observe(&arguments),
+            None => schedule(&arguments),
         },
-        None => {
-            eprintln!(
-                "scx_morpheus: there is nothing to run yet without --observe: this version observes and does not \
-                 schedule (scx_morpheus --help)"
-            );
-            ExitCode::from(2)
-        }
-    }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("scx_morpheus: {error}");
+        ExitCode::FAILURE
+    })
 }
 
 fn run_check() -> ExitCode {
-    let findings = check::all();
-    for finding in &findings {
-        println!("{finding}");
-    }
-    if findings
-        .iter()
-        .any(|finding| finding.verdict == Verdict::Missing)
-    {
-        println!(
-            "scx_morpheus --observe cannot run here; the runtime works without it, with its watchdog"
-        );
+    let lacks = |findings: &[Finding]| {
+        for finding in findings {
+            println!("{finding}");
+        }
+        findings
+            .iter()
+            .any(|finding| finding.verdict == Verdict::Missing)
+    };
+    let observer_lacks = lacks(&check::observer());
+    let scheduler_lacks = lacks(&check::scheduler());
+    println!(
+        "{}",
+        match (observer_lacks, scheduler_lacks) {
+            (true, _) =>
+                "neither scx_morpheus nor scx_morpheus --observe can run here; the runtime works without, with its \
+                 watchdog",
+            (false, true) => "scx_morpheus --observe can run here, and the scheduler cannot",
+            (false, false) => "scx_morpheus can run here, and scx_morpheus --observe",
+        }
+    );
+    if observer_lacks || scheduler_lacks {
         ExitCode::FAILURE
     } else {
-        println!("scx_morpheus --observe can run here");
         ExitCode::SUCCESS
     }
 }
 
-fn run_status(socket: &std::path::Path, json: bool) -> ExitCode {
+fn run_status(socket: &Path, json: bool) -> ExitCode {
     let status = status::ask(socket);
+    // A daemon that is there and does not tell them is an older one.
+    let numbers = stats::ask(socket).unwrap_or_default();
     if json {
         let value = serde_json::json!({
             "socket": socket.to_string_lossy(),
             "status": status.word(),
             "well": status.is_well(),
+            "statistics": numbers,
         });
         println!("{value}");
     } else {
         println!("{}: {}", socket.display(), status.sentence());
+        if status.is_well() && !numbers.is_null() {
+            println!(
+                "{}: {}",
+                numbers["runs"].as_str().unwrap_or("unknown"),
+                stats::line(&numbers)
+            );
+        }
     }
     if status.is_well() {
         ExitCode::SUCCESS
@@ -139,31 +96,23 @@ fn run_status(socket: &std::path::Path, json: bool) -> ExitCode {
     }
 }
 
-fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+/// Until it is interrupted, or the daemon has gone.
+fn monitor(socket: &Path, seconds: u32) -> Result<ExitCode, Box<dyn Error>> {
+    loop {
+        let numbers = stats::ask(socket)
+            .map_err(|error| format!("no daemon answers at {}: {error}", socket.display()))?;
+        println!("{}", stats::line(&numbers));
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let stop = StopSignals::catch()?;
     raise_descriptor_limit();
-    // The socket comes first: a second daemon finds out before it has attached anything.
+    // The sockets come first: a second daemon finds out before it has attached anything.
     let listener = Listener::bind(&arguments.socket)?;
-    let observer = Observer::attach(observer::Options {
-        period_ns: u64::from(arguments.timer_period_us) * 1000,
-        leases: arguments.processes,
-        verbose: arguments.verbose,
-    })?;
-    let options = broker::Options {
-        processes: arguments.processes as usize,
-        processes_per_user: arguments
-            .processes_per_user
-            .unwrap_or(arguments.processes.div_ceil(2)) as usize,
-        limits: Limits {
-            slots: arguments.slots,
-            requests_per_second: arguments.requests_per_second,
-            ..Limits::default()
-        },
-        statistics: arguments
-            .stats
-            .map(|seconds| Duration::from_secs(seconds.into())),
-        verbose: arguments.verbose,
-    };
+    let numbers = Listener::bind(&stats::path(&arguments.socket))?;
+    let observer = observer::attach(arguments.observer())?;
     let threads = if peer::threads_have_pidfds() {
         ""
     } else {
@@ -173,23 +122,62 @@ fn observe(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         "scx_morpheus: observing; applications connect at {}{threads}",
         listener.path().display()
     );
-    Broker::new(listener, options, observer, print_statistics).run(&stop)?;
+    Broker::new(
+        listener,
+        arguments.broker(),
+        observer,
+        Some(numbers),
+        |observer: &Observer, statistics| {
+            stats::describe("observer", &observer.counters(), statistics)
+        },
+    )
+    .run(&stop)?;
     eprintln!("scx_morpheus: stopped");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-fn print_statistics(observer: &Observer, statistics: Statistics) {
-    let counters = observer.counters();
-    println!(
-        "processes {}, workers {}, events {} ({} lost), requests {}, refused {}, unseen switches {}",
-        statistics.processes,
-        statistics.workers,
-        counters.events,
-        counters.events_lost,
-        counters.requests,
-        statistics.refused,
-        counters.unseen,
-    );
+/// Until it is told to stop, or the kernel ends it for good.
+fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let stop = StopSignals::catch()?;
+    raise_descriptor_limit();
+    let mut listener = Listener::bind(&arguments.socket)?;
+    let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
+    loop {
+        let scheduler = scheduler::attach(&arguments.scheduler())?;
+        eprintln!(
+            "scx_morpheus: scheduling; applications connect at {}",
+            listener.path().display()
+        );
+        let mut broker = Broker::new(
+            listener,
+            arguments.broker(),
+            scheduler,
+            numbers,
+            |scheduler: &Scheduler, statistics| {
+                stats::describe("scheduler", &scheduler.counters(), statistics)
+            },
+        );
+        let end = broker.run(&stop)?;
+        // Whoever was connected is told by the end of the connection, and connects again.
+        let (scheduler, socket, numbers_again) = broker.into_parts();
+        let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
+        drop(scheduler);
+        let Some(exit) = exit else {
+            eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");
+            return Ok(ExitCode::SUCCESS);
+        };
+        if !exit.dump.is_empty() {
+            eprintln!("{}", exit.dump);
+        }
+        if !exit.wants_restart() {
+            eprintln!(
+                "scx_morpheus: the kernel took the scheduler out: {exit}; its own scheduler schedules"
+            );
+            return Ok(ExitCode::from(EJECTED));
+        }
+        eprintln!("scx_morpheus: starting anew: {exit}");
+        (listener, numbers) = (socket, numbers_again);
+    }
 }
 
 /// Each connection takes two descriptors. Where the limit cannot be raised, connections wait to be accepted.

@@ -9,7 +9,7 @@
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
@@ -83,6 +83,16 @@ pub trait KernelSide {
 
     /// Tells the application of a lease that the kernel side is there, and how busy the machine is.
     fn heartbeat(&mut self, lease: LeaseNumber, pressure: Pressure);
+
+    /// Whether somebody else has ended it.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// How soon that has to be asked again; `None` where it cannot end.
+    fn look_again(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What one application may take.
@@ -94,6 +104,10 @@ pub struct Limits {
     pub requests_per_second: u32,
     /// Requests that may come at once, beside two for each slot.
     pub burst: u32,
+    /// A longer budget counts as this one, in nanoseconds: it is a claim for oneself.
+    pub budget_ns: u64,
+    /// The same for the grace.
+    pub grace_ns: u64,
 }
 
 impl Default for Limits {
@@ -102,6 +116,8 @@ impl Default for Limits {
             slots: abi::MORPHEUS_MAX_SLOTS,
             requests_per_second: 1000,
             burst: 1024,
+            budget_ns: 1_000_000_000,
+            grace_ns: 1_000_000_000,
         }
     }
 }
@@ -197,8 +213,8 @@ impl Session {
                 let terms = Terms {
                     slots,
                     policy,
-                    budget_ns,
-                    grace_ns,
+                    budget_ns: budget_ns.min(self.limits.budget_ns),
+                    grace_ns: grace_ns.min(self.limits.grace_ns),
                 };
                 self.hello(terms, next_lease, kernel)
             }

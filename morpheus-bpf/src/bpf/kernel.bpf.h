@@ -24,15 +24,20 @@ typedef __u64 __be64;
 typedef __u32 __wsum;
 typedef _Bool bool;
 
+enum { false = 0, true = 1 };
+
 /* From here to the next comment: numbers of the kernel's interface to user space, which never change. */
 enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_HASH_OF_MAPS = 13,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 enum {
+	BPF_ANY = 0,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,
 	BPF_F_INNER_MAP = 4096,
@@ -50,19 +55,53 @@ struct bpf_timer {
 } __attribute__((aligned(8)));
 
 struct mm_struct;
+/* Of some length. A declaration alone would not match the kernel's, where it is an argument. */
+struct cpumask {
+	unsigned long bits[1];
+} __attribute__((preserve_access_index));
+
+/* What sched_ext has of a task, where the kernel has sched_ext. */
+struct sched_ext_entity {
+	__u64 dsq_vtime;
+	/* enum scx_ent_flags */
+	__u32 flags;
+	/* 100 for nice 0. */
+	__u32 weight;
+	/* When it last became runnable, in jiffies. */
+	unsigned long runnable_at;
+	/* How much longer it may run, in ns. */
+	__u64 slice;
+} __attribute__((preserve_access_index));
+
+struct sched_entity {
+	/* CPU time, without that of interrupts where the kernel tells it apart. */
+	__u64 sum_exec_runtime;
+} __attribute__((preserve_access_index));
 
 struct task_struct {
 	/* 0 while it runs or could. */
 	unsigned int __state;
+	unsigned int flags;
 	struct mm_struct *mm;
 	/* Whether it has a CPU at this moment. A byte since Linux 7.2: the loader adjusts numbers without a sign only. */
 	unsigned int on_cpu;
 	int pid;
 	int tgid;
+	/* Below MAX_RT_PRIO: of a class above the fair one. */
+	int prio;
+	int nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	struct sched_entity se;
+	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));
 
 /* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */
 #define TASK_DEAD 0x80
+/* A flag of task_struct.flags: a thread of the kernel. */
+#define PF_KTHREAD 0x200000
+/* One that is bound to its CPU for good. */
+#define PF_NO_SETAFFINITY 0x4000000
+#define MAX_RT_PRIO 100
 
 /* errno.h, whose numbers the daemon gets from the programs that it calls. */
 #define ESRCH 3

@@ -12,6 +12,8 @@
 #ifndef MORPHEUS_SLOT_BPF_H
 #define MORPHEUS_SLOT_BPF_H
 
+#include "counters.bpf.h"
+
 /* Both areas: 64 bytes an entry, entry 0 the header. The daemon makes one of each kind for every lease. */
 struct area {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -54,6 +56,10 @@ struct {
  *
  * It is written on the CPU that switches the thread in or out or that runs it, one after the other, and when the
  * thread is bound.
+ *
+ * What a worker is busy with has a number here, its *episode*: that of the watched poll, or, where its process has
+ * marked it as a hog, one that is made from how often it has parked. 0 is neither. What was done because of one episode
+ * ends with it.
  */
 struct worker {
 	/* 0: not bound. */
@@ -62,20 +68,41 @@ struct worker {
 	/* enum morpheus_policy */
 	__u32 policy;
 	__u64 budget_ns;
+	__u64 grace_ns;
 	/* CPU time since it was bound, up to when it was last switched in. */
 	__u64 ran_ns;
 	/* When it was switched in; 0 while it has no CPU. */
 	__u64 since_ns;
-	/* The watched poll that was last seen, 0 if there was none, and what ran_ns was then. */
-	__u64 poll_seq;
-	__u64 poll_ran_ns;
-	/* The last poll that was found over its budget. */
-	__u64 over_seq;
+	/* The episode that was last seen, and what ran_ns was then. */
+	__u64 episode;
+	__u64 episode_ran_ns;
+	/* The last episode that was found over its budget. */
+	__u64 over;
+	/* The last that was an offence. */
+	__u64 offence;
+	/* How often it had parked when the mark of a hog was first seen, plus 1; 0 without the mark. */
+	__u64 marked;
 	/* When it was reported BLOCKED, until it runs again, and in which poll. */
 	__u64 asleep_ns;
 	__u64 asleep_seq;
 	/* The last verdict: a copy that nobody else can read or write. */
 	__u64 verdict;
+
+	/* From here on the scheduler's. The episode for which it is demoted, throttled, or 0. */
+	__u64 demoted;
+	__u64 throttled;
+	/* The last episode with a critical section that outlived its extension. */
+	__u64 outlived;
+	/* Throttled: when its present window began, and what it has run in it. */
+	__u64 window_ns;
+	__u64 window_ran_ns;
+	/* What its vtime was before it went to the queue of those that are throttled, where it stands for a time. */
+	__u64 true_vtime;
+	__u32 has_true_vtime;
+	/* It has had the extension of this dispatch. */
+	__u32 extended;
+	/* It was demoted until now, and has not been charged since. */
+	__u32 relieved;
 };
 
 struct {
@@ -85,12 +112,8 @@ struct {
 	__type(value, struct worker);
 } workers SEC(".maps");
 
-/* Counters for the daemon to print. */
-__u64 events_sent;
-__u64 events_lost;
-__u64 requests_made;
-/* Workers that were found on a CPU without having been switched in. */
-__u64 unseen_switches;
+/* How many leases there are, written by the daemon: without any, a switch costs a look at this. */
+__u32 leases;
 
 static __always_inline struct morpheus_runtime_slot *runtime_slot(const struct worker *worker)
 {
@@ -120,7 +143,36 @@ static __always_inline __u64 watched_poll(const struct morpheus_runtime_slot *sl
 static __always_inline bool in_play(const struct morpheus_runtime_slot *slot)
 {
 	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING &&
-	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) && !(READ_ONCE(slot->park_seq) & 1);
+	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) &&
+	       !(READ_ONCE(slot->park_seq) & 1);
+}
+
+/* Numbers of polls do not come so far, and what is made up does not look like one. */
+#define EPISODE_HOG (1ULL << 63)
+
+/*
+ * What the worker is busy with. The mark of a hog holds until it goes or the worker parks: who leaves it there for ever
+ * is a hog once.
+ */
+static __always_inline __u64 episode_of(struct worker *worker, const struct morpheus_runtime_slot *slot)
+{
+	__u64 parked = READ_ONCE(slot->park_seq);
+
+	if (!(READ_ONCE(slot->flags) & MORPHEUS_SLOT_HOG)) {
+		worker->marked = 0;
+		return watched_poll(slot);
+	}
+	if (!worker->marked)
+		worker->marked = parked + 1;
+	if (worker->marked == parked + 1 && !(parked & 1))
+		return EPISODE_HOG | parked;
+	return watched_poll(slot);
+}
+
+/* The poll that an episode is, for those who know polls only. */
+static __always_inline __u64 poll_of(__u64 episode)
+{
+	return episode & EPISODE_HOG ? 0 : episode;
 }
 
 /* Adds flags to what was said about a poll; what was said about another one is replaced. */
@@ -131,6 +183,9 @@ static __always_inline void give_verdict(struct worker *worker, struct morpheus_
 	__u64 mask = (1ULL << MORPHEUS_VERDICT_SHIFT) - 1;
 	__u64 before = (worker->verdict & ~mask) == about ? worker->verdict & mask : 0;
 
+	/* There is nobody to find it. */
+	if (!seq)
+		return;
 	worker->verdict = about | before | flags;
 	/* Release, pairs with the Acquire in verdict_for: with the verdict comes its oncpu_ns. */
 	STORE_RELEASE(slot->verdict, worker->verdict);
@@ -153,9 +208,9 @@ static __always_inline void emit(const struct worker *worker, __u32 kind, __u64 
 		return;
 	/* A full ring loses events of the process that does not read it, and nobody else's. */
 	if (bpf_ringbuf_output(ring, &event, sizeof(event), wakeup))
-		__sync_fetch_and_add(&events_lost, 1);
+		count(COUNTER_events_lost);
 	else
-		__sync_fetch_and_add(&events_sent, 1);
+		count(COUNTER_events);
 }
 
 #endif /* MORPHEUS_SLOT_BPF_H */

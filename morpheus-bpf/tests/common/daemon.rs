@@ -46,6 +46,29 @@ impl Daemon {
         Daemon::spawn(&arguments, "observing")
     }
 
+    /// One that schedules.
+    pub fn schedule(arguments: &[&str]) -> Daemon {
+        Daemon::spawn(arguments, "scheduling")
+    }
+
+    /// What it has counted.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.numbers()["counters"][name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("there is no counter {name}"))
+    }
+
+    /// What `scx_morpheus status --json` says of it.
+    pub fn numbers(&self) -> serde_json::Value {
+        let output = Command::new(program())
+            .args(["status", "--json", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .unwrap();
+        let mut value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["statistics"].take()
+    }
+
     /// One with these arguments; it has to say `ready` in its first line on standard error.
     pub fn spawn(arguments: &[&str], ready: &str) -> Daemon {
         Daemon::spawn_at(&fresh_socket(), arguments, ready)

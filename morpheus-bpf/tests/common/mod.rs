@@ -3,6 +3,8 @@
 //!
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
+//! - [`guest`]: what needs a machine of its own.
+//! - [`load`]: threads that want the CPU.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
 //! - [`random`]: for those who send anything.
@@ -11,6 +13,8 @@
 
 pub mod client;
 pub mod daemon;
+pub mod guest;
+pub mod load;
 pub mod memory;
 pub mod random;
 pub mod ring;

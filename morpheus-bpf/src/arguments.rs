@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command line of `scx_morpheus`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use morpheus_bpf::broker;
+use morpheus_bpf::observer;
+use morpheus_bpf::scheduler::{self, Mechanism};
+use morpheus_bpf::session::Limits;
+use morpheus_common::abi;
+use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
+
+const AFTER_HELP: &str = "\
+Try it:
+  scx_morpheus check             say whether this machine can be scheduled, and what to do where not
+  scx_morpheus                   schedule; Ctrl-C gives the machine back to the kernel's own scheduler
+  scx_morpheus --monitor 1       in another terminal: what it does, once a second
+  scx_morpheus --observe         on a kernel without sched_ext: see and tell, and schedule nothing
+
+Applications connect by themselves where they find the socket; MORPHEUS_SOCKET names another one.
+
+Exit codes:
+  0  it was told to stop (SIGINT, SIGTERM); check: nothing is missing; status: a daemon answers
+  1  something failed, and standard error says what; check: something is missing; status: no daemon answers
+  2  wrong arguments
+  3  the kernel took the scheduler out (a task that waited too long, an error, SysRq-S), and standard error says why;
+     the kernel's own scheduler schedules again";
+
+/// Schedules the machine, and tells the workers of applications when one blocks or computes for too long in a poll
+#[derive(Debug, Parser)]
+#[command(name = "scx_morpheus", after_help = AFTER_HELP, disable_version_flag = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    /// Observe only, with tracing programs, and leave the scheduling to the kernel: needs no sched_ext
+    #[arg(long)]
+    pub(crate) observe: bool,
+
+    /// What the scheduler does with stuck workers
+    #[arg(long, value_enum, default_value_t = Mode::Enforce, conflicts_with = "observe")]
+    pub(crate) mode: Mode,
+
+    /// The socket where applications connect
+    #[arg(long, value_name = "PATH", env = SOCKET_VARIABLE, default_value = DEFAULT_SOCKET, global = true)]
+    pub(crate) socket: PathBuf,
+
+    /// How long a task may run while others wait, before they are considered
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    slice_us: u32,
+
+    /// The most that a poll may compute before it is stuck; an application may ask for less
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..=60_000_000))]
+    budget_us: u32,
+
+    /// The most that it may then take to answer a request; an application may ask for less
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(0..=60_000_000))]
+    grace_us: u32,
+
+    /// How long a critical section may go on when its slice is over
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    critical_extension_us: u32,
+
+    /// How often a worker that runs is looked at: a stuck poll is found at most so much later than its budget
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(50..=100_000))]
+    timer_period_us: u32,
+
+    /// Schedule only tasks of the policy SCHED_EXT. All others go before them, whatever they do
+    #[arg(long)]
+    partial: bool,
+
+    /// How much of the kernel's dump to keep for when it takes the scheduler out; 0 is the kernel's own choice
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
+    exit_dump_len: u32,
+
+    /// Switch a mechanism off, to see what it is good for (may be repeated)
+    #[arg(
+        long,
+        value_name = "MECHANISM",
+        value_enum,
+        conflicts_with = "observe",
+        hide_possible_values = false
+    )]
+    off: Vec<Mechanism>,
+
+    /// How many processes may be connected
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    processes: u32,
+
+    /// How many processes of one user (but root) may be connected; half of all if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    processes_per_user: Option<u32>,
+
+    /// How many slots a process may have
+    #[arg(long, value_name = "N", default_value_t = abi::MORPHEUS_MAX_SLOTS,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(abi::MORPHEUS_MAX_SLOTS)))]
+    slots: u32,
+
+    /// How many requests a connection may send in a second, when it has used up its burst
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
+    requests_per_second: u32,
+
+    /// Schedule, and print a line of statistics every so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    stats: Option<u32>,
+
+    /// Print the statistics of the daemon that runs, every so many seconds, and schedule nothing
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe"])]
+    pub(crate) monitor: Option<u32>,
+
+    /// Say who connects and is refused, and what libbpf does
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say whether this machine has what the daemon needs
+    Check,
+    /// Say whether a daemon answers at the socket, and what it has counted
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What is done with stuck workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// See, tell, demote and throttle
+    Enforce,
+    /// See and tell
+    Observe,
+}
+
+fn ns(us: u32) -> u64 {
+    u64::from(us) * 1000
+}
+
+impl Arguments {
+    pub(crate) fn observer(&self) -> observer::Options {
+        observer::Options {
+            period_ns: ns(self.timer_period_us),
+            leases: self.processes,
+            verbose: self.verbose,
+        }
+    }
+
+    pub(crate) fn scheduler(&self) -> scheduler::Options {
+        scheduler::Options {
+            period_ns: ns(self.timer_period_us),
+            slice_ns: ns(self.slice_us),
+            extension_ns: ns(self.critical_extension_us),
+            leases: self.processes,
+            enforce: self.mode == Mode::Enforce,
+            partial: self.partial,
+            exit_dump_bytes: self.exit_dump_len,
+            off: self.off.clone(),
+            verbose: self.verbose,
+        }
+    }
+
+    pub(crate) fn broker(&self) -> broker::Options {
+        broker::Options {
+            processes: self.processes as usize,
+            processes_per_user: self
+                .processes_per_user
+                .unwrap_or(self.processes.div_ceil(2)) as usize,
+            limits: Limits {
+                slots: self.slots,
+                requests_per_second: self.requests_per_second,
+                budget_ns: ns(self.budget_us),
+                grace_ns: ns(self.grace_us),
+                ..Limits::default()
+            },
+            statistics: self
+                .stats
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            verbose: self.verbose,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn microseconds_become_nanoseconds() {
+        let arguments =
+            Arguments::parse_from(["scx_morpheus", "--slice-us", "2000", "--off", "demote"]);
+        assert_eq!(arguments.scheduler().slice_ns, 2_000_000);
+        assert_eq!(arguments.scheduler().off, [Mechanism::Demote]);
+        assert!(arguments.scheduler().enforce);
+        assert_eq!(arguments.broker().limits.budget_ns, 1_000_000_000);
+    }
+}

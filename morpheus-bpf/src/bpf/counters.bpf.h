@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the programs count. The daemon reads the names in this file, so that they stand here alone. */
+#ifndef MORPHEUS_COUNTERS_BPF_H
+#define MORPHEUS_COUNTERS_BPF_H
+
+#define MORPHEUS_COUNTERS \
+	/* Of the events for applications, and those for which a ring had no room. */ \
+	X(events) \
+	X(events_lost) \
+	/* The ladder. */ \
+	X(requests) \
+	X(hogs_marked) \
+	X(demotions) \
+	X(undemotions) \
+	X(throttles) \
+	/* Critical sections. */ \
+	X(extensions) \
+	X(extensions_outlived) \
+	X(critical_preempted_at_slice_end) \
+	X(critical_preempted_by_kick) \
+	X(critical_preempted_by_others) \
+	/* Preemption, by what asked for it. */ \
+	X(kicks_for_serving) \
+	X(kicks_for_controller) \
+	X(kicks_for_waiting) \
+	X(kicks_skipped) \
+	X(kicks_made_up) \
+	X(kicks_at_demotion) \
+	X(kicks_at_extension_end) \
+	X(kicks_at_quota) \
+	/* Where tasks were put. */ \
+	X(to_idle_cpu) \
+	X(to_main) \
+	X(to_batch) \
+	X(to_throttled) \
+	X(to_pinned) \
+	X(to_local) \
+	/* What a CPU did when it had to choose. */ \
+	X(from_main) \
+	X(from_batch) \
+	X(from_throttled) \
+	X(from_pinned) \
+	X(from_other_domains) \
+	X(kept) \
+	X(yields) \
+	/* Against stalls. */ \
+	X(rescues) \
+	X(reenqueues) \
+	/* Workers that were found on a CPU without having been switched in. */ \
+	X(unseen_switches) \
+	/* Looks at running workers by a timer. */ \
+	X(looks)
+
+#define X(name) COUNTER_##name,
+enum counter { MORPHEUS_COUNTERS COUNTERS };
+#undef X
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(enum counter which)
+{
+	__u32 key = which;
+	__u64 *counter = bpf_map_lookup_elem(&counters, &key);
+
+	if (counter)
+		(*counter)++;
+}
+
+#endif /* MORPHEUS_COUNTERS_BPF_H */

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Preemption: who woke and found no idle CPU may have one that is used by somebody else.
+ *
+ * The kick is what costs and what helps. A task that has run for less than `min_run_ns` is left alone: most of those
+ * sleep again before the interrupt would have paid. Such a kick is not forgotten: a timer looks again when the time is
+ * over. A CPU that runs a stuck worker is given up at once for a worker that serves and for a runtime's controller. All
+ * that a kick does is to make the CPU choose; whom it takes is a matter of vtime, so that nobody gains a share by it.
+ *
+ * At most two CPUs are looked at, beside the hint for stuck ones: the one where the task ran last, and one of the others
+ * in turn. With many CPUs, one of them is done with its slice soon in any case.
+ */
+#ifndef MORPHEUS_KICK_BPF_H
+#define MORPHEUS_KICK_BPF_H
+
+#include "ladder.bpf.h"
+
+/* 0: no task is safe. */
+const volatile __u64 min_run_ns = 200000;
+const volatile bool kicks_on = true;
+/* Stuck workers are preempted at once by those that serve. Off for tests. */
+const volatile bool serving_kicks_on = true;
+/* Skipped kicks are made up. Off for tests. */
+const volatile bool make_up_on = true;
+
+/* So much less vtime must the one that woke have: equals would take turns for nothing. */
+#define MARGIN_NS 1000000
+
+/* One for each CPU, for who wants it to be kicked later; armed and run anywhere. */
+struct kick_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kick_timer);
+} kick_timers SEC(".maps");
+
+/* What the task that runs there would have as vtime if it stopped now. */
+static __always_inline __u64 present_vtime(const struct cpu *cpu, __u64 now)
+{
+	__u64 since_ns = READ_ONCE(cpu->since_ns);
+
+	if (before(now, since_ns))
+		return cpu->vtime;
+	return cpu->vtime + by_weight(now - since_ns, cpu->weight);
+}
+
+static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter counter)
+{
+	cpu->kicked = KICK_OURS;
+	count(counter);
+	scx_bpf_kick_cpu(index, KICK_PREEMPT);
+}
+
+static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
+{
+	struct cpu *cpu = cpu_at(*index);
+	__u64 now = bpf_ktime_get_ns(), waits;
+
+	if (!cpu)
+		return 0;
+	cpu->made_up = 0;
+	if (!cpu->since_ns || cpu->kicked)
+		return 0;
+	/* Another one runs there by now, and whoever is woken looks at that one. */
+	if (before(now, cpu->began_ns + min_run_ns))
+		return 0;
+	bpf_rcu_read_lock();
+	waits = head_of(MAIN_QUEUE(domain_of(*index)));
+	if (cpu->pinned) {
+		__u64 pinned = head_of(PINNED_QUEUE(*index));
+
+		if (waits == NOBODY || (pinned != NOBODY && before(pinned, waits)))
+			waits = pinned;
+	}
+	bpf_rcu_read_unlock();
+	if (waits != NOBODY && before(waits + MARGIN_NS, present_vtime(cpu, now)))
+		kick(*index, cpu, COUNTER_kicks_made_up);
+	return 0;
+}
+
+static __always_inline int start_kick_timer(__u32 index)
+{
+	struct kick_timer *kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
+
+	if (!kick_timer)
+		return -ESRCH;
+	if (bpf_timer_init(&kick_timer->timer, &kick_timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&kick_timer->timer, make_up);
+}
+
+/* Whether a worker is one that serves others: in play, and not stuck. */
+static __always_inline bool serves(struct worker *worker, const struct morpheus_runtime_slot *slot)
+{
+	__u64 episode = episode_of(worker, slot);
+
+	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING && !(READ_ONCE(slot->flags) & MORPHEUS_SLOT_HELD) &&
+	       !worker->demoted && !(episode & EPISODE_HOG) && (!episode || worker->over != episode);
+}
+
+/* A CPU that runs a stuck worker and that the task may use, or -1. */
+static __noinline __s32 find_stuck(struct task_struct *task)
+{
+	__u32 word;
+
+	if (!task)
+		return -1;
+	bpf_for(word, 0, STUCK_WORDS) {
+		__u64 bits;
+		__u32 bit;
+
+		if (word * 64 >= cpu_count)
+			break;
+		bits = stuck_cpus[word & (STUCK_WORDS - 1)];
+		if (!bits)
+			continue;
+		bpf_for(bit, 0, 64) {
+			__s32 index = word * 64 + bit;
+			struct cpu *cpu;
+
+			if (!(bits >> bit & 1))
+				continue;
+			cpu = cpu_at(index);
+			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked &&
+			    bpf_cpumask_test_cpu(index, task->cpus_ptr))
+				return index;
+		}
+	}
+	return -1;
+}
+
+/* How a CPU looks to who wants to preempt. */
+enum target {
+	/* Not it: its task has as good a claim. */
+	TARGET_NO,
+	/* Not yet. */
+	TARGET_LATER,
+	TARGET_NOW,
+};
+
+static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __u64 now)
+{
+	if (!cpu->since_ns || cpu->kicked || !before(vtime + MARGIN_NS, present_vtime(cpu, now)))
+		return TARGET_NO;
+	/* It is in a critical section, and kicked when that is over. */
+	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
+		return TARGET_NO;
+	return before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
+}
+
+/* The CPU will be looked at again when its task has run long enough. */
+static __always_inline void kick_later(__u32 index, struct cpu *cpu, __u64 now)
+{
+	struct kick_timer *kick_timer;
+	__u64 rest_ns = cpu->began_ns + min_run_ns - now;
+
+	count(COUNTER_kicks_skipped);
+	if (!make_up_on || cpu->made_up || rest_ns > min_run_ns)
+		return;
+	kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
+	if (!kick_timer)
+		return;
+	cpu->made_up = 1;
+	if (bpf_timer_start(&kick_timer->timer, rest_ns, 0))
+		cpu->made_up = 0;
+}
+
+/* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */
+static __always_inline void preempt_for(struct task_struct *task, struct worker *worker, __u64 now)
+{
+	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
+	__u64 vtime = task->scx.dsq_vtime;
+	enum target own_target, other_target = TARGET_NO;
+	struct cpu *own_cpu, *other_cpu;
+	struct domain *domain;
+
+	if (!kicks_on)
+		return;
+	if (worker && serving_kicks_on) {
+		struct morpheus_runtime_slot *slot = runtime_slot(worker);
+
+		if (slot && serves(worker, slot)) {
+			chosen = find_stuck(task);
+			if (chosen >= 0) {
+				struct cpu *cpu = cpu_at(chosen);
+
+				if (cpu)
+					kick(chosen, cpu,
+					     READ_ONCE(slot->flags) & MORPHEUS_SLOT_CONTROLLER ?
+						     COUNTER_kicks_for_controller :
+						     COUNTER_kicks_for_serving);
+				return;
+			}
+		}
+	}
+	own_cpu = cpu_at(own);
+	domain = domain_at(domain_of(own));
+	if (!own_cpu || !domain)
+		return;
+	own_target = assess(own_cpu, vtime, now);
+	if (own_target == TARGET_NOW) {
+		kick(own, own_cpu, COUNTER_kicks_for_waiting);
+		return;
+	}
+	if (task->nr_cpus_allowed > 1 && cpu_count > 1) {
+		/* Two that do so at once take the same one, which is no harm. */
+		__u32 next = domain->cursor + 1;
+
+		if (next >= cpu_count)
+			next = 0;
+		domain->cursor = next;
+		other = next;
+		if (other == own)
+			other = other + 1 < cpu_count ? other + 1 : 0;
+		other_cpu = cpu_at(other);
+		if (other_cpu && bpf_cpumask_test_cpu(other, task->cpus_ptr)) {
+			other_target = assess(other_cpu, vtime, now);
+			if (other_target == TARGET_NOW) {
+				kick(other, other_cpu, COUNTER_kicks_for_waiting);
+				return;
+			}
+			if (other_target == TARGET_LATER && own_target != TARGET_LATER) {
+				kick_later(other, other_cpu, now);
+				return;
+			}
+		}
+	}
+	if (own_target == TARGET_LATER)
+		kick_later(own, own_cpu, now);
+}
+
+#endif /* MORPHEUS_KICK_BPF_H */

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the daemon calls: programs of the section "syscall", the same for the observer and the scheduler. */
+#ifndef MORPHEUS_LEASE_BPF_H
+#define MORPHEUS_LEASE_BPF_H
+
+#include "slot.bpf.h"
+
+/* Linux 6.2. */
+struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
+void bpf_task_release(struct task_struct *task) __ksym;
+
+struct bind_arguments {
+	/* As the initial PID namespace sees them. */
+	__u64 tid;
+	__u64 tgid;
+	__u64 lease;
+	__u64 slot;
+	__u64 policy;
+	__u64 budget_ns;
+	__u64 grace_ns;
+};
+
+/*
+ * A thread that has a CPU already has its time counted from now on, and its poll, which may have begun long ago. Nobody
+ * can set another CPU's timer from here: on_interrupt does.
+ */
+static __always_inline void count_from_now(struct worker *worker, struct task_struct *task, __u32 lease)
+{
+	__u32 entry = worker->slot + 1;
+	struct morpheus_runtime_slot *runtime;
+	void *area;
+
+	if (!task->on_cpu)
+		return;
+	if (!worker->since_ns)
+		worker->since_ns = bpf_ktime_get_ns();
+	area = bpf_map_lookup_elem(&runtime_areas, &lease);
+	if (!area)
+		return;
+	runtime = bpf_map_lookup_elem(area, &entry);
+	if (!runtime)
+		return;
+	worker->episode = watched_poll(runtime);
+	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
+}
+
+/* Returns -ESRCH when there is no such thread in that process: the process may reach its own threads only. */
+SEC("syscall")
+int bind(struct bind_arguments *arguments)
+{
+	struct task_struct *task = bpf_task_from_pid((__s32)arguments->tid);
+	struct worker *worker;
+	int result = -ESRCH;
+
+	if (!task)
+		return -ESRCH;
+	if (task->tgid != (int)arguments->tgid)
+		goto release;
+	result = -ENOMEM;
+	worker = bpf_task_storage_get(&workers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!worker)
+		goto release;
+	/* Unbound while the rest is written: the thread may run at this moment. */
+	WRITE_ONCE(worker->lease, 0);
+	worker->slot = arguments->slot;
+	worker->policy = arguments->policy;
+	worker->budget_ns = arguments->budget_ns;
+	worker->grace_ns = arguments->grace_ns;
+	worker->episode = 0;
+	worker->over = 0;
+	worker->offence = 0;
+	worker->marked = 0;
+	worker->asleep_ns = 0;
+	worker->verdict = 0;
+	worker->outlived = 0;
+	/* It may be demoted for a poll of its earlier binding, which is over. */
+	if (worker->demoted)
+		worker->relieved = 1;
+	worker->demoted = 0;
+	worker->throttled = 0;
+	count_from_now(worker, task, arguments->lease);
+	WRITE_ONCE(worker->lease, arguments->lease);
+	result = 0;
+release:
+	bpf_task_release(task);
+	return result;
+}
+
+/* Does nothing when the thread has gone, or has another slot by now. */
+SEC("syscall")
+int unbind(struct bind_arguments *arguments)
+{
+	struct task_struct *task = bpf_task_from_pid((__s32)arguments->tid);
+	struct worker *worker;
+
+	if (!task)
+		return 0;
+	worker = bpf_task_storage_get(&workers, task, 0, 0);
+	if (worker && worker->lease == (__u32)arguments->lease && worker->slot == (__u32)arguments->slot)
+		bpf_task_storage_delete(&workers, task);
+	bpf_task_release(task);
+	return 0;
+}
+
+struct heartbeat_arguments {
+	__u64 lease;
+	__u64 psi_cpu;
+	__u64 psi_io;
+	__u64 psi_memory;
+	__u64 run_queue_depth;
+};
+
+/* The area is frozen: nobody in user space can write to it any more, not even the daemon. */
+SEC("syscall")
+int heartbeat(struct heartbeat_arguments *arguments)
+{
+	__u32 lease = arguments->lease, entry = 0;
+	void *area = bpf_map_lookup_elem(&kernel_areas, &lease);
+	struct morpheus_kernel_header *header;
+
+	if (!area)
+		return -ESRCH;
+	header = bpf_map_lookup_elem(area, &entry);
+	if (!header)
+		return -ESRCH;
+	WRITE_ONCE(header->psi_cpu, (__u32)arguments->psi_cpu);
+	WRITE_ONCE(header->psi_io, (__u32)arguments->psi_io);
+	WRITE_ONCE(header->psi_memory, (__u32)arguments->psi_memory);
+	WRITE_ONCE(header->run_queue_depth, (__u32)arguments->run_queue_depth);
+	WRITE_ONCE(header->heartbeat_ns, bpf_ktime_get_ns());
+	return 0;
+}
+
+struct greet_arguments {
+	/* The daemon's process as it sees itself. */
+	__u64 tgid;
+};
+
+/* -EINVAL: the daemon is in a PID namespace, where threads have other numbers. */
+SEC("syscall")
+int greet(struct greet_arguments *arguments)
+{
+	return bpf_get_current_pid_tgid() >> 32 == arguments->tgid ? 0 : -EINVAL;
+}
+
+#endif /* MORPHEUS_LEASE_BPF_H */

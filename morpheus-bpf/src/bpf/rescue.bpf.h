@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Against stalls: whoever has waited for too long, whatever its vtime says, goes first.
+ *
+ * The kernel throws a scheduler out when a task has waited for the timeout (5 s). A demoted task of low weight among
+ * many would. While something waits, a timer looks through the queues ten times in a second and brings those forward
+ * that have waited for `rescue_ns`: at most a few each time, since where everybody waits so long the machine is full,
+ * and the order of vtime is to be kept.
+ */
+#ifndef MORPHEUS_RESCUE_BPF_H
+#define MORPHEUS_RESCUE_BPF_H
+
+#include "queue.bpf.h"
+
+const volatile __u64 rescue_jiffies = 500;
+const volatile bool rescue_on = true;
+
+#define RESCUE_PERIOD_NS 100000000ULL
+/* So many tasks of a queue are looked at, */
+#define RESCUE_LOOKS 4096
+/* and so many are brought forward. */
+#define RESCUES 4
+
+/* Armed while something waits. */
+__u32 rescue_armed;
+
+struct rescue_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rescue_timer);
+} rescue_timers SEC(".maps");
+
+/* Brings those who have waited too long from one queue to another. Returns how many. */
+static __noinline int bring_forward(__u64 from, __u64 to)
+{
+	struct bpf_iter_scx_dsq iterator;
+	__u64 jiffies = bpf_jiffies64();
+	int brought = 0;
+	__u32 seen;
+
+	if (!bpf_iter_scx_dsq_new(&iterator, from, 0)) {
+		bpf_for(seen, 0, RESCUE_LOOKS) {
+			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
+
+			if (!task || brought >= RESCUES)
+				break;
+			if (jiffies - task->scx.runnable_at < rescue_jiffies)
+				continue;
+			if (scx_bpf_dsq_move(&iterator, task, to, 0)) {
+				brought++;
+				count(COUNTER_rescues);
+			}
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&iterator);
+	return brought;
+}
+
+static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
+{
+	__u32 index, waiting = 0;
+
+	bpf_rcu_read_lock();
+	bpf_for(index, 0, DOMAINS) {
+		struct domain *domain = domain_at(index);
+		int brought = 0;
+
+		if (!domain)
+			continue;
+		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0) {
+			waiting = 1;
+			brought += bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));
+		}
+		if (scx_bpf_dsq_nr_queued(BATCH_QUEUE(index)) > 0) {
+			waiting = 1;
+			brought += bring_forward(BATCH_QUEUE(index), RESCUE_QUEUE(index));
+		}
+		if (brought)
+			WRITE_ONCE(domain->rescue, 1);
+	}
+	bpf_for(index, 0, cpu_count) {
+		struct cpu *cpu = cpu_at(index);
+
+		if (!cpu || !cpu->pinned)
+			continue;
+		waiting = 1;
+		bring_forward(PINNED_QUEUE(index), DSQ_LOCAL_ON | index);
+	}
+	bpf_rcu_read_unlock();
+	if (waiting)
+		rescue_armed = !bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
+	else
+		rescue_armed = 0;
+	return 0;
+}
+
+static __always_inline int init_rescue(void)
+{
+	__u32 key = 0;
+	struct rescue_timer *timer = bpf_map_lookup_elem(&rescue_timers, &key);
+
+	if (!timer)
+		return -ESRCH;
+	if (bpf_timer_init(&timer->timer, &rescue_timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&timer->timer, rescue);
+}
+
+/* Something waits. Whether it is armed is looked at without a lock: who is missed arms it with the next wait. */
+static __always_inline void watch_over_queues(void)
+{
+	__u32 key = 0;
+	struct rescue_timer *timer;
+
+	if (!rescue_on || rescue_armed)
+		return;
+	timer = bpf_map_lookup_elem(&rescue_timers, &key);
+	if (!timer)
+		return;
+	rescue_armed = 1;
+	if (bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0))
+		rescue_armed = 0;
+}
+
+/* Takes somebody who was brought forward. */
+static __always_inline bool take_rescued(__u32 index, struct domain *domain)
+{
+	if (!READ_ONCE(domain->rescue))
+		return false;
+	/* First, so that who is brought forward meanwhile is not overlooked. */
+	WRITE_ONCE(domain->rescue, 0);
+	if (!move_to_local(RESCUE_QUEUE(index)))
+		return false;
+	WRITE_ONCE(domain->rescue, 1);
+	return true;
+}
+
+#endif /* MORPHEUS_RESCUE_BPF_H */

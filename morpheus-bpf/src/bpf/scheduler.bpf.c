@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The scheduler. In the order of a task's life, the table of callbacks last.
+ *
+ * What it has of its own is in the headers: queues and vtime (queue), preemption (kick), the ladder for registered
+ * workers (ladder), against stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
+ */
+#include "kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "lease.bpf.h"
+#include "watch.bpf.h"
+#include "queue.bpf.h"
+#include "ladder.bpf.h"
+#include "kick.bpf.h"
+#include "rescue.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* A CPU that a higher class takes gives its queue back. Off for tests. */
+const volatile bool reenqueue_on = true;
+/* Of the kernel's dump at an exit, so many bytes are kept. */
+const volatile __u32 exit_dump_bytes = 1;
+
+/* Why the scheduler ended. Written last: kind, of enum scx_exit_kind. */
+struct exit_report {
+	int kind;
+	int padding;
+	__s64 code;
+	char reason[128];
+	char message[1024];
+};
+
+struct exit_report exit_report SEC(".data");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8);
+} exit_dump SEC(".maps");
+
+int STRUCT_OPS(morpheus_enable, struct task_struct *task)
+{
+	set_vtime(task, vtime_now);
+	return 0;
+}
+
+/* The kernel's own search for an idle CPU knows caches and nodes, and goes by masks. */
+int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
+{
+	bool is_idle = false;
+	__s32 cpu = scx_bpf_select_cpu_dfl(task, previous, flags, &is_idle);
+
+	if (is_idle) {
+		struct worker *worker = worker_of(task);
+
+		if (worker)
+			restore_vtime(task, worker);
+		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		count(COUNTER_to_idle_cpu);
+	}
+	return cpu;
+}
+
+/* A CPU's own kernel thread: part of the machine, and others wait for what it does. */
+static __always_inline bool is_kernels_own(const struct task_struct *task)
+{
+	return task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD &&
+	       (cpu_count > 1 || task->flags & PF_NO_SETAFFINITY);
+}
+
+/*
+ * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
+ * their CPU's local queue, as long as the table's flags do not ask for them.
+ */
+int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
+{
+	struct worker *worker;
+	__u64 now;
+
+	if (is_kernels_own(task)) {
+		struct cpu *cpu = cpu_at(scx_bpf_task_cpu(task));
+
+		if (cpu)
+			cpu->kicked = KICK_KERNEL;
+		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | ENQ_PREEMPT);
+		count(COUNTER_to_local);
+		return 0;
+	}
+	worker = worker_of(task);
+	now = scx_now();
+	put(task, worker, flags, now);
+	watch_over_queues();
+	if (flags & ENQ_WAKEUP && !(worker && worker->demoted))
+		preempt_for(task, worker, now);
+	return 0;
+}
+
+/* Whether the task that ran here goes on: it has less vtime than all that wait. */
+static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, struct worker *worker,
+				    const struct heads *heads, __u64 now)
+{
+	if (heads->due || cpu->yielded || !previous_on)
+		return false;
+	if (heads->least == NOBODY)
+		return !heads->throttled || !worker || !has_spent(worker, now);
+	if (worker && has_spent(worker, now))
+		return false;
+	return before(task->scx.dsq_vtime, heads->least);
+}
+
+static __always_inline void keep(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
+{
+	if (worker)
+		worker->extended = 0;
+	cpu->yielded = 0;
+	set_slice(task, slice_ns);
+	count(COUNTER_kept);
+}
+
+int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
+{
+	__u32 domain_index = domain_of(index);
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+	struct worker *worker = 0;
+	struct heads heads;
+	bool wants_on;
+	__u64 now;
+
+	if (!cpu || !domain)
+		return 0;
+	now = scx_now();
+	wants_on = previous && previous->scx.flags & TASK_QUEUED && cpu->since_ns;
+	if (!wants_on) {
+		cpu->kicked = KICK_NONE;
+		if (take_rescued(domain_index, domain))
+			return 0;
+		/* Most often: it went to sleep, and nobody is in the other queues. */
+		if (!cpu->pinned && !before(now, domain->batch_until_ns) && !before(now, domain->throttled_until_ns)) {
+			if (!take(MAIN_QUEUE(domain_index), COUNTER_from_main))
+				take_from_others(domain_index);
+			return 0;
+		}
+		look_into_queues(&heads, domain_index, domain, index, cpu, now);
+		if (take_least(&heads, domain_index, index))
+			return 0;
+		if (heads.throttled && take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
+			return 0;
+		take_from_others(domain_index);
+		return 0;
+	}
+	if (cpu->worker)
+		worker = worker_of(previous);
+	charge(previous, cpu, worker, now);
+	look_into_queues(&heads, domain_index, domain, index, cpu, now);
+	if (READ_ONCE(domain->rescue)) {
+		cpu->kicked = KICK_NONE;
+		if (take_rescued(domain_index, domain))
+			return 0;
+	}
+	if (goes_on(previous, cpu, worker, &heads, now)) {
+		cpu->kicked = KICK_NONE;
+		if (heads.least == NOBODY)
+			/* Who runs alone takes the clock along, or it would wait for those who come later. */
+			advance_clock(previous->scx.dsq_vtime);
+		keep(previous, cpu, worker, now);
+		return 0;
+	}
+	if (worker && extend(previous, cpu, worker, index, now)) {
+		cpu->kicked = KICK_NONE;
+		return 0;
+	}
+	if (take_least(&heads, domain_index, index))
+		return 0;
+	if (worker && has_spent(worker, now) && heads.throttled &&
+	    take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
+		return 0;
+	/* What waits may not run here. */
+	cpu->kicked = KICK_NONE;
+	keep(previous, cpu, worker, now);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_running, struct task_struct *task)
+{
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
+	struct worker *worker = worker_of(task);
+	__u64 now = scx_now();
+
+	if (!cpu)
+		return 0;
+	if (worker) {
+		restore_vtime(task, worker);
+		worker->extended = 0;
+	}
+	mark_stuck(index, cpu, false);
+	cpu->vtime = bounded_vtime(task, lag_ns);
+	cpu->weight = task->scx.weight;
+	cpu->worker = !!worker;
+	cpu->began_ns = now;
+	cpu->exec_ns = task->se.sum_exec_runtime;
+	cpu->extended_until_ns = 0;
+	cpu->kicked = KICK_NONE;
+	cpu->yielded = 0;
+	/* Last: who sees it sees the others. */
+	WRITE_ONCE(cpu->since_ns, now);
+	advance_clock(cpu->vtime);
+	return 0;
+}
+
+/* A worker loses its CPU within a critical section: by whom is what the counters say. */
+static __always_inline void count_preempted_section(struct task_struct *task, struct cpu *cpu, struct worker *worker)
+{
+	struct morpheus_runtime_slot *slot = runtime_slot(worker);
+
+	if (!slot || !READ_ONCE(slot->critical_depth))
+		return;
+	if (cpu->kicked == KICK_OURS)
+		count(COUNTER_critical_preempted_by_kick);
+	else if (!cpu->kicked && !task->scx.slice)
+		count(COUNTER_critical_preempted_at_slice_end);
+	else
+		count(COUNTER_critical_preempted_by_others);
+}
+
+int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
+{
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
+	struct worker *worker = 0;
+
+	if (!cpu)
+		return 0;
+	if (cpu->worker)
+		worker = worker_of(task);
+	charge(task, cpu, worker, scx_now());
+	if (worker && runnable)
+		count_preempted_section(task, cpu, worker);
+	mark_stuck(index, cpu, false);
+	cpu->since_ns = 0;
+	cpu->worker = 0;
+	cpu->extended_until_ns = 0;
+	cpu->kicked = KICK_NONE;
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+
+	if (cpu)
+		cpu->yielded = 1;
+	set_slice(from, 0);
+	count(COUNTER_yields);
+	return 0;
+}
+
+/*
+ * A class above takes the CPU: what waits for this CPU alone in the kernel's own queue is put back to where others can
+ * take it. Before 6.19 a callback of the table says so, and only there it may be done.
+ */
+static __always_inline void switching(struct task_struct *next)
+{
+	if (next->prio >= MAX_RT_PRIO || !reenqueue_on)
+		return;
+	if (bpf_ksym_exists(scx_bpf_dsq_reenq)) {
+		scx_bpf_dsq_reenq(DSQ_LOCAL, 0);
+		count(COUNTER_reenqueues);
+	} else if (bpf_ksym_exists(scx_bpf_reenqueue_local___v2___second)) {
+		scx_bpf_reenqueue_local___v2___second();
+		count(COUNTER_reenqueues);
+	}
+}
+
+int STRUCT_OPS(morpheus_cpu_release, __s32 cpu, struct scx_cpu_release_args *arguments)
+{
+	if (!reenqueue_on)
+		return 0;
+	scx_bpf_reenqueue_local___first();
+	count(COUNTER_reenqueues);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_cpu_online, __s32 index)
+{
+	return 0;
+}
+
+/* Who waits for this CPU alone goes to the kernel's queue, which the kernel empties as the CPU goes. */
+int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
+{
+	struct cpu *cpu = cpu_at(index);
+	struct bpf_iter_scx_dsq iterator;
+	__u32 seen;
+
+	if (!bpf_iter_scx_dsq_new(&iterator, PINNED_QUEUE(index), 0)) {
+		bpf_for(seen, 0, 1 << 20) {
+			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
+
+			if (!task)
+				break;
+			scx_bpf_dsq_move(&iterator, task, DSQ_LOCAL_ON | (__u32)index, 0);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&iterator);
+	if (cpu) {
+		mark_stuck(index, cpu, false);
+		cpu->since_ns = 0;
+		cpu->kicked = KICK_NONE;
+	}
+	return 0;
+}
+
+int STRUCT_OPS_SLEEPABLE(morpheus_init)
+{
+	__u32 index;
+	int error;
+
+	bpf_for(index, 0, DOMAINS) {
+		error = scx_bpf_create_dsq(MAIN_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = scx_bpf_create_dsq(BATCH_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = scx_bpf_create_dsq(THROTTLED_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = scx_bpf_create_dsq(RESCUE_QUEUE(index), -1);
+		if (error)
+			return error;
+	}
+	bpf_for(index, 0, cpu_count) {
+		error = scx_bpf_create_dsq(PINNED_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = start_look_timer(index);
+		if (error)
+			return error;
+		error = start_kick_timer(index);
+		if (error)
+			return error;
+	}
+	return init_rescue();
+}
+
+int STRUCT_OPS(morpheus_exit, struct scx_exit_info *info)
+{
+	__u32 key = 0;
+	char *dump = bpf_map_lookup_elem(&exit_dump, &key);
+
+	bpf_probe_read_kernel_str(exit_report.reason, sizeof(exit_report.reason), info->reason);
+	bpf_probe_read_kernel_str(exit_report.message, sizeof(exit_report.message), info->msg);
+	if (dump)
+		bpf_probe_read_kernel_str(dump, exit_dump_bytes, info->dump);
+	exit_report.code = info->exit_code;
+	STORE_RELEASE(exit_report.kind, info->kind);
+	return 0;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops morpheus = {
+	.select_cpu = (void *)morpheus_select_cpu,
+	.enqueue = (void *)morpheus_enqueue,
+	.dispatch = (void *)morpheus_dispatch,
+	.running = (void *)morpheus_running,
+	.stopping = (void *)morpheus_stopping,
+	.yield = (void *)morpheus_yield,
+	.enable = (void *)morpheus_enable,
+	.cpu_release = (void *)morpheus_cpu_release,
+	.cpu_online = (void *)morpheus_cpu_online,
+	.cpu_offline = (void *)morpheus_cpu_offline,
+	.init = (void *)morpheus_init,
+	.exit = (void *)morpheus_exit,
+	.timeout_ms = 5000,
+	.name = "morpheus",
+};

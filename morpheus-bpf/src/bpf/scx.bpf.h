@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * sched_ext as the kernels have it from 6.13 on, behind one name for each thing.
+ *
+ * Three things differ between kernels, and each is decided when the programs are loaded:
+ * - functions that were renamed or got other arguments: both are declared weak, and the one that is there is called. What
+ *   follows a function's last "___" is not part of the kernel's name. Two tests must not be joined by "or": the compiler
+ *   would make one of two addresses, which the verifier refuses.
+ * - values of enumerations: relocated by name.
+ * - members of the table of callbacks: those that are not there must be empty.
+ */
+#ifndef MORPHEUS_SCX_BPF_H
+#define MORPHEUS_SCX_BPF_H
+
+#include <bpf/bpf_core_read.h>
+
+/* What the loops of bpf_for count with; Linux 6.4. */
+struct bpf_iter_num {
+	__u64 opaque[1];
+} __attribute__((aligned(8)));
+
+enum scx_enq_flags {
+	SCX_ENQ_WAKEUP = 1ULL,
+	SCX_ENQ_PREEMPT = 1ULL << 32,
+};
+
+enum scx_dsq_id_flags {
+	SCX_DSQ_LOCAL = 1ULL << 63 | 2,
+	SCX_DSQ_LOCAL_ON = 1ULL << 63 | 1ULL << 62,
+};
+
+enum scx_kick_flags {
+	SCX_KICK_PREEMPT = 2,
+};
+
+enum scx_ent_flags {
+	SCX_TASK_QUEUED = 1,
+};
+
+#define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
+#define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_PREEMPT)
+#define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
+#define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
+#define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_PREEMPT)
+#define TASK_QUEUED bpf_core_enum_value(enum scx_ent_flags, SCX_TASK_QUEUED)
+
+enum scx_exit_kind {
+	SCX_EXIT_NONE = 0,
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	__s64 exit_code;
+	const char *reason;
+	char *msg;
+	char *dump;
+} __attribute__((preserve_access_index));
+
+struct scx_cpu_release_args;
+
+/* Linux 6.19. */
+struct scx_bpf_dsq_insert_vtime_args {
+	__u64 dsq_id;
+	__u64 slice;
+	__u64 vtime;
+	__u64 enq_flags;
+};
+
+struct bpf_iter_scx_dsq {
+	__u64 opaque[6];
+} __attribute__((aligned(8)));
+
+/* Those that are used here; libbpf finds them by name in the kernel's. */
+struct sched_ext_ops {
+	__s32 (*select_cpu)(struct task_struct *task, __s32 previous, __u64 flags);
+	void (*enqueue)(struct task_struct *task, __u64 flags);
+	void (*dispatch)(__s32 cpu, struct task_struct *previous);
+	void (*running)(struct task_struct *task);
+	void (*stopping)(struct task_struct *task, bool runnable);
+	bool (*yield)(struct task_struct *from, struct task_struct *to);
+	void (*enable)(struct task_struct *task);
+	void (*cpu_release)(__s32 cpu, struct scx_cpu_release_args *arguments);
+	void (*cpu_online)(__s32 cpu);
+	void (*cpu_offline)(__s32 cpu);
+	__s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	__u64 flags;
+	__u32 timeout_ms;
+	__u32 exit_dump_len;
+	__u64 hotplug_seq;
+	char name[128];
+};
+
+__s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
+__s32 scx_bpf_select_cpu_dfl(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle) __ksym;
+__s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
+__s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
+void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
+bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *iterator, struct task_struct *task, __u64 dsq, __u64 flags) __ksym;
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *iterator, __u64 dsq, __u64 flags) __ksym;
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *iterator) __ksym;
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
+/* Around the loops through queues in timers: 6.16 takes a timer's function for one that may sleep. */
+void bpf_rcu_read_lock(void) __ksym;
+void bpf_rcu_read_unlock(void) __ksym;
+bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
+
+/* Linux 6.14: the time as of the last update of the CPU's run queue, much cheaper than the clock. */
+__u64 scx_bpf_now(void) __ksym __weak;
+/* 6.13, 6.19 */
+void scx_bpf_dsq_insert___first(struct task_struct *task, __u64 dsq, __u64 slice, __u64 flags) __ksym __weak;
+bool scx_bpf_dsq_insert___v2___second(struct task_struct *task, __u64 dsq, __u64 slice, __u64 flags) __ksym __weak;
+void scx_bpf_dsq_insert_vtime(struct task_struct *task, __u64 dsq, __u64 slice, __u64 vtime, __u64 flags) __ksym __weak;
+bool __scx_bpf_dsq_insert_vtime(struct task_struct *task, struct scx_bpf_dsq_insert_vtime_args *arguments) __ksym __weak;
+/* 6.13, 7.1 */
+bool scx_bpf_dsq_move_to_local___first(__u64 dsq) __ksym __weak;
+bool scx_bpf_dsq_move_to_local___v2___second(__u64 dsq, __u64 flags) __ksym __weak;
+/* 6.12 (from cpu_release only), 6.19, 7.1 */
+__u32 scx_bpf_reenqueue_local___first(void) __ksym __weak;
+void scx_bpf_reenqueue_local___v2___second(void) __ksym __weak;
+void scx_bpf_dsq_reenq(__u64 dsq, __u64 flags) __ksym __weak;
+/* 6.19; before, the words were written. */
+bool scx_bpf_task_set_slice(struct task_struct *task, __u64 slice) __ksym __weak;
+bool scx_bpf_task_set_dsq_vtime(struct task_struct *task, __u64 vtime) __ksym __weak;
+
+static __always_inline __u64 scx_now(void)
+{
+	if (bpf_ksym_exists(scx_bpf_now))
+		return scx_bpf_now();
+	return bpf_ktime_get_ns();
+}
+
+static __always_inline void insert_fifo(struct task_struct *task, __u64 dsq, __u64 slice, __u64 flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___second))
+		scx_bpf_dsq_insert___v2___second(task, dsq, slice, flags);
+	else
+		scx_bpf_dsq_insert___first(task, dsq, slice, flags);
+}
+
+static __always_inline void insert_by_vtime(struct task_struct *task, __u64 dsq, __u64 slice, __u64 vtime, __u64 flags)
+{
+	if (bpf_core_type_exists(struct scx_bpf_dsq_insert_vtime_args)) {
+		struct scx_bpf_dsq_insert_vtime_args arguments = {
+			.dsq_id = dsq,
+			.slice = slice,
+			.vtime = vtime,
+			.enq_flags = flags,
+		};
+
+		__scx_bpf_dsq_insert_vtime(task, &arguments);
+	} else {
+		scx_bpf_dsq_insert_vtime(task, dsq, slice, vtime, flags);
+	}
+}
+
+static __always_inline bool move_to_local(__u64 dsq)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___second))
+		return scx_bpf_dsq_move_to_local___v2___second(dsq, 0);
+	return scx_bpf_dsq_move_to_local___first(dsq);
+}
+
+static __always_inline void set_slice(struct task_struct *task, __u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice))
+		scx_bpf_task_set_slice(task, slice);
+	else
+		task->scx.slice = slice;
+}
+
+static __always_inline void set_vtime(struct task_struct *task, __u64 vtime)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime))
+		scx_bpf_task_set_dsq_vtime(task, vtime);
+	else
+		task->scx.dsq_vtime = vtime;
+}
+
+#define STRUCT_OPS(name, arguments...) \
+	SEC("struct_ops/" #name) \
+	BPF_PROG(name, ##arguments)
+
+#define STRUCT_OPS_SLEEPABLE(name, arguments...) \
+	SEC("struct_ops.s/" #name) \
+	BPF_PROG(name, ##arguments)
+
+#endif /* MORPHEUS_SCX_BPF_H */

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Watching workers: sees when one goes to sleep within a poll, and when a poll uses up its budget.
+ *
+ * In the order of a worker's life: it is switched in and out (on_switch), and looked at while it runs (tick; and
+ * on_interrupt, where nobody has set that timer). Who includes this says what follows from it, by defining the functions that are only declared here. They may not write
+ * to the task: tracing programs call them, too.
+ */
+#ifndef MORPHEUS_WATCH_BPF_H
+#define MORPHEUS_WATCH_BPF_H
+
+#include "slot.bpf.h"
+
+/*
+ * How often a running worker is looked at. The start of a poll is seen up to one period late, and so is its budget's
+ * end; each look costs the worker the time of a timer interrupt.
+ */
+const volatile __u64 period_ns = 250000;
+/* BPF_F_TIMER_CPU_PIN where the kernel has it. */
+const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
+/* CPU time that counts against a poll's label: as the runtime's watchdog has it. */
+const volatile __u64 offence_ns = 5000000;
+/* A poll that is over its budget is asked to yield. Off for tests. */
+const volatile bool requests_on = true;
+/* Running workers are looked at by a timer. Off for tests. */
+const volatile bool timer_on = true;
+
+/* One for each CPU, used on that one only. */
+struct look_timer {
+	struct bpf_timer timer;
+	__u32 armed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct look_timer);
+} look_timers SEC(".maps");
+
+/* The episode that the worker is in has used `used_ns` of CPU time, and is over its budget. Said at every look. */
+static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
+					__u64 episode, __u64 used_ns, __u64 now);
+/* The worker is in another episode than it was. */
+static __always_inline void episode_ended(struct worker *worker, __u64 now);
+/* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU. */
+static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 now);
+/* A CPU goes from one task to another; said first. */
+static __always_inline void switching(struct task_struct *next);
+
+/*
+ * Looks at what a worker is busy with: remembers when its CPU time began, and asks it to yield when it has used up its
+ * budget.
+ *
+ * A poll counts from when it was first seen, so that nobody is asked too early.
+ */
+static __always_inline void look(struct worker *worker, const struct morpheus_runtime_slot *runtime, __u64 now)
+{
+	__u64 episode = episode_of(worker, runtime), seq = poll_of(episode);
+	__u64 ran_ns = worker->ran_ns + (worker->since_ns ? now - worker->since_ns : 0);
+	struct morpheus_kernel_slot *kernel;
+	__u64 used_ns;
+
+	if (episode != worker->episode) {
+		episode_ended(worker, now);
+		worker->episode = episode;
+		worker->episode_ran_ns = ran_ns;
+		if (episode & EPISODE_HOG)
+			count(COUNTER_hogs_marked);
+	}
+	if (!episode)
+		return;
+	used_ns = ran_ns - worker->episode_ran_ns;
+	/* Who is marked as a hog has been found to be one. */
+	if (seq && used_ns < worker->budget_ns)
+		return;
+	if (!in_play(runtime))
+		return;
+	kernel = kernel_slot(worker);
+	if (!kernel)
+		return;
+	if (seq) {
+		/* Goes on growing while the poll does: how much it took is known when it ends, to a period. */
+		WRITE_ONCE(kernel->oncpu_ns, used_ns);
+		if (used_ns >= offence_ns && !(worker->verdict & MORPHEUS_VERDICT_OFFENCE))
+			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_OFFENCE);
+	}
+	if (seq && worker->over != seq) {
+		give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STUCK);
+		if (requests_on && worker->policy >= MORPHEUS_POLICY_REQUEST) {
+			WRITE_ONCE(kernel->step, MORPHEUS_STEP_REQUESTED);
+			STORE_RELEASE(kernel->request_seq, seq);
+			count(COUNTER_requests);
+		}
+		emit(worker, MORPHEUS_EVENT_BUDGET, seq, now, used_ns, BPF_RB_FORCE_WAKEUP);
+	}
+	worker->over = episode;
+	over_budget(worker, runtime, episode, used_ns, now);
+}
+
+/* How long until the next look: as long as the budget lasts, and at most a period. */
+static __always_inline __u64 until_next_look(const struct worker *worker, __u64 now)
+{
+	__u64 used_ns = worker->ran_ns + (now - worker->since_ns) - worker->episode_ran_ns;
+
+	if (worker->episode && worker->over != worker->episode && used_ns < worker->budget_ns &&
+	    worker->budget_ns - used_ns < period_ns)
+		return worker->budget_ns - used_ns;
+	return period_ns;
+}
+
+static __always_inline void arm(struct look_timer *look_timer, __u64 delay_ns)
+{
+	if (timer_on)
+		look_timer->armed = !bpf_timer_start(&look_timer->timer, delay_ns, timer_flags);
+}
+
+/* Runs on the CPU where it was armed, over whatever runs there. It is not armed again when that is no worker. */
+static int tick(void *map, __u32 *index, struct look_timer *look_timer)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct morpheus_runtime_slot *runtime;
+	struct worker *worker;
+	__u64 now, next, sooner;
+
+	look_timer->armed = 0;
+	/* The CPU went away, and its timer moved. */
+	if (*index != bpf_get_smp_processor_id())
+		return 0;
+	worker = bpf_task_storage_get(&workers, current, 0, 0);
+	if (!worker)
+		return 0;
+	runtime = runtime_slot(worker);
+	if (!runtime)
+		return 0;
+	now = bpf_ktime_get_ns();
+	count(COUNTER_looks);
+	/* Bound while it ran, or not seen to be switched in. */
+	if (!worker->since_ns)
+		worker->since_ns = now;
+	look(worker, runtime, now);
+	next = until_next_look(worker, now);
+	sooner = looked(worker, runtime, now);
+	arm(look_timer, sooner < next ? sooner : next);
+	return 0;
+}
+
+/* To be called once for each CPU. */
+static __always_inline int start_look_timer(__u32 index)
+{
+	struct look_timer *look_timer = bpf_map_lookup_elem(&look_timers, &index);
+
+	if (!look_timer)
+		return -ESRCH;
+	if (bpf_timer_init(&look_timer->timer, &look_timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&look_timer->timer, tick);
+}
+
+/* A worker that was reported BLOCKED runs again. */
+static __always_inline void woken(struct worker *worker, __u64 now)
+{
+	__u64 slept_ns = now - worker->asleep_ns, seq = worker->asleep_seq;
+
+	worker->asleep_ns = 0;
+	/* Nobody has to hurry for this one: it is read with the next event. */
+	emit(worker, MORPHEUS_EVENT_WOKEN, seq, now, slept_ns, BPF_RB_NO_WAKEUP);
+	if (seq && slept_ns >= worker->budget_ns) {
+		struct morpheus_kernel_slot *kernel = kernel_slot(worker);
+
+		if (kernel)
+			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STUCK);
+	}
+}
+
+/* prev gives its CPU away. */
+static __always_inline void switched_out(struct task_struct *prev, struct worker *worker, bool preempt, __u64 now)
+{
+	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
+	unsigned int state = prev->__state;
+	__u64 seq;
+
+	/*
+	 * It ran, and was not seen to be switched in. There are threads whose switches a kernel does not tell (seen on 6.18:
+	 * of the first process's, never; ftrace and perf lack them, too), and who comes after them comes unseen.
+	 */
+	if (runtime && worker->asleep_ns)
+		woken(worker, now);
+	if (runtime)
+		look(worker, runtime, now);
+	if (worker->since_ns)
+		worker->ran_ns += now - worker->since_ns;
+	else
+		count(COUNTER_unseen_switches);
+	worker->since_ns = 0;
+	/* A preempted thread may be about to sleep, and does not yet. */
+	if (!runtime || preempt || !state || state & TASK_DEAD || !in_play(runtime))
+		return;
+	seq = watched_poll(runtime);
+	worker->asleep_ns = now;
+	worker->asleep_seq = seq;
+	emit(worker, MORPHEUS_EVENT_BLOCKED, seq, now, 0, BPF_RB_FORCE_WAKEUP);
+	/* Found when the poll ends. */
+	if (seq) {
+		struct morpheus_kernel_slot *kernel = kernel_slot(worker);
+
+		if (kernel)
+			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_BLOCKED);
+	}
+}
+
+/* A worker gets this CPU. */
+static __always_inline void switched_in(struct worker *worker, __u64 now)
+{
+	__u32 index = bpf_get_smp_processor_id();
+	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
+	struct look_timer *look_timer;
+
+	worker->since_ns = now;
+	if (!runtime)
+		return;
+	if (worker->asleep_ns)
+		woken(worker, now);
+	look(worker, runtime, now);
+	look_timer = bpf_map_lookup_elem(&look_timers, &index);
+	if (look_timer && !look_timer->armed)
+		arm(look_timer, until_next_look(worker, now));
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct worker *worker;
+	__u64 now = 0;
+
+	switching(next);
+	if (!leases)
+		return 0;
+	/* Kernel threads are no workers. */
+	if (prev->mm) {
+		worker = bpf_task_storage_get(&workers, prev, 0, 0);
+		if (worker && worker->lease) {
+			now = bpf_ktime_get_ns();
+			switched_out(prev, worker, preempt, now);
+		}
+	}
+	if (next->mm) {
+		worker = bpf_task_storage_get(&workers, next, 0, 0);
+		if (worker && worker->lease)
+			switched_in(worker, now ? now : bpf_ktime_get_ns());
+	}
+	return 0;
+}
+
+/*
+ * Any timer interrupt of this CPU; the scheduler's tick is one, about every 4 ms on a CPU that is not idle. Finds a worker
+ * that runs while its CPU's timer is not set: it was bound while it ran, or its switch was not seen. Sets the timer, so
+ * that such a worker's budget ends at most a tick late, and not with its next switch.
+ */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_interrupt)
+{
+	__u32 index = bpf_get_smp_processor_id();
+	struct look_timer *look_timer;
+	struct task_struct *current;
+	struct worker *worker;
+	__u64 now;
+
+	if (!leases)
+		return 0;
+	look_timer = bpf_map_lookup_elem(&look_timers, &index);
+	if (!look_timer || look_timer->armed)
+		return 0;
+	current = bpf_get_current_task_btf();
+	if (!current->mm)
+		return 0;
+	worker = bpf_task_storage_get(&workers, current, 0, 0);
+	if (!worker || !worker->lease)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (worker->since_ns) {
+		arm(look_timer, until_next_look(worker, now));
+		return 0;
+	}
+	count(COUNTER_unseen_switches);
+	switched_in(worker, now);
+	return 0;
+}
+
+#endif /* MORPHEUS_WATCH_BPF_H */

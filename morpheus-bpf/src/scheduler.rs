@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The scheduler's BPF programs: loaded and attached.
+//!
+//! On libbpf-rs alone. The crates of the sched_ext project (`scx_utils`, `scx_cargo`) would bring the kernel's types, its
+//! functions under all their names, the exit report and the restart. Here the types are those few that are used, relocated
+//! by name when the programs are loaded (`src/bpf/kernel.bpf.h`, `src/bpf/scx.bpf.h`), as they were for the observer; the
+//! rest is this file and [`exit`](crate::exit). What that saves is some sixty crates (among them bindgen, for which
+//! libclang has to be installed) and a pin on one exact version of libbpf-rs. What it costs is that a function which a
+//! future kernel renames has to be added to one header by hand.
+
+use std::fs;
+use std::mem::{MaybeUninit, offset_of};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
+use morpheus_common::abi;
+
+use crate::check;
+use crate::exit::{self, Exit};
+use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
+
+/// `SCX_OPS_SWITCH_PARTIAL`
+const SWITCH_PARTIAL: u64 = 1 << 3;
+/// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
+const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
+
+/// A part of the scheduler that can be switched off, to see what it is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mechanism {
+    /// Polls over their budget are asked to yield
+    Request,
+    /// Stuck workers get a tenth of their weight
+    Demote,
+    /// Repeat offenders are capped
+    Throttle,
+    /// Critical sections may outlast their slice
+    Extension,
+    /// One extension in a dispatch, and none for who outlived one: without it, lying pays
+    ExtensionBound,
+    /// Who wakes preempts
+    Kick,
+    /// Who serves preempts a stuck worker at once
+    KickServing,
+    /// Who has run for a short time is not preempted
+    MinRun,
+    /// Skipped preemptions are made up
+    MakeUp,
+    /// Workers are looked at by a timer while they run
+    Timer,
+    /// The running task competes with those that wait
+    Previous,
+    /// Who has waited too long goes first
+    Rescue,
+    /// A CPU that a higher class takes gives its queue back
+    Reenqueue,
+}
+
+/// How to schedule.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often a worker that runs is looked at, in nanoseconds.
+    pub period_ns: u64,
+    /// How long a task may run before others are considered, in nanoseconds.
+    pub slice_ns: u64,
+    /// How long a critical section may go on after its slice, in nanoseconds.
+    pub extension_ns: u64,
+    /// How many leases there may be at once.
+    pub leases: u32,
+    /// Demote and throttle, and not only see and report.
+    pub enforce: bool,
+    /// Schedule only the tasks that asked for it (`SCHED_EXT`).
+    pub partial: bool,
+    /// How many bytes of the kernel's dump to keep; 0 is the kernel's own choice.
+    pub exit_dump_bytes: u32,
+    /// What is switched off.
+    pub off: Vec<Mechanism>,
+    /// Whether libbpf says on standard error what it does.
+    pub verbose: bool,
+}
+
+/// The programs, attached.
+#[allow(missing_debug_implementations)]
+pub struct Attached {
+    // First, so that nothing runs any more when the maps go.
+    _on_switch: Link,
+    _on_interrupt: Link,
+    _scheduler: Link,
+    skeleton: SchedulerSkel<'static>,
+}
+
+/// The scheduler as the broker's kernel side.
+pub type Scheduler = Kernel<Attached>;
+
+/// The kernel's own choice of a dump's size.
+const DUMP_BYTES: u32 = 32768;
+
+/// Loads the programs, and makes them the machine's scheduler.
+///
+/// # Errors
+///
+/// When the kernel lacks something, or the rights for it, or another scheduler is there.
+pub fn attach(options: &Options) -> Result<Scheduler, Error> {
+    kernel::set_verbose(options.verbose);
+    check::scheduler_can_load().map_err(Error::Missing)?;
+    // Before anything is known of the CPUs.
+    let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    // The skeleton refers to it for as long as the process lives; a restart makes another one.
+    let object = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = SchedulerSkelBuilder::default()
+        .open(object)
+        .map_err(refused("open the programs"))?;
+    let dump_bytes = match options.exit_dump_bytes {
+        0 => DUMP_BYTES,
+        bytes => bytes,
+    };
+    size_maps(&mut open, options, dump_bytes).map_err(refused("size the maps"))?;
+    set_constants(&mut open, options, dump_bytes);
+    let table = open.struct_ops.morpheus_mut();
+    table.hotplug_seq = hotplug_seq;
+    table.exit_dump_len = options.exit_dump_bytes;
+    if options.partial {
+        table.flags |= SWITCH_PARTIAL;
+    }
+    if has("scx_bpf_reenqueue_local___v2") {
+        // From 6.19 on sched_switch says so, and 7.2 warns of the callback.
+        table.cpu_release = std::ptr::null_mut();
+        open.progs.morpheus_cpu_release.set_autoload(false);
+    }
+    let mut skeleton = open.load().map_err(refused("load the programs"))?;
+    kernel::greet(&skeleton.progs.greet)?;
+    let on_switch = skeleton
+        .progs
+        .on_switch
+        .attach()
+        .map_err(refused("attach to sched_switch"))?;
+    let on_interrupt = skeleton
+        .progs
+        .on_interrupt
+        .attach()
+        .map_err(refused("attach to hrtimer_expire_entry"))?;
+    let scheduler = skeleton
+        .maps
+        .morpheus
+        .attach_struct_ops()
+        .map_err(refused("schedule with these programs"))?;
+    let mode = if options.enforce {
+        abi::MORPHEUS_MODE_ENFORCE
+    } else {
+        abi::MORPHEUS_MODE_OBSERVE
+    };
+    Kernel::new(
+        Attached {
+            _on_switch: on_switch,
+            _on_interrupt: on_interrupt,
+            _scheduler: scheduler,
+            skeleton,
+        },
+        mode,
+    )
+}
+
+fn size_maps(
+    open: &mut OpenSchedulerSkel<'_>,
+    options: &Options,
+    dump_bytes: u32,
+) -> libbpf_rs::Result<()> {
+    let maps = &mut open.maps;
+    for map in [
+        &mut maps.runtime_areas,
+        &mut maps.kernel_areas,
+        &mut maps.rings,
+    ] {
+        map.set_max_entries(kernel::room_for(options.leases))?;
+    }
+    for map in [&mut maps.look_timers, &mut maps.kick_timers, &mut maps.cpus] {
+        map.set_max_entries(kernel::possible_cpus())?;
+    }
+    maps.exit_dump.set_value_size(dump_bytes)
+}
+
+fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes: u32) {
+    let constants = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .expect("the programs have constants");
+    constants.cpu_count = kernel::possible_cpus();
+    constants.period_ns = options.period_ns;
+    constants.slice_ns = options.slice_ns;
+    constants.extension_ns = options.extension_ns;
+    constants.exit_dump_bytes = dump_bytes;
+    constants.enforce = options.enforce;
+    for mechanism in &options.off {
+        let switch = match mechanism {
+            Mechanism::Request => &mut constants.requests_on,
+            Mechanism::Demote => &mut constants.demotion_on,
+            Mechanism::Throttle => &mut constants.throttling_on,
+            Mechanism::Extension => &mut constants.extensions_on,
+            Mechanism::ExtensionBound => &mut constants.extension_bound_on,
+            Mechanism::Kick => &mut constants.kicks_on,
+            Mechanism::KickServing => &mut constants.serving_kicks_on,
+            Mechanism::MinRun => {
+                constants.min_run_ns = 0;
+                continue;
+            }
+            Mechanism::MakeUp => &mut constants.make_up_on,
+            Mechanism::Timer => &mut constants.timer_on,
+            Mechanism::Previous => &mut constants.previous_on,
+            Mechanism::Rescue => &mut constants.rescue_on,
+            Mechanism::Reenqueue => &mut constants.reenqueue_on,
+        };
+        *switch = false;
+    }
+}
+
+fn has(function: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(function).is_some())
+}
+
+impl Programs for Attached {
+    const CAN_END: bool = true;
+
+    fn bind(&self) -> &ProgramMut<'static> {
+        &self.skeleton.progs.bind
+    }
+
+    fn unbind(&self) -> &ProgramMut<'static> {
+        &self.skeleton.progs.unbind
+    }
+
+    fn heartbeat(&self) -> &ProgramMut<'static> {
+        &self.skeleton.progs.heartbeat
+    }
+
+    fn maps(&self) -> libbpf_rs::Result<Maps> {
+        let maps = &self.skeleton.maps;
+        Ok(Maps {
+            runtime_areas: MapHandle::try_from(&maps.runtime_areas)?,
+            kernel_areas: MapHandle::try_from(&maps.kernel_areas)?,
+            rings: MapHandle::try_from(&maps.rings)?,
+            counters: MapHandle::try_from(&maps.counters)?,
+        })
+    }
+
+    fn set_leases(&mut self, leases: u32) {
+        if let Some(shared) = self.skeleton.maps.bss_data.as_deref_mut() {
+            shared.leases = leases;
+        }
+    }
+
+    fn exit(&self) -> Option<Exit> {
+        let maps = &self.skeleton.maps;
+        let first = 0u32.to_ne_bytes();
+        let bytes = maps.data.lookup(&first, MapFlags::ANY).ok()??;
+        let report = bytes.get(offset_of!(types::data, exit_report)..)?;
+        let kind = i32::from_ne_bytes(
+            *report
+                .get(offset_of!(types::exit_report, kind)..)?
+                .first_chunk()?,
+        );
+        if kind == 0 {
+            return None;
+        }
+        let code = i64::from_ne_bytes(
+            *report
+                .get(offset_of!(types::exit_report, code)..)?
+                .first_chunk()?,
+        );
+        let dump = maps.exit_dump.lookup(&first, MapFlags::ANY).ok().flatten();
+        Some(Exit {
+            kind,
+            code,
+            reason: exit::text(&report[offset_of!(types::exit_report, reason)..]),
+            message: exit::text(&report[offset_of!(types::exit_report, message)..]),
+            dump: exit::text(&dump.unwrap_or_default()),
+        })
+    }
+}

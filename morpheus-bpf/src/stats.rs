@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the daemon has counted, for whoever asks: at a second socket, beside the broker's.
+//!
+//! Who connects there gets one packet of JSON, and says nothing. So there is nothing to misunderstand.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketFlags};
+use serde_json::{Value, json};
+
+use crate::broker::{Listener, Statistics, seqpacket};
+use crate::kernel::Counters;
+
+/// More than all counters take.
+const MOST_BYTES: usize = 1 << 16;
+/// How long a daemon may take.
+const ANSWERS_WITHIN: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
+
+/// Where the numbers are to be had of the daemon that listens at `socket`.
+#[must_use]
+pub fn path(socket: &Path) -> PathBuf {
+    socket.with_extension("stats")
+}
+
+/// The numbers as they are handed out.
+#[must_use]
+pub fn describe(what: &str, counters: &Counters, statistics: Statistics) -> Value {
+    json!({
+        "runs": what,
+        "processes": statistics.processes,
+        "workers": statistics.workers,
+        "refused": statistics.refused,
+        "counters": counters,
+    })
+}
+
+/// The numbers in a line, without those that are 0.
+#[must_use]
+pub fn line(numbers: &Value) -> String {
+    let number = |name: &str| numbers[name].as_u64().unwrap_or(0);
+    let mut line = format!(
+        "processes {}, workers {}, refused {}",
+        number("processes"),
+        number("workers"),
+        number("refused")
+    );
+    for (name, count) in numbers["counters"].as_object().into_iter().flatten() {
+        if count.as_u64() != Some(0) {
+            line += &format!(", {} {count}", name.replace('_', " "));
+        }
+    }
+    line
+}
+
+/// Gives the numbers to who waits at the listener.
+pub(crate) fn hand_out(listener: &Listener, numbers: &Value) {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    if let Ok(socket) = rustix::net::accept_with(listener.socket(), flags) {
+        // Who has gone already does not want them.
+        let _ = rustix::net::send(
+            &socket,
+            numbers.to_string().as_bytes(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        );
+    }
+}
+
+/// Asks the daemon that listens at `socket`.
+///
+/// # Errors
+///
+/// When none is there, or it does not answer.
+pub fn ask(socket: &Path) -> io::Result<Value> {
+    let own: OwnedFd = seqpacket()?;
+    rustix::net::connect(&own, &SocketAddrUnix::new(path(socket))?)?;
+    if poll(
+        &mut [PollFd::new(&own, PollFlags::IN)],
+        Some(&ANSWERS_WITHIN),
+    )? == 0
+    {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut packet = vec![0; MOST_BYTES];
+    let (_, length) = rustix::net::recv(&own, &mut packet[..], RecvFlags::DONTWAIT)?;
+    Ok(serde_json::from_slice(&packet[..length])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroes_are_left_out_of_the_line() {
+        let counters = Counters::from([("requests", 3), ("events_lost", 0), ("kicks_made_up", 1)]);
+        let statistics = Statistics {
+            processes: 1,
+            workers: 2,
+            refused: 0,
+        };
+        let numbers = describe("scheduler", &counters, statistics);
+        assert_eq!(
+            line(&numbers),
+            "processes 1, workers 2, refused 0, kicks made up 1, requests 3"
+        );
+        assert_eq!(numbers["counters"]["events_lost"], 0);
+    }
+
+    #[test]
+    fn asked_and_answered() {
+        let directory = std::env::temp_dir().join(format!("morpheus-stats-{}", std::process::id()));
+        let socket = directory.join("broker.sock");
+        let listener = Listener::bind(&path(&socket)).unwrap();
+        let asked = std::thread::spawn({
+            let socket = socket.clone();
+            move || ask(&socket)
+        });
+        poll(&mut [PollFd::new(listener.socket(), PollFlags::IN)], None).unwrap();
+        hand_out(&listener, &json!({ "processes": 7 }));
+        assert_eq!(asked.join().unwrap().unwrap()["processes"], 7);
+        drop(listener);
+        assert!(ask(&socket).is_err());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the tests of the scheduler share.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use morpheus_common::abi;
+use morpheus_common::broker::Request;
+use morpheus_common::slot::{RuntimeSlot, SlotFlag};
+
+use super::client::Client;
+use super::daemon::Daemon;
+use super::load::Busy;
+use super::{BUDGET, PATIENCE, in_guest, say};
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+
+/// Where this is no guest of the tests, it says so.
+pub fn can_run() -> bool {
+    if in_guest() {
+        assert!(
+            fs::exists(STATE).unwrap(),
+            "this guest's kernel has no sched_ext"
+        );
+        return true;
+    }
+    say("\nNOT RUN HERE: the scheduler's tests need a guest of their own (cargo xtask vm)\n");
+    false
+}
+
+pub fn state() -> String {
+    fs::read_to_string(STATE).unwrap().trim().to_owned()
+}
+
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+pub fn hello(policy: u32) -> Request {
+    Request::Hello {
+        abi_version: abi::MORPHEUS_ABI_VERSION,
+        slots: 8,
+        policy,
+        budget_ns: BUDGET.as_nanos() as u64,
+        grace_ns: 1_000_000,
+    }
+}
+
+pub fn client(daemon: &Daemon, policy: u32) -> Arc<Client> {
+    Arc::new(Client::with(&daemon.socket, hello(policy)))
+}
+
+/// A worker that is in one watched poll for ever.
+pub fn stuck_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) -> Busy {
+    let client = Arc::clone(client);
+    Busy::new(move || {
+        let slot = client.register(slot);
+        slot.set_flag(SlotFlag::Escapable);
+        slot.unpark();
+        prepare(slot);
+        slot.begin_poll();
+    })
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Threads that want the CPU, and how much of it they got.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::wire::gettid;
+
+/// A thread that computes until it is dropped.
+pub struct Busy {
+    pub tid: u32,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    /// `prepare` runs in the thread before it begins.
+    pub fn new(prepare: impl FnOnce() + Send + 'static) -> Busy {
+        Busy::repeating(prepare, || ())
+    }
+
+    /// Does `again` over and over, about every 20 µs.
+    pub fn repeating(
+        prepare: impl FnOnce() + Send + 'static,
+        mut again: impl FnMut() + Send + 'static,
+    ) -> Busy {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, ready) = channel();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            prepare();
+            sender.send(gettid()).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                compute();
+                again();
+            }
+        });
+        Busy {
+            tid: ready.recv().unwrap(),
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// As many of them, with this niceness.
+    pub fn many(count: usize, nice: i32) -> Vec<Busy> {
+        (0..count)
+            .map(|_| Busy::new(move || set_nice(nice)))
+            .collect()
+    }
+
+    /// CPU time so far.
+    pub fn cpu_ns(&self) -> u64 {
+        cpu_ns(self.tid)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A little work that the compiler does not remove.
+pub fn compute() {
+    for word in 0..2000u64 {
+        std::hint::black_box(word);
+    }
+}
+
+/// CPU time of a thread of this process.
+pub fn cpu_ns(tid: u32) -> u64 {
+    std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Of the calling thread.
+pub fn set_nice(nice: i32) {
+    rustix::process::setpriority_process(None, nice).unwrap();
+}
+
+/// Keeps the calling thread on one CPU.
+pub fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+/// What each got of all that they got together, in this time.
+pub fn shares(threads: &[&Busy], window: Duration) -> Vec<f64> {
+    let before: Vec<u64> = threads.iter().map(|thread| thread.cpu_ns()).collect();
+    std::thread::sleep(window);
+    let used: Vec<u64> = threads
+        .iter()
+        .zip(before)
+        .map(|(thread, before)| thread.cpu_ns() - before)
+        .collect();
+    let all = used.iter().sum::<u64>().max(1) as f64;
+    used.iter().map(|used| *used as f64 / all).collect()
+}

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The scheduler on a real kernel: whole machines belong to it, so it runs where `MORPHEUS_GUEST` says that this is one
+//! that was booted for it. There, every test is mandatory.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::client::Client;
+use common::daemon::{Daemon, program};
+use common::guest::{can_run, client, cpus, hello, state, stuck_worker, wait_until};
+use common::load::{Busy, cpu_ns, pin};
+use common::{PATIENCE, say, sleep, turn};
+use morpheus_common::abi;
+use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags};
+
+#[test]
+fn comes_and_goes_twenty_times() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _load = Busy::many(1, 0);
+    for _ in 0..20 {
+        let daemon = Daemon::schedule(&[]);
+        assert_eq!(state(), "enabled");
+        assert!(daemon.stop().success());
+        assert_eq!(state(), "disabled");
+    }
+}
+
+#[test]
+fn every_step_of_the_ladder() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_THROTTLE);
+    let others = Busy::many(cpus(), 0);
+    let verdicts = Arc::new(AtomicU64::new(0));
+    let worker = {
+        let (client, verdicts) = (Arc::clone(&client), Arc::clone(&verdicts));
+        Busy::new(move || {
+            let slot = client.register(5);
+            let kernel = client.kernel_slot(5);
+            slot.set_flag(SlotFlag::Escapable);
+            slot.label.store(77, Ordering::Relaxed);
+            slot.unpark();
+            for _ in 0..12 {
+                let seq = slot.begin_poll();
+                let start = cpu_ns(common::wire::gettid());
+                while cpu_ns(common::wire::gettid()) - start < 20_000_000 {}
+                assert!(kernel.requested(seq));
+                slot.end_poll(seq);
+                for flag in [
+                    VerdictFlags::STUCK,
+                    VerdictFlags::OFFENCE,
+                    VerdictFlags::DEMOTED,
+                    VerdictFlags::THROTTLED,
+                ] {
+                    if kernel.verdict_for(seq).contains(flag) {
+                        verdicts.fetch_or(1 << flag_bit(flag), Ordering::Relaxed);
+                    }
+                }
+            }
+            slot.park();
+        })
+    };
+    wait_until("the worker is thrown back to watching", || {
+        client.runtime_slot(5).is_parked()
+    });
+    drop((worker, others));
+    for name in [
+        "requests",
+        "demotions",
+        "undemotions",
+        "throttles",
+        "to_batch",
+        "to_throttled",
+    ] {
+        assert!(daemon.counter(name) > 0, "{name}");
+    }
+    assert_eq!(verdicts.load(Ordering::Relaxed), 0b1111);
+    let mut kinds = [0; 5];
+    while let Some(event) = client.ring.next(Duration::from_millis(20)) {
+        kinds[event.kind as usize] += 1;
+        if event.kind == abi::MORPHEUS_EVENT_THROTTLED {
+            assert!(event.detail >= 8, "offences of the label");
+        }
+    }
+    for kind in [
+        abi::MORPHEUS_EVENT_BUDGET,
+        abi::MORPHEUS_EVENT_DEMOTED,
+        abi::MORPHEUS_EVENT_THROTTLED,
+    ] {
+        assert!(kinds[kind as usize] > 0, "{kinds:?}");
+    }
+    assert!(daemon.stop().success());
+}
+
+fn flag_bit(flag: VerdictFlags) -> u32 {
+    [
+        VerdictFlags::STUCK,
+        VerdictFlags::OFFENCE,
+        VerdictFlags::DEMOTED,
+        VerdictFlags::THROTTLED,
+    ]
+    .iter()
+    .position(|other| *other == flag)
+    .unwrap() as u32
+}
+
+#[test]
+fn the_mode_is_told() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for (arguments, mode) in [
+        (&[][..], abi::MORPHEUS_MODE_ENFORCE),
+        (&["--mode", "observe"][..], abi::MORPHEUS_MODE_OBSERVE),
+    ] {
+        let daemon = Daemon::schedule(arguments);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_OBSERVE);
+        assert_eq!(client.mode, mode);
+        // The same in the area's header.
+        let offset = std::mem::offset_of!(abi::morpheus_kernel_header, mode);
+        // SAFETY: the header has this word.
+        let word = unsafe { client.kernel.at::<std::sync::atomic::AtomicU32>(offset) };
+        assert_eq!(word.load(Ordering::Relaxed), mode);
+    }
+}
+
+#[test]
+fn pinned_threads_are_not_stalled() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let _free = Busy::many(2 * cpus(), 0);
+    let _greedy = Busy::many(cpus(), -10);
+    let pinned: Vec<Busy> = (0..cpus())
+        .flat_map(|cpu| [cpu, cpu])
+        .map(|cpu| Busy::new(move || pin(cpu)))
+        .collect();
+    let low: Vec<Busy> = (0..cpus())
+        .map(|cpu| {
+            Busy::new(move || {
+                common::load::set_nice(19);
+                pin(cpu);
+            })
+        })
+        .collect();
+    let mut before: Vec<u64> = pinned.iter().map(Busy::cpu_ns).collect();
+    let low_before: Vec<u64> = low.iter().map(Busy::cpu_ns).collect();
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_secs(1));
+        for (thread, before) in pinned.iter().zip(&mut before) {
+            let now = thread.cpu_ns();
+            assert!(now > *before, "a pinned thread stood still for a second");
+            *before = now;
+        }
+    }
+    for (thread, before) in low.iter().zip(low_before) {
+        assert!(
+            thread.cpu_ns() > before,
+            "a pinned thread of nice 19 stood still for 8 s"
+        );
+    }
+    say(&format!("rescues: {}", daemon.counter("rescues")));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_cpu_goes_and_comes() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let worker = stuck_worker(&client, 0, |_| {});
+    let mut load = Busy::many(2 * cpus(), 0);
+    load.extend((0..3).map(|_| Busy::new(|| pin(1))));
+    /// The next test finds it as it was.
+    struct Online;
+    impl Online {
+        fn set(&self, state: &str) {
+            fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
+        }
+    }
+    impl Drop for Online {
+        fn drop(&mut self) {
+            self.set("1");
+        }
+    }
+    let cpu = Online;
+    for _ in 0..5 {
+        for state in ["0", "1"] {
+            cpu.set(state);
+            std::thread::sleep(Duration::from_millis(300));
+            let before: Vec<u64> = load.iter().map(Busy::cpu_ns).collect();
+            std::thread::sleep(Duration::from_millis(1500));
+            for (thread, before) in load.iter().zip(before) {
+                assert!(thread.cpu_ns() > before, "a thread stood still");
+            }
+        }
+    }
+    assert_eq!(state(), "enabled");
+    assert!(daemon.is_alive());
+    assert!(daemon.numbers()["workers"] == 1, "its lease is as it was");
+    let heartbeat = client.heartbeat();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(client.heartbeat() > heartbeat);
+    drop(worker);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn the_daemon_is_killed() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let worker = stuck_worker(&client, 0, |_| {});
+    wait_until("it is demoted", || daemon.counter("demotions") > 0);
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    wait_until("the kernel schedules", || state() == "disabled");
+    let (before, heartbeat) = (worker.cpu_ns(), client.heartbeat());
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(worker.cpu_ns() > before, "the application goes on");
+    assert_eq!(client.heartbeat(), heartbeat, "and finds nobody");
+    // The next one can have the same place.
+    drop(daemon);
+    assert!(Daemon::schedule(&[]).stop().success());
+}
+
+#[test]
+fn the_kernel_takes_it_out() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let worker = stuck_worker(&client, 0, |_| {});
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    let status = daemon.child.wait().unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert_eq!(state(), "disabled");
+    assert!(
+        common::wire::receive(&client.socket).is_none(),
+        "the connection is closed"
+    );
+    let before = worker.cpu_ns();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(worker.cpu_ns() > before);
+}
+
+#[test]
+fn there_is_one_scheduler() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let output = Command::new(program())
+        .args(["--socket", "/tmp/morpheus-second/broker.sock"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("morpheus") && text.contains("stop it first"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "one clear line: {text}");
+    // Without rights.
+    let program = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|directory| directory.join(program()))
+        .find(|path| path.exists())
+        .unwrap();
+    let output = Command::new(program)
+        .args(["--socket", "/tmp/morpheus-third.sock"])
+        .uid(1000)
+        .gid(1000)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("root"), "{text}");
+    drop(daemon);
+}
+
+const OTHER: &str = "MORPHEUS_TEST_OTHER_CLIENT";
+
+/// Not a test: the process that the next one kills.
+#[test]
+fn other_client() {
+    let Some(socket) = std::env::var_os(OTHER) else {
+        return;
+    };
+    let client = Arc::new(Client::with(
+        &PathBuf::from(socket),
+        hello(abi::MORPHEUS_POLICY_DEMOTE),
+    ));
+    let _workers = [0, 1, 2].map(|slot| stuck_worker(&client, slot, |_| {}));
+    std::thread::sleep(PATIENCE * 6);
+}
+
+#[test]
+fn an_application_is_killed() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_client"])
+        .env(OTHER, &daemon.socket)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("three workers are there, and demoted", || {
+        daemon.numbers()["workers"] == 3 && daemon.counter("demotions") >= 3
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("nothing is left of them", || {
+        let numbers = daemon.numbers();
+        numbers["workers"] == 0 && numbers["processes"] == 0
+    });
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+}
+
+/// Who serves takes the CPU from a stuck worker at once, and the control: without that, it waits until that one has run
+/// for the least time.
+#[test]
+fn a_serving_worker_preempts_a_stuck_one() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let kicks = |arguments: &[&str], flag: Option<SlotFlag>| {
+        let daemon = Daemon::schedule(arguments);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+        let stuck: Vec<Busy> = (0..cpus() as u32)
+            .map(|slot| stuck_worker(&client, slot, |_| {}))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let serving = {
+            let client = Arc::clone(&client);
+            std::thread::spawn(move || {
+                let slot = client.register(7);
+                if let Some(flag) = flag {
+                    slot.set_flag(flag);
+                }
+                for _ in 0..300 {
+                    sleep(Duration::from_millis(1));
+                    slot.unpark();
+                    slot.park();
+                }
+            })
+        };
+        serving.join().unwrap();
+        drop(stuck);
+        (
+            daemon.counter("kicks_for_serving"),
+            daemon.counter("kicks_for_controller"),
+        )
+    };
+    let (serving, controller) = kicks(&[], None);
+    assert!(serving >= 100 && controller == 0, "{serving} {controller}");
+    let (serving, controller) = kicks(&[], Some(SlotFlag::Controller));
+    assert!(serving == 0 && controller >= 100, "{serving} {controller}");
+    assert_eq!(kicks(&["--off", "kick-serving"], None), (0, 0));
+    // A held spare is in nobody's service.
+    assert_eq!(kicks(&[], Some(SlotFlag::Held)), (0, 0));
+}
+
+#[test]
+fn each_switch_switches() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    // A scene in which everything happens, and what it counts.
+    let scene = |arguments: &[&str], counter: &str| {
+        let daemon = Daemon::schedule(arguments);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+        let worker = stuck_worker(&client, 0, RuntimeSlot::enter_critical);
+        let others = Busy::many(cpus(), 0);
+        // Wakes all the time, beside tasks that have just begun.
+        let sleepers: Vec<Busy> = (0..2 * cpus())
+            .map(|_| Busy::repeating(|| (), || sleep(Duration::from_micros(300))))
+            .collect();
+        std::thread::sleep(Duration::from_secs(1));
+        drop((worker, others, sleepers));
+        daemon.counter(counter)
+    };
+    for (mechanism, counter) in [
+        ("request", "requests"),
+        ("extension", "extensions"),
+        ("kick", "kicks_for_waiting"),
+        ("min-run", "kicks_skipped"),
+        ("make-up", "kicks_made_up"),
+        ("timer", "looks"),
+    ] {
+        let with = scene(&[], counter);
+        assert!(with > 0, "{counter}");
+        let without = scene(&["--off", mechanism], counter);
+        say(&format!(
+            "{counter}: {with}, with --off {mechanism} {without}"
+        ));
+        assert_eq!(without, 0, "--off {mechanism}: {counter}, {with} with it");
+    }
+}
+
+#[test]
+fn the_monitor_and_the_help_say_what_there_is() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let mut monitor = Command::new(program())
+        .args(["--monitor", "1", "--socket"])
+        .arg(&daemon.socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    monitor.kill().unwrap();
+    let output = monitor.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("processes 0, workers 0"), "{text}");
+    drop(daemon);
+    let output = Command::new(program()).arg("check").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let _ = std::io::stderr().flush();
+}

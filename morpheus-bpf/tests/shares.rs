@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who gets how much of the CPU under the scheduler. For guests, as `scheduler.rs` is.
+//!
+//! With one CPU under any emulation, with several where they run at the same time (`--accel multi`): elsewhere the
+//! emulator takes them away for longer than a slice.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::daemon::Daemon;
+use common::guest::{can_run, client, cpus, stuck_worker};
+use common::load::{Busy, shares};
+use common::{PATIENCE, now_ns, say, sleep, turn};
+use morpheus_common::abi;
+use morpheus_common::slot::{RuntimeSlot, SlotFlag};
+
+/// How long shares are measured: a hundredth of it is several slices.
+const WINDOW: Duration = Duration::from_secs(4);
+
+/// What a stuck worker gets of the CPU beside busy threads, one more than there are CPUs, as a part of what one of them
+/// gets.
+fn part_of_an_equal(daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
+    let client = client(daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let worker = stuck_worker(&client, 0, prepare);
+    let others = Busy::many(cpus() + 1, 0);
+    // Found, and demoted if it is to be.
+    std::thread::sleep(Duration::from_millis(500));
+    let threads: Vec<&Busy> = others.iter().chain([&worker]).collect();
+    let shares = shares(&threads, WINDOW);
+    let (worker, others) = shares.split_last().unwrap();
+    worker * others.len() as f64 / others.iter().sum::<f64>()
+}
+
+#[test]
+fn shares_follow_weights() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    // As sched_ext has them: 1024 is 100.
+    for (nice, weight) in [(0, 100.0), (5, 33.0), (-3, 194.0)] {
+        let count = cpus();
+        let (plain, other) = (Busy::many(count, 0), Busy::many(count, nice));
+        let threads: Vec<&Busy> = plain.iter().chain(&other).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        let shares = shares(&threads, WINDOW);
+        for (index, share) in shares.iter().enumerate() {
+            let own = if index < count { 100.0 } else { weight };
+            let due = own / (count as f64 * (100.0 + weight));
+            say(&format!(
+                "nice {}: {:.2} % of {:.2}",
+                if index < count { 0 } else { nice },
+                share * 100.0,
+                due * 100.0
+            ));
+            assert!((share - due).abs() <= 0.01, "{shares:?}");
+        }
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_demoted_worker_gets_a_tenth() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let part = part_of_an_equal(&daemon, |_| {});
+    say(&format!("a demoted worker gets {part:.3} of an equal"));
+    assert!((0.05..=0.15).contains(&part), "{part}");
+    assert!(daemon.counter("demotions") > 0);
+    assert!(daemon.counter("from_batch") > 0);
+    drop(daemon);
+
+    // Controls: the same without demotion, and by those who only look.
+    for arguments in [&["--off", "demote"][..], &["--mode", "observe"][..]] {
+        let daemon = Daemon::schedule(arguments);
+        let part = part_of_an_equal(&daemon, |_| {});
+        say(&format!("{arguments:?}: {part:.3} of an equal"));
+        assert!((0.9..=1.1).contains(&part), "{arguments:?}: {part}");
+        assert_eq!(daemon.counter("demotions"), 0);
+        assert!(daemon.counter("requests") > 0, "it is seen all the same");
+    }
+
+    // Where the task that runs does not compete with those that wait, a tenth is more.
+    let daemon = Daemon::schedule(&["--off", "previous"]);
+    let part = part_of_an_equal(&daemon, |_| {});
+    say(&format!("--off previous: {part:.3} of an equal"));
+    assert!(part > 0.15, "{part}");
+    drop(daemon);
+
+    // Nobody is demoted who says that it must not be.
+    let daemon = Daemon::schedule(&[]);
+    let part = part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Escapable));
+    assert!((0.9..=1.1).contains(&part), "{part}");
+    assert_eq!(daemon.counter("demotions"), 0);
+}
+
+#[test]
+fn a_marked_hog_is_demoted_and_a_controller_is_not() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let worker = {
+        let client = Arc::clone(&client);
+        Busy::new(move || {
+            let slot = client.register(2);
+            slot.set_flag(SlotFlag::Escapable);
+            slot.unpark();
+        })
+    };
+    let others = Busy::many(cpus() + 1, 0);
+    let threads: Vec<&Busy> = others.iter().chain([&worker]).collect();
+    let part = || {
+        std::thread::sleep(Duration::from_millis(300));
+        let shares = shares(&threads, WINDOW);
+        let (worker, others) = shares.split_last().unwrap();
+        worker * others.len() as f64 / others.iter().sum::<f64>()
+    };
+    let slot = client.runtime_slot(2);
+    let before = part();
+    assert!(
+        (0.9..=1.1).contains(&before),
+        "no poll is watched: {before}"
+    );
+    slot.set_flag(SlotFlag::Hog);
+    let marked = part();
+    assert!((0.05..=0.15).contains(&marked), "{marked}");
+    assert_eq!(
+        client.ring.next(PATIENCE).map(|event| event.kind),
+        Some(abi::MORPHEUS_EVENT_DEMOTED)
+    );
+    slot.clear_flag(SlotFlag::Hog);
+    let after = part();
+    assert!((0.9..=1.1).contains(&after), "it is over: {after}");
+    assert_eq!(daemon.counter("undemotions"), daemon.counter("demotions"));
+    // A controller has no polls, whatever its words say.
+    slot.set_flag(SlotFlag::Controller);
+    slot.set_flag(SlotFlag::Hog);
+    slot.begin_poll();
+    let controller = part();
+    assert!(
+        (0.9..=1.1).contains(&controller),
+        "no more than its share, and no less: {controller}"
+    );
+    say(&format!(
+        "hog: {before:.3} before, {marked:.3} marked, {after:.3} after; as a controller {controller:.3}"
+    ));
+}
+
+#[test]
+fn lying_about_critical_sections_gains_nothing() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let count = cpus() as f64 + 1.0;
+    // As a share of all CPUs.
+    let share = |part: f64| part / (count + part);
+    let honest = share(part_of_an_equal(&daemon, |_| {}));
+    let liar = share(part_of_an_equal(&daemon, RuntimeSlot::enter_critical));
+    let outlived = daemon.counter("extensions_outlived");
+    drop(daemon);
+    let daemon = Daemon::schedule(&["--off", "extension-bound"]);
+    let unbounded = share(part_of_an_equal(&daemon, RuntimeSlot::enter_critical));
+    say(&format!(
+        "honest hog {:.1} %, liar {:.1} %, liar with unbounded extensions {:.1} %; weight's share {:.1} %; \
+         extensions outlived {outlived}",
+        honest * 100.0,
+        liar * 100.0,
+        unbounded * 100.0,
+        100.0 / (count + 1.0)
+    ));
+    assert!(outlived > 0);
+    assert!(liar <= share(1.0) + 0.01 && liar <= honest + 0.02);
+    assert!(unbounded >= share(1.0) + 0.10, "the control");
+}
+
+#[test]
+fn an_honest_critical_section_is_let_finish() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    // Preempted within their sections, of so many that there were.
+    let preempted = |arguments: &[&str]| {
+        let daemon = Daemon::schedule(arguments);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+        let sections = Arc::new(AtomicU64::new(0));
+        let worker = {
+            let (client, counted) = (Arc::clone(&client), Arc::clone(&sections));
+            Busy::new(move || {
+                let slot = client.register(0);
+                slot.unpark();
+                let until = Instant::now() + WINDOW;
+                while Instant::now() < until {
+                    // Half of the time, for 200 µs each.
+                    slot.enter_critical();
+                    spin(Duration::from_micros(200));
+                    slot.leave_critical();
+                    spin(Duration::from_micros(200));
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let others = Busy::many(cpus() * 2, 0);
+        // Their wakes end others' slices early.
+        let sleepers: Vec<Busy> = (0..cpus())
+            .map(|_| Busy::repeating(|| (), || sleep(Duration::from_millis(1))))
+            .collect();
+        std::thread::sleep(WINDOW);
+        drop((worker, others, sleepers));
+        let sum = daemon.counter("critical_preempted_at_slice_end")
+            + daemon.counter("critical_preempted_by_kick");
+        (
+            sum,
+            sections.load(Ordering::Relaxed),
+            daemon.counter("extensions"),
+        )
+    };
+    let (with, sections, extensions) = preempted(&[]);
+    let (without, _, none) = preempted(&["--off", "extension"]);
+    say(&format!(
+        "{sections} sections: {with} preempted with {extensions} extensions, {without} without extensions"
+    ));
+    assert!(extensions > 0 && none == 0);
+    assert!(without >= 5 * with.max(1));
+}
+
+/// Wall time, with the clock read all the time.
+fn spin(duration: Duration) {
+    let start = now_ns();
+    while now_ns() - start < duration.as_nanos() as u64 {}
+}
