@@ -58,7 +58,7 @@ static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter coun
 static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 {
 	struct cpu *cpu = cpu_at(*index);
-	__u64 now = bpf_ktime_get_ns(), waits;
+	__u64 now = scx_now(), waits;
 
 	if (!cpu)
 		return 0;

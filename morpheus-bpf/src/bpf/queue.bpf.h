@@ -94,7 +94,12 @@ struct cpu {
 	__u32 made_up;
 	/* There may be tasks in its queue of pinned ones. */
 	__u32 pinned;
-	__u32 padding[11];
+	__u32 padding0;
+	/* How much of its slice was left to the task that one of the kernel's own threads has just interrupted. */
+	__u64 rest_ns;
+	/* When its slice ends, if nobody takes it. */
+	__u64 slice_end_ns;
+	__u64 padding[3];
 };
 
 struct {

@@ -72,6 +72,26 @@ static __always_inline bool is_kernels_own(const struct task_struct *task)
 }
 
 /*
+ * A task that was interrupted for a thread of the kernel's own goes on afterwards, as if nothing had been: it waits in the
+ * CPU's local queue behind that thread. It was asked to stop a moment ago (morpheus_stopping), under the same lock.
+ */
+static __always_inline bool resume(struct task_struct *task, struct worker *worker, __u64 flags)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	__u64 rest_ns;
+
+	if (!cpu || !cpu->rest_ns || flags & ENQ_WAKEUP)
+		return false;
+	rest_ns = cpu->rest_ns;
+	cpu->rest_ns = 0;
+	if (worker)
+		worker->resumes = 1;
+	insert_fifo(task, DSQ_LOCAL, rest_ns, flags);
+	count(COUNTER_resumed);
+	return true;
+}
+
+/*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
  */
@@ -90,6 +110,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	}
 	worker = worker_of(task);
+	if (resume(task, worker, flags))
+		return 0;
 	now = scx_now();
 	put(task, worker, flags, now);
 	watch_over_queues();
@@ -116,6 +138,7 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 	if (worker)
 		worker->extended = 0;
 	cpu->yielded = 0;
+	cpu->slice_end_ns = now + slice_ns;
 	set_slice(task, slice_ns);
 	count(COUNTER_kept);
 }
@@ -193,17 +216,23 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 
 	if (!cpu)
 		return 0;
+	cpu->extended_until_ns = 0;
 	if (worker) {
 		restore_vtime(task, worker);
-		worker->extended = 0;
+		if (!worker->resumes)
+			worker->extended = 0;
+		else if (worker->extended)
+			extend_again(task, cpu, index, now);
+		worker->resumes = 0;
 	}
 	mark_stuck(index, cpu, false);
+	cpu->rest_ns = 0;
 	cpu->vtime = bounded_vtime(task, lag_ns);
 	cpu->weight = task->scx.weight;
 	cpu->worker = !!worker;
 	cpu->began_ns = now;
+	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
-	cpu->extended_until_ns = 0;
 	cpu->kicked = KICK_NONE;
 	cpu->yielded = 0;
 	/* Last: who sees it sees the others. */
@@ -232,14 +261,23 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = 0;
+	__u64 now = scx_now(), until_ns;
 
 	if (!cpu)
 		return 0;
 	if (cpu->worker)
 		worker = worker_of(task);
-	charge(task, cpu, worker, scx_now());
+	charge(task, cpu, worker, now);
 	if (worker && runnable)
 		count_preempted_section(task, cpu, worker);
+	cpu->rest_ns = 0;
+	if (runnable && cpu->kicked == KICK_KERNEL) {
+		until_ns = cpu->slice_end_ns;
+		if (cpu->extended_until_ns)
+			until_ns = extension_bound_on ? cpu->extended_until_ns : now + extension_ns;
+		if (before(now, until_ns))
+			cpu->rest_ns = until_ns - now;
+	}
 	mark_stuck(index, cpu, false);
 	cpu->since_ns = 0;
 	cpu->worker = 0;
