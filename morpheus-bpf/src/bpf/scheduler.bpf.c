@@ -92,6 +92,29 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
 }
 
 /*
+ * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
+ * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
+ */
+static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u64 now)
+{
+	__s32 index = scx_bpf_task_cpu(task);
+	struct cpu *cpu = cpu_at(index);
+	__u64 vtime;
+
+	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
+		return false;
+	vtime = bounded_vtime(task, sleeper_ns);
+	if (cpu->since_ns && !before(vtime, present_vtime(cpu, now) + slice_ns))
+		return false;
+	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))))
+		return false;
+	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+	count(COUNTER_to_next);
+	preempt_own(cpu, index, vtime, now);
+	return true;
+}
+
+/*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
  */
@@ -113,6 +136,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (resume(task, worker, flags))
 		return 0;
 	now = scx_now();
+	if (flags & ENQ_WAKEUP && goes_next(task, worker, now))
+		return 0;
 	put(task, worker, flags, now);
 	watch_over_queues();
 	if (flags & ENQ_WAKEUP && !(worker && worker->demoted))
@@ -168,7 +193,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 		}
 		look_into_queues(&heads, domain_index, domain, index, cpu, now);
-		if (take_least(&heads, domain_index, index))
+		if (take_least(&heads, domain_index, index, cpu))
 			return 0;
 		if (heads.throttled && take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
 			return 0;
@@ -196,7 +221,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		return 0;
 	}
-	if (take_least(&heads, domain_index, index))
+	if (take_least(&heads, domain_index, index, cpu))
 		return 0;
 	if (worker && has_spent(worker, now) && heads.throttled &&
 	    take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
@@ -270,6 +295,10 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	charge(task, cpu, worker, now);
 	if (worker && runnable)
 		count_preempted_section(task, cpu, worker);
+	if (runnable || !before(now, cpu->began_ns + min_run_ns))
+		cpu->short_runs = 0;
+	else
+		cpu->short_runs++;
 	cpu->rest_ns = 0;
 	if (runnable && cpu->kicked == KICK_KERNEL) {
 		until_ns = cpu->slice_end_ns;
