@@ -23,9 +23,14 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// What a stuck worker gets of the CPU beside busy threads, one more than there are CPUs, as a part of what one of them
 /// gets.
 fn part_of_an_equal(daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
+    part_of_one_of(cpus() + 1, daemon, prepare)
+}
+
+/// The same beside so many.
+fn part_of_one_of(others: usize, daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
     let client = client(daemon, abi::MORPHEUS_POLICY_DEMOTE);
     let worker = stuck_worker(&client, 0, prepare);
-    let others = Busy::many(cpus() + 1, 0);
+    let others = Busy::many(others, 0);
     // Found, and demoted if it is to be.
     std::thread::sleep(Duration::from_millis(500));
     let threads: Vec<&Busy> = others.iter().chain([&worker]).collect();
@@ -89,7 +94,7 @@ fn a_demoted_worker_gets_a_tenth() {
 
     // Where the task that runs does not compete with those that wait, a tenth is more.
     let daemon = Daemon::schedule(&["--off", "previous"]);
-    let part = part_of_an_equal(&daemon, |_| {});
+    let part = part_of_one_of(cpus(), &daemon, |_| {});
     say(&format!("--off previous: {part:.3} of an equal"));
     assert!(part > 0.15, "{part}");
     drop(daemon);
@@ -203,18 +208,18 @@ fn an_honest_critical_section_is_let_finish() {
                 slot.unpark();
                 let until = Instant::now() + WINDOW;
                 while Instant::now() < until {
-                    // Half of the time, for 200 µs each.
+                    // A fifth of the time, for 200 µs each.
                     slot.enter_critical();
                     spin(Duration::from_micros(200));
                     slot.leave_critical();
-                    spin(Duration::from_micros(200));
+                    spin(Duration::from_micros(800));
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
             })
         };
         let others = Busy::many(cpus() * 2, 0);
         // Their wakes end others' slices early.
-        let sleepers: Vec<Busy> = (0..cpus())
+        let sleepers: Vec<Busy> = (0..2 * cpus())
             .map(|_| Busy::repeating(|| (), || sleep(Duration::from_millis(1))))
             .collect();
         std::thread::sleep(WINDOW);

@@ -35,6 +35,8 @@
 	X(to_throttled) \
 	X(to_pinned) \
 	X(to_local) \
+	X(to_next) \
+	X(resumed) \
 	/* What a CPU did when it had to choose. */ \
 	X(from_main) \
 	X(from_batch) \

@@ -25,6 +25,8 @@ const volatile bool make_up_on = true;
 
 /* So much less vtime must the one that woke have: equals would take turns for nothing. */
 #define MARGIN_NS 1000000
+/* So many tasks in a row that slept before the least time was over. */
+#define SHORT_RUNS 64
 
 /* One for each CPU, for who wants it to be kicked later; armed and run anywhere. */
 struct kick_timer {
@@ -58,7 +60,7 @@ static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter coun
 static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 {
 	struct cpu *cpu = cpu_at(*index);
-	__u64 now = bpf_ktime_get_ns(), waits;
+	__u64 now = scx_now(), waits;
 
 	if (!cpu)
 		return 0;
@@ -164,9 +166,29 @@ static __always_inline void kick_later(__u32 index, struct cpu *cpu, __u64 now)
 	kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
 	if (!kick_timer)
 		return;
+	/*
+	 * Where tasks have only come and gone for a while, the one that runs now will go, too, and a timer every time would
+	 * cost more than all of them.
+	 */
+	if (cpu->short_runs >= SHORT_RUNS)
+		rest_ns *= 10;
 	cpu->made_up = 1;
 	if (bpf_timer_start(&kick_timer->timer, rest_ns, 0))
 		cpu->made_up = 0;
+}
+
+/* A task woke, and waits for this CPU alone. */
+static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtime, __u64 now)
+{
+	enum target target;
+
+	if (!kicks_on || !cpu->since_ns)
+		return;
+	target = assess(cpu, vtime, now);
+	if (target == TARGET_NOW)
+		kick(index, cpu, COUNTER_kicks_for_waiting);
+	else if (target == TARGET_LATER)
+		kick_later(index, cpu, now);
 }
 
 /* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */

@@ -140,7 +140,7 @@ static __always_inline void over_budget(struct worker *worker, const struct morp
 	    number < repeat_offences)
 		return;
 	worker->throttled = episode;
-	worker->window_ns = now;
+	worker->window_ns = scx_now();
 	worker->window_ran_ns = 0;
 	count(COUNTER_throttles);
 	say_step(worker, episode, MORPHEUS_STEP_THROTTLED, MORPHEUS_VERDICT_THROTTLED, MORPHEUS_EVENT_THROTTLED, number,
@@ -162,11 +162,11 @@ static __always_inline void episode_ended(struct worker *worker, __u64 now)
 }
 
 /* The extension of a critical section, and a throttled worker's share, end between ticks. */
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 now)
+static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
-	__u64 sooner = NOBODY;
+	__u64 sooner = NOBODY, now = scx_now();
 
 	if (!cpu)
 		return sooner;
@@ -243,6 +243,18 @@ static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, st
 	if (look_timer)
 		arm(look_timer, extension_ns < EXTENSION_LOOK_NS ? extension_ns : EXTENSION_LOOK_NS);
 	return true;
+}
+
+/* An extension goes on after an interruption; the task's slice is what was left of it. */
+static __always_inline void extend_again(struct task_struct *task, struct cpu *cpu, __s32 index, __u64 now)
+{
+	struct look_timer *look_timer;
+	__u32 key = index;
+
+	cpu->extended_until_ns = now + task->scx.slice;
+	look_timer = bpf_map_lookup_elem(&look_timers, &key);
+	if (look_timer)
+		arm(look_timer, EXTENSION_LOOK_NS);
 }
 
 #endif /* MORPHEUS_LADDER_BPF_H */

@@ -18,7 +18,7 @@ static __always_inline void episode_ended(struct worker *worker, __u64 now)
 {
 }
 
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 now)
+static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot)
 {
 	return ~0ULL;
 }

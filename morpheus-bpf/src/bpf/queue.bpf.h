@@ -94,7 +94,13 @@ struct cpu {
 	__u32 made_up;
 	/* There may be tasks in its queue of pinned ones. */
 	__u32 pinned;
-	__u32 padding[11];
+	/* How many tasks in a row went to sleep here before they had run for the least time. */
+	__u32 short_runs;
+	/* How much of its slice was left to the task that one of the kernel's own threads has just interrupted. */
+	__u64 rest_ns;
+	/* When its slice ends, if nobody takes it. */
+	__u64 slice_end_ns;
+	__u64 padding[3];
 };
 
 struct {
@@ -329,6 +335,16 @@ static __always_inline bool take(__u64 queue, enum counter counter)
 	return true;
 }
 
+/* Both are done under the lock of the CPU's run queue, so that the mark tells the truth. */
+static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
+{
+	bool taken = take(PINNED_QUEUE(index), COUNTER_from_pinned);
+
+	if (!scx_bpf_dsq_nr_queued(PINNED_QUEUE(index)))
+		cpu->pinned = 0;
+	return taken;
+}
+
 /* The queues that concern a CPU at present, and the least vtime in each. */
 struct heads {
 	__u64 main;
@@ -375,17 +391,17 @@ static __always_inline void look_into_queues(struct heads *heads, __u32 domain_i
 }
 
 /* Takes the first of them that may run here. */
-static __always_inline bool take_least(const struct heads *heads, __u32 domain, __s32 index)
+static __always_inline bool take_least(const struct heads *heads, __u32 domain, __s32 index, struct cpu *cpu)
 {
 	if (heads->due && take(THROTTLED_QUEUE(domain), COUNTER_from_throttled))
 		return true;
 	if (heads->batch != NOBODY && heads->batch == heads->least && take(BATCH_QUEUE(domain), COUNTER_from_batch))
 		return true;
-	if (heads->pinned != NOBODY && heads->pinned == heads->least && take(PINNED_QUEUE(index), COUNTER_from_pinned))
+	if (heads->pinned != NOBODY && heads->pinned == heads->least && take_pinned(cpu, index))
 		return true;
 	if (take(MAIN_QUEUE(domain), COUNTER_from_main))
 		return true;
-	if (heads->pinned != NOBODY && take(PINNED_QUEUE(index), COUNTER_from_pinned))
+	if (heads->pinned != NOBODY && take_pinned(cpu, index))
 		return true;
 	return heads->batch != NOBODY && take(BATCH_QUEUE(domain), COUNTER_from_batch);
 }

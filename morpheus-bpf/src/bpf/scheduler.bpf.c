@@ -72,6 +72,49 @@ static __always_inline bool is_kernels_own(const struct task_struct *task)
 }
 
 /*
+ * A task that was interrupted for a thread of the kernel's own goes on afterwards, as if nothing had been: it waits in the
+ * CPU's local queue behind that thread. It was asked to stop a moment ago (morpheus_stopping), under the same lock.
+ */
+static __always_inline bool resume(struct task_struct *task, struct worker *worker, __u64 flags)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	__u64 rest_ns;
+
+	if (!cpu || !cpu->rest_ns || flags & ENQ_WAKEUP)
+		return false;
+	rest_ns = cpu->rest_ns;
+	cpu->rest_ns = 0;
+	if (worker)
+		worker->resumes = 1;
+	insert_fifo(task, DSQ_LOCAL, rest_ns, flags);
+	count(COUNTER_resumed);
+	return true;
+}
+
+/*
+ * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
+ * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
+ */
+static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u64 now)
+{
+	__s32 index = scx_bpf_task_cpu(task);
+	struct cpu *cpu = cpu_at(index);
+	__u64 vtime;
+
+	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
+		return false;
+	vtime = bounded_vtime(task, sleeper_ns);
+	if (cpu->since_ns && !before(vtime, present_vtime(cpu, now) + slice_ns))
+		return false;
+	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))))
+		return false;
+	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+	count(COUNTER_to_next);
+	preempt_own(cpu, index, vtime, now);
+	return true;
+}
+
+/*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
  */
@@ -90,7 +133,11 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	}
 	worker = worker_of(task);
+	if (resume(task, worker, flags))
+		return 0;
 	now = scx_now();
+	if (flags & ENQ_WAKEUP && goes_next(task, worker, now))
+		return 0;
 	put(task, worker, flags, now);
 	watch_over_queues();
 	if (flags & ENQ_WAKEUP && !(worker && worker->demoted))
@@ -116,6 +163,7 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 	if (worker)
 		worker->extended = 0;
 	cpu->yielded = 0;
+	cpu->slice_end_ns = now + slice_ns;
 	set_slice(task, slice_ns);
 	count(COUNTER_kept);
 }
@@ -145,7 +193,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 		}
 		look_into_queues(&heads, domain_index, domain, index, cpu, now);
-		if (take_least(&heads, domain_index, index))
+		if (take_least(&heads, domain_index, index, cpu))
 			return 0;
 		if (heads.throttled && take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
 			return 0;
@@ -173,7 +221,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		return 0;
 	}
-	if (take_least(&heads, domain_index, index))
+	if (take_least(&heads, domain_index, index, cpu))
 		return 0;
 	if (worker && has_spent(worker, now) && heads.throttled &&
 	    take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
@@ -193,17 +241,23 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 
 	if (!cpu)
 		return 0;
+	cpu->extended_until_ns = 0;
 	if (worker) {
 		restore_vtime(task, worker);
-		worker->extended = 0;
+		if (!worker->resumes)
+			worker->extended = 0;
+		else if (worker->extended)
+			extend_again(task, cpu, index, now);
+		worker->resumes = 0;
 	}
 	mark_stuck(index, cpu, false);
+	cpu->rest_ns = 0;
 	cpu->vtime = bounded_vtime(task, lag_ns);
 	cpu->weight = task->scx.weight;
 	cpu->worker = !!worker;
 	cpu->began_ns = now;
+	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
-	cpu->extended_until_ns = 0;
 	cpu->kicked = KICK_NONE;
 	cpu->yielded = 0;
 	/* Last: who sees it sees the others. */
@@ -232,14 +286,27 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = 0;
+	__u64 now = scx_now(), until_ns;
 
 	if (!cpu)
 		return 0;
 	if (cpu->worker)
 		worker = worker_of(task);
-	charge(task, cpu, worker, scx_now());
+	charge(task, cpu, worker, now);
 	if (worker && runnable)
 		count_preempted_section(task, cpu, worker);
+	if (runnable || !before(now, cpu->began_ns + min_run_ns))
+		cpu->short_runs = 0;
+	else
+		cpu->short_runs++;
+	cpu->rest_ns = 0;
+	if (runnable && cpu->kicked == KICK_KERNEL) {
+		until_ns = cpu->slice_end_ns;
+		if (cpu->extended_until_ns)
+			until_ns = extension_bound_on ? cpu->extended_until_ns : now + extension_ns;
+		if (before(now, until_ns))
+			cpu->rest_ns = until_ns - now;
+	}
 	mark_stuck(index, cpu, false);
 	cpu->since_ns = 0;
 	cpu->worker = 0;

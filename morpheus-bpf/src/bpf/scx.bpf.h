@@ -105,7 +105,10 @@ void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
 
-/* Linux 6.14: the time as of the last update of the CPU's run queue, much cheaper than the clock. */
+/*
+ * Linux 6.14: the time as of the last update of the CPU's run queue, much cheaper than reading a clock. It is another clock
+ * than CLOCK_MONOTONIC: what is scheduled goes by this one, in timers, too, and what applications are told by the other.
+ */
 __u64 scx_bpf_now(void) __ksym __weak;
 /* 6.13, 6.19 */
 void scx_bpf_dsq_insert___first(struct task_struct *task, __u64 dsq, __u64 slice, __u64 flags) __ksym __weak;

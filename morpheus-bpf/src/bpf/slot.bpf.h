@@ -101,6 +101,8 @@ struct worker {
 	__u32 has_true_vtime;
 	/* It has had the extension of this dispatch. */
 	__u32 extended;
+	/* It goes on where one of the kernel's own threads interrupted it; then this is no new dispatch. */
+	__u32 resumes;
 	/* It was demoted until now, and has not been charged since. */
 	__u32 relieved;
 };

@@ -44,7 +44,7 @@ static __always_inline void over_budget(struct worker *worker, const struct morp
 /* The worker is in another episode than it was. */
 static __always_inline void episode_ended(struct worker *worker, __u64 now);
 /* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU. */
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 now);
+static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot);
 /* A CPU goes from one task to another; said first. */
 static __always_inline void switching(struct task_struct *next);
 
@@ -140,7 +140,7 @@ static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 		worker->since_ns = now;
 	look(worker, runtime, now);
 	next = until_next_look(worker, now);
-	sooner = looked(worker, runtime, now);
+	sooner = looked(worker, runtime);
 	arm(look_timer, sooner < next ? sooner : next);
 	return 0;
 }
