@@ -30,7 +30,7 @@ Exit codes:
 
 /// Schedules the machine, and tells the workers of applications when one blocks or computes for too long in a poll
 #[derive(Debug, Parser)]
-#[command(name = "scx_morpheus", after_help = AFTER_HELP, disable_version_flag = true)]
+#[command(name = "scx_morpheus", version, after_help = AFTER_HELP, disable_version_flag = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
