@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use morpheus_common::ladder::Policy;
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use tokio::runtime::{Handle, RuntimeMetrics};
 
@@ -22,8 +21,8 @@ use crate::canary::{Canary, Health};
 use crate::clock;
 use crate::cores::{self, Cores};
 use crate::domain::Domain;
+use crate::hogs::Hogs;
 use crate::hold;
-use crate::link::ActiveLink;
 use crate::link::mapped::{Mapped, News};
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
@@ -516,67 +515,6 @@ impl Own {
                 .collect();
             report::spares_used_up(self.domain.spares.total(), &polled);
         }
-    }
-}
-
-/// Workers that were given up to the kernel's scheduler: a task that nobody watches keeps them, which it
-/// cannot see.
-#[derive(Debug, Default)]
-struct Hogs {
-    marked: Vec<Hog>,
-}
-
-#[derive(Debug)]
-struct Hog {
-    core: usize,
-    seat: usize,
-    parks: u64,
-    busy: Duration,
-}
-
-impl Hogs {
-    /// Marks the workers of these cores, which stand still.
-    fn mark(&mut self, cores: &[usize], domain: &Domain, metrics: &RuntimeMetrics) {
-        let demotes = domain.settings.policy >= Policy::Demote
-            && domain.link.active() == ActiveLink::Scheduler;
-        if !demotes {
-            return;
-        }
-        for &core in cores {
-            let Some(tid) = domain.core_thread(core) else {
-                continue;
-            };
-            let seat = (0..domain.seats.in_use())
-                .find(|&seat| domain.seats.runtime(seat).tid.load(Ordering::Relaxed) == tid);
-            let Some(seat) = seat else {
-                continue;
-            };
-            let slot = domain.seats.runtime(seat);
-            // What is watched, the kernel side sees by itself.
-            if slot.observe_poll() % 2 == 1 || slot.has_flag(SlotFlag::Hog) {
-                continue;
-            }
-            slot.set_flag(SlotFlag::Hog);
-            domain.counters.hogs_marked.fetch_add(1, Ordering::Relaxed);
-            self.marked.push(Hog {
-                core,
-                seat,
-                parks: metrics.worker_park_unpark_count(core),
-                busy: metrics.worker_total_busy_duration(core),
-            });
-        }
-    }
-
-    /// Takes the mark from those that have shown a sign of life since.
-    fn forgive(&mut self, domain: &Domain, metrics: &RuntimeMetrics) {
-        self.marked.retain(|hog| {
-            let stands = metrics.worker_park_unpark_count(hog.core) == hog.parks
-                && metrics.worker_total_busy_duration(hog.core) == hog.busy;
-            if !stands {
-                domain.seats.runtime(hog.seat).clear_flag(SlotFlag::Hog);
-            }
-            stands
-        });
     }
 }
 

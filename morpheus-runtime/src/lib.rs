@@ -53,6 +53,7 @@ mod controller;
 mod cores;
 mod critical;
 mod domain;
+mod hogs;
 mod hold;
 mod in_place;
 mod label;
