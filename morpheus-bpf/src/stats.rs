@@ -78,7 +78,7 @@ pub(crate) fn hand_out(listener: &Listener, numbers: &Value) {
 /// When none is there, or it does not answer.
 pub fn ask(socket: &Path) -> io::Result<Value> {
     let own: OwnedFd = seqpacket()?;
-    rustix::net::connect(&own, &SocketAddrUnix::new(&path(socket))?)?;
+    rustix::net::connect(&own, &SocketAddrUnix::new(path(socket))?)?;
     if poll(
         &mut [PollFd::new(&own, PollFlags::IN)],
         Some(&ANSWERS_WITHIN),
