@@ -22,7 +22,8 @@ fn garbage_is_refused_and_the_daemon_lives() {
         return;
     }
     let _turn = turn();
-    let mut daemon = Daemon::start(&["--processes", "40"]);
+    // A rate that every machine exceeds.
+    let mut daemon = Daemon::start(&["--processes", "40", "--requests-per-second", "50"]);
     let client = Client::new(&daemon);
     let refused = |packet: &[u8], fds: &[BorrowedFd<'_>]| {
         let socket = connect(&daemon.socket);
