@@ -89,6 +89,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: u32,
 
+    /// How many processes of one user (but root) may be connected; half of all if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    processes_per_user: Option<u32>,
+
     /// How many slots a process may have
     #[arg(long, value_name = "N", default_value_t = abi::MORPHEUS_MAX_SLOTS,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(abi::MORPHEUS_MAX_SLOTS)))]
@@ -117,7 +121,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether this machine has what the daemon needs
+    /// Say whether this machine has what the daemon needs, and what to do where not; with --observe before it, what that needs
     Check,
     /// Say whether a daemon answers at the socket, and what it has counted
     Status {
@@ -166,6 +170,9 @@ impl Arguments {
     pub(crate) fn broker(&self) -> broker::Options {
         broker::Options {
             processes: self.processes as usize,
+            processes_per_user: self
+                .processes_per_user
+                .unwrap_or(self.processes.div_ceil(2)) as usize,
             limits: Limits {
                 slots: self.slots,
                 requests_per_second: self.requests_per_second,

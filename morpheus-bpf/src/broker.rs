@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The socket where applications ask for their slots, and the daemon's loop.
 //!
-//! One thread, which waits for nobody: a peer that does not read its replies is dropped. In each turn every connection
-//! gets to say one packet, and a heartbeat that is due goes before the next one, since opening and closing a lease waits
-//! for the kernel (tens of milliseconds): many of them at once may not look like a daemon that has died.
+//! One thread, which waits for nobody: a peer that does not read its replies is dropped, and what the kernel takes its time
+//! for is waited for by others. In each turn every connection gets to say one packet, and a heartbeat that is due goes
+//! before the next one: many connections at once may not look like a daemon that has died.
 
 use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -41,6 +41,8 @@ const BACKLOG: i32 = 64;
 pub struct Options {
     /// How many processes may be connected.
     pub processes: usize,
+    /// How many of one user; root's are not counted.
+    pub processes_per_user: usize,
     /// What one of them may take.
     pub limits: Limits,
     /// How often to print a line of statistics.
@@ -418,6 +420,10 @@ impl<K: KernelSide> Broker<K> {
                     continue;
                 }
             };
+            if self.has_its_share(peer.uid) {
+                self.refuse(&socket, Refusal::Processes, Some(peer.tgid));
+                continue;
+            }
             if self.options.verbose {
                 eprintln!(
                     "scx_morpheus: process {} (user {}) connects",
@@ -432,6 +438,12 @@ impl<K: KernelSide> Broker<K> {
                 closing: false,
             });
         }
+    }
+
+    /// Whether a user has as many connections as it may: one user's may not keep the others' out.
+    fn has_its_share(&self, uid: u32) -> bool {
+        let own = |connection: &&Connection| connection.session.peer().uid == uid;
+        uid != 0 && self.connections.iter().filter(own).count() >= self.options.processes_per_user
     }
 
     /// Reads one packet of a connection and answers it.

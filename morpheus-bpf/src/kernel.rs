@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use libbpf_rs::{
 use morpheus_common::abi;
 
 use crate::exit::Exit;
+use crate::leases::Leases;
 use crate::pressure::Pressure;
 use crate::session::{Areas, Binding, KernelSide, LeaseNumber, Terms};
 
@@ -105,6 +106,7 @@ pub struct Kernel<P> {
     mode: u32,
     leases: u32,
     maps: Maps,
+    changes: Leases,
 }
 
 impl<P> std::fmt::Debug for Kernel<P> {
@@ -127,6 +129,7 @@ impl<P: Programs> Kernel<P> {
             mode,
             leases: 0,
             maps,
+            changes: Leases::default(),
         })
     }
 
@@ -161,27 +164,28 @@ impl<P: Programs> Kernel<P> {
         self.programs.set_leases(leases);
     }
 
-    fn insert(&self, lease: LeaseNumber, areas: &Areas) -> libbpf_rs::Result<()> {
-        let key = lease.to_ne_bytes();
-        let value = |fd: &OwnedFd| fd.as_raw_fd().to_ne_bytes();
-        self.maps
-            .kernel_areas
-            .update(&key, &value(&areas.kernel), MapFlags::NO_EXIST)?;
-        self.maps
-            .rings
-            .update(&key, &value(&areas.ring), MapFlags::NO_EXIST)?;
-        self.maps
-            .runtime_areas
-            .update(&key, &value(&areas.runtime), MapFlags::NO_EXIST)
+    fn insert(&self, lease: LeaseNumber, areas: &Areas) -> io::Result<()> {
+        let maps = &self.maps;
+        self.changes.insert(
+            lease,
+            &[
+                (maps.kernel_areas.as_fd(), &areas.kernel),
+                (maps.rings.as_fd(), &areas.ring),
+                (maps.runtime_areas.as_fd(), &areas.runtime),
+            ],
+        )
     }
 
     fn remove(&self, lease: LeaseNumber) {
-        let key = lease.to_ne_bytes();
-        // What is not there need not be removed, and nothing else can go wrong. The runtime's area first: without it
-        // a worker is not looked at.
-        let _ = self.maps.runtime_areas.delete(&key);
-        let _ = self.maps.kernel_areas.delete(&key);
-        let _ = self.maps.rings.delete(&key);
+        let maps = &self.maps;
+        self.changes.remove(
+            lease,
+            &[
+                maps.runtime_areas.as_fd(),
+                maps.kernel_areas.as_fd(),
+                maps.rings.as_fd(),
+            ],
+        );
     }
 }
 
@@ -194,7 +198,7 @@ impl<P: Programs> KernelSide for Kernel<P> {
         let areas = make_areas(terms, self.mode).map_err(io_error)?;
         if let Err(error) = self.insert(lease, &areas) {
             self.remove(lease);
-            return Err(io_error(error));
+            return Err(error);
         }
         self.heartbeat(lease, Pressure::default());
         self.count_leases(self.leases + 1);

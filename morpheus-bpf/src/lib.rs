@@ -21,6 +21,7 @@
 //! - [`session`]: what one connection may ask for and gets; knows no socket and no BPF.
 //! - [`bucket`]: how often it may ask.
 //! - [`peer`]: who is on the other side, and whether a thread is one of its.
+//! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
 //! - [`stats`]: the counters, for whoever asks.
@@ -69,4 +70,5 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 
+mod leases;
 mod skeleton;

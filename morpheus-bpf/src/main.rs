@@ -12,6 +12,7 @@ use clap::Parser;
 use morpheus_bpf::broker::{self, Broker, Listener};
 use morpheus_bpf::check::{self, Finding, Verdict};
 use morpheus_bpf::observer::{self, Observer};
+use morpheus_bpf::peer;
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::{stats, status};
@@ -24,7 +25,7 @@ const EJECTED: u8 = 3;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
-        Some(Command::Check) => return run_check(),
+        Some(Command::Check) => return run_check(arguments.observe),
         Some(Command::Status { json }) => return run_status(&arguments.socket, *json),
         None => match arguments.monitor {
             Some(seconds) => monitor(&arguments.socket, seconds),
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
     })
 }
 
-fn run_check() -> ExitCode {
+/// With `observe`, what the scheduler needs beside is told and does not count.
+fn run_check(observe: bool) -> ExitCode {
     let lacks = |findings: &[Finding]| {
         for finding in findings {
             println!("{finding}");
@@ -59,7 +61,7 @@ fn run_check() -> ExitCode {
             (false, false) => "scx_morpheus can run here, and scx_morpheus --observe",
         }
     );
-    if observer_lacks || scheduler_lacks {
+    if observer_lacks || (scheduler_lacks && !observe) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -112,10 +114,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let listener = Listener::bind(&arguments.socket)?;
     let numbers = Listener::bind(&stats::path(&arguments.socket))?;
     let observer = observer::attach(arguments.observer())?;
-    eprintln!(
-        "scx_morpheus: observing; applications connect at {}",
-        listener.path().display()
-    );
+    eprintln!("scx_morpheus: observing; {}", where_to_connect(&listener));
     Broker::new(
         listener,
         arguments.broker(),
@@ -138,10 +137,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
-        eprintln!(
-            "scx_morpheus: scheduling; applications connect at {}",
-            listener.path().display()
-        );
+        eprintln!("scx_morpheus: scheduling; {}", where_to_connect(&listener));
         let mut broker = Broker::new(
             listener,
             arguments.broker(),
@@ -172,6 +168,18 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("scx_morpheus: starting anew: {exit}");
         (listener, numbers) = (socket, numbers_again);
     }
+}
+
+fn where_to_connect(listener: &Listener) -> String {
+    let threads = if peer::threads_have_pidfds() {
+        ""
+    } else {
+        "; this kernel has no pidfds of threads, which are looked up by their numbers instead (slower)"
+    };
+    format!(
+        "applications connect at {}{threads}",
+        listener.path().display()
+    )
 }
 
 /// Each connection takes two descriptors. Where the limit cannot be raised, connections wait to be accepted.

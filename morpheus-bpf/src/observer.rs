@@ -9,6 +9,7 @@ use morpheus_common::abi;
 
 use crate::exit::Exit;
 use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::leases::MOST_CHANGES;
 use crate::skeleton::observer::{ObserverSkel, ObserverSkelBuilder};
 
 /// How to observe.
@@ -27,6 +28,7 @@ pub struct Options {
 pub struct Attached {
     // First, so that nothing runs any more when the maps go.
     _on_switch: Link,
+    _on_interrupt: Link,
     skeleton: ObserverSkel<'static>,
 }
 
@@ -52,7 +54,8 @@ pub fn attach(options: Options) -> Result<Observer, Error> {
         &mut maps.kernel_areas,
         &mut maps.rings,
     ] {
-        map.set_max_entries(options.leases)
+        // Those of leases that have ended go a little later.
+        map.set_max_entries(options.leases + MOST_CHANGES as u32)
             .map_err(refused("size the maps"))?;
     }
     maps.look_timers
@@ -77,9 +80,15 @@ pub fn attach(options: Options) -> Result<Observer, Error> {
         .on_switch
         .attach()
         .map_err(refused("attach to sched_switch"))?;
+    let on_interrupt = skeleton
+        .progs
+        .on_interrupt
+        .attach()
+        .map_err(refused("attach to hrtimer_expire_entry"))?;
     Kernel::new(
         Attached {
             _on_switch: on_switch,
+            _on_interrupt: on_interrupt,
             skeleton,
         },
         abi::MORPHEUS_MODE_OBSERVE,

@@ -10,9 +10,19 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::PidfdFlags;
 
 /// How many threads of a peer in another PID namespace are looked at to find one by its number.
 const MOST_THREADS_LOOKED_AT: usize = 1024;
+
+/// Whether the kernel makes pidfds of threads (Linux 6.9). Without them an application names a thread by its number, and
+/// that number is looked up in `/proc`; among all the threads of the process, when it is in another PID namespace.
+#[must_use]
+pub fn threads_have_pidfds() -> bool {
+    const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
+    let own = rustix::process::getpid();
+    rustix::process::pidfd_open(own, PidfdFlags::from_bits_retain(PIDFD_THREAD)).is_ok()
+}
 
 /// The process that connected.
 #[derive(Debug)]
@@ -159,7 +169,7 @@ unsafe fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> 
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::process::{Pid, pidfd_open};
 
     fn own_peer() -> Peer {
         let (socket, _other) = socketpair(
@@ -198,6 +208,13 @@ mod tests {
         );
         let no_pidfd = fs::File::open("/dev/null").unwrap();
         assert_eq!(peer.thread(own, Some(no_pidfd.as_fd())), None);
+    }
+
+    #[test]
+    fn threads_have_pidfds_since_6_9() {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let expected = crate::observer::version(&release).unwrap() >= (6, 9);
+        assert_eq!(threads_have_pidfds(), expected);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use morpheus_common::abi;
 use crate::check;
 use crate::exit::{self, Exit};
 use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::leases::MOST_CHANGES;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 
 /// `SCX_OPS_SWITCH_PARTIAL`
@@ -86,6 +87,7 @@ pub struct Options {
 pub struct Attached {
     // First, so that nothing runs any more when the maps go.
     _on_switch: Link,
+    _on_interrupt: Link,
     _scheduler: Link,
     skeleton: SchedulerSkel<'static>,
 }
@@ -138,6 +140,11 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         .on_switch
         .attach()
         .map_err(refused("attach to sched_switch"))?;
+    let on_interrupt = skeleton
+        .progs
+        .on_interrupt
+        .attach()
+        .map_err(refused("attach to hrtimer_expire_entry"))?;
     let scheduler = skeleton
         .maps
         .morpheus
@@ -151,6 +158,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     Kernel::new(
         Attached {
             _on_switch: on_switch,
+            _on_interrupt: on_interrupt,
             _scheduler: scheduler,
             skeleton,
         },
@@ -169,7 +177,8 @@ fn size_maps(
         &mut maps.kernel_areas,
         &mut maps.rings,
     ] {
-        map.set_max_entries(options.leases)?;
+        // Those of leases that have ended go a little later.
+        map.set_max_entries(options.leases + MOST_CHANGES as u32)?;
     }
     for map in [&mut maps.look_timers, &mut maps.kick_timers, &mut maps.cpus] {
         map.set_max_entries(kernel::possible_cpus())?;

@@ -3,17 +3,21 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::client::Client;
+use common::client::{Client, hello};
 use common::daemon::Daemon;
-use common::{BUDGET, PATIENCE, can_run, median, now_ns, say, sleep, turn};
+use common::wire::{ask, gettid, pidfd};
+use common::{BUDGET, PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
+use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags, WorkerState};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 #[test]
 fn a_worker_that_blocks_is_seen() {
@@ -23,7 +27,8 @@ fn a_worker_that_blocks_is_seen() {
     let _turn = turn();
     const POLLS: usize = 300;
     let daemon = Daemon::start(&[]);
-    let client = Client::new(&daemon);
+    // In a guest a virtual CPU waits for the others, which counts as CPU time: here it is about sleep.
+    let client = Client::with(&daemon.socket, hello(8, Duration::from_secs(1)));
     assert_eq!(client.mode, abi::MORPHEUS_MODE_OBSERVE);
     let client = &client;
     let before_ns = AtomicU64::new(0);
@@ -55,7 +60,6 @@ fn a_worker_that_blocks_is_seen() {
             let end = client.ring.next(PATIENCE).expect("it does not wake");
             assert_eq!(end.kind, abi::MORPHEUS_EVENT_WOKEN);
             assert_eq!((end.slot, end.poll_seq), (3, event.poll_seq));
-            assert!(end.detail >= 1_900_000, "slept {} ns", end.detail);
             slept.push(end.detail);
             let kernel = client.kernel_slot(3);
             assert!(
@@ -75,6 +79,9 @@ fn a_worker_that_blocks_is_seen() {
         slept as f64 / 1e3
     ));
     assert!(seen < 1_000_000, "half of the events are later than 1 ms");
+    // From when it gave its CPU away, which takes an emulated machine a while.
+    let shortest = if in_guest() { 1_000_000 } else { 1_900_000 };
+    assert!(slept >= shortest, "half of them slept for less");
     assert!(daemon.stop().success());
 }
 
@@ -120,16 +127,28 @@ fn a_worker_that_computes_is_asked() {
     // Control: polls within their budget, one after the other, for several budgets.
     client.ring.drain();
     slot.unpark();
-    let start = Instant::now();
+    let (start, mut long) = (Instant::now(), 0);
     while start.elapsed() < 20 * BUDGET {
-        let seq = slot.begin_poll();
         let poll = Instant::now();
+        let seq = slot.begin_poll();
         while poll.elapsed() < BUDGET / 5 {}
-        assert!(!kernel.requested(seq));
+        let requested = kernel.requested(seq);
         slot.end_poll(seq);
+        // The machine may have made it longer: the time that an emulated CPU waits counts as its own.
+        let is_long = poll.elapsed() >= BUDGET;
+        assert!(!requested || is_long);
+        long += usize::from(is_long);
     }
     slot.park();
-    assert!(client.ring.next(Duration::from_millis(20)).is_none());
+    assert!(
+        long < 10,
+        "the machine is too slow for this: {long} long polls"
+    );
+    let mut events = 0;
+    while client.ring.next(Duration::from_millis(20)).is_some() {
+        events += 1;
+    }
+    assert!(events <= long, "{events} events, {long} long polls");
 }
 
 /// The control: what the slot says of itself decides whether a sleep is news.
@@ -205,9 +224,13 @@ fn many_threads_come_and_go() {
                     };
                     own.unpark();
                     let seq = own.begin_poll();
-                    sleep(Duration::from_micros(200));
-                    let verdict = client.kernel_slot(slot).verdict_for(seq);
-                    if !verdict.contains(VerdictFlags::BLOCKED) {
+                    // An emulated CPU may get to it when the time is over already: then nobody sleeps.
+                    let is_seen = (0..20).any(|_| {
+                        sleep(Duration::from_millis(1));
+                        let verdict = client.kernel_slot(slot).verdict_for(seq);
+                        verdict.contains(VerdictFlags::BLOCKED)
+                    });
+                    if !is_seen {
                         failed.store(true, Ordering::Relaxed);
                     }
                     // Half of them die in their poll, and leave no word.
@@ -222,4 +245,93 @@ fn many_threads_come_and_go() {
     assert!(!failed.load(Ordering::Relaxed), "a block was not seen");
     daemon.wait_for_statistics("processes 1, workers 8,");
     assert!(daemon.stop().success());
+}
+
+/// Keeps the calling thread, and what it starts, on one CPU.
+fn stay_on(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// No ordinary thread takes the calling thread's CPU from now on.
+fn take_precedence() {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    assert_eq!(result, 0);
+}
+
+/// A thread that computes and is bound by another one: nothing on its CPU switches it out or in.
+#[test]
+fn a_thread_that_runs_when_it_is_bound_is_timed() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    const ROUNDS: usize = 20;
+    // Everybody else stays away from the CPU of the thread that computes.
+    let everywhere = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| everywhere.is_set(*cpu))
+        .collect();
+    let [here, .., there] = cpus[..] else {
+        return say("\nSKIPPED: this test needs two CPUs\n");
+    };
+    stay_on(here);
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let mut asked = Vec::new();
+    for _ in 0..ROUNDS {
+        let (slot, kernel) = (client.runtime_slot(5), client.kernel_slot(5));
+        let (tell, told) = channel();
+        let bound_ns = AtomicU64::new(0);
+        let asked_ns = thread::scope(|scope| {
+            let bound_ns = &bound_ns;
+            let hog = scope.spawn(move || {
+                stay_on(there);
+                take_precedence();
+                slot.unpark();
+                slot.set_state(WorkerState::Running);
+                let seq = slot.begin_poll();
+                tell.send(gettid()).unwrap();
+                let start = Instant::now();
+                while !kernel.requested(seq) {
+                    assert!(start.elapsed() < PATIENCE, "not asked");
+                }
+                let now = now_ns();
+                slot.acknowledge(seq);
+                slot.end_poll(seq);
+                slot.park();
+                now
+            });
+            let tid = told.recv().unwrap();
+            // It computes for longer than its budget before it is bound: that does not count.
+            sleep(3 * BUDGET);
+            bound_ns.store(now_ns(), Ordering::SeqCst);
+            let thread = pidfd(tid);
+            let request = Request::Register { slot: 5, tid };
+            let reply = ask(&client.socket, request, &[thread.as_fd()]);
+            assert_eq!(reply, Reply::Registered { slot: 5 });
+            hog.join().unwrap()
+        });
+        asked.push(asked_ns - bound_ns.load(Ordering::SeqCst));
+        let request = Request::Unregister { slot: 5 };
+        assert_eq!(
+            ask(&client.socket, request, &[]),
+            Reply::Unregistered { slot: 5 }
+        );
+    }
+    assert!(
+        asked.iter().all(|asked| *asked >= BUDGET.as_nanos() as u64),
+        "nobody is asked for what it did before"
+    );
+    let asked = median(&mut asked);
+    say(&format!(
+        "bound while it computes, with a budget of 1 ms ({ROUNDS} rounds): asked p50 {:.2} ms after",
+        asked as f64 / 1e6
+    ));
+    sched_setaffinity(None, &everywhere).unwrap();
+    // A tick is at most 10 ms (CONFIG_HZ=100).
+    assert!(asked < 20_000_000, "half of them later than a tick");
 }

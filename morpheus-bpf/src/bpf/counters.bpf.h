@@ -48,7 +48,8 @@
 	/* Against stalls. */ \
 	X(rescues) \
 	X(reenqueues) \
-	/* Looks at running workers by a timer. */ \
+	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
+	X(unseen_switches) \
 	X(looks)
 
 #define X(name) COUNTER_##name,

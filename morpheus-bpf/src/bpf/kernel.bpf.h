@@ -83,6 +83,8 @@ struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
 	struct mm_struct *mm;
+	/* Whether it has a CPU at this moment. A byte since Linux 7.2: the loader adjusts numbers without a sign only. */
+	unsigned int on_cpu;
 	int pid;
 	int tgid;
 	/* Below MAX_RT_PRIO: of a class above the fair one. */

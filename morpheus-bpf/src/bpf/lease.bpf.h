@@ -20,6 +20,30 @@ struct bind_arguments {
 	__u64 grace_ns;
 };
 
+/*
+ * A thread that has a CPU already has its time counted from now on, and its poll, which may have begun long ago. Nobody
+ * can set another CPU's timer from here: on_interrupt does.
+ */
+static __always_inline void count_from_now(struct worker *worker, struct task_struct *task, __u32 lease)
+{
+	__u32 entry = worker->slot + 1;
+	struct morpheus_runtime_slot *runtime;
+	void *area;
+
+	if (!task->on_cpu)
+		return;
+	if (!worker->since_ns)
+		worker->since_ns = bpf_ktime_get_ns();
+	area = bpf_map_lookup_elem(&runtime_areas, &lease);
+	if (!area)
+		return;
+	runtime = bpf_map_lookup_elem(area, &entry);
+	if (!runtime)
+		return;
+	worker->episode = episode_of(worker, runtime);
+	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
+}
+
 /* Returns -ESRCH when there is no such thread in that process: the process may reach its own threads only. */
 SEC("syscall")
 int bind(struct bind_arguments *arguments)
@@ -54,6 +78,7 @@ int bind(struct bind_arguments *arguments)
 		worker->relieved = 1;
 	worker->demoted = 0;
 	worker->throttled = 0;
+	count_from_now(worker, task, arguments->lease);
 	WRITE_ONCE(worker->lease, arguments->lease);
 	result = 0;
 release:

@@ -7,6 +7,7 @@
 //! - [`load`]: threads that want the CPU.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
+//! - [`random`]: for those who send anything.
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
@@ -15,6 +16,7 @@ pub mod daemon;
 pub mod guest;
 pub mod load;
 pub mod memory;
+pub mod random;
 pub mod ring;
 pub mod wire;
 
