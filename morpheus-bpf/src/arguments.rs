@@ -121,7 +121,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether this machine has what the daemon needs
+    /// Say whether this machine has what the daemon needs, and what to do where not; with --observe before it, what that needs
     Check,
     /// Say whether a daemon answers at the socket, and what it has counted
     Status {

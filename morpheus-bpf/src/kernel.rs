@@ -15,7 +15,7 @@ use libbpf_rs::{
 use morpheus_common::abi;
 
 use crate::exit::Exit;
-use crate::leases::{Leases, MOST_CHANGES};
+use crate::leases::Leases;
 use crate::pressure::Pressure;
 use crate::session::{Areas, Binding, KernelSide, LeaseNumber, Terms};
 
@@ -25,11 +25,6 @@ pub const RING_BYTES: u32 = 1 << 16;
 const ENTRY_BYTES: usize = 64;
 /// What the programs count, by name; made of the header that says so to them.
 const COUNTERS: &str = include_str!("bpf/counters.bpf.h");
-/// How many leases the maps of maps must have room for: those that have ended go a little later.
-pub(crate) fn room_for(leases: u32) -> u32 {
-    leases + MOST_CHANGES as u32
-}
-
 /// How soon it is found that the kernel has thrown the scheduler out.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -170,23 +165,25 @@ impl<P: Programs> Kernel<P> {
     }
 
     fn insert(&self, lease: LeaseNumber, areas: &Areas) -> io::Result<()> {
+        let maps = &self.maps;
         self.changes.insert(
             lease,
             &[
-                (self.maps.kernel_areas.as_fd(), &areas.kernel),
-                (self.maps.rings.as_fd(), &areas.ring),
-                (self.maps.runtime_areas.as_fd(), &areas.runtime),
+                (maps.kernel_areas.as_fd(), &areas.kernel),
+                (maps.rings.as_fd(), &areas.ring),
+                (maps.runtime_areas.as_fd(), &areas.runtime),
             ],
         )
     }
 
     fn remove(&self, lease: LeaseNumber) {
+        let maps = &self.maps;
         self.changes.remove(
             lease,
             &[
-                self.maps.runtime_areas.as_fd(),
-                self.maps.kernel_areas.as_fd(),
-                self.maps.rings.as_fd(),
+                maps.runtime_areas.as_fd(),
+                maps.kernel_areas.as_fd(),
+                maps.rings.as_fd(),
             ],
         );
     }

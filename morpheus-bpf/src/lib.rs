@@ -5,30 +5,54 @@
 //! what the application cannot: that a worker sleeps in the kernel in the middle of a poll, and how much CPU time a
 //! poll has used. It tells the application through the area that is the kernel's, and through a ring of events.
 //!
-//! So far there is the **observer**: tracing programs only, on a kernel with BTF, and the kernel's own scheduler
-//! schedules.
+//! There are two of them, which watch workers with the same code:
+//!
+//! - the **observer** (`--observe`): tracing programs only, on a kernel with BTF, and the kernel's own scheduler schedules;
+//! - the **scheduler**: schedules the whole machine with sched_ext, takes the CPU from a stuck worker for one that serves,
+//!   demotes and throttles offenders, and lets critical sections finish.
 //!
 //! ```text
-//!  application ── Hello, Register ──► broker ──► session ──► observer ──► BPF programs
-//!       │      ◄── two areas, ring ──                                        │
-//!       └────────────── slots (shared memory), events ◄─────────────────────┘
+//!  application ── Hello, Register ──► broker ──► session ──► kernel ──► BPF programs of the observer
+//!       │      ◄── two areas, ring ──                                │  or of the scheduler
+//!       └────────────── slots (shared memory), events ◄──────────────┘
 //! ```
 //!
 //! - [`broker`]: the socket, the connections, the loop.
 //! - [`session`]: what one connection may ask for and gets; knows no socket and no BPF.
 //! - [`bucket`]: how often it may ask.
 //! - [`peer`]: who is on the other side, and whether a thread is one of its.
-//! - [`observer`]: the BPF programs, as something that is loaded, attached and called.
 //! - `leases`: where BPF finds the areas of a lease.
+//! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
+//! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
+//! - [`stats`]: the counters, for whoever asks.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
+//!
+//! The BPF programs, in `src/bpf`:
+//!
+//! | file | what |
+//! |---|---|
+//! | `observer.bpf.c` | the observer, which is `watch` and nothing else |
+//! | `scheduler.bpf.c` | the scheduler's callbacks, in the order of a task's life |
+//! | `slot.bpf.h` | areas, bindings, events; what a worker is busy with |
+//! | `lease.bpf.h` | what the daemon calls: bind, unbind, heartbeat |
+//! | `watch.bpf.h` | sees workers block, and polls use up their budget |
+//! | `queue.bpf.h` | who runs next: vtime, queues, what a CPU chooses |
+//! | `ladder.bpf.h` | demotion, throttling, critical sections |
+//! | `kick.bpf.h` | preemption |
+//! | `rescue.bpf.h` | against stalls |
+//! | `counters.bpf.h` | what is counted, by name |
+//! | `kernel.bpf.h`, `scx.bpf.h` | the few types of the kernel that are used; sched_ext under all its names |
 //!
 //! # Invariants
 //!
 //! - What an application says is checked here or in the BPF programs, never believed: a process reaches its own slots
 //!   and its own threads.
 //! - A connection is a lease. When it closes, its maps and bindings go.
+//! - A claim of a process against itself (a hog) is believed; one for itself (a critical section, a controller) is bounded:
+//!   the CPU time is charged, and vtime decides.
+//! - When the scheduler ends, however it ends, the kernel's own schedules, and every connection is closed.
 //! - What a peer can make the daemon hold is bounded: connections, slots, one message at a time.
 #![warn(missing_docs)]
 

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Who only wants to observe needs no more than that takes.
+/// With `observe`, what the scheduler needs beside is told and does not count.
 fn run_check(observe: bool) -> ExitCode {
     let lacks = |findings: &[Finding]| {
         for finding in findings {
@@ -61,7 +61,7 @@ fn run_check(observe: bool) -> ExitCode {
             (false, false) => "scx_morpheus can run here, and scx_morpheus --observe",
         }
     );
-    if observer_lacks || scheduler_lacks && !observe {
+    if observer_lacks || (scheduler_lacks && !observe) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -114,15 +114,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let listener = Listener::bind(&arguments.socket)?;
     let numbers = Listener::bind(&stats::path(&arguments.socket))?;
     let observer = observer::attach(arguments.observer())?;
-    let threads = if peer::threads_have_pidfds() {
-        ""
-    } else {
-        "; this kernel has no pidfds of threads, which are looked up by their numbers instead (slower)"
-    };
-    eprintln!(
-        "scx_morpheus: observing; applications connect at {}{threads}",
-        listener.path().display()
-    );
+    eprintln!("scx_morpheus: observing; {}", where_to_connect(&listener));
     Broker::new(
         listener,
         arguments.broker(),
@@ -145,10 +137,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
-        eprintln!(
-            "scx_morpheus: scheduling; applications connect at {}",
-            listener.path().display()
-        );
+        eprintln!("scx_morpheus: scheduling; {}", where_to_connect(&listener));
         let mut broker = Broker::new(
             listener,
             arguments.broker(),
@@ -179,6 +168,18 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("scx_morpheus: starting anew: {exit}");
         (listener, numbers) = (socket, numbers_again);
     }
+}
+
+fn where_to_connect(listener: &Listener) -> String {
+    let threads = if peer::threads_have_pidfds() {
+        ""
+    } else {
+        "; this kernel has no pidfds of threads, which are looked up by their numbers instead (slower)"
+    };
+    format!(
+        "applications connect at {}{threads}",
+        listener.path().display()
+    )
 }
 
 /// Each connection takes two descriptors. Where the limit cannot be raised, connections wait to be accepted.

@@ -9,6 +9,7 @@ use morpheus_common::abi;
 
 use crate::exit::Exit;
 use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::leases::MOST_CHANGES;
 use crate::skeleton::observer::{ObserverSkel, ObserverSkelBuilder};
 
 /// How to observe.
@@ -53,7 +54,8 @@ pub fn attach(options: Options) -> Result<Observer, Error> {
         &mut maps.kernel_areas,
         &mut maps.rings,
     ] {
-        map.set_max_entries(kernel::room_for(options.leases))
+        // Those of leases that have ended go a little later.
+        map.set_max_entries(options.leases + MOST_CHANGES as u32)
             .map_err(refused("size the maps"))?;
     }
     maps.look_timers

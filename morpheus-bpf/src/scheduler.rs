@@ -20,6 +20,7 @@ use morpheus_common::abi;
 use crate::check;
 use crate::exit::{self, Exit};
 use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::leases::MOST_CHANGES;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 
 /// `SCX_OPS_SWITCH_PARTIAL`
@@ -176,7 +177,8 @@ fn size_maps(
         &mut maps.kernel_areas,
         &mut maps.rings,
     ] {
-        map.set_max_entries(kernel::room_for(options.leases))?;
+        // Those of leases that have ended go a little later.
+        map.set_max_entries(options.leases + MOST_CHANGES as u32)?;
     }
     for map in [&mut maps.look_timers, &mut maps.kick_timers, &mut maps.cpus] {
         map.set_max_entries(kernel::possible_cpus())?;

@@ -131,9 +131,9 @@ enum morpheus_step {
 enum morpheus_kernel_mode {
 	/* No kernel side. */
 	MORPHEUS_MODE_NONE = 0,
-	/* It sees and reports, and the kernel's own scheduler schedules. */
+	/* It sees and reports, and slows nobody down. */
 	MORPHEUS_MODE_OBSERVE = 1,
-	/* It schedules. */
+	/* It schedules, and demotes and throttles where the policy allows it. */
 	MORPHEUS_MODE_ENFORCE = 2,
 };
 

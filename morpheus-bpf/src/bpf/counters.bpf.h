@@ -48,9 +48,8 @@
 	/* Against stalls. */ \
 	X(rescues) \
 	X(reenqueues) \
-	/* Workers that were found on a CPU without having been switched in. */ \
+	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
 	X(unseen_switches) \
-	/* Looks at running workers by a timer. */ \
 	X(looks)
 
 #define X(name) COUNTER_##name,

@@ -151,7 +151,8 @@ static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __
 	/* It is in a critical section, and kicked when that is over. */
 	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
 		return TARGET_NO;
-	return before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
+	/* Another CPU's clock may be ahead. */
+	return min_run_ns && before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
 
 /* The CPU will be looked at again when its task has run long enough. */

@@ -40,7 +40,7 @@ static __always_inline void count_from_now(struct worker *worker, struct task_st
 	runtime = bpf_map_lookup_elem(area, &entry);
 	if (!runtime)
 		return;
-	worker->episode = watched_poll(runtime);
+	worker->episode = episode_of(worker, runtime);
 	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
 }
 

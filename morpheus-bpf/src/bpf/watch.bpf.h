@@ -3,7 +3,8 @@
  * Watching workers: sees when one goes to sleep within a poll, and when a poll uses up its budget.
  *
  * In the order of a worker's life: it is switched in and out (on_switch), and looked at while it runs (tick; and
- * on_interrupt, where nobody has set that timer). Who includes this says what follows from it, by defining the functions that are only declared here. They may not write
+ * on_interrupt, where nobody has set that timer). Who
+ * includes this says what follows from it, by defining the functions that are only declared here. They may not write
  * to the task: tracing programs call them, too.
  */
 #ifndef MORPHEUS_WATCH_BPF_H

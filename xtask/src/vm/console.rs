@@ -61,6 +61,19 @@ pub(super) fn kind(line: &str) -> Kind {
     }
 }
 
+/// Whether a line shows a register's content that no CPU has: bits of EFLAGS that are always 0, or the one that is always 1.
+/// Then the emulator has lost its way, and not the kernel.
+pub(super) fn is_impossible(line: &str) -> bool {
+    /// 3, 5, 15, and all from 22 on.
+    const ALWAYS_0: u32 = 0xffc0_8028;
+    const ALWAYS_1: u32 = 0x2;
+    let flags = message(line)
+        .split_once("EFLAGS: ")
+        .and_then(|(_, rest)| rest.get(..8))
+        .and_then(|word| u32::from_str_radix(word, 16).ok());
+    flags.is_some_and(|flags| flags & ALWAYS_0 != 0 || flags & ALWAYS_1 == 0)
+}
+
 /// The line without what stands before it in brackets: the time, and the task or CPU that printed it.
 fn message(line: &str) -> &str {
     let mut rest = line.trim_start();
@@ -210,6 +223,19 @@ mod tests {
         let line = "[    9.5] Oops: int3: 0000 [#1] SMP NOPTI";
         assert_eq!(kind(line), Kind::StaleTranslation);
         assert_eq!(kind("[    9.5] Oops: 0002 [#1] SMP NOPTI"), Kind::Complaint);
+    }
+
+    #[test]
+    fn what_no_cpu_has_in_its_flags() {
+        let line = |flags: &str| format!("[   48.2] RSP: 0018:ff6dc954c449fd60 EFLAGS: {flags}");
+        for flags in ["00010246", "00000002", "00250286"] {
+            assert!(!is_impossible(&line(flags)), "{flags}");
+        }
+        for flags in ["c1b3d682", "00000000", "00000008"] {
+            assert!(is_impossible(&line(flags)), "{flags}");
+        }
+        assert!(!is_impossible("[   48.2] RIP: 0010:f+0xdd/0x6f0"));
+        assert!(!is_impossible("EFLAGS: none"));
     }
 
     fn separate(chunks: &[&[u8]]) -> (String, Vec<Word>) {

@@ -57,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) complaint: Option<String>,
     /// That one was the emulator's fault: see [`Kind::StaleTranslation`].
     pub(super) stale_translation: bool,
+    /// With the complaint came a state that no CPU can be in.
+    pub(super) impossible: bool,
     pub(super) timed_out: bool,
     pub(super) interrupted: bool,
 }
@@ -250,6 +252,7 @@ struct Printed {
     recent: VecDeque<String>,
     complaint: Option<String>,
     stale_translation: bool,
+    impossible: bool,
 }
 
 impl Watch {
@@ -288,6 +291,7 @@ impl Watch {
         let outcome = Outcome {
             complaint: self.kernel.complaint,
             stale_translation: self.kernel.stale_translation,
+            impossible: self.kernel.impossible,
             ..self.outcome
         };
         let explained = outcome.ready || outcome.refused.is_some() || outcome.complaint.is_some();
@@ -309,6 +313,9 @@ impl Printed {
             self.complaint = Some(line.clone());
             // What comes next belongs to it: registers, the trace.
             self.all = true;
+        }
+        if self.complaint.is_some() && console::is_impossible(&line) {
+            self.impossible = true;
         }
         if self.all || kind != Kind::Other || is_news_of_qemu(&line) {
             eprintln!("kernel: {line}");

@@ -42,6 +42,9 @@ const NO_RESULT: u8 = 125;
 /// How often a guest is booted again that the emulator's fault has ended.
 const REPEATS: u32 = 2;
 
+/// Said when it is; what was printed before counts no more.
+pub(crate) const AGAIN: &str = "boot again,";
+
 /// Names the directory for what is fetched and built.
 const CACHE: &str = "MORPHEUS_VM_CACHE";
 
@@ -153,9 +156,10 @@ pub(crate) fn run(context: &Context, args: &VmArgs) -> ExitCode {
 fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
     let machine = machine(args).map_err(io::Error::other)?;
     if !cfg!(target_arch = "x86_64") {
-        return Err(io::Error::other(
-            "the guest is x86-64, and runs programs of this machine: it must be one, too",
-        ));
+        eprintln!(
+            "vm: the guest is x86-64, and runs programs of this machine: it must be one, too"
+        );
+        return Ok(NO_MACHINE);
     }
     for path in &args.add {
         // Before anything is fetched for it.
@@ -194,6 +198,14 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         }
     };
 
+    if args.cpufreq && kernel.cpufreq.is_none() {
+        eprintln!(
+            "vm: no {} beside the kernel; where it is not built in, remove {} to fetch the kernel with it",
+            kernel::CPUFREQ,
+            cache.join("kernels").display()
+        );
+    }
+
     let work = Work::new(&cache)?;
     let frequencies = if args.cpufreq {
         Some(frequencies::compile(&work.directory, machine.cpus)?)
@@ -224,9 +236,12 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         let outcome = guest::boot(&machine, &files, limit, args.verbose)?;
         if may_repeat(&machine, &outcome) && repeats < REPEATS {
             repeats += 1;
-            eprintln!(
-                "vm: the emulator ran the old translation of a patched instruction; boot again, {repeats} of {REPEATS}"
-            );
+            let what = if outcome.impossible {
+                "came to a state that no CPU has"
+            } else {
+                "ran the old translation of a patched instruction"
+            };
+            eprintln!("vm: the emulator {what}; {AGAIN} {repeats} of {REPEATS}");
             continue;
         }
         let (code, why) = conclusion(&outcome, args.timeout_s);
@@ -267,7 +282,9 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
 
 /// Only the emulator's own fault, and only where it is known to happen.
 fn may_repeat(machine: &Machine, outcome: &Outcome) -> bool {
-    outcome.stale_translation && machine.accel == Accel::Multi && !outcome.interrupted
+    let is_emulators =
+        outcome.impossible || outcome.stale_translation && machine.accel == Accel::Multi;
+    is_emulators && !outcome.interrupted
 }
 
 /// The exit code, and why it is not the command's.
@@ -482,5 +499,10 @@ mod tests {
             ..fault
         };
         assert!(!may_repeat(&multi, &other));
+        let impossible = Outcome {
+            impossible: true,
+            ..other
+        };
+        assert!(may_repeat(&multi, &impossible) && may_repeat(&single, &impossible));
     }
 }
