@@ -31,6 +31,31 @@ fn fresh_socket() -> PathBuf {
         .join("broker.sock")
 }
 
+/// What a daemon does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Observer,
+    Scheduler,
+}
+
+impl Kind {
+    /// Those that can be tested here.
+    pub fn all() -> &'static [Kind] {
+        if in_guest() {
+            &[Kind::Observer, Kind::Scheduler]
+        } else {
+            &[Kind::Observer]
+        }
+    }
+
+    pub fn start(self) -> Daemon {
+        match self {
+            Kind::Observer => Daemon::start(&[]),
+            Kind::Scheduler => Daemon::schedule(&[]),
+        }
+    }
+}
+
 /// The daemon, as a child; stopped when it is dropped.
 pub struct Daemon {
     pub child: Child,
@@ -74,10 +99,12 @@ impl Daemon {
         Daemon::spawn_at(&fresh_socket(), arguments, ready)
     }
 
-    /// One that observes, at a socket that another one had before.
-    pub fn start_at(socket: &Path, arguments: &[&str]) -> Daemon {
-        let arguments = [&["--observe"], arguments].concat();
-        Daemon::spawn_at(socket, &arguments, "observing")
+    /// One at a socket that another one had before.
+    pub fn at(socket: &Path, kind: Kind) -> Daemon {
+        match kind {
+            Kind::Observer => Daemon::spawn_at(socket, &["--observe"], "observing"),
+            Kind::Scheduler => Daemon::spawn_at(socket, &[], "scheduling"),
+        }
     }
 
     fn spawn_at(socket: &Path, arguments: &[&str], ready: &str) -> Daemon {
