@@ -13,25 +13,21 @@ use crate::runner::Outcome;
 use crate::tools::Tool;
 use crate::vm;
 
-/// A test program that runs in guests, as root, with [`VARIABLE`] set.
-#[derive(Debug)]
-pub(crate) struct Test {
-    package: &'static str,
-    name: &'static str,
-}
+/// Whose test programs run in guests, as root, with [`VARIABLE`] set.
+const PACKAGE: &str = "morpheus-bpf";
 
-/// All of them, in the order in which they run.
-const TESTS: &[Test] = &[
-    test("morpheus-bpf", "observer"),
-    test("morpheus-bpf", "broker"),
-    test("morpheus-bpf", "isolation"),
-    test("morpheus-bpf", "runtime"),
-    test("morpheus-bpf", "hostile"),
+/// What every kernel is tested with, in this order: CPUs in turn will do.
+const FUNCTION: &[&str] = &[
+    "observer",
+    "broker",
+    "isolation",
+    "runtime",
+    "scheduler",
+    "hostile",
 ];
 
-const fn test(package: &'static str, name: &'static str) -> Test {
-    Test { package, name }
-}
+/// What depends on how much of a CPU each gets: on one CPU that is exact.
+const SHARES: &[&str] = &["shares"];
 
 /// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
 const VARIABLE: &str = "MORPHEUS_GUEST";
@@ -52,8 +48,8 @@ pub(crate) struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestWork {
-    /// All of [`TESTS`].
-    Tests,
+    /// Test programs.
+    Tests(&'static [&'static str]),
     /// A line for the guest's shell, which counts as one.
     Command(&'static str),
 }
@@ -88,6 +84,12 @@ pub(crate) const GUESTS: &[Guest] = &[
     tests("6.18", true),
     tests("6.16", false),
     tests("7.2", false),
+    Guest {
+        what: "shares of one CPU",
+        options: "--cpus 1 --timeout 600",
+        work: GuestWork::Tests(SHARES),
+        ..tests("6.18", true)
+    },
     command("one CPU", "--cpus 1", "scx_morpheus check"),
     command("8 CPUs", "--cpus 8", "scx_morpheus check"),
     command(
@@ -108,7 +110,7 @@ const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
         mandatory,
         options: "--cpus 2 --timeout 900",
         needs: NEEDS,
-        work: GuestWork::Tests,
+        work: GuestWork::Tests(FUNCTION),
     }
 }
 
@@ -136,18 +138,15 @@ impl Guest {
 
     /// Whether its outcome is a number of tests.
     pub(crate) fn counts_tests(&self) -> bool {
-        self.work == GuestWork::Tests
+        matches!(self.work, GuestWork::Tests(_))
     }
 
     /// What a person would type, after the programs are built.
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
-            GuestWork::Tests => {
-                let adds: Vec<String> = TESTS
-                    .iter()
-                    .map(|test| format!(" --add {}", test.name))
-                    .collect();
-                (adds.concat(), test_script())
+            GuestWork::Tests(tests) => {
+                let adds: Vec<String> = tests.iter().map(|test| format!(" --add {test}")).collect();
+                (adds.concat(), test_script(tests))
             }
             GuestWork::Command(line) => (String::new(), line.trim().to_string()),
         };
@@ -191,11 +190,11 @@ impl Guest {
             boot.arg("--no-install");
         }
         let script = match self.work {
-            GuestWork::Tests => {
-                for program in gather(context, &built.output)? {
+            GuestWork::Tests(tests) => {
+                for program in gather(context, &built.output, tests)? {
                     boot.arg("--add").arg(program);
                 }
-                test_script()
+                test_script(tests)
             }
             GuestWork::Command(line) => line.to_string(),
         };
@@ -208,7 +207,7 @@ impl Guest {
         let no_machine = finished.code == Some(vm::NO_MACHINE.into());
         let counts = match self.work {
             _ if no_machine && !self.mandatory => Counts::SKIPPED,
-            GuestWork::Tests => Counts::of_tests(finished.success, last_boot(&finished.output)),
+            GuestWork::Tests(_) => Counts::of_tests(finished.success, last_boot(&finished.output)),
             GuestWork::Command(_) => Counts::of_command(finished.success),
         };
         let note = if no_machine {
@@ -242,43 +241,36 @@ fn last_boot(output: &str) -> &str {
         .map_or(output, |(_, last)| last)
 }
 
-/// Cargo's arguments to build all of [`TESTS`], and with them the programs that they start.
+/// Cargo's arguments to build every test program, and with them the programs that they start.
 fn build() -> Vec<&'static str> {
-    let mut arguments = vec!["test", "--release", "--no-run"];
+    let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    let mut packages: Vec<&str> = TESTS.iter().map(|test| test.package).collect();
-    packages.dedup();
-    for package in packages {
-        arguments.extend(["--package", package]);
-    }
-    for test in TESTS {
-        arguments.extend(["--test", test.name]);
+    for test in FUNCTION.iter().chain(SHARES) {
+        arguments.extend(["--test", test]);
     }
     arguments
 }
 
 /// Runs every test program, also after one has failed.
-fn test_script() -> String {
-    let names: Vec<&str> = TESTS.iter().map(|test| test.name).collect();
+fn test_script(tests: &[&str]) -> String {
     format!(
         "failed=0; for test in {}; do echo \"     Running $test\"; {VARIABLE}=1 ./$test --test-threads 1 || failed=1; \
          done; exit $failed",
-        names.join(" ")
+        tests.join(" ")
     )
 }
 
 /// Copies the test programs under names of their own: cargo's end in a number that changes. Links would do, but for
 /// file systems that have none.
-fn gather(context: &Context, messages: &str) -> io::Result<Vec<PathBuf>> {
+fn gather(context: &Context, messages: &str, tests: &[&str]) -> io::Result<Vec<PathBuf>> {
     let directory = context.target.join("guest");
     fs::create_dir_all(&directory)?;
-    TESTS
+    tests
         .iter()
         .map(|test| {
-            let built = executable(messages, test.name).ok_or_else(|| {
-                io::Error::other(format!("cargo names no test program {}", test.name))
-            })?;
-            let program = directory.join(test.name);
+            let built = executable(messages, test)
+                .ok_or_else(|| io::Error::other(format!("cargo names no test program {test}")))?;
+            let program = directory.join(test);
             fs::copy(&built, &program)?;
             Ok(program)
         })
@@ -380,11 +372,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = std::env::temp_dir().join(format!("xtask-guests-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        for (index, test) in TESTS.iter().enumerate() {
-            let program = directory.join(test.name);
+        for (index, test) in FUNCTION.iter().enumerate() {
+            let program = directory.join(test);
             let body = format!(
                 "#!/bin/sh\necho ran {} $MORPHEUS_GUEST $*\nexit {}\n",
-                test.name,
+                test,
                 i32::from(index == 0)
             );
             fs::write(&program, body).unwrap();
@@ -392,14 +384,14 @@ mod tests {
         }
         let answer = std::process::Command::new("sh")
             .arg("-c")
-            .arg(test_script())
+            .arg(test_script(FUNCTION))
             .current_dir(&directory)
             .output()
             .unwrap();
         fs::remove_dir_all(&directory).unwrap();
         let output = String::from_utf8(answer.stdout).unwrap();
-        for test in TESTS {
-            let ran = format!("ran {} 1 --test-threads 1\n", test.name);
+        for test in FUNCTION {
+            let ran = format!("ran {} 1 --test-threads 1\n", test);
             assert!(output.contains(&ran), "{output}");
         }
         assert_eq!(answer.status.code(), Some(1));
