@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn threads_have_pidfds_since_6_9() {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let expected = crate::observer::version(&release).unwrap() >= (6, 9);
+        let expected = crate::kernel::version(&release).unwrap() >= (6, 9);
         assert_eq!(threads_have_pidfds(), expected);
     }
 
