@@ -25,6 +25,9 @@ use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkel
 
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
+/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
+/// its CPU does not wait for that.
+const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
 
@@ -125,6 +128,9 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
+    if kernel::runs_at_least((6, 15)) {
+        table.flags |= ALLOW_QUEUED_WAKEUP;
+    }
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }

@@ -20,7 +20,7 @@ const ROUNDS: usize = 7;
 
 /// Two threads pass a byte to and fro.
 fn ping_pong(first: usize, second: usize) {
-    const TURNS: usize = 3000;
+    const TURNS: usize = 5000;
     let (mut ping, mut to_ping) = pipe().unwrap();
     let (mut pong, mut to_pong) = pipe().unwrap();
     let pass = |from: &mut PipeReader, to: &mut PipeWriter| {
@@ -46,7 +46,7 @@ fn ping_pong(first: usize, second: usize) {
 fn messaging() {
     const GROUPS: usize = 2;
     const SIDE: usize = 5;
-    const MESSAGES: usize = 60;
+    const MESSAGES: usize = 500;
     thread::scope(|scope| {
         for _ in 0..GROUPS {
             let pairs: Vec<_> = (0..SIDE).map(|_| UnixStream::pair().unwrap()).collect();
