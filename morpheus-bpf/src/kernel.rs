@@ -414,8 +414,13 @@ pub(crate) fn possible_cpus() -> u32 {
 
 /// Since Linux 6.7 a BPF timer can be bound to a CPU; before, it mostly stays where it was armed.
 pub(crate) fn timers_can_be_pinned() -> bool {
+    runs_at_least((6, 7))
+}
+
+/// Whether the kernel has this version, or a newer one.
+pub(crate) fn runs_at_least(least: (u32, u32)) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    version(&release).is_some_and(|version| version >= (6, 7))
+    version(&release).is_some_and(|version| version >= least)
 }
 
 /// The first two numbers of "6.18.44-something".

@@ -25,6 +25,9 @@ use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkel
 
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
+/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
+/// its CPU does not wait for that.
+const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
 
@@ -86,10 +89,33 @@ pub struct Options {
 #[allow(missing_debug_implementations)]
 pub struct Attached {
     // First, so that nothing runs any more when the maps go.
+    watching: Option<Watching>,
+    _scheduler: Link,
+    /// Where `on_switch` is needed without any application, too.
+    watches_always: bool,
+    skeleton: SchedulerSkel<'static>,
+}
+
+/// The programs that watch workers. A switch that nobody looks at costs nothing: attached while there are leases.
+struct Watching {
     _on_switch: Link,
     _on_interrupt: Link,
-    _scheduler: Link,
-    skeleton: SchedulerSkel<'static>,
+}
+
+impl Watching {
+    fn attach(skeleton: &SchedulerSkel<'_>) -> Result<Watching, Error> {
+        let programs = &skeleton.progs;
+        Ok(Watching {
+            _on_switch: programs
+                .on_switch
+                .attach()
+                .map_err(refused("attach to sched_switch"))?,
+            _on_interrupt: programs
+                .on_interrupt
+                .attach()
+                .map_err(refused("attach to hrtimer_expire_entry"))?,
+        })
+    }
 }
 
 /// The scheduler as the broker's kernel side.
@@ -125,26 +151,22 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
+    if kernel::runs_at_least((6, 15)) {
+        table.flags |= ALLOW_QUEUED_WAKEUP;
+    }
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }
-    if has("scx_bpf_reenqueue_local___v2") {
+    let watches_always = has("scx_bpf_reenqueue_local___v2");
+    if watches_always {
         // From 6.19 on sched_switch says so, and 7.2 warns of the callback.
         table.cpu_release = std::ptr::null_mut();
         open.progs.morpheus_cpu_release.set_autoload(false);
     }
     let mut skeleton = open.load().map_err(refused("load the programs"))?;
     kernel::greet(&skeleton.progs.greet)?;
-    let on_switch = skeleton
-        .progs
-        .on_switch
-        .attach()
-        .map_err(refused("attach to sched_switch"))?;
-    let on_interrupt = skeleton
-        .progs
-        .on_interrupt
-        .attach()
-        .map_err(refused("attach to hrtimer_expire_entry"))?;
+    // Tried in any case: what does not work is said now, and not when the first application comes.
+    let watching = Watching::attach(&skeleton)?;
     let scheduler = skeleton
         .maps
         .morpheus
@@ -157,9 +179,9 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     };
     Kernel::new(
         Attached {
-            _on_switch: on_switch,
-            _on_interrupt: on_interrupt,
+            watching: watches_always.then_some(watching),
             _scheduler: scheduler,
+            watches_always,
             skeleton,
         },
         mode,
@@ -251,8 +273,18 @@ impl Programs for Attached {
     }
 
     fn set_leases(&mut self, leases: u32) {
+        if leases > 0 && self.watching.is_none() {
+            match Watching::attach(&self.skeleton) {
+                Ok(watching) => self.watching = Some(watching),
+                // It was possible a moment ago: the workers of this application are not watched, and it has its watchdog.
+                Err(error) => eprintln!("scx_morpheus: workers cannot be watched: {error}"),
+            }
+        }
         if let Some(shared) = self.skeleton.maps.bss_data.as_deref_mut() {
             shared.leases = leases;
+        }
+        if leases == 0 && !self.watches_always {
+            self.watching = None;
         }
     }
 

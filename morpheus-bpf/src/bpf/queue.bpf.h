@@ -409,6 +409,7 @@ static __always_inline bool take_least(const struct heads *heads, __u32 domain, 
 /* Nothing waits in this domain: looks into the others, one after the other. */
 static __always_inline bool take_from_others(__u32 own)
 {
+#if DOMAINS > 1
 	__u32 step;
 
 	bpf_for(step, 1, DOMAINS) {
@@ -418,6 +419,7 @@ static __always_inline bool take_from_others(__u32 own)
 		    take(BATCH_QUEUE(domain), COUNTER_from_other_domains))
 			return true;
 	}
+#endif
 	return false;
 }
 

@@ -80,8 +80,10 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 			waiting = 1;
 			brought += bring_forward(BATCH_QUEUE(index), RESCUE_QUEUE(index));
 		}
-		if (brought)
+		if (brought || scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0) {
+			waiting = 1;
 			WRITE_ONCE(domain->rescue, 1);
+		}
 	}
 	bpf_for(index, 0, cpu_count) {
 		struct cpu *cpu = cpu_at(index);
@@ -134,10 +136,14 @@ static __always_inline bool take_rescued(__u32 index, struct domain *domain)
 		return false;
 	/* First, so that who is brought forward meanwhile is not overlooked. */
 	WRITE_ONCE(domain->rescue, 0);
-	if (!move_to_local(RESCUE_QUEUE(index)))
-		return false;
-	WRITE_ONCE(domain->rescue, 1);
-	return true;
+	if (move_to_local(RESCUE_QUEUE(index))) {
+		WRITE_ONCE(domain->rescue, 1);
+		return true;
+	}
+	/* Whoever is there may not run here. */
+	if (scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0)
+		WRITE_ONCE(domain->rescue, 1);
+	return false;
 }
 
 #endif /* MORPHEUS_RESCUE_BPF_H */

@@ -104,10 +104,13 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
 		return false;
 	vtime = bounded_vtime(task, sleeper_ns);
-	if (cpu->since_ns && !before(vtime, present_vtime(cpu, now) + slice_ns))
-		return false;
-	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))))
-		return false;
+	/* On an idle CPU nobody waits. */
+	if (cpu->since_ns) {
+		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
+			return false;
+		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))))
+			return false;
+	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 	count(COUNTER_to_next);
 	preempt_own(cpu, index, vtime, now);
