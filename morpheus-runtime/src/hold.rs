@@ -64,7 +64,7 @@ fn hold_worker(domain: &Domain) {
     let is_seated = crate::seat::claim().is_some();
     let core = tokio::runtime::worker_index();
     let mark = |held: bool| {
-        // Looked up each time: the slot may have moved.
+        // A daemon may have come meanwhile, and the slot moves.
         if is_seated {
             let seat = crate::seat::current().settled();
             if held {
@@ -79,13 +79,7 @@ fn hold_worker(domain: &Domain) {
         }
     };
     mark(true);
-    // A daemon may come meanwhile: then the kernel side knows the worker before it is needed.
-    let move_over = || {
-        if crate::seat::current().is_taken() {
-            let _ = crate::seat::current().settled();
-        }
-    };
-    let end = domain.spares.hold(move_over);
+    let end = domain.spares.hold();
     mark(false);
     if is_seated {
         // Relaxed: this thread's own word.

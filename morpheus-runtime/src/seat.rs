@@ -97,9 +97,7 @@ impl Drop for Claimed {
         SEAT.set(Pointers::to(STAND_IN));
         seat.runtime.set_state(WorkerState::Dead);
         seat.runtime.tid.store(0, Ordering::Release);
-        if !seat.area.is_null() {
-            self.domain.link.wake_joiner();
-        }
+        self.domain.link.seats_changed();
         self.domain.seats.give_back(self.index);
     }
 }
@@ -186,9 +184,7 @@ fn claim_slow() -> bool {
         seat.runtime.tid.store(tid, Ordering::Release);
         seat.runtime.set_state(WorkerState::Running);
         SEAT.set(Pointers::to(seat));
-        if !seat.area.is_null() {
-            domain.link.wake_joiner();
-        }
+        domain.link.seats_changed();
         home.claimed = Some(Claimed { domain, index });
         Some(())
     });
@@ -216,7 +212,6 @@ fn sit_down(domain: &Arc<Domain>, index: usize) -> Seat {
 fn move_over() {
     with_home(|domain, index| {
         SEAT.set(Pointers::to(sit_down(domain, index)));
-        domain.link.wake_joiner();
     });
 }
 

@@ -91,9 +91,8 @@ impl Spares {
         true
     }
 
-    /// The body of a hold task: blocks the calling worker until it is released. `nudged` is called when
-    /// [`nudge`](Self::nudge) was, and must not come back here.
-    pub(crate) fn hold(&self, mut nudged: impl FnMut()) -> HoldEnd {
+    /// The body of a hold task: blocks the calling worker until it is released.
+    pub(crate) fn hold(&self) -> HoldEnd {
         let mut state = self.lock();
         state.pending = state.pending.saturating_sub(1);
         state.held += 1;
@@ -102,8 +101,6 @@ impl Spares {
                 .changed
                 .wait(state)
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
-            // Also when it was released, or for nothing: it does no harm.
-            nudged();
         }
         state.held -= 1;
         if state.closed {
@@ -126,12 +123,6 @@ impl Spares {
         state.released_at_ns = clock::now_ns();
         self.changed.notify_one();
         true
-    }
-
-    /// Wakes everybody who is held, for a moment.
-    pub(crate) fn nudge(&self) {
-        let _state = self.lock();
-        self.changed.notify_all();
     }
 
     /// Frees everybody, for ever: also hold tasks that have not begun yet. Must come before tokio's own
@@ -158,7 +149,7 @@ mod tests {
         assert!(spares.release());
         assert_eq!(spares.in_play(), 1);
         assert!(!spares.release(), "nobody is left to release");
-        assert!(matches!(spares.hold(|| ()), HoldEnd::Released { .. }));
+        assert!(matches!(spares.hold(), HoldEnd::Released { .. }));
         assert_eq!(spares.in_play(), 1);
     }
 
@@ -175,14 +166,14 @@ mod tests {
         assert!(spares.announce_hold() && spares.announce_hold());
         let held = std::thread::spawn({
             let spares = spares.clone();
-            move || spares.hold(|| ())
+            move || spares.hold()
         });
         while spares.held() == 0 {
             std::thread::yield_now();
         }
         spares.close();
         assert_eq!(held.join().unwrap(), HoldEnd::Closed);
-        assert_eq!(spares.hold(|| ()), HoldEnd::Closed);
+        assert_eq!(spares.hold(), HoldEnd::Closed);
         assert!(!spares.release());
         assert!(!spares.announce_hold());
     }

@@ -238,16 +238,6 @@ impl Table {
     pub(crate) fn slot_in(&self, lease: Lease, index: usize) -> &RuntimeSlot {
         self.area(lease.0.as_ptr()).runtime(index)
     }
-
-    /// The thread of a seat whose slot is in this memory; 0 for none.
-    pub(crate) fn tid_in(&self, lease: Lease, index: usize) -> u32 {
-        // Acquire, as in `home`.
-        if self.homes[index].load(Ordering::Acquire) == lease.0.as_ptr() {
-            self.runtime(index).tid.load(Ordering::Acquire)
-        } else {
-            0
-        }
-    }
 }
 
 impl Drop for Table {

@@ -44,6 +44,21 @@ static __always_inline void count_from_now(struct worker *worker, struct task_st
 	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
 }
 
+/* A thread that sleeps in a poll already is said to sleep from now on: nobody has seen it go. */
+static __always_inline void find_asleep(struct worker *worker, struct task_struct *task)
+{
+	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
+	unsigned int state = task->__state;
+	__u64 now;
+
+	if (!runtime || task->on_cpu || !state || state & TASK_DEAD || !in_play(runtime))
+		return;
+	now = bpf_ktime_get_ns();
+	worker->asleep_seq = watched_poll(runtime);
+	worker->asleep_ns = now;
+	emit(worker, MORPHEUS_EVENT_BLOCKED, worker->asleep_seq, now, 0, BPF_RB_FORCE_WAKEUP);
+}
+
 /* Returns -ESRCH when there is no such thread in that process: the process may reach its own threads only. */
 SEC("syscall")
 int bind(struct bind_arguments *arguments)
@@ -80,6 +95,7 @@ int bind(struct bind_arguments *arguments)
 	worker->throttled = 0;
 	count_from_now(worker, task, arguments->lease);
 	WRITE_ONCE(worker->lease, arguments->lease);
+	find_asleep(worker, task);
 	result = 0;
 release:
 	bpf_task_release(task);

@@ -1,5 +1,4 @@
-//! The thread that keeps the link: finds the daemon, lends its memory to the seats, and binds each worker
-//! that moves there.
+//! The thread that keeps the link: finds the daemon, lends its memory to the seats, and binds their threads.
 //!
 //! It sleeps in `poll` and has no timer of its own, but for the first seconds after a failure.
 
@@ -7,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -152,7 +151,6 @@ fn drain(bell: &OwnedFd) {
 struct Session<'a> {
     domain: &'a Arc<Domain>,
     client: Client,
-    lent: Lease,
     /// The thread that each slot is bound to; 0 for none.
     bound: Vec<u32>,
     second: Instant,
@@ -174,14 +172,14 @@ impl<'a> Session<'a> {
         link.is_lost.store(false, Ordering::Relaxed);
         link.hand(Mapped::new(domain.clone(), ring, lent, clock::now_ns()));
         link.set_active(ActiveLink::of_mode(client.mode));
+        // SeqCst, pairs with the one in `State::seats_changed`.
+        fence(Ordering::SeqCst);
         link.joined.fetch_add(1, Ordering::Relaxed);
         tracing::info!(target: "morpheus::link", link = %link.active(), "joined the daemon");
         domain.wake_controller();
-        domain.spares.nudge();
         Session {
             domain,
             client,
-            lent,
             bound: vec![0; slots],
             second: Instant::now(),
             requests: 0,
@@ -209,7 +207,6 @@ impl<'a> Session<'a> {
             }
         };
         self.domain.seats.take_back();
-        self.domain.spares.nudge();
         link.set_active(ActiveLink::Watchdog);
         link.lose();
         if !link.stops() {
@@ -220,11 +217,14 @@ impl<'a> Session<'a> {
         self.domain.wake_controller();
     }
 
-    /// Binds the workers that moved to the lent memory since, and unbinds those that left it.
+    /// Binds the threads that have taken a seat since, and unbinds those that left theirs. Also those whose slots
+    /// have not moved yet, for they parked, or are held, before the daemon came: nothing happens to them until they
+    /// have, and then they are known.
     fn bind_all(&mut self) -> io::Result<()> {
         let seats = self.domain.seats.in_use().min(self.bound.len() - 1);
         for index in 0..seats {
-            let tid = self.domain.seats.tid_in(self.lent, index);
+            // Acquire, pairs with the Release in `claim_slow`.
+            let tid = self.domain.seats.runtime(index).tid.load(Ordering::Acquire);
             self.bind(index, tid)?;
         }
         let controller = self.domain.controller_tid.load(Ordering::Relaxed);

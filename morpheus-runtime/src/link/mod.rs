@@ -24,7 +24,7 @@ pub(crate) mod watchdog;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
 use morpheus_common::abi;
@@ -120,9 +120,19 @@ impl State {
         self.active.store(link as u8, Ordering::Relaxed);
     }
 
-    /// Somebody took or left a slot in lent memory, or the link is to end.
+    /// Something is to be done about the link.
     pub(crate) fn wake_joiner(&self) {
         ring(&self.bell);
+    }
+
+    /// Somebody took or left a seat.
+    pub(crate) fn seats_changed(&self) {
+        // SeqCst, pairs with the fence in `Session::begin`: either the joiner, which looks at all seats after it
+        // has set `active`, finds the change, or this finds the link active.
+        fence(Ordering::SeqCst);
+        if self.active() != ActiveLink::Watchdog {
+            self.wake_joiner();
+        }
     }
 
     /// Wakes a controller that listens to a ring; another one has its own way.
