@@ -335,3 +335,38 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
     // A tick is at most 10 ms (CONFIG_HZ=100).
     assert!(asked < 20_000_000, "half of them later than a tick");
 }
+
+/// A thread that sleeps in its poll and is bound by another one: nobody saw it go, and it counts all the same.
+#[test]
+fn a_thread_that_sleeps_when_it_is_bound_is_seen() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    let slot = client.runtime_slot(3);
+    slot.set_state(WorkerState::Running);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let seq = slot.begin_poll();
+            tell.send((gettid(), seq)).unwrap();
+            sleep(Duration::from_millis(100));
+            slot.end_poll(seq);
+            slot.park();
+        });
+        let (tid, seq) = told.recv().unwrap();
+        // It gets there in a moment.
+        sleep(Duration::from_millis(20));
+        let thread = pidfd(tid);
+        let request = Request::Register { slot: 3, tid };
+        let reply = ask(&client.socket, request, &[thread.as_fd()]);
+        assert_eq!(reply, Reply::Registered { slot: 3 });
+        let event = client.ring.next(PATIENCE).expect("it sleeps");
+        assert_eq!(event.kind, abi::MORPHEUS_EVENT_BLOCKED);
+        assert_eq!((event.slot, event.poll_seq), (3, seq));
+        let event = client.ring.next(PATIENCE).expect("it is woken");
+        assert_eq!(event.kind, abi::MORPHEUS_EVENT_WOKEN);
+    });
+}
