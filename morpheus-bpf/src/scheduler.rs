@@ -4,7 +4,7 @@
 //! On libbpf-rs alone. The crates of the sched_ext project (`scx_utils`, `scx_cargo`) would bring the kernel's types, its
 //! functions under all their names, the exit report and the restart. Here the types are those few that are used, relocated
 //! by name when the programs are loaded (`src/bpf/kernel.bpf.h`, `src/bpf/scx.bpf.h`), as they were for the observer; the
-//! rest is this file and [`exit`](crate::exit). What that saves is some sixty crates (among them bindgen, for which
+//! rest is this file and [`exit`]. What that saves is their dependencies (among them bindgen, for which
 //! libclang has to be installed) and a pin on one exact version of libbpf-rs. What it costs is that a function which a
 //! future kernel renames has to be added to one header by hand.
 

@@ -208,18 +208,18 @@ fn an_honest_critical_section_is_let_finish() {
                 slot.unpark();
                 let until = Instant::now() + WINDOW;
                 while Instant::now() < until {
-                    // A fifth of the time, for 200 µs each.
+                    // A third of the time, for 300 µs each.
                     slot.enter_critical();
-                    spin(Duration::from_micros(200));
+                    spin(Duration::from_micros(300));
                     slot.leave_critical();
-                    spin(Duration::from_micros(800));
+                    spin(Duration::from_micros(600));
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
             })
         };
         let others = Busy::many(cpus() * 2, 0);
         // Their wakes end others' slices early.
-        let sleepers: Vec<Busy> = (0..2 * cpus())
+        let sleepers: Vec<Busy> = (0..4 * cpus())
             .map(|_| Busy::repeating(|| (), || sleep(Duration::from_millis(1))))
             .collect();
         std::thread::sleep(WINDOW);
@@ -238,7 +238,7 @@ fn an_honest_critical_section_is_let_finish() {
         "{sections} sections: {with} preempted with {extensions} extensions, {without} without extensions"
     ));
     assert!(extensions > 0 && none == 0);
-    assert!(without >= 5 * with.max(1));
+    assert!(without > 0 && without >= 5 * with);
 }
 
 /// Wall time, with the clock read all the time.

@@ -306,7 +306,9 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	if (runnable && cpu->kicked == KICK_KERNEL) {
 		until_ns = cpu->slice_end_ns;
 		if (cpu->extended_until_ns)
-			until_ns = extension_bound_on ? cpu->extended_until_ns : now + extension_ns;
+			until_ns = cpu->extended_until_ns;
+		if (!extension_bound_on && worker && worker->extended)
+			until_ns = now + extension_ns;
 		if (before(now, until_ns))
 			cpu->rest_ns = until_ns - now;
 	}
