@@ -52,6 +52,7 @@ fn every_step_of_the_ladder() {
             let slot = client.register(5);
             let kernel = client.kernel_slot(5);
             slot.set_flag(SlotFlag::Escapable);
+            slot.set_flag(SlotFlag::InPlace);
             slot.label.store(77, Ordering::Relaxed);
             slot.unpark();
             for _ in 0..12 {

@@ -99,11 +99,18 @@ fn a_demoted_worker_gets_a_tenth() {
     assert!(part > 0.15, "{part}");
     drop(daemon);
 
-    // Nobody is demoted who says that it must not be.
-    let daemon = Daemon::schedule(&[]);
-    let part = part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Escapable));
-    assert!((0.9..=1.1).contains(&part), "{part}");
-    assert_eq!(daemon.counter("demotions"), 0);
+    // Nobody is demoted who says that it must not be, nor who has tasks waiting behind it.
+    for flag in [SlotFlag::Escapable, SlotFlag::InPlace] {
+        let daemon = Daemon::schedule(&[]);
+        let part = match flag {
+            SlotFlag::Escapable => {
+                part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Escapable))
+            }
+            _ => part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::InPlace)),
+        };
+        assert!((0.9..=1.1).contains(&part), "without {flag:?}: {part}");
+        assert_eq!(daemon.counter("demotions"), 0);
+    }
 }
 
 #[test]
@@ -119,6 +126,7 @@ fn a_marked_hog_is_demoted_and_a_controller_is_not() {
         Busy::new(move || {
             let slot = client.register(2);
             slot.set_flag(SlotFlag::Escapable);
+            slot.set_flag(SlotFlag::InPlace);
             slot.unpark();
         })
     };

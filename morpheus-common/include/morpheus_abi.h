@@ -50,12 +50,12 @@ enum morpheus_slot_flags {
 	MORPHEUS_SLOT_HELD = 1,
 	/* Polls in place: its core has been handed to another thread, nothing waits behind it. */
 	MORPHEUS_SLOT_IN_PLACE = 2,
-	/* The kernel side may demote and throttle this thread. */
+	/* The kernel side may demote and throttle this thread, while it polls in place. */
 	MORPHEUS_SLOT_ESCAPABLE = 4,
 	/*
 	 * The runtime found that a task which nobody watches keeps this worker: the thread is over its
 	 * budget although poll_seq is even, until the flag goes or the worker parks. A claim of a
-	 * process against itself.
+	 * process against itself; it gives way to those who serve.
 	 */
 	MORPHEUS_SLOT_HOG = 8,
 	/*

@@ -55,7 +55,7 @@ pub enum SlotFlag {
     Held = abi::MORPHEUS_SLOT_HELD,
     /// The worker polls in place: its core has been handed over, and nothing waits behind it.
     InPlace = abi::MORPHEUS_SLOT_IN_PLACE,
-    /// The thread may be demoted and throttled.
+    /// The thread may be demoted and throttled, while it polls in place.
     Escapable = abi::MORPHEUS_SLOT_ESCAPABLE,
     /// A task that nobody watches keeps the worker: the thread is over its budget, until the flag goes
     /// or the worker parks.

@@ -67,6 +67,8 @@ impl Scene {
             .args(["--json", "--runtime", "morpheus", "--workers", "2"])
             .args(["--neighbours", &host::cpus().to_string()])
             .args(["--duration", &duration_s.to_string(), "--link", link])
+            // Until the runtime knows its hogs: in emulation their first polls take seconds.
+            .args(["--warmup", "4"])
             .args(self.arguments)
             .output()
             .map_err(|error| format!("starvation does not start: {error}"))?;

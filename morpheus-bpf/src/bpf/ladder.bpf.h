@@ -93,6 +93,18 @@ static __always_inline bool is_protected(const struct worker *worker, const stru
 	return READ_ONCE(slot->critical_depth) && worker->outlived != episode;
 }
 
+/*
+ * Only in place: a poll on a worker's own stack has tasks behind it that nobody can steal (in the LIFO slot, or those that
+ * yielded there), and with a tenth of the weight they would wait ten times as long. Such a worker gives way to those who
+ * serve, and that is all.
+ */
+static __always_inline bool may_be_demoted(const struct morpheus_runtime_slot *slot)
+{
+	const __u32 both = MORPHEUS_SLOT_ESCAPABLE | MORPHEUS_SLOT_IN_PLACE;
+
+	return (READ_ONCE(slot->flags) & both) == both;
+}
+
 static __always_inline void say_step(struct worker *worker, __u64 episode, __u32 step, __u64 verdict, __u32 event,
 				     __u64 detail, __u64 now)
 {
@@ -117,7 +129,7 @@ static __always_inline void over_budget(struct worker *worker, const struct morp
 		mark_stuck(index, cpu, true);
 	if (!enforce || !demotion_on || worker->policy < MORPHEUS_POLICY_DEMOTE)
 		return;
-	if (!(READ_ONCE(slot->flags) & MORPHEUS_SLOT_ESCAPABLE) || is_protected(worker, slot, episode))
+	if (!may_be_demoted(slot) || is_protected(worker, slot, episode))
 		return;
 	/* The grace is CPU time, as the budget is: who was preempted had no chance to answer the request. */
 	if (!(episode & EPISODE_HOG) && (used_ns < offence_ns || used_ns < worker->budget_ns + worker->grace_ns))

@@ -65,6 +65,7 @@ pub fn stuck_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) 
     Busy::new(move || {
         let slot = client.register(slot);
         slot.set_flag(SlotFlag::Escapable);
+        slot.set_flag(SlotFlag::InPlace);
         slot.unpark();
         prepare(slot);
         slot.begin_poll();
