@@ -13,6 +13,7 @@ pub mod histogram;
 pub mod host;
 pub mod kernel;
 pub mod load;
+pub mod neighbours;
 pub mod report;
 pub mod starvation;
 pub mod thread;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::client::{Client, HELLO, hello, sleep_in_poll};
 use common::daemon::Daemon;
+use common::guest;
 use common::random::Random;
 use common::wire::{ask, gettid, pidfd, send};
 use common::{BUDGET, PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
@@ -20,6 +21,15 @@ use morpheus_common::abi;
 use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, WorkerState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// In a guest the scheduler, which has more to lose: everybody's CPU. Else the observer.
+fn start(arguments: &[&str]) -> Daemon {
+    if in_guest() {
+        Daemon::schedule(arguments)
+    } else {
+        Daemon::start(arguments)
+    }
+}
 
 /// How long each attack lasts. Guests are booted for it.
 fn attack_for() -> Duration {
@@ -149,6 +159,13 @@ fn beside_an_innocent(daemon: &mut Daemon, what: &str, attack: &str) {
     assert!(attacked.success(), "{what}: the attacker has failed");
     innocent.check(what);
     assert!(daemon.is_alive(), "{what}: the daemon has ended");
+    if in_guest() {
+        assert_eq!(
+            guest::state(),
+            "enabled",
+            "{what}: the scheduler was thrown out"
+        );
+    }
     // And it serves whoever comes now, a moment later.
     drop(client);
     thread::sleep(Duration::from_millis(500));
@@ -285,7 +302,7 @@ fn a_fuzzed_socket() {
         return;
     }
     let _turn = turn();
-    let mut daemon = Daemon::start(&["--processes", "40"]);
+    let mut daemon = start(&["--processes", "40"]);
     beside_an_innocent(&mut daemon, "a fuzzed socket", "socket");
 }
 
@@ -335,7 +352,7 @@ fn a_flood() {
         return;
     }
     let _turn = turn();
-    let mut daemon = Daemon::start(&["--processes", "64"]);
+    let mut daemon = start(&["--processes", "64"]);
     beside_an_innocent(&mut daemon, "a flood", "flood");
 }
 
@@ -394,7 +411,7 @@ fn a_fuzzed_slot_page() {
         return;
     }
     let _turn = turn();
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = start(&[]);
     beside_an_innocent(&mut daemon, "a fuzzed slot page", "page");
 }
 
@@ -425,7 +442,7 @@ fn a_ring_with_wrong_positions() {
         return;
     }
     let _turn = turn();
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = start(&[]);
     beside_an_innocent(&mut daemon, "a ring with wrong positions", "ring");
 }
 
@@ -437,7 +454,7 @@ fn a_thousand_workers() {
     }
     let _turn = turn();
     const WORKERS: u32 = 1000;
-    let daemon = Daemon::start(&[]);
+    let daemon = start(&[]);
     let client = Client::with(&daemon.socket, hello(WORKERS, Duration::from_secs(10)));
     let (all_registered, slept) = (Barrier::new(WORKERS as usize + 1), AtomicU32::new(0));
     let lock = Mutex::new(());

@@ -14,6 +14,7 @@ use morpheus_runtime::{
     ActiveLink, BuildError, Builder, Link, LinkError, Mechanism, Mode, Runtime,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Joins, or goes on without.
 fn runtime(socket: &Path, workers: usize, reserve: usize) -> Runtime {
@@ -293,4 +294,54 @@ fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
         let limit_ns = if in_guest() { 20_000_000 } else { 1_000_000 };
         assert!(middle < limit_ns, "as slow as the watchdog: {middle} ns");
     });
+}
+
+/// Computes on the first CPU, above every thread that a scheduler could schedule.
+fn real_time_hog(duration: Duration) {
+    // The kernel would leave a twentieth to the others.
+    std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first).unwrap();
+    let parameters = libc::sched_param { sched_priority: 50 };
+    // SAFETY: the structure is a plain number, and lives through the call.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    assert_eq!(result, 0, "root may");
+    compute(duration);
+}
+
+/// Shorter than the time after which the kernel throws a scheduler out, and longer. Whatever comes of it, the
+/// application finishes.
+#[test]
+fn a_real_time_hog_is_outlived() {
+    let _turn = turn();
+    if !in_guest() {
+        return say("\nNOT RUN HERE: it needs a guest (cargo xtask vm)\n");
+    }
+    for seconds in [3, 8] {
+        let mut daemon = Kind::Scheduler.start();
+        let runtime = runtime(&daemon.socket, 2, 1);
+        wait_for_link(&runtime, ActiveLink::Scheduler);
+        let done = Arc::new(AtomicU64::new(0));
+        let hog = std::thread::spawn(move || real_time_hog(Duration::from_secs(seconds)));
+        start_work(&runtime, &done, 100);
+        let until = Instant::now() + Duration::from_secs(40);
+        while done.load(Ordering::Relaxed) < 100 {
+            assert!(Instant::now() < until, "{seconds} s: {done:?} of 100 done");
+            sleep(Duration::from_millis(50));
+        }
+        hog.join().unwrap();
+        let ejected = !daemon.is_alive();
+        say(&format!(
+            "{seconds} s: all done, ejected: {ejected}, link {}",
+            runtime.link()
+        ));
+        if seconds == 3 {
+            assert!(!ejected && runtime.link() == ActiveLink::Scheduler);
+        }
+        if ejected {
+            wait_for_link(&runtime, ActiveLink::Watchdog);
+            assert_eq!(daemon.child.wait().unwrap().code(), Some(3));
+        }
+    }
 }

@@ -79,6 +79,12 @@ const NEEDS_CPUFREQ: &[Tool] = &[
     Tool::Iasl,
 ];
 
+const SHAPE: &str = include_str!("shape.sh");
+const NODES: &str = concat!(
+    "test -d /sys/devices/system/node/node1 || exit 1\n",
+    include_str!("shape.sh")
+);
+
 /// All of them. One kernel is mandatory: the one with long-term support.
 pub(crate) const GUESTS: &[Guest] = &[
     tests("6.18", true),
@@ -90,13 +96,9 @@ pub(crate) const GUESTS: &[Guest] = &[
         work: GuestWork::Tests(SHARES),
         ..tests("6.18", true)
     },
-    command("one CPU", "--cpus 1", "scx_morpheus check"),
-    command("8 CPUs", "--cpus 8", "scx_morpheus check"),
-    command(
-        "4 CPUs in 2 nodes",
-        "--cpus 4 --numa 2",
-        "scx_morpheus check && test -d /sys/devices/system/node/node1",
-    ),
+    command("one CPU", "--cpus 1", SHAPE),
+    command("8 CPUs", "--cpus 8", SHAPE),
+    command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", NODES),
     Guest {
         needs: NEEDS_CPUFREQ,
         ..command("a governor", "--cpufreq", include_str!("governor.sh"))

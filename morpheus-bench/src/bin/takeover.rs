@@ -5,7 +5,7 @@
 //! and its time is from the call that blocks until the next task runs.
 
 use std::io::{PipeReader, PipeWriter, Read, pipe};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use morpheus_bench::histogram::{Latencies, Summary};
 use morpheus_bench::host::Host;
-use morpheus_bench::{clock, report, thread, work};
+use morpheus_bench::neighbours::{self, Neighbours};
+use morpheus_bench::{clock, report, work};
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
 use serde::Serialize;
 
@@ -93,10 +94,7 @@ struct Report {
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.neighbour {
-        thread::die_with_parent();
-        loop {
-            work::compute(1_000_000);
-        }
+        neighbours::burn();
     }
     match measure(&options) {
         Ok(report) => {
@@ -110,28 +108,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Other processes, killed when this is dropped.
-struct Neighbours(Vec<Child>);
-
-impl Drop for Neighbours {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Errors mean that it has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 fn measure(options: &Options) -> Result<Report, String> {
-    let mut neighbours = Neighbours(Vec::new());
-    for _ in 0..options.neighbours {
-        let child = Command::new("/proc/self/exe")
-            .arg("--neighbour")
-            .spawn()
-            .map_err(|error| format!("no busy neighbour: {error}"))?;
-        neighbours.0.push(child);
-    }
+    let own = || Command::new("/proc/self/exe");
+    let _neighbours = Neighbours::start(options.neighbours.into(), own)
+        .map_err(|error| format!("no busy neighbour: {error}"))?;
     let mut waited = Latencies::default();
     let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
     let mut link = String::new();

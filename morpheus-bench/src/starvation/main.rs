@@ -12,7 +12,6 @@ use super::closing;
 use super::config::Options;
 use super::go;
 use super::interrupt;
-use super::neighbours;
 use super::order::interleaved;
 use super::progress::Progress;
 use super::result::{Report, RunResult};
@@ -23,6 +22,7 @@ use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
 use crate::host::Host;
+use crate::neighbours;
 use crate::{report, work};
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage.

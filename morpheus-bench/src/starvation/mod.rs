@@ -22,7 +22,6 @@ mod interrupt;
 mod lifo;
 mod main;
 mod mix;
-mod neighbours;
 mod order;
 mod progress;
 mod quota;

@@ -10,7 +10,6 @@ use super::child::Job;
 use super::hog::Hogs;
 use super::lifo::Lifo;
 use super::mix::Mix;
-use super::neighbours;
 use super::result::{BusySummary, IdleSummary, MixSummary, RunResult};
 use super::sleepers::Sleepers;
 use super::wake::{Clockwork, Mailbox};
@@ -18,6 +17,7 @@ use super::workload::Workload;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::SAMPLES_FOR_P99;
 use crate::load::Load;
+use crate::neighbours;
 use crate::{clock, thread};
 
 /// CPU work that the echo server does for a request.

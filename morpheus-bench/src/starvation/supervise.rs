@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::child::Job;
 use super::interrupt;
-use super::neighbours::Neighbours;
 use super::quota::Cgroup;
 use super::result::RunResult;
 use super::workload::Workload;
+use crate::neighbours::Neighbours;
 
 /// A child may take so much longer than its run for starting, draining and printing.
 const GRACE: Duration = Duration::from_secs(20);
