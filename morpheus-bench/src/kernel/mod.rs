@@ -1,7 +1,7 @@
 //! The benchmark `kernel`: Morpheus on the kernel's own scheduler, on another sched_ext scheduler, and on its own,
 //! interleaved in one boot.
 //!
-//! [`variant`] changes who schedules the machine, [`scene`] measures by calling `starvation`, [`table`] says what
+//! `variant` changes who schedules the machine, `scene` measures by calling `starvation`, `table` says what
 //! came out of it and judges it.
 
 mod scene;
