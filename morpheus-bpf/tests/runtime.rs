@@ -290,7 +290,12 @@ fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
             waited.last().unwrap() / 1000,
             metrics.detection_latency
         ));
-        assert!(metrics.takeovers_kernel > 0, "{metrics:?}");
+        // In emulation the controller's sample is often there before what the event led to.
+        let takeovers = match in_guest() {
+            true => metrics.takeovers,
+            false => metrics.takeovers_kernel,
+        };
+        assert!(takeovers > 0 && metrics.link_events > 0, "{metrics:?}");
         let limit_ns = if in_guest() { 20_000_000 } else { 1_000_000 };
         assert!(middle < limit_ns, "as slow as the watchdog: {middle} ns");
     });
