@@ -68,7 +68,7 @@ impl Scene {
             .args(["--neighbours", &host::cpus().to_string()])
             .args(["--duration", &duration_s.to_string(), "--link", link])
             // Until the runtime knows its hogs: in emulation their first polls take seconds.
-            .args(["--warmup", "4"])
+            .args(["--warmup", "3"])
             .args(self.arguments)
             .output()
             .map_err(|error| format!("starvation does not start: {error}"))?;
