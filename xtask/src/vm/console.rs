@@ -13,6 +13,8 @@ pub(super) enum Kind {
     StaleTranslation,
     /// What sched_ext tells in passing: a scheduler was enabled, or disabled because its program asked for that.
     SchedExt,
+    /// The next scheduler that stalls is meant to, says a test, or that this is over.
+    Foretold(bool),
     Other,
 }
 
@@ -41,11 +43,24 @@ const ORDERLY: &[&str] = &[
     "(disabled by sysrq-S)",
 ];
 
+/// What a test writes to `/dev/kmsg`, as an error, before it makes a scheduler stall.
+const FORETOLD: &str = "vm: a stall is meant";
+const OVER: &str = "vm: no stall is meant";
+
+/// Whether a complaint is what [`Kind::Foretold`] is about.
+pub(super) fn is_stall(line: &str) -> bool {
+    message(line).starts_with("sched_ext: ") && line.contains("(runnable task stall)")
+}
+
 /// Classifies a line of the kernel's.
 pub(super) fn kind(line: &str) -> Kind {
     let message = message(line);
     if message.starts_with("Oops: int3") {
         Kind::StaleTranslation
+    } else if message.starts_with(FORETOLD) {
+        Kind::Foretold(true)
+    } else if message.starts_with(OVER) {
+        Kind::Foretold(false)
     } else if COMPLAINTS.iter().any(|start| message.starts_with(start)) {
         Kind::Complaint
     } else if message.starts_with("sched_ext: ") {
@@ -194,6 +209,18 @@ mod tests {
         ] {
             assert_eq!(kind(line), Kind::Complaint, "{line}");
         }
+    }
+
+    #[test]
+    fn a_stall_can_be_foretold() {
+        assert_eq!(kind("[    4.1] vm: a stall is meant"), Kind::Foretold(true));
+        assert_eq!(
+            kind("[    4.1] vm: no stall is meant"),
+            Kind::Foretold(false)
+        );
+        let stall = "[    4.2] sched_ext: BPF scheduler \"simple\" disabled (runnable task stall)";
+        assert!(is_stall(stall));
+        assert!(!is_stall("[    4.2] BUG: (runnable task stall)"));
     }
 
     #[test]

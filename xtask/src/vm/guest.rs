@@ -253,6 +253,8 @@ struct Printed {
     complaint: Option<String>,
     stale_translation: bool,
     impossible: bool,
+    /// A stall is meant to come.
+    foretold: bool,
 }
 
 impl Watch {
@@ -307,7 +309,15 @@ impl Watch {
 impl Printed {
     fn line(&mut self, line: &str) {
         let line = console::printable(line);
-        let kind = console::kind(&line);
+        let mut kind = console::kind(&line);
+        match kind {
+            Kind::Foretold(meant) => self.foretold = meant,
+            Kind::Complaint if self.foretold && console::is_stall(&line) => {
+                self.foretold = false;
+                kind = Kind::SchedExt;
+            }
+            _ => {}
+        }
         if matches!(kind, Kind::Complaint | Kind::StaleTranslation) && self.complaint.is_none() {
             self.stale_translation = kind == Kind::StaleTranslation;
             self.complaint = Some(line.clone());
