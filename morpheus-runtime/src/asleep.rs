@@ -55,8 +55,7 @@ mod tests {
         let (tid_tx, tid_rx) = mpsc::channel();
         let (stop_tx, stop_rx) = mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
-            // SAFETY: gettid has no preconditions.
-            tid_tx.send(unsafe { libc::gettid() } as u32).unwrap();
+            tid_tx.send(crate::threads::own_tid()).unwrap();
             stop_rx.recv().ok();
         });
         let stat = ThreadStat::open(tid_rx.recv().unwrap()).unwrap();
@@ -67,8 +66,7 @@ mod tests {
         assert!(asleep);
         drop(stop_tx);
         sleeper.join().unwrap();
-        // SAFETY: gettid has no preconditions.
-        let own = ThreadStat::open(unsafe { libc::gettid() } as u32).unwrap();
+        let own = ThreadStat::open(crate::threads::own_tid()).unwrap();
         assert_eq!(own.is_asleep(), Some(false));
     }
 }

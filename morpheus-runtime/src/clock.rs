@@ -44,8 +44,7 @@ mod tests {
 
     #[test]
     fn a_thread_s_clock_is_the_same_from_inside_and_outside() {
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::gettid() } as u32;
+        let tid = crate::threads::own_tid();
         let before = own_cpu_ns();
         let seen = cpu_ns_of(tid).expect("own thread is alive");
         let after = own_cpu_ns();
@@ -54,10 +53,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_gone_has_no_clock() {
-        // SAFETY: gettid has no preconditions.
-        let tid = std::thread::spawn(|| unsafe { libc::gettid() } as u32)
-            .join()
-            .unwrap();
+        let tid = std::thread::spawn(crate::threads::own_tid).join().unwrap();
         // The id may linger for a moment after join returned.
         for _ in 0..1000 {
             if cpu_ns_of(tid).is_none() {

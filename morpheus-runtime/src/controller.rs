@@ -103,8 +103,7 @@ impl Controller {
             libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr());
             libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
         }
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::gettid() } as u32;
+        let tid = crate::threads::own_tid();
         self.domain.controller_tid.store(tid, Ordering::Relaxed);
         self.domain.link.wake_joiner();
         if let Some(own) = &mut self.own {
@@ -154,22 +153,19 @@ impl Controller {
     }
 
     /// Until `wake_ns`, or until the kernel side has something to say, or a sleeper is to be looked at.
-    fn nap(&mut self, now_ns: u64, wake_ns: u64) {
-        let Some(mapped) = &self.mapped else {
-            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
-            return;
-        };
-        // Once they are used up, events wait for the next sample.
-        if self.event_wakes == 0 {
-            std::thread::sleep(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
-            return;
-        }
-        match mapped.due_ns() {
-            // Whoever else goes to sleep before that is read of then.
-            Some(due_ns) if due_ns < wake_ns => {
-                std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+    fn nap(&self, now_ns: u64, wake_ns: u64) {
+        // Once the wakes are used up, events wait for the next sample.
+        let mapped = self.mapped.as_ref().filter(|_| self.event_wakes > 0);
+        let due_ns = mapped
+            .and_then(Mapped::due_ns)
+            .filter(|&due_ns| due_ns < wake_ns);
+        match (mapped, due_ns) {
+            (Some(mapped), None) => mapped.wait(wake_ns.saturating_sub(now_ns)),
+            // Whoever else goes to sleep before a sleeper is due is read of then.
+            (_, due_ns) => {
+                let until_ns = due_ns.unwrap_or(wake_ns);
+                std::thread::sleep(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
             }
-            _ => mapped.wait(wake_ns.saturating_sub(now_ns)),
         }
     }
 

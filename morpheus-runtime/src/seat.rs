@@ -178,8 +178,7 @@ fn claim_slow() -> bool {
         if domain.settings.escapable {
             seat.runtime.set_flag(SlotFlag::Escapable);
         }
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::gettid() } as u32;
+        let tid = crate::threads::own_tid();
         // Release: pairs with the controller's Acquire load of `tid`; zero means nobody sits here.
         seat.runtime.tid.store(tid, Ordering::Release);
         seat.runtime.set_state(WorkerState::Running);

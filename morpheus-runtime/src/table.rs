@@ -13,6 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
 use crate::clock;
@@ -189,9 +190,9 @@ impl Table {
         }
     }
 
-    /// Seats that any lent memory has room for: the last slot of a process is the controller's.
-    fn room(&self) -> usize {
-        morpheus_common::abi::MORPHEUS_MAX_SLOTS as usize - 1
+    /// Seats that lent memory has room for: a process may have so many slots, and one is the controller's.
+    pub(crate) fn room(&self) -> usize {
+        self.len().min(abi::MORPHEUS_MAX_SLOTS as usize - 1)
     }
 
     /// Moves the slot of a seat to where slots are to be. Only for the thread that sits there, outside of a

@@ -1,6 +1,12 @@
-//! How many threads the system gives, found out by asking for them.
+//! Threads: the number of one, and how many the system gives, found out by asking for them.
 
 use std::sync::{Arc, Condvar, Mutex};
+
+/// The kernel's number of the calling thread.
+pub(crate) fn own_tid() -> u32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() as u32 }
+}
 
 /// How many of `wanted` threads can be had at this moment. Starts them, and lets them end again.
 pub(crate) fn available(wanted: usize) -> usize {

@@ -54,19 +54,7 @@ enum GuestWork {
     Command(&'static str),
 }
 
-/// Everything that an emulated machine with this project's programs needs.
-const NEEDS: &[Tool] = &[
-    Tool::Clang,
-    Tool::Libelf,
-    Tool::Zlib,
-    Tool::PkgConfig,
-    Tool::Make,
-    Tool::Gcc,
-    Tool::Qemu,
-    Tool::Busybox,
-];
-
-/// The same with a table of frequencies.
+/// Everything that an emulated machine with this project's programs needs, and a table of frequencies last.
 const NEEDS_CPUFREQ: &[Tool] = &[
     Tool::Clang,
     Tool::Libelf,
@@ -78,6 +66,9 @@ const NEEDS_CPUFREQ: &[Tool] = &[
     Tool::Busybox,
     Tool::Iasl,
 ];
+
+/// The same without that.
+const NEEDS: &[Tool] = NEEDS_CPUFREQ.split_at(NEEDS_CPUFREQ.len() - 1).0;
 
 const SHAPE: &str = include_str!("shape.sh");
 const NODES: &str = concat!(

@@ -125,39 +125,23 @@ fn bars(chosen: &[usize], runs: &[Run]) -> String {
         ));
     };
     let of = |variant, scene, figure| median(values(runs, variant, scene, figure));
+    let limits: [(&str, Figure, usize, f64); 4] = [
+        ("wake p99 / default's", WAKE_P99, default, 0.2),
+        ("wake p99 / scx_bpfland's", WAKE_P99, bpfland, 1.2),
+        ("timer p99 / default's", TIMER_P99, default, 2.0 / 3.0),
+        ("timer p50 / scx_bpfland's", TIMER_P50, bpfland, 0.2),
+    ];
     for (scene, named) in SCENES.iter().enumerate().take(6) {
-        let name = named.name;
-        let own_wake = of(own, scene, WAKE_P99);
-        judge(
-            format!("{name}: wake p99 / default's"),
-            own_wake,
-            of(default, scene, WAKE_P99),
-            0.2,
-            true,
-        );
-        judge(
-            format!("{name}: wake p99 / scx_bpfland's"),
-            own_wake,
-            of(bpfland, scene, WAKE_P99),
-            1.2,
-            true,
-        );
-        let own_timer = of(own, scene, TIMER_P99);
-        judge(
-            format!("{name}: timer p99 / default's"),
-            own_timer,
-            of(default, scene, TIMER_P99),
-            2.0 / 3.0,
-            true,
-        );
-        let own_middle = of(own, scene, TIMER_P50);
-        judge(
-            format!("{name}: timer p50 / scx_bpfland's"),
-            own_middle,
-            of(bpfland, scene, TIMER_P50),
-            0.2,
-            true,
-        );
+        for (ratio, figure, other, limit) in limits {
+            let (ours, theirs) = (of(own, scene, figure), of(other, scene, figure));
+            judge(
+                format!("{}: {ratio}", named.name),
+                ours,
+                theirs,
+                limit,
+                true,
+            );
+        }
     }
     judge(
         "requests/s, 6 hogs / none".into(),

@@ -10,7 +10,6 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use morpheus_common::abi;
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -91,22 +90,22 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>)
     let mut first = Some(first);
     let mut tries = TRIES.iter();
     while !domain.link.stops() {
-        let joined = client::join(path, terms(domain));
-        let refused = matches!(joined, Err(LinkError::Refused { .. }));
-        let (result, session) = match joined {
-            Ok((client, lent, ring)) => (Ok(()), Some((client, lent, ring))),
+        let (result, session) = match client::join(path, terms(domain)) {
+            // Before the first answer is given: who gets it finds the link in force.
+            Ok((client, lent, ring)) => {
+                let session = Session::begin(domain, client, lent, ring);
+                (Ok(()), Some(session))
+            }
             Err(error) => {
                 tracing::debug!(target: "morpheus::link", %error, "no link");
                 (Err(error), None)
             }
         };
-        // Before the first answer is given: who gets it finds the link in force.
-        let joining =
-            session.map(|(client, lent, ring)| Session::begin(domain, client, lent, ring));
+        let refused = matches!(result, Err(LinkError::Refused { .. }));
         if let Some(first) = first.take() {
             let _ = first.send(result);
         }
-        if let Some(session) = joining {
+        if let Some(session) = session {
             session.keep(bell);
             tries = TRIES.iter();
         }
@@ -130,16 +129,12 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>)
 fn terms(domain: &Domain) -> Terms {
     let settings = &domain.settings;
     Terms {
-        slots: slots_of(domain),
+        // The last one is the controller's.
+        slots: domain.seats.room() + 1,
         policy: settings.policy as u32,
         budget_ns: settings.budget_ns,
         grace_ns: settings.grace_ns,
     }
-}
-
-/// A slot for each seat and one for the controller, as far as a process may have so many.
-fn slots_of(domain: &Domain) -> usize {
-    (domain.seats.len() + 1).min(abi::MORPHEUS_MAX_SLOTS as usize)
 }
 
 fn drain(bell: &OwnedFd) {
