@@ -1,6 +1,7 @@
 //! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -333,7 +334,14 @@ impl Builder {
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
         let controller = Controller::new(domain.clone(), Some(handle.clone()));
-        drop(handle.spawn_blocking(move || controller.run()));
+        // Tokio panics where no thread can be had: somebody took the one that was there a moment ago.
+        let start = || drop(handle.spawn_blocking(move || controller.run()));
+        if catch_unwind(AssertUnwindSafe(start)).is_err() {
+            return Err(BuildError::TooFewThreads {
+                available: threads,
+                needed: threads + 1,
+            });
+        }
         link::start(&domain, self.link, self.link_socket.clone())?;
         Ok(runtime)
     }
@@ -369,7 +377,8 @@ impl Builder {
                 max_spares: wanted,
             });
         }
-        // Tokio panics half-way when it cannot start a worker, so it is found out before.
+        // When tokio cannot start a worker it panics half-way, and in that waits for ever for those that it
+        // started: so it is found out before.
         let available = threads::available(asked + 1);
         let needed = workers + 1;
         if available < needed {

@@ -1,6 +1,7 @@
 //! Threads: the number of one, and how many the system gives, found out by asking for them.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 /// The kernel's number of the calling thread.
 pub(crate) fn own_tid() -> u32 {
@@ -9,6 +10,8 @@ pub(crate) fn own_tid() -> u32 {
 }
 
 /// How many of `wanted` threads can be had at this moment. Starts them, and lets them end again.
+///
+/// They are gone when this returns: who starts a thread next meets the limits without them.
 pub(crate) fn available(wanted: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let threads: Vec<_> = (0..wanted)
@@ -20,6 +23,7 @@ pub(crate) fn available(wanted: usize) -> usize {
                     let (open, changed) = &*gate;
                     let open = open.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     drop(changed.wait_while(open, |open| !*open));
+                    own_tid()
                 })
                 .ok()
         })
@@ -29,9 +33,29 @@ pub(crate) fn available(wanted: usize) -> usize {
     changed.notify_all();
     let available = threads.len();
     for thread in threads {
-        let _ = thread.join();
+        if let Ok(tid) = thread.join() {
+            wait_until_gone(tid);
+        }
     }
     available
+}
+
+/// Waits until the kernel has taken a thread that ended off its books. A join returns when the thread has
+/// let go of its memory, and it counts against the limits until it is released, which is later: the kernel
+/// takes it out of the count first and of the table of threads then (`release_task` in `kernel/exit.c`).
+/// Bounded, for the number may have gone to another thread of this process.
+fn wait_until_gone(tid: u32) {
+    let until = Instant::now() + Duration::from_millis(200);
+    while is_there(tid) && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// Whether this process has a thread of that number.
+fn is_there(tid: u32) -> bool {
+    let (process, thread) = (std::process::id() as libc::pid_t, tid as libc::pid_t);
+    // SAFETY: tgkill takes numbers, and signal 0 only asks whether it could be sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) == 0 }
 }
 
 #[cfg(test)]
@@ -40,5 +64,15 @@ mod tests {
     fn a_few_threads_can_be_had() {
         assert_eq!(super::available(8), 8);
         assert_eq!(super::available(0), 0);
+    }
+
+    #[test]
+    fn who_has_been_waited_for_is_gone() {
+        for _ in 0..200 {
+            let tid = std::thread::spawn(super::own_tid).join().unwrap();
+            super::wait_until_gone(tid);
+            assert!(!super::is_there(tid));
+        }
+        assert!(super::is_there(super::own_tid()));
     }
 }

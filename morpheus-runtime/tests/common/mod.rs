@@ -228,25 +228,65 @@ pub fn in_child(name: &str, env: &[(&str, &str)]) -> String {
         .env("MORPHEUS_CHILD", "1")
         .envs(env.iter().copied())
         .stdin(std::process::Stdio::null());
-    let child = command
+    let mut child = command
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("can start itself");
     let id = child.id();
-    let output = within(2 * PATIENCE, move || child.wait_with_output());
-    let output = output.expect("the child can be waited for");
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    // What it said is wanted most when it does not come back.
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let readers = [
+        reader(child.stdout.take().expect("piped"), &text),
+        reader(child.stderr.take().expect("piped"), &text),
+    ];
+    let said = || String::from_utf8_lossy(&text.lock().unwrap()).into_owned();
+    let until = Instant::now() + 2 * PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child can be waited for") {
+            break status;
+        }
+        if Instant::now() >= until {
+            let threads = states(id);
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("child {id} ({name}) has hung:\n{threads}\n{}", said());
+        }
+        std::thread::sleep(2 * MS);
+    };
+    for reader in readers {
+        let _ = reader.join();
+    }
+    let text = said();
     assert!(
-        output.status.success() && text.contains("1 passed"),
+        status.success() && text.contains("1 passed"),
         "child {id} ({name}): {}\n{text}",
-        output.status
+        status
     );
     text
+}
+
+fn reader(
+    mut from: impl std::io::Read + Send + 'static,
+    into: &Arc<Mutex<Vec<u8>>>,
+) -> std::thread::JoinHandle<()> {
+    let into = into.clone();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            into.lock().unwrap().extend_from_slice(&buffer[..count]);
+        }
+    })
+}
+
+/// What each thread of a process does: name, state, and where in the kernel it waits.
+fn states(process: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let threads = tasks.into_iter().flatten().flatten().map(|task| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        format!("{} in {}", read("stat").trim(), read("wchan"))
+    });
+    threads.collect::<Vec<_>>().join("\n")
 }
 
 pub fn is_child() -> bool {
