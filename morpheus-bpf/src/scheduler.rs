@@ -48,6 +48,8 @@ pub enum Mechanism {
     Kick,
     /// Who serves preempts a stuck worker at once
     KickServing,
+    /// A worker that serves goes ahead, and those of its process that compute wait for it
+    Loan,
     /// Who has run for a short time is not preempted
     MinRun,
     /// Skipped preemptions are made up
@@ -229,6 +231,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::ExtensionBound => &mut constants.extension_bound_on,
             Mechanism::Kick => &mut constants.kicks_on,
             Mechanism::KickServing => &mut constants.serving_kicks_on,
+            Mechanism::Loan => &mut constants.loans_on,
             Mechanism::MinRun => {
                 constants.min_run_ns = 0;
                 continue;

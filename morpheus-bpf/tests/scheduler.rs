@@ -391,8 +391,11 @@ fn a_serving_worker_preempts_a_stuck_one() {
     let (serving, controller) = kicks(&[], Some(SlotFlag::Controller));
     assert!(serving == 0 && controller >= 100, "{serving} {controller}");
     assert_eq!(kicks(&["--off", "kick-serving"], None), (0, 0));
-    // A held spare is in nobody's service.
-    assert_eq!(kicks(&[], Some(SlotFlag::Held)), (0, 0));
+    // A spare that is held wakes when it is released.
+    let (serving, _) = kicks(&[], Some(SlotFlag::Held));
+    assert!(serving >= 100, "{serving}");
+    // Who is stuck himself is in nobody's service.
+    assert_eq!(kicks(&[], Some(SlotFlag::Hog)), (0, 0));
 }
 
 #[test]

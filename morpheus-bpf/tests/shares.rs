@@ -6,13 +6,13 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, client, cpus, stuck_worker};
-use common::load::{Busy, shares};
+use common::load::{Busy, compute, own_cpu_ns, shares};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag};
@@ -247,6 +247,65 @@ fn an_honest_critical_section_is_let_finish() {
     ));
     assert!(extensions > 0 && none == 0);
     assert!(without > 0 && without >= 5 * with);
+}
+
+/// A worker that is in long polls and serves in between: how late it is then, and what its process gets of the CPU, as a
+/// part of what two of the others get.
+fn serves_between_long_polls(arguments: &[&str]) -> (Duration, f64, u64) {
+    let daemon = Daemon::schedule(arguments);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+    let stuck = stuck_worker(&client, 0, |_| {});
+    let late = Arc::new(Mutex::new(Vec::new()));
+    let serving = {
+        let (client, late) = (Arc::clone(&client), Arc::clone(&late));
+        let mut slot = None;
+        Busy::repeating(
+            || (),
+            move || {
+                let slot = slot.get_or_insert_with(|| client.register(1));
+                slot.unpark();
+                // Ends late in a slice: by its vtime it would have to wait for all the others.
+                let begun = own_cpu_ns();
+                while own_cpu_ns() - begun < 19_500_000 {
+                    compute();
+                }
+                slot.park();
+                let due = now_ns() + 1_000_000;
+                sleep(Duration::from_millis(1));
+                late.lock().unwrap().push(now_ns().saturating_sub(due));
+            },
+        )
+    };
+    let others = Busy::many(4, 0);
+    std::thread::sleep(Duration::from_millis(500));
+    late.lock().unwrap().clear();
+    let threads: Vec<&Busy> = others.iter().chain([&stuck, &serving]).collect();
+    let shares = shares(&threads, 2 * WINDOW);
+    let mut late = std::mem::take(&mut *late.lock().unwrap());
+    late.sort_unstable();
+    let (others, own) = shares.split_at(4);
+    (
+        Duration::from_nanos(late[late.len() / 2]),
+        2.0 * own.iter().sum::<f64>() / others.iter().sum::<f64>(),
+        daemon.counter("loans_repaid"),
+    )
+}
+
+#[test]
+fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let (late, part, repaid) = serves_between_long_polls(&[]);
+    let (late_without, part_without, none) = serves_between_long_polls(&["--off", "loan"]);
+    say(&format!(
+        "late by {late:?}, without loans by {late_without:?}; two workers get {part:.3} of two others, without loans \
+         {part_without:.3}"
+    ));
+    assert!(repaid > 0 && none == 0);
+    assert!(3 * late < late_without, "{late:?}, {late_without:?}");
+    assert!(part < 1.06, "nobody else waits for it: {part}");
 }
 
 /// Wall time, with the clock read all the time.

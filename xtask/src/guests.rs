@@ -200,7 +200,9 @@ impl Guest {
         let no_machine = finished.code == Some(vm::NO_MACHINE.into());
         let counts = match self.work {
             _ if no_machine && !self.mandatory => Counts::SKIPPED,
-            GuestWork::Tests(_) => Counts::of_tests(finished.success, last_boot(&finished.output)),
+            GuestWork::Tests(_) => {
+                Counts::of_tests(finished.success, vm::last_boot(&finished.output))
+            }
             GuestWork::Command(_) => Counts::of_command(finished.success),
         };
         let note = if no_machine {
@@ -225,13 +227,6 @@ impl Guest {
             interrupted: finished.interrupted,
         }
     }
-}
-
-/// What was printed since the guest was booted for the last time.
-fn last_boot(output: &str) -> &str {
-    output
-        .rsplit_once(vm::AGAIN)
-        .map_or(output, |(_, last)| last)
 }
 
 /// Cargo's arguments to build every test program, and with them the programs that they start.

@@ -2,7 +2,7 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do.
+//! steps that do; `measure` measures there.
 #![warn(missing_docs)]
 
 mod context;
@@ -10,6 +10,7 @@ mod counts;
 mod guests;
 mod install;
 mod interrupt;
+mod measure;
 mod process;
 mod progress;
 mod requirement;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
+use crate::measure::MeasureArgs;
 use crate::vm::VmArgs;
 
 /// The project's own commands.
@@ -77,6 +79,15 @@ enum Command {
     /// no sense.
     #[command(after_help = vm::EXAMPLES)]
     Vm(VmArgs),
+    /// Measures under four schedulers in guests, and shows one table.
+    ///
+    /// Boots a guest for each round (two virtual CPUs, in a thread each) and runs the benchmark `kernel` there: the
+    /// kernel's own scheduler with lazy and with full preemption, scx_bpfland, and scx_morpheus. A round takes five
+    /// minutes; one that the emulator loses is measured again. What was measured is also in target/kernel.jsonl.
+    ///
+    /// scx_bpfland is not part of this project:
+    /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
+    Kernel(MeasureArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -123,6 +134,7 @@ fn main() -> ExitCode {
         }
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
+        Command::Kernel(args) => measure::run(&context, &args),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The benchmark `kernel`: Morpheus on the kernel's own scheduler, on another sched_ext scheduler, and on its own,
 //! interleaved in one boot.
 //!
-//! `variant` changes who schedules the machine, `scene` measures by calling `starvation`, `table` says what
-//! came out of it and judges it.
+//! `variant` changes who schedules the machine, `scene` measures by calling `starvation`, `record` writes a run
+//! down, `table` says what came out of all of them and judges it.
 
+mod record;
 mod scene;
 mod table;
 mod variant;
@@ -14,7 +15,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::host::Host;
-use scene::{Figures, SCENES};
+use record::{Record, Run};
+use scene::SCENES;
 use variant::{VARIANTS, Variant};
 
 const MORE: &str = "\
@@ -28,8 +30,9 @@ What is measured: wakes and timers of Morpheus with 2 workers beside 2, 6 and 20
 and one busy thread of another process for each CPU; and how many requests a server answers in the same scene
 with 6 hogs and without.
 
-It changes the scheduler of the whole machine while it runs, and puts things back. Meant for a guest:
-  cargo xtask vm --accel multi --timeout 3600 --add PATH/TO/scx_bpfland -- kernel
+It changes the scheduler of the whole machine while it runs, and puts things back. Meant for a guest. This boots
+one for each round, and makes one table of all:
+  cargo xtask kernel
 
 Exit codes: 0 measured, 1 something could not be measured, 2 bad usage.";
 
@@ -49,9 +52,17 @@ struct Options {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Print one JSON object a run, and nothing else
+    /// The number of the first round, when others were measured elsewhere
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    first_round: u16,
+
+    /// Print one JSON object a run as soon as it is there, and nothing else
     #[arg(long)]
     json: bool,
+
+    /// Measure nothing; show the table of what --json printed into these files
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["json", "duration", "rounds", "first_round"])]
+    from: Vec<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -61,69 +72,93 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// One run: who scheduled, what ran, what came out.
-#[derive(Debug)]
-struct Run {
-    variant: usize,
-    scene: usize,
-    result: Result<Figures, String>,
-}
-
 /// Measures. Exit codes as in the help.
 pub fn main() -> ExitCode {
     let options = Options::parse();
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("kernel: changing the machine's scheduler needs root");
-        return ExitCode::FAILURE;
-    }
-    let chosen: Vec<usize> = (0..VARIANTS.len())
-        .filter(|&index| {
-            let name = VARIANTS[index].name();
+    let chosen: Vec<&Variant> = VARIANTS
+        .iter()
+        .filter(|variant| {
+            let name = variant.name();
             options.only.is_empty() || options.only.iter().any(|word| name.contains(word.as_str()))
         })
         .collect();
+    let (host, runs) = if options.from.is_empty() {
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("kernel: changing the machine's scheduler needs root");
+            return ExitCode::FAILURE;
+        }
+        let host = Host::read();
+        if options.json {
+            Record::Host(host.clone()).print();
+        }
+        (Some(host), measure_all(&chosen, &options))
+    } else {
+        match record::read(&options.from) {
+            Ok(read) => read,
+            Err(error) => {
+                eprintln!("kernel: {error}");
+                return ExitCode::from(2);
+            }
+        }
+    };
+    if !options.json {
+        if let Some(host) = host {
+            println!("{}", host.line(table::WIDTH));
+        }
+        println!("{}", table::render(&chosen, &runs));
+    }
+    let failed = runs.iter().any(|run| run.failed.is_some());
+    ExitCode::from(u8::from(failed || runs.is_empty()))
+}
+
+fn measure_all(chosen: &[&Variant], options: &Options) -> Vec<Run> {
     let mut runs = Vec::new();
-    for round in 0..options.rounds {
-        let mut order = chosen.clone();
+    for round in (options.first_round - 1..).take(options.rounds.into()) {
+        let mut order = chosen.to_vec();
         if round % 2 == 1 {
             order.reverse();
         }
-        for index in order {
-            measure(index, round, &options, &mut runs);
+        for variant in order {
+            measure(variant, round, options, &mut runs);
         }
     }
-    if !options.json {
-        println!("{}", Host::read().line(table::WIDTH));
-        println!("{}", table::render(&chosen, &runs));
-    }
-    let failed = runs.iter().filter(|run| run.result.is_err()).count();
-    ExitCode::from(u8::from(failed > 0 || runs.is_empty()))
+    runs
 }
 
 /// All scenes under one scheduler.
-fn measure(index: usize, round: u16, options: &Options, runs: &mut Vec<Run>) {
-    let variant: &Variant = &VARIANTS[index];
+fn measure(variant: &Variant, round: u16, options: &Options, runs: &mut Vec<Run>) {
     let in_force = variant.put_in_force();
-    for (number, scene) in SCENES.iter().enumerate() {
-        eprintln!("round {}: {}, {}", round + 1, variant.name(), scene.name);
+    for scene in &SCENES {
         let result = match &in_force {
             Ok(scheduler) => scene
                 .measure(variant.link(), options.duration)
                 .and_then(|figures| scheduler.is_still_there().map(|()| figures)),
             Err(error) => Err(error.clone()),
         };
-        if let Err(error) = &result {
-            eprintln!("kernel: {}, {}: {error}", variant.name(), scene.name);
+        let name = variant.name();
+        match &result {
+            Ok(figures) => eprintln!("round {}: {name}, {}: {figures}", round + 1, scene.name),
+            Err(error) => eprintln!(
+                "kernel: round {}: {name}, {}: {error}",
+                round + 1,
+                scene.name
+            ),
         }
-        if options.json {
-            println!("{}", table::json(variant, scene, round, &result));
-        }
-        runs.push(Run {
-            variant: index,
-            scene: number,
-            result,
+        let failed = result.as_ref().err().cloned();
+        let record = Record::Run(Run {
+            scheduler: name,
+            scene: scene.name.into(),
+            round,
+            failed,
+            figures: result.unwrap_or_default(),
         });
+        if options.json {
+            record.print();
+        }
+        if let Record::Run(run) = record {
+            runs.push(run);
+        }
     }
 }
 

@@ -1,9 +1,13 @@
 //! What runs, and the figures that come out of it.
 
+use std::fmt;
 use std::process::Command;
+
+use serde::{Deserialize, Serialize};
 
 use super::program;
 use crate::host;
+use crate::report;
 use crate::starvation::Report;
 
 /// A call of `starvation`.
@@ -46,7 +50,7 @@ pub const SCENES: [Scene; 8] = [
 ];
 
 /// Times in nanoseconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Wake latency, 99th percentile.
     pub wake_p99_ns: Option<u64>,
@@ -58,6 +62,14 @@ pub struct Figures {
     pub requests_per_s: Option<f64>,
     /// CPUs that the other process kept.
     pub neighbours_cpu: Option<f64>,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ns: Option<u64>| ns.map_or("–".into(), report::time);
+        let (wake, timer) = (time(self.wake_p99_ns), time(self.timer_p99_ns));
+        write!(f, "wake p99 {wake}, timer p99 {timer}")
+    }
 }
 
 impl Scene {

@@ -1,8 +1,6 @@
 //! Medians over the rounds, their spread, and the bars.
 
-use serde_json::json;
-
-use super::Run;
+use super::record::Run;
 use super::scene::{Figures, SCENES, Scene};
 use super::variant::{VARIANTS, Variant};
 use crate::histogram::median;
@@ -20,34 +18,21 @@ const TIMER_P99: Figure = |f| f.timer_p99_ns.map(|ns| ns as f64);
 const REQUESTS: Figure = |f| f.requests_per_s;
 const NEIGHBOURS: Figure = |f| f.neighbours_cpu;
 
-/// A line of `--json`.
-pub fn json(
-    variant: &Variant,
-    scene: &Scene,
-    round: u16,
-    result: &Result<Figures, String>,
-) -> serde_json::Value {
-    let figures = result.as_ref().ok();
-    json!({
-        "bench": "kernel",
-        "scheduler": variant.name(),
-        "scene": scene.name,
-        "round": round,
-        "failed": result.as_ref().err(),
-        "wake_p99_ns": figures.and_then(|f| f.wake_p99_ns),
-        "timer_p50_ns": figures.and_then(|f| f.timer_p50_ns),
-        "timer_p99_ns": figures.and_then(|f| f.timer_p99_ns),
-        "requests_per_s": figures.and_then(|f| f.requests_per_s),
-        "neighbours_cpu": figures.and_then(|f| f.neighbours_cpu),
-    })
+/// What one scheduler reached in one scene.
+fn values(runs: &[Run], variant: &Variant, scene: &Scene, figure: Figure) -> Vec<f64> {
+    let name = variant.name();
+    runs.iter()
+        .filter(|run| run.scheduler == name && run.scene == scene.name && run.failed.is_none())
+        .filter_map(|run| figure(&run.figures))
+        .collect()
 }
 
-/// What one scheduler reached in one scene.
-fn values(runs: &[Run], variant: usize, scene: usize, figure: Figure) -> Vec<f64> {
-    runs.iter()
-        .filter(|run| run.variant == variant && run.scene == scene)
-        .filter_map(|run| figure(run.result.as_ref().ok()?))
-        .collect()
+/// How many rounds there are.
+fn rounds(runs: &[Run]) -> usize {
+    let mut numbers: Vec<u16> = runs.iter().map(|run| run.round).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.len()
 }
 
 fn cell(values: Vec<f64>) -> String {
@@ -61,26 +46,29 @@ fn cell(values: Vec<f64>) -> String {
 }
 
 /// A table for each scene, then the bars.
-pub fn render(chosen: &[usize], runs: &[Run]) -> String {
-    let mut text = String::from("medians (and the least and most of the rounds)\n");
-    for (scene, what) in SCENES.iter().enumerate() {
+pub fn render(chosen: &[&Variant], runs: &[Run]) -> String {
+    let mut text = format!(
+        "medians of {} rounds (and the least and most of them)\n",
+        rounds(runs)
+    );
+    for scene in &SCENES {
         let column = |figure: Figure| -> Vec<String> {
             chosen
                 .iter()
-                .map(|&variant| cell(values(runs, variant, scene, figure)))
+                .map(|variant| cell(values(runs, variant, scene, figure)))
                 .collect()
         };
         let plain = |figure: Figure, show: fn(f64) -> String| -> Vec<String> {
             chosen
                 .iter()
-                .map(|&variant| {
+                .map(|variant| {
                     median(values(runs, variant, scene, figure)).map_or("–".into(), show)
                 })
                 .collect()
         };
         let mut table = Table::default();
-        let names = chosen.iter().map(|&variant| VARIANTS[variant].name());
-        table.column(what.name, 0, names.collect());
+        let names = chosen.iter().map(|variant| variant.name());
+        table.column(scene.name, 0, names.collect());
         table.column("wake p99", 0, column(WAKE_P99));
         table.column("timer p50", 2, column(TIMER_P50));
         table.column("timer p99", 0, column(TIMER_P99));
@@ -100,9 +88,9 @@ pub fn render(chosen: &[usize], runs: &[Run]) -> String {
 }
 
 /// What scx_morpheus is to reach, as ratios of medians.
-fn bars(chosen: &[usize], runs: &[Run]) -> String {
-    let [default, _, bpfland, own] = [0, 1, 2, 3];
-    if !chosen.contains(&own) {
+fn bars(chosen: &[&Variant], runs: &[Run]) -> String {
+    let [default, _, bpfland, own] = &VARIANTS;
+    if !chosen.iter().any(|variant| variant.name() == own.name()) {
         return String::new();
     }
     let (mut what, mut got, mut bar) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,18 +112,20 @@ fn bars(chosen: &[usize], runs: &[Run]) -> String {
             if holds { "" } else { "  missed" }
         ));
     };
-    let of = |variant, scene, figure| median(values(runs, variant, scene, figure));
-    let limits: [(&str, Figure, usize, f64); 4] = [
+    let of =
+        |variant: &Variant, scene: &Scene, figure| median(values(runs, variant, scene, figure));
+    let limits: [(&str, Figure, &Variant, f64); 4] = [
         ("wake p99 / default's", WAKE_P99, default, 0.2),
         ("wake p99 / scx_bpfland's", WAKE_P99, bpfland, 1.2),
         ("timer p99 / default's", TIMER_P99, default, 2.0 / 3.0),
         ("timer p50 / scx_bpfland's", TIMER_P50, bpfland, 0.2),
     ];
-    for (scene, named) in SCENES.iter().enumerate().take(6) {
+    let [hogs @ .., no_hogs, with_hogs] = &SCENES;
+    for scene in hogs {
         for (ratio, figure, other, limit) in limits {
             let (ours, theirs) = (of(own, scene, figure), of(other, scene, figure));
             judge(
-                format!("{}: {ratio}", named.name),
+                format!("{}: {ratio}", scene.name),
                 ours,
                 theirs,
                 limit,
@@ -145,8 +135,8 @@ fn bars(chosen: &[usize], runs: &[Run]) -> String {
     }
     judge(
         "requests/s, 6 hogs / none".into(),
-        of(own, 7, REQUESTS),
-        of(own, 6, REQUESTS),
+        of(own, with_hogs, REQUESTS),
+        of(own, no_hogs, REQUESTS),
         0.9,
         false,
     );

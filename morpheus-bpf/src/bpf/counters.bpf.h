@@ -19,6 +19,9 @@
 	X(critical_preempted_at_slice_end) \
 	X(critical_preempted_by_kick) \
 	X(critical_preempted_by_others) \
+	/* Workers that went ahead at the expense of others of their process, and those that paid for it. */ \
+	X(loans) \
+	X(loans_repaid) \
 	/* Preemption, by what asked for it. */ \
 	X(kicks_for_serving) \
 	X(kicks_for_controller) \

@@ -38,6 +38,7 @@ enum bpf_map_type {
 
 enum {
 	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,
 	BPF_F_INNER_MAP = 4096,

@@ -13,7 +13,7 @@
 #ifndef MORPHEUS_KICK_BPF_H
 #define MORPHEUS_KICK_BPF_H
 
-#include "ladder.bpf.h"
+#include "loan.bpf.h"
 
 /* 0: no task is safe. */
 const volatile __u64 min_run_ns = 200000;
@@ -93,15 +93,6 @@ static __always_inline int start_kick_timer(__u32 index)
 	if (bpf_timer_init(&kick_timer->timer, &kick_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
 	return bpf_timer_set_callback(&kick_timer->timer, make_up);
-}
-
-/* Whether a worker is one that serves others: in play, and not stuck. */
-static __always_inline bool serves(struct worker *worker, const struct morpheus_runtime_slot *slot)
-{
-	__u64 episode = episode_of(worker, slot);
-
-	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING && !(READ_ONCE(slot->flags) & MORPHEUS_SLOT_HELD) &&
-	       !worker->demoted && !(episode & EPISODE_HOG) && (!episode || worker->over != episode);
 }
 
 /* A CPU that runs a stuck worker and that the task may use, or -1. */
@@ -193,7 +184,7 @@ static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtim
 }
 
 /* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */
-static __always_inline void preempt_for(struct task_struct *task, struct worker *worker, __u64 now)
+static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving, __u64 now)
 {
 	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
 	__u64 vtime = task->scx.dsq_vtime;
@@ -203,21 +194,17 @@ static __always_inline void preempt_for(struct task_struct *task, struct worker 
 
 	if (!kicks_on)
 		return;
-	if (worker && serving_kicks_on) {
-		struct morpheus_runtime_slot *slot = runtime_slot(worker);
+	if (serving && serving_kicks_on) {
+		chosen = find_stuck(task);
+		if (chosen >= 0) {
+			struct cpu *cpu = cpu_at(chosen);
 
-		if (slot && serves(worker, slot)) {
-			chosen = find_stuck(task);
-			if (chosen >= 0) {
-				struct cpu *cpu = cpu_at(chosen);
-
-				if (cpu)
-					kick(chosen, cpu,
-					     READ_ONCE(slot->flags) & MORPHEUS_SLOT_CONTROLLER ?
-						     COUNTER_kicks_for_controller :
-						     COUNTER_kicks_for_serving);
-				return;
-			}
+			if (cpu)
+				kick(chosen, cpu,
+				     READ_ONCE(serving->flags) & MORPHEUS_SLOT_CONTROLLER ?
+					     COUNTER_kicks_for_controller :
+					     COUNTER_kicks_for_serving);
+			return;
 		}
 	}
 	own_cpu = cpu_at(own);

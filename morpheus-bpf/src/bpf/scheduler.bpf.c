@@ -3,7 +3,7 @@
  * The scheduler. In the order of a task's life, the table of callbacks last.
  *
  * What it has of its own is in the headers: queues and vtime (queue), preemption (kick), the ladder for registered
- * workers (ladder), against stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
+ * workers (ladder), what they lend each other (loan), against stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -13,6 +13,7 @@
 #include "watch.bpf.h"
 #include "queue.bpf.h"
 #include "ladder.bpf.h"
+#include "loan.bpf.h"
 #include "kick.bpf.h"
 #include "rescue.bpf.h"
 
@@ -123,6 +124,7 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
  */
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
+	struct morpheus_runtime_slot *serving = 0;
 	struct worker *worker;
 	__u64 now;
 
@@ -141,10 +143,17 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	now = scx_now();
 	if (flags & ENQ_WAKEUP && goes_next(task, worker, now))
 		return 0;
+	if (worker && flags & ENQ_WAKEUP) {
+		serving = runtime_slot(worker);
+		if (serving && !serves(worker, serving))
+			serving = 0;
+		if (serving)
+			borrow(task, worker);
+	}
 	put(task, worker, flags, now);
 	watch_over_queues();
 	if (flags & ENQ_WAKEUP && !(worker && worker->demoted))
-		preempt_for(task, worker, now);
+		preempt_for(task, serving, now);
 	return 0;
 }
 
@@ -206,6 +215,8 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (cpu->worker)
 		worker = worker_of(previous);
 	charge(previous, cpu, worker, now);
+	if (worker)
+		repay(previous, cpu, worker);
 	look_into_queues(&heads, domain_index, domain, index, cpu, now);
 	if (READ_ONCE(domain->rescue)) {
 		cpu->kicked = KICK_NONE;

@@ -7,6 +7,8 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::wire::gettid;
 
 /// A thread that computes until it is dropped.
@@ -74,7 +76,13 @@ pub fn compute() {
     }
 }
 
-/// CPU time of a thread of this process.
+/// CPU time of the calling thread, to the nanosecond.
+pub fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU time of a thread of this process, up to the last tick.
 pub fn cpu_ns(tid: u32) -> u64 {
     std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
         .ok()

@@ -45,6 +45,11 @@ const REPEATS: u32 = 2;
 /// Said when it is; what was printed before counts no more.
 pub(crate) const AGAIN: &str = "boot again,";
 
+/// What was printed since the guest was booted for the last time.
+pub(crate) fn last_boot(output: &str) -> &str {
+    output.rsplit_once(AGAIN).map_or(output, |(_, last)| last)
+}
+
 /// Names the directory for what is fetched and built.
 const CACHE: &str = "MORPHEUS_VM_CACHE";
 

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Loans among the workers of one process.
+ *
+ * A runtime's tasks move from worker to worker, so that what a worker has had of the CPU says nothing of what it does
+ * next: one that has just been through a long poll is, as often as not, the one that is woken to serve what came
+ * meanwhile. By its own vtime it would wait until every thread that computes has had a slice.
+ *
+ * So a worker that wakes to serve is placed as one that has slept for long, and what it is spared its process owes. A
+ * worker of the same process that wants to go on when its CPU has to choose pays: its vtime grows by what it pays, and it
+ * waits for that. The process gets no more than the sum of its workers' shares, and others wait no longer.
+ *
+ * Bounded on both sides. Nobody lends to a process that owes `loan_most_ns`. Nobody pays more than a slice at once, so that
+ * none carries the debts of all, nor beyond what it will have to wait for: further ahead of the clock than `lead_ns` its
+ * vtime would be cut, and the payment with it.
+ */
+#ifndef MORPHEUS_LOAN_BPF_H
+#define MORPHEUS_LOAN_BPF_H
+
+#include "ladder.bpf.h"
+
+const volatile bool loans_on = true;
+/* CPU time that the workers of a process may owe together. */
+const volatile __u64 loan_most_ns = 50000000;
+
+/* CPU time that the workers of a lease owe. Those of leases that are gone are forgotten first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} debts SEC(".maps");
+
+/* CPU time that makes so much vtime. */
+static __always_inline __u64 of_weight(__u64 vtime, __u32 weight)
+{
+	return vtime * weight / 100;
+}
+
+/*
+ * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stuck. A parked one wakes
+ * because there is work, a held one because it is released.
+ */
+static __always_inline bool serves(struct worker *worker, const struct morpheus_runtime_slot *slot)
+{
+	__u64 episode = episode_of(worker, slot);
+
+	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING && !worker->demoted && !(episode & EPISODE_HOG) &&
+	       (!episode || worker->over != episode);
+}
+
+/* A worker that serves wakes, and will wait in a queue. */
+static __always_inline void borrow(struct task_struct *task, struct worker *worker)
+{
+	__u64 vtime = task->scx.dsq_vtime, target = vtime_now - sleeper_ns, lent_ns, *debt;
+	__u32 lease = worker->lease, weight = task->scx.weight;
+
+	/* It is far enough ahead of those that compute. */
+	if (!loans_on || !before(vtime_now - sleeper_ns / 2, vtime))
+		return;
+	lent_ns = of_weight(vtime - target, weight);
+	debt = bpf_map_lookup_elem(&debts, &lease);
+	if (!debt) {
+		__u64 none = 0;
+
+		bpf_map_update_elem(&debts, &lease, &none, BPF_NOEXIST);
+		debt = bpf_map_lookup_elem(&debts, &lease);
+		if (!debt)
+			return;
+	}
+	/* Two that borrow at once may exceed the bound by one loan. */
+	if (READ_ONCE(*debt) + lent_ns > loan_most_ns)
+		return;
+	__sync_fetch_and_add(debt, lent_ns);
+	set_vtime(task, target);
+	count(COUNTER_loans);
+}
+
+/* A worker has just been charged, and wants to go on. */
+static __always_inline void repay(struct task_struct *task, struct cpu *cpu, struct worker *worker)
+{
+	__u64 vtime = task->scx.dsq_vtime, room = vtime_now + lead_ns - vtime, owed_ns, paid_ns, *debt;
+	__u32 lease = worker->lease, weight = task->scx.weight;
+
+	if ((__s64)room <= 0)
+		return;
+	debt = bpf_map_lookup_elem(&debts, &lease);
+	if (!debt)
+		return;
+	owed_ns = READ_ONCE(*debt);
+	if (!owed_ns)
+		return;
+	paid_ns = of_weight(room, weight);
+	if (paid_ns > owed_ns)
+		paid_ns = owed_ns;
+	if (paid_ns > slice_ns)
+		paid_ns = slice_ns;
+	/* Another CPU pays or borrows at this moment: next time. */
+	if (__sync_val_compare_and_swap(debt, owed_ns, owed_ns - paid_ns) != owed_ns)
+		return;
+	vtime += by_weight(paid_ns, weight);
+	set_vtime(task, vtime);
+	cpu->vtime = vtime;
+	count(COUNTER_loans_repaid);
+}
+
+#endif /* MORPHEUS_LOAN_BPF_H */
