@@ -64,6 +64,8 @@ struct cpumask {
 /* What sched_ext has of a task, where the kernel has sched_ext. */
 struct sched_ext_entity {
 	__u64 dsq_vtime;
+	/* The queue that the task was put into in select_cpu, until the kernel has done it. */
+	__u64 ddsp_dsq_id;
 	/* enum scx_ent_flags */
 	__u32 flags;
 	/* 100 for nice 0. */

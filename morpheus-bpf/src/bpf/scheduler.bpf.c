@@ -59,7 +59,15 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 
 		if (worker)
 			restore_vtime(task, worker);
-		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		/*
+		 * Without its commit "sched_ext: Fix stale direct dispatch state in ddsp_dsq_id" (2026) the kernel may keep an
+		 * insertion that came to nothing (the task was dequeued, or a scheduler came or went just then), and warns of
+		 * the next one. It follows the old one, which is no other, and forgets it.
+		 */
+		if (task->scx.ddsp_dsq_id == DSQ_INVALID)
+			insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		else
+			set_slice(task, slice_ns);
 		count(COUNTER_to_idle_cpu);
 	}
 	return cpu;

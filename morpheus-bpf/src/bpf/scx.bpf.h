@@ -25,6 +25,7 @@ enum scx_enq_flags {
 };
 
 enum scx_dsq_id_flags {
+	SCX_DSQ_INVALID = 1ULL << 63,
 	SCX_DSQ_LOCAL = 1ULL << 63 | 2,
 	SCX_DSQ_LOCAL_ON = 1ULL << 63 | 1ULL << 62,
 };
@@ -39,6 +40,7 @@ enum scx_ent_flags {
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_PREEMPT)
+#define DSQ_INVALID bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_INVALID)
 #define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_PREEMPT)
