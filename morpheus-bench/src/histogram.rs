@@ -10,13 +10,26 @@ pub const SAMPLES_FOR_P99: u64 = 1_000;
 /// From so many samples a 99.9th percentile rests on at least ten of them.
 pub const SAMPLES_FOR_P999: u64 = 10_000;
 
-/// A histogram of nanoseconds with three significant digits that grows as it needs to.
+/// An hour is beyond anything that is measured here; the bound keeps the histogram's memory small.
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// A histogram of nanoseconds with three significant digits. All of its memory is there from the start: if it grew, the
+/// first long latency would be followed by page faults in what is measured.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(Histogram::new(3).expect("three significant digits are within HdrHistogram's range"))
+        let mut counts = Histogram::new_with_bounds(1, HOUR_NS, 3)
+            .expect("an hour and three significant digits are within HdrHistogram's range");
+        // Two counts of each power of two are on each page of 4 KiB, and memory that was never written is not there.
+        for power in 0..HOUR_NS.ilog2() {
+            let value = 1 << power;
+            let _ = counts.record(value);
+            let _ = counts.record(value + value / 2);
+        }
+        counts.reset();
+        Self(counts)
     }
 }
 
@@ -28,14 +41,12 @@ impl Latencies {
 
     /// Counts one latency given in nanoseconds (0 counts as 1, the least that HdrHistogram tells apart).
     pub fn record_ns(&mut self, ns: u64) {
-        // An hour is beyond anything that is measured here; the bound keeps the histogram's memory small.
-        const HOUR: u64 = 3_600_000_000_000;
-        let _ = self.0.record(ns.clamp(1, HOUR));
+        let _ = self.0.record(ns.clamp(1, HOUR_NS));
     }
 
     /// Adds what another histogram has counted.
     pub fn add(&mut self, other: &Latencies) {
-        // Cannot fail: both grow by themselves.
+        // Cannot fail: both have the same bounds.
         let _ = self.0.add(&other.0);
     }
 

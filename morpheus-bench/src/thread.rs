@@ -19,6 +19,14 @@ fn set_timer_slack(ns: libc::c_ulong) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
 }
 
+/// Keeps the kernel from putting this process and its children together from huge pages while it runs: its thread for
+/// that (`khugepaged`, at the lowest priority) holds the lock of their memory, and beside hogs does not get to run for
+/// half a second. That says nothing about a runtime.
+pub fn without_huge_pages() {
+    // SAFETY: PR_SET_THP_DISABLE takes a number and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+}
+
 /// The timer slack of the calling thread.
 pub fn timer_slack_ns() -> u64 {
     // SAFETY: PR_GET_TIMERSLACK takes no argument and only returns a number.

@@ -51,6 +51,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     slice_us: u32,
 
+    /// How long a worker may run while others wait that have had less; seen at its next look
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
+    worker_slice_us: u32,
+
     /// The most that a poll may compute before it is stuck; an application may ask for less
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..=60_000_000))]
     budget_us: u32,
@@ -157,6 +161,7 @@ impl Arguments {
         scheduler::Options {
             period_ns: ns(self.timer_period_us),
             slice_ns: ns(self.slice_us),
+            worker_slice_ns: ns(self.worker_slice_us),
             extension_ns: ns(self.critical_extension_us),
             leases: self.processes,
             enforce: self.mode == Mode::Enforce,

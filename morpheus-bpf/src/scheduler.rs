@@ -50,6 +50,8 @@ pub enum Mechanism {
     KickServing,
     /// A worker that serves goes ahead, and those of its process that compute wait for it
     Loan,
+    /// Workers run for shorter turns than others
+    WorkerSlice,
     /// Who has run for a short time is not preempted
     MinRun,
     /// Skipped preemptions are made up
@@ -71,6 +73,8 @@ pub struct Options {
     pub period_ns: u64,
     /// How long a task may run before others are considered, in nanoseconds.
     pub slice_ns: u64,
+    /// How long a worker may run before others that have had less are considered, in nanoseconds.
+    pub worker_slice_ns: u64,
     /// How long a critical section may go on after its slice, in nanoseconds.
     pub extension_ns: u64,
     /// How many leases there may be at once.
@@ -219,6 +223,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
     constants.cpu_count = kernel::possible_cpus();
     constants.period_ns = options.period_ns;
     constants.slice_ns = options.slice_ns;
+    constants.worker_slice_ns = options.worker_slice_ns;
     constants.extension_ns = options.extension_ns;
     constants.exit_dump_bytes = dump_bytes;
     constants.enforce = options.enforce;
@@ -232,6 +237,10 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::Kick => &mut constants.kicks_on,
             Mechanism::KickServing => &mut constants.serving_kicks_on,
             Mechanism::Loan => &mut constants.loans_on,
+            Mechanism::WorkerSlice => {
+                constants.worker_slice_ns = 0;
+                continue;
+            }
             Mechanism::MinRun => {
                 constants.min_run_ns = 0;
                 continue;

@@ -359,6 +359,8 @@ fn a_serving_worker_preempts_a_stuck_one() {
     }
     let _turn = turn();
     let kicks = |arguments: &[&str], flag: Option<SlotFlag>| {
+        // A hog that parks is none any more.
+        let parks = flag != Some(SlotFlag::Hog);
         let daemon = Daemon::schedule(arguments);
         let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
         let stuck: Vec<Busy> = (0..cpus() as u32)
@@ -372,10 +374,15 @@ fn a_serving_worker_preempts_a_stuck_one() {
                 if let Some(flag) = flag {
                     slot.set_flag(flag);
                 }
+                slot.unpark();
                 for _ in 0..300 {
+                    if parks {
+                        slot.park();
+                    }
                     sleep(Duration::from_millis(1));
-                    slot.unpark();
-                    slot.park();
+                    if parks {
+                        slot.unpark();
+                    }
                 }
             })
         };
@@ -396,6 +403,29 @@ fn a_serving_worker_preempts_a_stuck_one() {
     assert!(serving >= 100, "{serving}");
     // Who is stuck himself is in nobody's service.
     assert_eq!(kicks(&[], Some(SlotFlag::Hog)), (0, 0));
+}
+
+#[test]
+fn a_worker_that_computes_has_short_turns() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let ends = |arguments: &[&str]| {
+        let daemon = Daemon::schedule(arguments);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+        let workers: Vec<Busy> = (0..2 * cpus() as u32)
+            .map(|slot| stuck_worker(&client, slot, |_| {}))
+            .collect();
+        std::thread::sleep(Duration::from_secs(1));
+        drop(workers);
+        daemon.counter("kicks_at_turn_end")
+    };
+    let (with, without) = (ends(&[]), ends(&["--off", "worker-slice"]));
+    say(&format!(
+        "turns that ended before a tick: {with}, without short ones {without}"
+    ));
+    assert!(with >= 100 && without == 0, "{with} {without}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_demoted_worker_gets_a_tenth() {
     }
 
     // Where the task that runs does not compete with those that wait, a tenth is more.
-    let daemon = Daemon::schedule(&["--off", "previous"]);
+    let daemon = Daemon::schedule(&["--off", "previous", "--off", "worker-slice"]);
     let part = part_of_one_of(cpus(), &daemon, |_| {});
     say(&format!("--off previous: {part:.3} of an equal"));
     assert!(part > 0.15, "{part}");
@@ -297,8 +297,10 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
         return;
     }
     let _turn = turn();
-    let (late, part, repaid) = serves_between_long_polls(&[]);
-    let (late_without, part_without, none) = serves_between_long_polls(&["--off", "loan"]);
+    // With turns of a tick, which leave it far behind; short ones make the same matter less.
+    let (late, part, repaid) = serves_between_long_polls(&["--off", "worker-slice"]);
+    let (late_without, part_without, none) =
+        serves_between_long_polls(&["--off", "worker-slice", "--off", "loan"]);
     say(&format!(
         "late by {late:?}, without loans by {late_without:?}; two workers get {part:.3} of two others, without loans \
          {part_without:.3}"

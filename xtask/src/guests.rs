@@ -88,6 +88,10 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..tests("6.18", true)
     },
     command("one CPU", "--cpus 1", SHAPE),
+    command("3 CPUs", "--cpus 3", SHAPE),
+    command("5 CPUs", "--cpus 5", SHAPE),
+    command("6 CPUs", "--cpus 6", SHAPE),
+    command("7 CPUs", "--cpus 7", SHAPE),
     command("8 CPUs", "--cpus 8", SHAPE),
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", NODES),
     Guest {

@@ -23,11 +23,12 @@ use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
 use crate::host::Host;
 use crate::neighbours;
-use crate::{report, work};
+use crate::{report, thread, work};
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage.
 pub fn main() -> ExitCode {
     let options = Options::parse();
+    thread::without_huge_pages();
     if options.child {
         child::main();
     }

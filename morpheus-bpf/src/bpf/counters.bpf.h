@@ -28,6 +28,7 @@
 	X(kicks_for_waiting) \
 	X(kicks_skipped) \
 	X(kicks_made_up) \
+	X(kicks_at_turn_end) \
 	X(kicks_at_demotion) \
 	X(kicks_at_extension_end) \
 	X(kicks_at_quota) \

@@ -40,16 +40,6 @@ struct {
 	__type(value, struct kick_timer);
 } kick_timers SEC(".maps");
 
-/* What the task that runs there would have as vtime if it stopped now. */
-static __always_inline __u64 present_vtime(const struct cpu *cpu, __u64 now)
-{
-	__u64 since_ns = READ_ONCE(cpu->since_ns);
-
-	if (before(now, since_ns))
-		return cpu->vtime;
-	return cpu->vtime + by_weight(now - since_ns, cpu->weight);
-}
-
 static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter counter)
 {
 	cpu->kicked = KICK_OURS;
@@ -70,15 +60,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 	/* Another one runs there by now, and whoever is woken looks at that one. */
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
-	bpf_rcu_read_lock();
-	waits = head_of(MAIN_QUEUE(domain_of(*index)));
-	if (cpu->pinned) {
-		__u64 pinned = head_of(PINNED_QUEUE(*index));
-
-		if (waits == NOBODY || (pinned != NOBODY && before(pinned, waits)))
-			waits = pinned;
-	}
-	bpf_rcu_read_unlock();
+	waits = least_waiting(*index, cpu);
 	if (waits != NOBODY && before(waits + MARGIN_NS, present_vtime(cpu, now)))
 		kick(*index, cpu, COUNTER_kicks_made_up);
 	return 0;
@@ -138,6 +120,9 @@ enum target {
 static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __u64 now)
 {
 	if (!cpu->since_ns || cpu->kicked || !before(vtime + MARGIN_NS, present_vtime(cpu, now)))
+		return TARGET_NO;
+	/* It may hold a lock that others wait for, and is soon done. */
+	if (cpu->kernel)
 		return TARGET_NO;
 	/* It is in a critical section, and kicked when that is over. */
 	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))

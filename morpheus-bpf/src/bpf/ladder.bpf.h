@@ -173,7 +173,20 @@ static __always_inline void episode_ended(struct worker *worker, __u64 now)
 	}
 }
 
-/* The extension of a critical section, and a throttled worker's share, end between ticks. */
+/* Whether a worker has had its turn, and somebody waits for it to end. Within a critical section that waits for the tick. */
+static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, const struct morpheus_runtime_slot *slot,
+					 __u64 now)
+{
+	__u64 waits;
+
+	if (!worker_slice_ns || before(now + slice_ns, cpu->slice_end_ns + worker_slice_ns) || !cpu->since_ns ||
+	    READ_ONCE(slot->critical_depth))
+		return false;
+	waits = least_waiting(index, cpu);
+	return waits != NOBODY && before(waits, present_vtime(cpu, now));
+}
+
+/* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
 static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -208,6 +221,11 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
 			count(COUNTER_kicks_at_quota);
 			scx_bpf_kick_cpu(index, KICK_PREEMPT);
 		}
+	}
+	if (!cpu->kicked && has_had_turn(index, cpu, slot, now)) {
+		cpu->kicked = KICK_OURS;
+		count(COUNTER_kicks_at_turn_end);
+		scx_bpf_kick_cpu(index, KICK_PREEMPT);
 	}
 	return sooner;
 }

@@ -53,7 +53,7 @@ static __always_inline bool serves(struct worker *worker, const struct morpheus_
 static __always_inline void borrow(struct task_struct *task, struct worker *worker)
 {
 	__u64 vtime = task->scx.dsq_vtime, target = vtime_now - sleeper_ns, lent_ns, *debt;
-	__u32 lease = worker->lease, weight = task->scx.weight;
+	__u32 lease = worker->lease, weight = weight_of(task);
 
 	/* It is far enough ahead of those that compute. */
 	if (!loans_on || !before(vtime_now - sleeper_ns / 2, vtime))
@@ -80,7 +80,7 @@ static __always_inline void borrow(struct task_struct *task, struct worker *work
 static __always_inline void repay(struct task_struct *task, struct cpu *cpu, struct worker *worker)
 {
 	__u64 vtime = task->scx.dsq_vtime, room = vtime_now + lead_ns - vtime, owed_ns, paid_ns, *debt;
-	__u32 lease = worker->lease, weight = task->scx.weight;
+	__u32 lease = worker->lease, weight = weight_of(task);
 
 	if ((__s64)room <= 0)
 		return;

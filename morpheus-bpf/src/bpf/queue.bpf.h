@@ -24,6 +24,11 @@
 
 /* How long a task may run before others that wait are considered. The kernel looks at each of its ticks. */
 const volatile __u64 slice_ns = 4000000;
+/*
+ * A worker that computes gives way after so long, if there is somebody with less vtime: between two ticks, by the timer
+ * that looks at it. Whoever is switched out while it serves others then waits for short turns.
+ */
+const volatile __u64 worker_slice_ns = 500000;
 /* How far before the clock a task is placed that comes back from sleep. */
 const volatile __u64 sleeper_ns = 4000000;
 /* How far before the clock one may be that wants to go on: what a tick is late, several times. */
@@ -82,6 +87,8 @@ struct cpu {
 	__u32 weight;
 	/* It is a worker. */
 	__u32 worker;
+	/* It is a thread of the kernel. */
+	__u32 kernel;
 	/* It is a worker that is stuck: over its budget, or a hog. */
 	__u32 stuck;
 	/* It has said that others may go first. */
@@ -100,7 +107,8 @@ struct cpu {
 	__u64 rest_ns;
 	/* When its slice ends, if nobody takes it. */
 	__u64 slice_end_ns;
-	__u64 padding[3];
+	__u32 unused;
+	__u64 padding[2];
 };
 
 struct {
@@ -189,6 +197,17 @@ static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
 	return ns * 100 / (weight ? weight : 1);
 }
 
+/*
+ * A thread of the kernel has at least an ordinary weight. It may hold a lock that others wait for: khugepaged, at nice 19,
+ * holds that of a process's memory, and beside busy threads it kept all of the process waiting for half a second.
+ */
+static __always_inline __u32 weight_of(const struct task_struct *task)
+{
+	__u32 weight = task->scx.weight;
+
+	return task->flags & PF_KTHREAD && weight < 100 ? 100 : weight;
+}
+
 static __always_inline void advance_clock(__u64 vtime)
 {
 	__u64 clock = vtime_now;
@@ -201,7 +220,7 @@ static __always_inline void advance_clock(__u64 vtime)
 static __always_inline __u64 bounded_vtime(struct task_struct *task, __u64 most_lag_ns)
 {
 	__u64 vtime = task->scx.dsq_vtime, least = vtime_now - most_lag_ns;
-	__u64 most = vtime_now + lead_ns + 2 * demotion * by_weight(slice_ns, task->scx.weight);
+	__u64 most = vtime_now + lead_ns + 2 * demotion * by_weight(slice_ns, weight_of(task));
 
 	if (before(vtime, least))
 		vtime = least;
@@ -224,7 +243,7 @@ static __always_inline void restore_vtime(struct task_struct *task, struct worke
 /* A task that was demoted owes nothing for that when it is over: it has waited for each tenfold charge but the last. */
 static __always_inline void forgive(struct task_struct *task, struct worker *worker)
 {
-	__u64 most = vtime_now + by_weight(slice_ns, task->scx.weight);
+	__u64 most = vtime_now + by_weight(slice_ns, weight_of(task));
 
 	if (!worker->relieved)
 		return;
@@ -243,7 +262,7 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 	ran_ns = task->se.sum_exec_runtime - cpu->exec_ns;
 	cpu->exec_ns += ran_ns;
 	cpu->since_ns = now;
-	vtime = by_weight(ran_ns, task->scx.weight);
+	vtime = by_weight(ran_ns, weight_of(task));
 	if (worker) {
 		if (is_demoted(worker))
 			vtime *= demotion;
@@ -275,6 +294,34 @@ static __noinline __u64 head_of(__u64 queue)
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
 	return vtime;
+}
+
+/* The least vtime among those who wait and may be for this CPU, or NOBODY. Not under a run queue's lock. */
+static __always_inline __u64 least_waiting(__s32 index, const struct cpu *cpu)
+{
+	__u64 queue = MAIN_QUEUE(domain_of(index)), waits = NOBODY;
+
+	bpf_rcu_read_lock();
+	if (scx_bpf_dsq_nr_queued(queue) > 0)
+		waits = head_of(queue);
+	if (cpu->pinned) {
+		__u64 pinned = head_of(PINNED_QUEUE(index));
+
+		if (waits == NOBODY || (pinned != NOBODY && before(pinned, waits)))
+			waits = pinned;
+	}
+	bpf_rcu_read_unlock();
+	return waits;
+}
+
+/* What the task that runs there would have as vtime if it stopped now. */
+static __always_inline __u64 present_vtime(const struct cpu *cpu, __u64 now)
+{
+	__u64 since_ns = READ_ONCE(cpu->since_ns);
+
+	if (before(now, since_ns))
+		return cpu->vtime;
+	return cpu->vtime + by_weight(now - since_ns, cpu->weight);
 }
 
 /* Whether a task may run on one of several CPUs only. */

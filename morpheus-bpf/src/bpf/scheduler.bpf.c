@@ -275,8 +275,9 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	mark_stuck(index, cpu, false);
 	cpu->rest_ns = 0;
 	cpu->vtime = bounded_vtime(task, lag_ns);
-	cpu->weight = task->scx.weight;
+	cpu->weight = weight_of(task);
 	cpu->worker = !!worker;
+	cpu->kernel = !!(task->flags & PF_KTHREAD);
 	cpu->began_ns = now;
 	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
