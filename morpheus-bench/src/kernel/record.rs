@@ -121,13 +121,21 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused() {
         let none = file("none", "nothing\n");
-        assert!(read(&[none.clone()]).unwrap_err().contains("no run"));
+        assert!(
+            read(std::slice::from_ref(&none))
+                .unwrap_err()
+                .contains("no run")
+        );
         fs::remove_file(none).unwrap();
         let other = file(
             "other",
             r#"{"record":"run","scheduler":"x","scene":"y","round":0,"failed":null}"#,
         );
-        assert!(read(&[other.clone()]).unwrap_err().contains("nothing that"));
+        assert!(
+            read(std::slice::from_ref(&other))
+                .unwrap_err()
+                .contains("nothing that")
+        );
         fs::remove_file(other).unwrap();
         assert!(
             read(&["/nonexistent".into()])
