@@ -86,19 +86,19 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 		return -1;
 	bpf_for(word, 0, STUCK_WORDS) {
 		__u64 bits;
-		__u32 bit;
+		__u32 seen;
 
 		if (word * 64 >= cpu_count)
 			break;
 		bits = stuck_cpus[word & (STUCK_WORDS - 1)];
-		if (!bits)
-			continue;
-		bpf_for(bit, 0, 64) {
-			__s32 index = word * 64 + bit;
+		bpf_for(seen, 0, 64) {
 			struct cpu *cpu;
+			__s32 index;
 
-			if (!(bits >> bit & 1))
-				continue;
+			if (!bits)
+				break;
+			index = word * 64 + __builtin_ctzll(bits);
+			bits &= bits - 1;
 			cpu = cpu_at(index);
 			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked &&
 			    bpf_cpumask_test_cpu(index, task->cpus_ptr))
