@@ -45,6 +45,12 @@ impl Record {
     }
 }
 
+/// The record that a line begins with. A guest's kernel may have said something before the line ended.
+fn record_of(line: &str) -> Option<Record> {
+    let mut values = serde_json::Deserializer::from_str(line).into_iter();
+    values.next()?.ok()
+}
+
 /// What earlier runs said. Lines that are no records (a guest says other things, too) are passed over.
 ///
 /// # Errors
@@ -55,10 +61,7 @@ pub fn read(files: &[PathBuf]) -> Result<(Option<Host>, Vec<Run>), String> {
     for file in files {
         let text = fs::read_to_string(file)
             .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        for record in text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-        {
+        for record in text.lines().filter_map(record_of) {
             match record {
                 Record::Host(first) => host = host.or(Some(first)),
                 Record::Run(run) => runs.push(run),
@@ -107,7 +110,10 @@ mod tests {
         };
         let line = serde_json::to_string(&Record::Run(run)).unwrap();
         let host = serde_json::to_string(&Record::Host(Host::read())).unwrap();
-        let path = file("both", &format!("booting\n{host}\n{line}\nvm: {{}}\n"));
+        let path = file(
+            "both",
+            &format!("booting\n{host}\n{line}kernel: [1] disabled\nvm: {{}}\n"),
+        );
         let (host, runs) = read(&[path.clone(), path.clone()]).unwrap();
         fs::remove_file(path).unwrap();
         assert_eq!(host.unwrap().kernel, Host::read().kernel);
