@@ -1,10 +1,11 @@
 //! What a reader must know of the machine to judge a figure.
 
 use std::fs;
+use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
-use crate::thread;
+use crate::{clock, idle, thread};
 
 /// Facts about the machine at the start of a benchmark. What cannot be read is `None`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,6 +24,22 @@ pub struct Host {
     pub preemption: Option<String>,
     /// CPU frequency governor.
     pub governor: Option<String>,
+    /// The sched_ext scheduler in force; `None` is the kernel's own.
+    #[serde(default)]
+    pub scheduler: Option<String>,
+    /// The longest wakeup from an idle state that somebody allows (`/dev/cpu_dma_latency`); `None` where nobody
+    /// limits it, and where only root may read it.
+    #[serde(default)]
+    pub idle_limit_us: Option<u32>,
+    /// Idle states that CPU 0 can be sent to.
+    #[serde(default)]
+    pub idle_states: Vec<String>,
+    /// What the kernel reads the time from.
+    #[serde(default)]
+    pub clocksource: Option<String>,
+    /// The least time between two readings of the clock: nothing shorter can be told.
+    #[serde(default)]
+    pub clock_floor_ns: u64,
     /// Whether the kernel takes a custom slice for a thread (EEVDF, Linux 6.12).
     pub short_slices: bool,
     /// Effective user id: what it may do differs.
@@ -41,6 +58,11 @@ impl Host {
             timer_slack_ns: thread::timer_slack_ns(),
             preemption: preemption(),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            scheduler: line("/sys/kernel/sched_ext/root/ops"),
+            idle_limit_us: idle_limit_us(),
+            idle_states: idle::States::read(0).names(),
+            clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            clock_floor_ns: clock_floor_ns(),
             short_slices: takes_slices(),
             // SAFETY: geteuid takes nothing and cannot fail.
             uid: unsafe { libc::geteuid() },
@@ -64,6 +86,11 @@ impl Host {
             self.governor
                 .as_ref()
                 .map(|name| format!("governor {name}")),
+        );
+        parts.extend(
+            self.scheduler
+                .as_ref()
+                .map(|name| format!("scheduler {name}")),
         );
         parts.push(format!("uid {}", self.uid));
         if !self.short_slices {
@@ -104,6 +131,24 @@ fn preemption() -> Option<String> {
     Some(built.to_lowercase())
 }
 
+/// The kernel tells the limit as four bytes; 2,000 s is its word for none.
+fn idle_limit_us() -> Option<u32> {
+    const NO_LIMIT_US: u32 = 2_000_000_000;
+    let mut bytes = [0; 4];
+    let mut file = fs::File::open("/dev/cpu_dma_latency").ok()?;
+    file.read_exact(&mut bytes).ok()?;
+    let limit = u32::from_ne_bytes(bytes);
+    (limit < NO_LIMIT_US).then_some(limit)
+}
+
+fn clock_floor_ns() -> u64 {
+    let between = |_| {
+        let first = clock::monotonic_ns();
+        clock::monotonic_ns() - first
+    };
+    (0..1_000).map(between).min().unwrap_or(0)
+}
+
 /// Tried in a thread of its own: a slice stays with the thread that took it.
 fn takes_slices() -> bool {
     std::thread::spawn(|| morpheus_runtime::slice::set_current(200_000))
@@ -119,6 +164,7 @@ mod tests {
     fn host_is_readable_and_fits() {
         let host = Host::read();
         assert!(host.cpus > 0 && !host.kernel.is_empty());
+        assert!(host.clock_floor_ns < 1_000_000, "{host:?}");
         assert!(host.line(40).chars().count() <= 40);
     }
 }

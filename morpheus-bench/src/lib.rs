@@ -1,20 +1,37 @@
 //! Benchmarks for Morpheus: what a stuck task costs the others, measured beside tokio, smol and Go.
 //!
-//! The pieces that every benchmark needs live at the top: clocks and calibrated work ([`clock`],
-//! [`work`]), histograms that refuse to give a percentile from too few samples ([`histogram`]), TCP
-//! clients at a fixed rate ([`load`]), facts about the machine ([`host`]), words for people
-//! ([`report`]) and one trait over the runtimes ([`executor`]). The benchmark `starvation` is built
-//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that.
+//! The pieces that every benchmark needs live at the top. What is measured: clocks and calibrated work
+//! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), TCP clients at a fixed rate ([`load`]), busy
+//! processes beside it ([`neighbours`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
+//! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
+//! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
+//! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`policy`]), and words for
+//! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
+//! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
+//! thread wakes, [`latency`] response times at a fixed rate on the runtime.
 #![warn(missing_docs)]
 
+pub mod arguments;
 pub mod clock;
 pub mod executor;
+pub mod hdr_log;
 pub mod histogram;
 pub mod host;
+pub mod idle;
+pub mod interrupt;
+pub mod jitter;
 pub mod kernel;
+pub mod latency;
 pub mod load;
 pub mod neighbours;
+pub mod order;
+pub mod pace;
+pub mod pairs;
+pub mod policy;
+pub mod progress;
 pub mod report;
+pub mod settle;
 pub mod starvation;
+pub mod stats;
 pub mod thread;
 pub mod work;

@@ -1,5 +1,7 @@
 //! Numbers as people read them, and tables that fit a terminal.
 
+use std::io::Write;
+
 /// A time in nanoseconds with two or three digits and a unit: `211 µs`, `1.2 ms`, `2.70 s`.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
@@ -116,6 +118,11 @@ impl Column {
         let cells = self.cells.iter().chain([&self.head]);
         cells.map(|text| text.chars().count()).max().unwrap_or(0)
     }
+}
+
+/// Prints to stdout. A reader that closes the pipe has seen enough: no error.
+pub fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Breaks text between words so that no line is longer than `width`.

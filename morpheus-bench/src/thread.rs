@@ -14,7 +14,9 @@ pub fn precise() {
     morpheus_runtime::slice::set_current(PROBE_SLICE.as_nanos() as u64);
 }
 
-fn set_timer_slack(ns: libc::c_ulong) {
+/// By how much the kernel may delay the calling thread's timers to let them end together; 0 puts back what the
+/// thread began with. Real-time threads have none, whatever is set.
+pub fn set_timer_slack(ns: libc::c_ulong) {
     // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
 }
@@ -32,6 +34,39 @@ pub fn timer_slack_ns() -> u64 {
     // SAFETY: PR_GET_TIMERSLACK takes no argument and only returns a number.
     let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
     u64::try_from(slack).unwrap_or(0)
+}
+
+/// Lets the calling thread run on this CPU alone.
+///
+/// # Errors
+/// When there is no such CPU, or the process may not use it.
+pub fn pin(cpu: usize) -> std::io::Result<()> {
+    // SAFETY: all zeroes is a valid, empty cpu_set_t.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: `cpu` is below the number of bits in the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is readable for its size; 0 is the calling thread.
+    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The CPUs that the calling thread may run on.
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: all zeroes is a valid, empty cpu_set_t.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is writable for its size; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
+        return Vec::new();
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: `cpu` is below the number of bits in the set.
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
+        .collect()
 }
 
 /// Asks the kernel to kill this process when the thread that started it ends: a helper process must not

@@ -5,9 +5,23 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::ValueEnum;
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime, task};
+use serde::{Deserialize, Serialize};
 
 use super::{Escalations, Executor, Spawn};
+
+/// Where Morpheus's controller learns of stuck workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkName {
+    /// It looks by itself.
+    Watchdog,
+    /// `scx_morpheus --observe` tells it.
+    Observer,
+    /// `scx_morpheus` tells it, and schedules.
+    Scheduler,
+}
 
 /// A Morpheus runtime.
 #[derive(Clone)]
@@ -37,6 +51,31 @@ impl Morpheus {
 }
 
 impl Morpheus {
+    /// A runtime with the link that was asked for, or none: figures under another one would mislead.
+    ///
+    /// # Errors
+    /// When it cannot be built, or another daemon runs than is needed; the text is for people.
+    pub fn build_linked(
+        workers: usize,
+        link: LinkName,
+        without: &[Mechanism],
+    ) -> Result<Self, String> {
+        let (link, wanted) = match link {
+            LinkName::Watchdog => (Link::Watchdog, "watchdog"),
+            LinkName::Observer => (Link::Required, "observer"),
+            LinkName::Scheduler => (Link::Required, "scheduler"),
+        };
+        let morpheus = Self::build(workers, link, without).map_err(|e| e.to_string())?;
+        let active = morpheus.link();
+        if active == wanted {
+            Ok(morpheus)
+        } else {
+            Err(format!(
+                "the daemon that runs is no {wanted} but an {active}: --observe makes the difference"
+            ))
+        }
+    }
+
     /// The link in force.
     pub fn link(&self) -> String {
         self.runtime.link().to_string()

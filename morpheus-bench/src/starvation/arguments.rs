@@ -46,25 +46,3 @@ impl FromStr for Off {
         })
     }
 }
-
-/// A parser for whole numbers within bounds.
-pub fn counted(
-    least: usize,
-    most: usize,
-) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
-    move |text: &str| match text.parse::<usize>() {
-        Ok(n) if (least..=most).contains(&n) => Ok(n),
-        _ => Err(format!("a whole number from {least} to {most} is needed")),
-    }
-}
-
-/// A parser for numbers within bounds.
-pub fn measured(
-    least: f64,
-    most: f64,
-) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
-    move |text: &str| match text.parse::<f64>() {
-        Ok(x) if (least..=most).contains(&x) => Ok(x),
-        _ => Err(format!("a number from {least} to {most} is needed")),
-    }
-}

@@ -6,11 +6,10 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use morpheus_runtime::{Link, Mechanism};
 use serde::{Deserialize, Serialize};
 
 use super::result::RunResult;
-use super::workload::{LinkName, Workload};
+use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
@@ -70,24 +69,6 @@ fn stop_at_end_of_input(stop: Arc<AtomicBool>) {
     });
 }
 
-/// A runtime with the link that was asked for, or none: figures under another one would mislead.
-fn build_morpheus(workload: &Workload, off: &[Mechanism]) -> Result<Morpheus, String> {
-    let (link, wanted) = match workload.link {
-        LinkName::Watchdog => (Link::Watchdog, "watchdog"),
-        LinkName::Observer => (Link::Required, "observer"),
-        LinkName::Scheduler => (Link::Required, "scheduler"),
-    };
-    let morpheus = Morpheus::build(workload.workers, link, off).map_err(|e| e.to_string())?;
-    let active = morpheus.link();
-    if active == wanted {
-        Ok(morpheus)
-    } else {
-        Err(format!(
-            "the daemon that runs is no {wanted} but an {active}: --observe makes the difference"
-        ))
-    }
-}
-
 fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
     let workload = &job.workload;
     let said = |error: io::Error| error.to_string();
@@ -97,7 +78,7 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             let off: Vec<_> = off
                 .collect::<Result<_, _>>()
                 .map_err(|_| "unknown mechanism")?;
-            let morpheus = build_morpheus(workload, &off)?;
+            let morpheus = Morpheus::build_linked(workload.workers, workload.link, &off)?;
             run::measure(&morpheus, job, stop).map_err(said)
         }
         Runtime::Tokio { extra, slice } => {

@@ -4,8 +4,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
 
-use super::arguments::{Choice, Off, counted, measured};
+use super::arguments::{Choice, Off};
 use super::workload::{HogKind, Lifo, LinkName, Via, Workload};
+use crate::arguments::{counted, measured};
 use crate::executor::Runtime;
 use crate::host;
 

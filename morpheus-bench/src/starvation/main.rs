@@ -1,6 +1,5 @@
 //! From the command line to the output.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,9 +10,6 @@ use super::child::{self, Job};
 use super::closing;
 use super::config::Options;
 use super::go;
-use super::interrupt;
-use super::order::interleaved;
-use super::progress::Progress;
 use super::result::{Report, RunResult};
 use super::suite;
 use super::supervise;
@@ -22,7 +18,10 @@ use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
 use crate::host::Host;
+use crate::interrupt;
 use crate::neighbours;
+use crate::order::interleaved;
+use crate::progress::Progress;
 use crate::{report, thread, work};
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage.
@@ -60,7 +59,7 @@ pub fn main() -> ExitCode {
             medians,
             interrupted: interrupt::happened(),
         };
-        print(&(serde_json::to_string(&report).expect("a plain struct of numbers") + "\n"));
+        report::print(&(serde_json::to_string(&report).expect("a plain struct of numbers") + "\n"));
     } else {
         let title = report::wrap(&table::title(&workload, rounds), WIDTH);
         let sentence = report::wrap(&closing::sentence(&workload, &medians), WIDTH);
@@ -70,17 +69,12 @@ pub fn main() -> ExitCode {
         } else {
             ""
         };
-        print(&format!(
+        report::print(&format!(
             "{}\n{title}\n\n{table}\n{note}{sentence}\n",
             host.line(WIDTH)
         ));
     }
     ExitCode::from(u8::from(failed))
-}
-
-/// A reader that closes the pipe has seen enough: no error.
-pub fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Not every machine has Go, and not everything is in the Go program: that `all` then has one less is no

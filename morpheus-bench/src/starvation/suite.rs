@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use super::WIDTH;
 use super::config::Options;
-use super::interrupt;
-use super::main::{Bench, medians, print};
+use super::main::{Bench, medians};
 use super::result::RunResult;
 use super::rows::{Case, Row, rows};
 use super::supervise;
@@ -19,7 +18,9 @@ use super::verdict::{Check, Measured, Verdict};
 use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::host::Host;
-use crate::report::wrap;
+use crate::interrupt;
+
+use crate::report::{print, wrap};
 
 /// The object that `--suite --json` prints.
 #[derive(Serialize)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+pub use crate::executor::morpheus::LinkName;
 use crate::histogram::SAMPLES_FOR_P99;
 
 /// What a hog does in its poll.
@@ -41,18 +42,6 @@ pub enum Lifo {
     Known,
     /// Watched, never an offender, but it passes checkpoints while it computes.
     Checkpoint,
-}
-
-/// Where Morpheus's controller learns of stuck workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LinkName {
-    /// It looks by itself.
-    Watchdog,
-    /// `scx_morpheus --observe` tells it.
-    Observer,
-    /// `scx_morpheus` tells it, and schedules.
-    Scheduler,
 }
 
 /// Everything that one run does.

@@ -1,0 +1,36 @@
+//! Numbers on the command line, and what is said when one is wrong.
+
+/// A parser for whole numbers within bounds.
+pub fn counted(
+    least: usize,
+    most: usize,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse::<usize>() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(format!("a whole number from {least} to {most} is needed")),
+    }
+}
+
+/// A parser for numbers within bounds.
+pub fn measured(
+    least: f64,
+    most: f64,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse::<f64>() {
+        Ok(x) if (least..=most).contains(&x) => Ok(x),
+        _ => Err(format!("a number from {least} to {most} is needed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_kept_and_said() {
+        assert_eq!(counted(1, 9)("9"), Ok(9));
+        assert!(counted(1, 9)("0").unwrap_err().contains("from 1 to 9"));
+        assert_eq!(measured(0.5, 2.0)("0.5"), Ok(0.5));
+        assert!(measured(0.5, 2.0)("nan").is_err() && measured(0.5, 2.0)("x").is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::counted;
+use crate::policy::Policy;
+use crate::thread;
+
+const MORE: &str = "\
+Examples:
+  jitter
+      A hundred sleeps of 10 ms, with both timer slacks.
+  jitter 0.01s 100 --load 30
+      The same beside thirty busy processes and without, in turns: does load make wakes later, or earlier?
+  jitter 1 10000 --policy fifo --cyclictest
+      Ten thousand sleeps of 1 ms in a real-time thread, in the line that cyclictest prints.
+  jitter 10 100 --sweep
+      Intervals from 1 to 100 ms: do longer sleeps wake later, and is it slack or an idle state?
+  jitter 1 20000 --histogram jitter.hlog
+      A log that HdrHistogram's plotters read.
+
+Lateness counts from the time at which the thread was meant to wake: times that it missed count, too, each with its
+own lateness. With --relative a sleep begins when the one before is over; that hides what a delay holds up, so the
+corrected percentiles stand beside the raw ones.
+
+A thread with timer slack lets the kernel delay its timers to let several end together: 50 µs unless it asks for less.
+
+Exit codes: 0 measured, 1 the kernel refuses the policy or the CPU, 2 bad usage, 130 after Ctrl-C (what was measured
+until then is shown).";
+
+/// How late a sleeping thread wakes.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "jitter", version, after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// How long each sleep is: milliseconds, or with a unit (us, ms, s)
+    #[arg(value_name = "INTERVAL_MS", default_value = "10", value_parser = interval)]
+    pub interval: Duration,
+
+    /// How many sleeps, of each kind that is compared
+    #[arg(value_name = "LOOPS", default_value = "100", value_parser = counted(1, 10_000_000))]
+    pub loops: usize,
+
+    /// Compare with the same beside so many busy processes
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = counted(0, 1_024))]
+    pub load: usize,
+
+    /// A tenth of the interval to ten times it, by clock_nanosleep and by select, on one CPU: do longer sleeps wake
+    /// later?
+    #[arg(long, conflicts_with_all = ["load", "relative"])]
+    pub sweep: bool,
+
+    /// Scheduling policy of the thread that sleeps
+    #[arg(long, value_name = "POLICY", default_value = "other")]
+    pub policy: Policy,
+
+    /// Its priority, for fifo and rr
+    #[arg(long, value_name = "1-99", default_value = "80", value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub priority: u8,
+
+    /// Let it run on this CPU alone [default: any; with --sweep the last]
+    #[arg(long, value_name = "CPU", value_parser = counted(0, 1_023))]
+    pub cpu: Option<usize>,
+
+    /// Each sleep begins when the one before is over, instead of at its time
+    #[arg(long)]
+    pub relative: bool,
+
+    /// Print cyclictest's line for each kind, in microseconds, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub cyclictest: bool,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the histograms to this file, as HdrHistogram's log (V2)
+    #[arg(long, value_name = "FILE")]
+    pub histogram: Option<PathBuf>,
+
+    /// Compute until killed: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub neighbour: bool,
+}
+
+const LEAST: Duration = Duration::from_micros(10);
+const MOST: Duration = Duration::from_secs(60);
+
+/// Milliseconds, or a number with a unit.
+fn interval(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        "an interval from 10us to 60s is needed: milliseconds, or a number with us, ms or s"
+            .to_owned()
+    };
+    let (number, seconds) = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
+        .into_iter()
+        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
+        .unwrap_or((text, 1e-3));
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let interval = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+    if (LEAST..=MOST).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(wrong())
+    }
+}
+
+impl Options {
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// Where they do not; clap's error prints itself and exits with 2.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        let bad = |text: String| Err(Self::command().error(ErrorKind::ValueValidation, text));
+        if self.policy == Policy::Deadline && self.cpu.is_some() {
+            return bad("--policy deadline: the kernel takes no thread that is kept on one CPU; leave --cpu out".into());
+        }
+        let longest = self.interval * 10;
+        if self.sweep && (longest > MOST || self.interval / 10 < LEAST) {
+            return bad("--sweep goes from a tenth of INTERVAL_MS to ten times it, which must lie from 10us to 60s".into());
+        }
+        Ok(())
+    }
+
+    /// The intervals that are measured.
+    pub fn intervals(&self) -> Vec<Duration> {
+        if self.sweep {
+            [0.1, 0.3, 1.0, 3.0, 10.0]
+                .map(|factor| self.interval.mul_f64(factor))
+                .to_vec()
+        } else {
+            vec![self.interval]
+        }
+    }
+
+    /// Where the thread is kept.
+    pub fn pinned_to(&self) -> Option<usize> {
+        let last = || thread::allowed_cpus().last().copied();
+        match (self.cpu, self.sweep && self.policy != Policy::Deadline) {
+            (None, true) => last(),
+            (cpu, _) => cpu,
+        }
+    }
+
+    /// As cyclictest shows it: 0 where the policy has none.
+    pub fn priority_in_force(&self) -> u8 {
+        match self.policy {
+            Policy::Fifo | Policy::Rr => self.priority,
+            Policy::Other | Policy::Deadline => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        let words = std::iter::once("jitter").chain(line.split_whitespace());
+        let options = Options::try_parse_from(words)?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn intervals_have_units() {
+        for (line, us) in [
+            ("", 10_000),
+            ("1", 1_000),
+            ("0.01s 5", 10_000),
+            ("250us", 250),
+            ("1.5ms", 1_500),
+        ] {
+            assert_eq!(
+                parse(line).unwrap().interval,
+                Duration::from_micros(us),
+                "{line}"
+            );
+        }
+        let sweep: Vec<u128> = parse("10 --sweep")
+            .unwrap()
+            .intervals()
+            .iter()
+            .map(Duration::as_micros)
+            .collect();
+        assert_eq!(sweep, [1_000, 3_000, 10_000, 30_000, 100_000]);
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right_and_exits_with_2() {
+        let cases = [
+            ("0", "from 10us to 60s"),
+            ("0.001", "from 10us"),
+            ("-- -5", "from 10us"),
+            ("nan", "from 10us"),
+            ("10min", "from 10us"),
+            ("10 0", "from 1 to"),
+            ("10 1e3", "a whole number"),
+            ("--policy idle", "deadline"),
+            ("--policy fifo --priority 100", "1..=99"),
+            ("--policy deadline --cpu 0", "leave --cpu out"),
+            ("--load 99999", "1024"),
+            ("10s --sweep", "ten times"),
+            ("--sweep --load 2", "--load"),
+            ("--cyclictest --json", "--json"),
+        ];
+        for (line, expected) in cases {
+            let error = parse(line).unwrap_err();
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

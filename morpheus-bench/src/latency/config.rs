@@ -1,0 +1,108 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::arguments::{counted, measured};
+use crate::executor::morpheus::LinkName;
+
+const MORE: &str = "\
+Examples:
+  latency --duration 30 --workers 4
+      10,000 operations a second for each of four workers.
+  latency --pressure --with-checkpoints
+      The same with a checkpoint in each operation, beside a busy process for each CPU.
+  latency --paired
+      What checkpoints cost, by pairs of the same work with and without, and a control.
+  latency --ops-per-second 100000 --histogram latency.hlog
+      More than most machines do: it says what was reached, and why not more.
+
+An operation computes for 1,000 iterations (about 2 µs). A thread outside of the runtime starts each at its time, in
+turn for one task of each worker; what is late, the thread too, counts in the response time, and what was not done by
+the end counts with its age. Service time is that of the computing alone: it hides all waiting.
+
+Exit codes: 0 measured, 1 no runtime or no such link, 2 bad usage, 130 after Ctrl-C (what was measured until then is
+shown).";
+
+/// Response times of operations at a fixed rate on the Morpheus runtime, and what checkpoints cost.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "latency", version, after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value = "10", value_parser = measured(0.1, 3_600.0))]
+    pub duration: f64,
+
+    /// Workers of the runtime, and tasks that operate
+    #[arg(long, value_name = "N", default_value = "4", value_parser = counted(1, 1_024))]
+    pub workers: usize,
+
+    /// Operations a second, for each worker
+    #[arg(long, value_name = "HZ", default_value = "10000", value_parser = measured(1.0, 1e6))]
+    pub ops_per_second: f64,
+
+    /// Beside a busy process for each CPU
+    #[arg(long)]
+    pub pressure: bool,
+
+    /// Pass checkpoints while computing
+    #[arg(long)]
+    pub with_checkpoints: bool,
+
+    /// Iterations from one checkpoint to the next
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = counted(1, 1_000))]
+    pub checkpoint_every: usize,
+
+    /// Measure what checkpoints cost, in pairs with and without, instead of response times
+    #[arg(long, conflicts_with_all = ["histogram", "with_checkpoints", "ops_per_second", "duration"])]
+    pub paired: bool,
+
+    /// How many pairs
+    #[arg(long, value_name = "N", default_value = "20", requires = "paired", value_parser = counted(1, 10_000))]
+    pub pairs: usize,
+
+    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it, which must run
+    #[arg(long, value_name = "LINK", default_value = "watchdog")]
+    pub link: LinkName,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the histograms to this file, as HdrHistogram's log (V2)
+    #[arg(long, value_name = "FILE")]
+    pub histogram: Option<PathBuf>,
+
+    /// Compute until killed: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub neighbour: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right() {
+        for (line, expected) in [
+            ("--workers 0", "from 1 to"),
+            ("--duration 0", "a number from"),
+            ("--ops-per-second 0", "a number from"),
+            ("--checkpoint-every 0", "from 1 to"),
+            ("--pairs 5", "--paired"),
+            ("--paired --duration 3", "--duration"),
+            ("--link kernel", "observer"),
+        ] {
+            let words = std::iter::once("latency").chain(line.split_whitespace());
+            let error = Options::try_parse_from(words).unwrap_err();
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

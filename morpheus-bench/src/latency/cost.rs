@@ -1,0 +1,168 @@
+//! What checkpoints cost: the same work with and without them, a fifth of a millisecond at a time.
+//!
+//! One task for each worker that has a CPU computes blocks in the order A B A' A' B A …: A without checkpoints, B
+//! with them, A' without them again, which is the control. Their CPU time is compared, by the medians of many blocks:
+//! what disturbs the machine hits a few blocks of each kind.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::config::Options;
+use super::open::{ITERATIONS, operate};
+use crate::executor::{Executor, Spawn, morpheus::Morpheus};
+use crate::histogram::median;
+use crate::order::interleaved;
+use crate::pairs::Pairs;
+use crate::progress::Progress;
+use crate::settle::Settle;
+use crate::{clock, host, interrupt, stats, work};
+
+/// How long a block computes: well within the budget of a poll.
+const BLOCK: Duration = Duration::from_micros(200);
+/// Blocks of each kind in a pair.
+const BLOCKS: usize = 100;
+/// Blocks after which it begins, whether the median has settled or not.
+const WARMUP_MOST: usize = 1_000;
+/// A task that says nothing for so long has lost its CPU.
+const STANDS_STILL: Duration = Duration::from_secs(60);
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Cost {
+    /// With checkpoints against without.
+    pub pairs: Pairs,
+    /// CPU time of an operation without.
+    pub operation_ns: f64,
+    /// CPU time that an operation takes more with them.
+    pub more_ns: f64,
+    /// Checkpoints in an operation.
+    pub checkpoints: usize,
+    /// Tasks that computed.
+    pub tasks: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Without,
+    With,
+    WithoutAgain,
+}
+
+/// CPU time of an operation in one pair, of each kind.
+type Times = [f64; 3];
+
+/// Measures, or until Ctrl-C.
+///
+/// # Errors
+/// When a task stands still.
+pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Cost, String> {
+    let tasks = options.workers.min(host::cpus());
+    let every = options.checkpoint_every;
+    let us = ITERATIONS as f64 / work::iterations_per_us();
+    let operations = ((BLOCK.as_micros() as f64 / us) as usize).max(1);
+    let pair = BLOCK * 3 * BLOCKS as u32;
+    let mut progress = Progress::new(pair * options.pairs as u32, options.json);
+    progress.say("pairs with and without checkpoints".into());
+    let receivers: Vec<Receiver<Times>> = (0..tasks)
+        .map(|_| {
+            let (sender, receiver) = channel();
+            let pairs = options.pairs;
+            morpheus.spawn(Spawn::Watched, async move {
+                warm_up(operations, every).await;
+                for _ in 0..pairs {
+                    let times = measure_pair(operations, every).await;
+                    if interrupt::happened() || sender.send(times).is_err() {
+                        return;
+                    }
+                }
+            });
+            receiver
+        })
+        .collect();
+    let mut all: Vec<Times> = Vec::new();
+    for _ in 0..options.pairs {
+        let mut sum = [0.0; 3];
+        for receiver in &receivers {
+            let Ok(times) = receiver.recv_timeout(STANDS_STILL) else {
+                if interrupt::happened() {
+                    return Ok(evaluate(&all, options, tasks));
+                }
+                return Err("a task stands still: the machine has no CPU for it".into());
+            };
+            sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += ns);
+        }
+        all.push(sum.map(|ns| ns / tasks as f64));
+        progress.finish_run(pair);
+    }
+    progress.clear();
+    Ok(evaluate(&all, options, tasks))
+}
+
+fn evaluate(all: &[Times], options: &Options, tasks: usize) -> Cost {
+    let mut pairs = Pairs::default();
+    for [a, b, a_again] in all {
+        pairs.push(*a, *b, *a_again);
+    }
+    let column = |of: fn(&Times) -> f64| all.iter().map(of).collect::<Vec<f64>>();
+    Cost {
+        pairs,
+        operation_ns: stats::mean(&column(|times| times[0])).unwrap_or(0.0),
+        more_ns: median(column(|times| times[1] - times[0])).unwrap_or(0.0),
+        checkpoints: ITERATIONS.div_ceil(options.checkpoint_every),
+        tasks,
+    }
+}
+
+async fn warm_up(operations: usize, every: usize) {
+    let mut settle = Settle::new(10, 0.02);
+    for _ in 0..WARMUP_MOST {
+        let time = block::<false>(operations, every).await;
+        if time.is_some_and(|ns| settle.feed(ns)) {
+            return;
+        }
+    }
+}
+
+async fn measure_pair(operations: usize, every: usize) -> Times {
+    let mut times: [Vec<f64>; 3] = Default::default();
+    let kinds = [Kind::Without, Kind::With, Kind::WithoutAgain];
+    for (_, kind) in interleaved(&kinds, BLOCKS) {
+        let time = match kind {
+            Kind::With => block::<true>(operations, every).await,
+            Kind::Without | Kind::WithoutAgain => block::<false>(operations, every).await,
+        };
+        times[kind as usize].extend(time);
+    }
+    times.map(|times| median(times).unwrap_or(f64::NAN))
+}
+
+/// CPU time of an operation, in nanoseconds; none where a checkpoint moved the task to another thread.
+async fn block<const CHECKPOINTS: bool>(operations: usize, every: usize) -> Option<f64> {
+    // Each block is a poll of its own, so that none is ever asked to yield for its length.
+    tokio::task::yield_now().await;
+    let (thread, before) = (std::thread::current().id(), clock::thread_cpu());
+    for _ in 0..operations {
+        operate::<CHECKPOINTS>(every).await;
+    }
+    let same = std::thread::current().id() == thread;
+    same.then(|| (clock::thread_cpu() - before).as_nanos() as f64 / operations as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn pairs_become_a_cost() {
+        let options = Options::parse_from(["latency", "--paired", "--checkpoint-every", "300"]);
+        let all = [[2_000.0, 2_010.0, 2_000.0]; 12];
+        let cost = evaluate(&all, &options, 2);
+        assert_eq!(
+            (cost.operation_ns, cost.more_ns, cost.checkpoints),
+            (2_000.0, 10.0, 4)
+        );
+        assert!((cost.pairs.differences[0] - 0.005).abs() < 1e-12);
+        assert_eq!(evaluate(&[], &options, 2).pairs, Pairs::default());
+    }
+}

@@ -1,0 +1,219 @@
+//! Two ways to do something, measured in pairs, and what may be said of the difference.
+//!
+//! Each pair is one measurement of either way (in the order A B B A …, see [`crate::order`]) and its figure is the
+//! relative difference. A control compares A with itself in the same way: what it shows is noise, and no verdict is
+//! given inside it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::Median;
+
+/// Fewer pairs give no verdict.
+pub const LEAST_PAIRS: usize = 10;
+
+/// Relative differences of pairs, and of a control.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pairs {
+    /// (B − A) / A of each pair.
+    pub differences: Vec<f64>,
+    /// The same of two measurements of A.
+    pub control: Vec<f64>,
+}
+
+/// What the pairs show.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing: there are too few.
+    TooFew {
+        /// Pairs, of the control if those are fewer.
+        pairs: usize,
+    },
+    /// A difference, if there is one, is smaller than what A differs from itself.
+    InsideNoise {
+        /// B against A.
+        difference: Median,
+        /// How far from 0 the control's median may lie.
+        noise: f64,
+    },
+    /// B takes more, or less where the difference is negative.
+    Differs {
+        /// B against A.
+        difference: Median,
+        /// How far from 0 the control's median may lie.
+        noise: f64,
+    },
+}
+
+/// Whether something costs no more than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bar {
+    /// The whole interval is at most the bar.
+    Met,
+    /// The whole interval is above it.
+    Missed,
+    /// It is in the interval, or the noise is greater than it, or there are too few pairs.
+    Undecided,
+}
+
+impl Pairs {
+    /// Counts a pair and one of the control; what is no positive number is left out.
+    pub fn push(&mut self, a: f64, b: f64, a_again: f64) {
+        if a > 0.0 && b.is_finite() && a_again.is_finite() {
+            self.differences.push(b / a - 1.0);
+            self.control.push(a_again / a - 1.0);
+        }
+    }
+
+    /// What they show.
+    pub fn verdict(&self) -> Verdict {
+        let pairs = self.differences.len().min(self.control.len());
+        let medians = (Median::of(&self.differences), Median::of(&self.control));
+        let (Some(difference), Some(control)) = medians else {
+            return Verdict::TooFew { pairs };
+        };
+        if pairs < LEAST_PAIRS {
+            return Verdict::TooFew { pairs };
+        }
+        let noise = control.low.abs().max(control.high.abs());
+        if difference.low > noise || difference.high < -noise {
+            Verdict::Differs { difference, noise }
+        } else {
+            Verdict::InsideNoise { difference, noise }
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether B takes at most so much more than A, as a share of A.
+    pub fn judge(&self, limit: f64) -> Bar {
+        match *self {
+            Self::TooFew { .. } => Bar::Undecided,
+            Self::InsideNoise { difference, noise } | Self::Differs { difference, noise } => {
+                if difference.low > limit.max(noise) {
+                    Bar::Missed
+                } else if difference.high <= limit && noise <= limit {
+                    Bar::Met
+                } else {
+                    Bar::Undecided
+                }
+            }
+        }
+    }
+}
+
+/// A share in percent with its sign, to as many digits as small ones need.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        x if x >= 10.0 => format!("{percent:+.0} %"),
+        x if x >= 0.1 => format!("{percent:+.2} %"),
+        _ => format!("{percent:+.4} %"),
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |f: &mut fmt::Formatter<'_>, difference: Median, noise: f64| {
+            let [median, low, high] =
+                [difference.median, difference.low, difference.high].map(percent);
+            let noise = percent(noise);
+            let noise = noise.trim_start_matches('+');
+            write!(f, "{median} ({low} to {high}; A/A ±{noise})")
+        };
+        match *self {
+            Self::TooFew { pairs } => {
+                write!(f, "n too small: {pairs} pairs, {LEAST_PAIRS} are needed")
+            }
+            Self::InsideNoise { difference, noise } => {
+                shown(f, difference, noise)?;
+                f.write_str(": no difference beyond the noise")
+            }
+            Self::Differs { difference, noise } => shown(f, difference, noise),
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::Undecided => "undecided",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::tests::uniform;
+
+    /// Pairs where B is `factor` times A, and everything is disturbed by up to `noise`.
+    fn pairs(n: usize, factor: f64, noise: f64, seed: u64) -> Pairs {
+        let mut numbers = uniform(seed);
+        let mut disturbed = move || 100.0 * (1.0 + noise * (numbers.next().unwrap() * 2.0 - 1.0));
+        let mut pairs = Pairs::default();
+        for _ in 0..n {
+            pairs.push(disturbed(), disturbed() * factor, disturbed());
+        }
+        pairs
+    }
+
+    #[test]
+    fn few_pairs_say_nothing() {
+        let verdict = pairs(9, 2.0, 0.01, 1).verdict();
+        assert_eq!(verdict, Verdict::TooFew { pairs: 9 });
+        assert_eq!(verdict.judge(0.01), Bar::Undecided);
+        assert!(verdict.to_string().contains("n too small: 9"));
+    }
+
+    #[test]
+    fn a_real_difference_is_seen_and_judged() {
+        let verdict = pairs(20, 1.10, 0.02, 2).verdict();
+        let Verdict::Differs { difference, .. } = verdict else {
+            panic!("{verdict}");
+        };
+        assert!(difference.low > 0.06 && difference.high < 0.14, "{verdict}");
+        assert_eq!(
+            [0.05, 0.2].map(|x| verdict.judge(x)),
+            [Bar::Missed, Bar::Met]
+        );
+    }
+
+    /// No difference is claimed where there is none: at most one in twenty by the interval alone, fewer with the
+    /// control.
+    #[test]
+    fn noise_gives_no_verdict() {
+        let claimed = (0..200)
+            .filter(|seed| {
+                matches!(
+                    pairs(20, 1.0, 0.05, *seed).verdict(),
+                    Verdict::Differs { .. }
+                )
+            })
+            .count();
+        assert!(claimed <= 6, "{claimed} of 200");
+    }
+
+    #[test]
+    fn a_bar_below_the_noise_is_undecided() {
+        let verdict = pairs(20, 1.0, 0.05, 5).verdict();
+        assert!(matches!(verdict, Verdict::InsideNoise { .. }));
+        assert_eq!(
+            [0.0005, 0.5].map(|x| verdict.judge(x)),
+            [Bar::Undecided, Bar::Met]
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_pair() {
+        let mut pairs = Pairs::default();
+        pairs.push(0.0, 1.0, 1.0);
+        pairs.push(1.0, f64::NAN, 1.0);
+        assert_eq!(pairs, Pairs::default());
+    }
+}
