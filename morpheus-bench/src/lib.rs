@@ -4,7 +4,8 @@
 //! [`work`]), histograms that refuse to give a percentile from too few samples ([`histogram`]), TCP
 //! clients at a fixed rate ([`load`]), facts about the machine ([`host`]), words for people
 //! ([`report`]) and one trait over the runtimes ([`executor`]). The benchmark `starvation` is built
-//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that.
+//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that. [`overhead`] measures what the kernel and
+//! the caches charge for a switch and a migration.
 #![warn(missing_docs)]
 
 pub mod clock;
@@ -14,6 +15,7 @@ pub mod host;
 pub mod kernel;
 pub mod load;
 pub mod neighbours;
+pub mod overhead;
 pub mod report;
 pub mod starvation;
 pub mod thread;
