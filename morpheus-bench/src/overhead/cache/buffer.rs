@@ -87,6 +87,18 @@ impl Buffer {
         Some((huge.min(self.bytes), self.bytes))
     }
 
+    /// Keeps it in RAM: for where not all memory of the process may be.
+    ///
+    /// # Errors
+    /// Without the right to, or beyond the limit.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: the range lies within the mapping; locking changes no content.
+        match unsafe { libc::mlock(self.words.cast(), self.bytes) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Lays the cycle: `next[line]` is the line after `line`. Lines beyond the buffer are left out.
     pub fn lay(&self, next: &[usize]) {
         let first_words = self.words().iter().step_by(self.words_of_line);

@@ -3,6 +3,8 @@
 //! **The measurement.** A thread writes to lines on the source CPU, goes to the destination and follows a random cycle
 //! through all of them. The control is the same thread that writes on the destination, goes to the source and back, and
 //! follows the same cycle: the same calls, the same core that reads, but own lines. The difference is what the lines cost.
+//! (Where a CPU that goes idle loses its L1, so does the control: its lines then come from L2, and the cost on a size within
+//! L1 is that much less. On sizes past L2 both have most of their lines from the cache that the cores share.)
 //! Every part of it is needed, which the two naive ways beside it show:
 //!
 //! - *linear*: the lines are read in their order. The prefetcher sees that and brings them while others are read.
@@ -163,6 +165,11 @@ pub fn measure(
     let measured = thread::scope(|scope| {
         let writer = Writer::start(scope, &buffer, from)?;
         conditions.lock_memory();
+        if !conditions.memory_locked && buffer.lock().is_ok() {
+            conditions
+                .notes
+                .push("The buffer that is walked through is locked.".into());
+        }
         let mut measured = Vec::new();
         for bytes in sizes {
             if interrupt::happened() {
