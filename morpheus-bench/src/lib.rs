@@ -8,7 +8,8 @@
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`policy`]), and words for
 //! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
-//! thread wakes, [`latency`] response times at a fixed rate on the runtime.
+//! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
+//! for a switch and a migration.
 #![warn(missing_docs)]
 
 pub mod arguments;
@@ -25,6 +26,7 @@ pub mod latency;
 pub mod load;
 pub mod neighbours;
 pub mod order;
+pub mod overhead;
 pub mod pace;
 pub mod pairs;
 pub mod policy;

@@ -1,0 +1,300 @@
+//! What it costs that a thread goes from one CPU to another, apart from its caches.
+//!
+//! A thread asks to run on another CPU (`sched_setaffinity`) and reads the clock before the call and after it, which is the
+//! first instruction on the other CPU. From that goes the same call for the CPU on which the thread already is. It is
+//! measured twice: to a CPU that is idle, which the kernel (and on a virtual machine the hypervisor) must wake, and to one
+//! that is awake.
+//!
+//! A CPU is kept awake by a *witness*, a thread of the lowest real-time priority (SCHED_IDLE where the thread that migrates
+//! has no real-time priority) that does nothing but read the clock. Witnesses on
+//! both CPUs also tell where the time goes: that of the destination stops when the interrupt comes, that of the source
+//! goes on when the kernel's thread that moves others (`migration/N`) is done. How much more the clock on the wall went on
+//! than the CPU clock of the thread is for how long it was on no CPU at all.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::conditions::{Conditions, FIFO};
+use super::cpu::{self, Policy, Set};
+use super::experiment::{self, Readings, Steps, Turn};
+use super::statistics::Figure;
+use crate::clock;
+use crate::histogram::median;
+
+const IDLE: usize = 0;
+const AWAKE: usize = 1;
+const NULL: usize = 2;
+
+/// How long the thread sleeps before each call: the destination goes idle, or its witness gets going.
+const SETTLE: Duration = Duration::from_micros(300);
+/// A witness whose clock jumps so far was not running.
+const GAP_NS: u64 = 500;
+/// How long to wait until the witness of the source goes on.
+const PATIENCE_NS: u64 = 2_000_000;
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Migration {
+    /// The call for the CPU on which the thread already is.
+    pub call: Option<Figure>,
+    /// To an idle CPU, the call included.
+    pub to_idle: Option<Figure>,
+    /// To a CPU that is awake, the call included.
+    pub to_awake: Option<Figure>,
+    /// To an idle CPU: the difference to the call.
+    pub net_to_idle: Option<Figure>,
+    /// To a CPU that is awake: the difference to the call.
+    pub net_to_awake: Option<Figure>,
+    /// A/A: two migrations to an idle CPU.
+    pub same_idle: Option<Figure>,
+    /// A/A: two migrations to a CPU that is awake.
+    pub same_awake: Option<Figure>,
+    /// Where the time goes.
+    pub parts: Parts,
+}
+
+/// Where the time of a migration goes, as far as clocks tell. `None` where they do not.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parts {
+    /// To a CPU that is awake: from the call until the interrupt stops what runs there.
+    pub until_interrupt: Option<Figure>,
+    /// From then until the thread's first instruction there.
+    pub until_first_instruction: Option<Figure>,
+    /// From the call until `migration/N` lets go of the source; the above goes on meanwhile.
+    pub until_source_is_free: Option<Figure>,
+    /// To a CPU that is awake: asleep or waiting, while the CPU clock of the thread stood still (less what that makes of
+    /// the call that changes nothing).
+    pub off_cpu_awake: Option<Figure>,
+    /// The same, to an idle CPU.
+    pub off_cpu_idle: Option<Figure>,
+}
+
+/// Measures between the two CPUs of `conditions`, in the calling thread and two witnesses.
+///
+/// # Errors
+/// When the thread does not get to the other CPU.
+pub fn measure(
+    conditions: &mut Conditions,
+    experiments: usize,
+    steps: &mut Steps,
+) -> Result<Migration, String> {
+    let &[from, to] = conditions.cpus.as_slice() else {
+        return Err("a migration needs two CPUs".into());
+    };
+    let watches = [Watch::default(), Watch::default()];
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let policy = match conditions.policy {
+            FIFO => Policy::LowestFifo,
+            _ => Policy::Idle,
+        };
+        for (watch, cpu) in watches.iter().zip([from, to]) {
+            let witness = thread::Builder::new()
+                .spawn_scoped(scope, move || watch.witness(cpu, policy))
+                .map_err(|error| format!("no witness: {error}"));
+            // When the second cannot be started, the first still ends.
+            threads.push(End(watch, witness?.thread().clone()));
+        }
+        conditions.lock_memory();
+        let mut mover = Mover {
+            from,
+            to,
+            witnesses: &threads,
+            parts: Default::default(),
+        };
+        steps.say(format!("a thread goes from CPU {from} to CPU {to}"));
+        let readings: Readings<3> =
+            experiment::run(experiments, steps, |turn| mover.measure(turn))?;
+        let [.., null] = &mover.parts;
+        let floor_ns = median(null.clone()).unwrap_or_default();
+        let off_cpu = |index: usize| {
+            let beyond = mover.parts[index].iter().map(|ns| ns - floor_ns);
+            Figure::of(&beyond.collect::<Vec<_>>())
+        };
+        let part = |index: usize| Figure::of(&mover.parts[index]);
+        Ok(Migration {
+            call: readings.of(NULL),
+            to_idle: readings.of(IDLE),
+            to_awake: readings.of(AWAKE),
+            net_to_idle: readings.difference(IDLE, NULL),
+            net_to_awake: readings.difference(AWAKE, NULL),
+            same_idle: readings.same(IDLE),
+            same_awake: readings.same(AWAKE),
+            parts: Parts {
+                until_interrupt: part(INTERRUPT),
+                until_first_instruction: part(FIRST_INSTRUCTION),
+                until_source_is_free: part(SOURCE_FREE),
+                off_cpu_awake: off_cpu(OFF_CPU + AWAKE),
+                off_cpu_idle: off_cpu(OFF_CPU + IDLE),
+            },
+        })
+    })
+}
+
+const INTERRUPT: usize = 0;
+const FIRST_INSTRUCTION: usize = 1;
+const SOURCE_FREE: usize = 2;
+/// Followed by one for each kind, of which [`NULL`] is the last, as it is no part of a migration.
+const OFF_CPU: usize = 3;
+
+/// The thread that migrates.
+struct Mover<'a> {
+    from: usize,
+    to: usize,
+    /// Of the source and of the destination.
+    witnesses: &'a [End<'a>],
+    /// The readings of each part.
+    parts: [Vec<f64>; 6],
+}
+
+impl Mover<'_> {
+    fn measure(&mut self, turn: Turn) -> Result<f64, String> {
+        let target = if turn.kind == NULL {
+            self.from
+        } else {
+            self.to
+        };
+        let mask = Set::only(target);
+        cpu::pin(self.from)?;
+        for End(watch, thread) in self.witnesses {
+            watch.set(turn.kind == AWAKE, thread);
+        }
+        thread::sleep(SETTLE);
+        let ran_before = clock::thread_cpu();
+        let begun_ns = clock::monotonic_ns();
+        let result = mask.take();
+        let arrived_ns = clock::monotonic_ns();
+        let ran = clock::thread_cpu().saturating_sub(ran_before);
+        let on = cpu::current();
+        result.map_err(|error| format!("cannot go to CPU {target}: {error}"))?;
+        if let Some(on) = on.filter(|on| *on != target) {
+            return Err(format!(
+                "a thread that asked for CPU {target} came out on CPU {on}: does something else change its affinity?"
+            ));
+        }
+        let took_ns = (arrived_ns - begun_ns) as f64;
+        if turn.counts {
+            self.parts[OFF_CPU + turn.kind].push(took_ns - ran.as_nanos() as f64);
+            if turn.kind == AWAKE {
+                self.ask_witnesses(begun_ns, arrived_ns);
+            }
+        }
+        cpu::pin(self.from)?;
+        for End(watch, thread) in self.witnesses {
+            watch.set(false, thread);
+        }
+        Ok(took_ns)
+    }
+
+    /// Readings that do not fit are left out: the witness did not run, because another thread did.
+    fn ask_witnesses(&mut self, begun_ns: u64, arrived_ns: u64) {
+        let [End(source, _), End(destination, _)] = self.witnesses else {
+            return;
+        };
+        // This thread is on the CPU of that witness, which therefore stands still.
+        let stopped_ns = destination.last_ns.load(Ordering::Acquire);
+        if (begun_ns..=arrived_ns).contains(&stopped_ns) {
+            self.parts[INTERRUPT].push((stopped_ns - begun_ns) as f64);
+            self.parts[FIRST_INSTRUCTION].push((arrived_ns - stopped_ns) as f64);
+        }
+        while source.last_ns.load(Ordering::Acquire) <= arrived_ns
+            && clock::monotonic_ns() < arrived_ns + PATIENCE_NS
+        {}
+        let resumed_ns = source.resumed_ns.load(Ordering::Acquire);
+        if (begun_ns..arrived_ns + PATIENCE_NS).contains(&resumed_ns) {
+            self.parts[SOURCE_FREE].push((resumed_ns - begun_ns) as f64);
+        }
+    }
+}
+
+/// What a witness writes, on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Watch {
+    active: AtomicBool,
+    ended: AtomicBool,
+    /// The last time at which it ran.
+    last_ns: AtomicU64,
+    /// When it began to run again, after another thread had its CPU.
+    resumed_ns: AtomicU64,
+}
+
+impl Watch {
+    fn witness(&self, cpu: usize, policy: Policy) {
+        // Without its CPU or its policy it would be in the way of what is measured. Then nothing is witnessed, which the
+        // missing readings say.
+        let settled = cpu::pin(cpu).is_ok() && cpu::set_policy(policy).is_ok();
+        // Acquire: pairs with the stores of `set` and `End`.
+        while !self.ended.load(Ordering::Acquire) {
+            if !settled || !self.active.load(Ordering::Acquire) {
+                thread::park();
+                continue;
+            }
+            let now_ns = clock::monotonic_ns();
+            // Relaxed: only this thread writes it.
+            if now_ns - self.last_ns.load(Ordering::Relaxed) > GAP_NS {
+                // Release, before `last_ns`: who has seen that (Acquire, `ask_witnesses`) sees this.
+                self.resumed_ns.store(now_ns, Ordering::Release);
+            }
+            self.last_ns.store(now_ns, Ordering::Release);
+        }
+    }
+
+    fn set(&self, active: bool, thread: &Thread) {
+        // Release: pairs with the load of `witness`.
+        self.active.store(active, Ordering::Release);
+        if active {
+            thread.unpark();
+        }
+    }
+}
+
+/// Lets a witness end, also after an error.
+struct End<'a>(&'a Watch, Thread);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the load of `witness`.
+        self.0.ended.store(true, Ordering::Release);
+        self.1.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migration_is_more_than_the_call() {
+        let cpus = cpu::allowed();
+        let [from, to, ..] = cpus[..] else {
+            eprintln!("skipped: one CPU only");
+            return;
+        };
+        let (_, measured) = Conditions::measure(&[from, to], |conditions| {
+            measure(conditions, 10, &mut Steps::new(10, true))
+        })
+        .unwrap();
+        let (call, idle) = (measured.call.unwrap(), measured.to_idle.unwrap());
+        assert_eq!((call.n, idle.n), (10, 10));
+        assert!(idle.median_ns > call.median_ns, "{idle:?} {call:?}");
+        for part in [
+            measured.parts.until_interrupt,
+            measured.parts.until_source_is_free,
+        ] {
+            assert!(part.is_none_or(|part| part.min_ns >= 0.0));
+        }
+    }
+
+    #[test]
+    fn one_cpu_is_refused() {
+        let cpus = cpu::allowed();
+        let result = Conditions::measure(&cpus[..1], |conditions| {
+            measure(conditions, 1, &mut Steps::new(1, true))
+        });
+        assert!(result.is_err());
+    }
+}

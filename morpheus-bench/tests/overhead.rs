@@ -1,0 +1,279 @@
+//! The binary as its users call it. How long anything takes is the machine's affair and not judged here.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn command(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overhead"));
+    command.args(arguments.split_whitespace());
+    command
+}
+
+fn overhead(arguments: &str) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn json(arguments: &str) -> Value {
+    let output = overhead(&format!("{arguments} --json"));
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs it where only CPU `cpu` may be used.
+fn on_one_cpu(cpu: usize, arguments: &str) -> Output {
+    let mut command = command(arguments);
+    let pin = move || {
+        // SAFETY: all zeroes is the empty set, the CPU is one of those that this process may use, and the pointer and the
+        // size are those of the set. Nothing here allocates or locks.
+        let result = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: `pin` does only what may be done between fork and exec.
+    unsafe { command.pre_exec(pin) };
+    command.output().unwrap()
+}
+
+/// The CPUs that this process may use.
+fn allowed() -> Vec<usize> {
+    // SAFETY: all zeroes is the empty set; the pointer and the size are those of the set, and the numbers within it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        (0..libc::CPU_SETSIZE as usize)
+            .filter(|cpu| libc::CPU_ISSET(*cpu, &set))
+            .collect()
+    }
+}
+
+fn error(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_preemption_is_divided_by_what_was_counted() {
+    let report = json("preemption --experiments 8 --yields 50");
+    assert_eq!(report["bench"], "overhead");
+    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "bench",
+            "conditions",
+            "experiments",
+            "host",
+            "interrupted",
+            "preemption"
+        ]
+    );
+    assert_eq!(report["conditions"]["cpus"].as_array().unwrap().len(), 1);
+    let measured = &report["preemption"];
+    assert_eq!(measured["yields"], 50);
+    assert!(measured["switches_per_yield"].as_f64().unwrap() > 0.0);
+    for figure in ["switch", "call"] {
+        assert_eq!(measured[figure]["n"], 8);
+        assert!(measured[figure]["min_ns"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(measured["net"]["interval_ns"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn policy_and_memory_are_said_and_refusals_noted() {
+    let report = json("preemption --experiments 1 --yields 5");
+    let conditions = &report["conditions"];
+    let notes = conditions["notes"].to_string();
+    match conditions["policy"].as_str().unwrap() {
+        "SCHED_FIFO" => assert!(!notes.contains("No real-time priority"), "{notes}"),
+        "SCHED_OTHER" => assert!(notes.contains("No real-time priority"), "{notes}"),
+        other => panic!("{other}"),
+    }
+    let locked = conditions["memory_locked"].as_bool().unwrap();
+    assert_eq!(locked, !notes.contains("not locked"), "{notes}");
+    // One experiment is not enough for an interval.
+    assert!(report["preemption"]["net"]["interval_ns"].is_null());
+}
+
+#[test]
+fn a_migration_has_its_null_call_and_its_parts() {
+    let [from, to, ..] = allowed()[..] else {
+        eprintln!("skipped: one CPU only");
+        return;
+    };
+    let report = json(&format!("migration --experiments 8 --cpus {to},{from}"));
+    assert_eq!(
+        report["conditions"]["cpus"].to_string(),
+        format!("[{to},{from}]")
+    );
+    let measured = &report["migration"];
+    for figure in [
+        "call",
+        "to_idle",
+        "to_awake",
+        "net_to_idle",
+        "net_to_awake",
+        "same_idle",
+        "same_awake",
+    ] {
+        assert_eq!(measured[figure]["n"], 8, "{figure}");
+    }
+    let parts = measured["parts"].as_object().unwrap();
+    assert_eq!(parts.len(), 5);
+    for part in parts.values().filter(|part| !part.is_null()) {
+        assert!(part["min_ns"].as_f64().unwrap() >= 0.0);
+    }
+}
+
+#[test]
+fn a_cache_has_every_way_for_every_size() {
+    if allowed().len() < 2 {
+        eprintln!("skipped: one CPU only");
+        return;
+    }
+    let report = json("cache --experiments 6 --sizes 8,300 --seed 9");
+    let measured = &report["cache"];
+    assert_eq!(measured["seed"], 9);
+    let line_bytes = measured["geometry"]["line_bytes"].as_u64().unwrap();
+    let sizes = measured["sizes"].as_array().unwrap();
+    let bytes: Vec<u64> = sizes
+        .iter()
+        .map(|size| size["bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(bytes, [8 << 10, 300 << 10]);
+    for size in sizes {
+        let lines = size["lines"].as_u64().unwrap();
+        assert_eq!(lines, size["bytes"].as_u64().unwrap() / line_bytes);
+        for figure in [
+            "walk",
+            "control",
+            "refill",
+            "same",
+            "second",
+            "linear",
+            "read_only",
+        ] {
+            assert_eq!(size[figure]["n"], 6, "{figure}");
+        }
+        let whole = size["refill"]["median_ns"].as_f64().unwrap();
+        let line = size["refill_of_line"]["median_ns"].as_f64().unwrap();
+        assert!((whole - line * lines as f64).abs() <= 1e-6 * whole.abs().max(1.0));
+    }
+}
+
+#[test]
+fn people_get_the_table_of_the_source() {
+    let output = overhead("preemption --experiments 6 --yields 20");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in [
+        "minimum",
+        "maximum",
+        "average",
+        "median",
+        "95 % interval",
+        "A/A",
+        "context switches were counted",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(longest <= morpheus_bench::overhead::WIDTH, "{text}");
+    if allowed().len() > 1 {
+        let output = overhead("cache --experiments 6 --sizes 8,128");
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in [
+            "minimum",
+            "refill a line",
+            "linear",
+            "read only",
+            "2nd method",
+            "Past L1",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(longest <= morpheus_bench::overhead::WIDTH, "{text}");
+    }
+}
+
+#[test]
+fn one_cpu_is_a_clear_refusal_but_for_a_preemption() {
+    let cpu = allowed()[0];
+    for what in ["migration", "cache"] {
+        let error = error(&on_one_cpu(cpu, what), 1);
+        assert!(
+            error.contains(&format!("{what} needs 2 CPUs")) && error.contains("may use 1"),
+            "{error}"
+        );
+    }
+    let output = on_one_cpu(cpu, "preemption --experiments 2 --yields 10");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn cpus_that_cannot_be_used_are_refused() {
+    let message = error(&overhead("preemption --cpus 999999"), 1);
+    assert!(
+        message.contains("CPU 999999 is not among those"),
+        "{message}"
+    );
+    if let [a, b, ..] = allowed()[..] {
+        let message = error(&overhead(&format!("preemption --cpus {a},{b}")), 1);
+        assert!(message.contains("takes one CPU"), "{message}");
+        for cpus in [format!("{a}"), format!("{a},{a}")] {
+            let message = error(&overhead(&format!("migration --cpus {cpus}")), 1);
+            assert!(message.contains("two different CPUs"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_code_2() {
+    for arguments in [
+        "",
+        "context-switch",
+        "preemption --experiments 0",
+        "preemption --yields 0",
+        "preemption --sizes 4",
+        "migration --cpus a,b",
+        "cache --sizes 0",
+        "cache --sizes 999999999",
+        "cache --seed -1",
+    ] {
+        error(&overhead(arguments), 2);
+    }
+    let help = overhead("--help");
+    assert!(help.status.success());
+    let text = String::from_utf8(help.stdout).unwrap();
+    assert!(
+        text.contains("Examples:") && text.contains("Exit codes:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn ctrl_c_ends_it_early_and_what_was_measured_is_shown() {
+    let child = command("preemption --experiments 100000 --yields 1000 --json")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // More than a start takes, and far less than all of it.
+    std::thread::sleep(Duration::from_millis(700));
+    // SAFETY: kill touches no memory; the child has not been waited for, so the number is its own.
+    let result = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(result, 0);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+}
