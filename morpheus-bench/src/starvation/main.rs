@@ -11,9 +11,6 @@ use super::child::{self, Job};
 use super::closing;
 use super::config::Options;
 use super::go;
-use super::interrupt;
-use super::order::interleaved;
-use super::progress::Progress;
 use super::result::{Report, RunResult};
 use super::suite;
 use super::supervise;
@@ -22,7 +19,10 @@ use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
 use crate::host::Host;
+use crate::interrupt;
 use crate::neighbours;
+use crate::order::interleaved;
+use crate::progress::Progress;
 use crate::{report, thread, work};
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage.

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::WIDTH;
 use super::config::Options;
-use super::interrupt;
 use super::main::{Bench, medians, print};
 use super::result::RunResult;
 use super::rows::{Case, Row, rows};
@@ -19,6 +18,7 @@ use super::verdict::{Check, Measured, Verdict};
 use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::host::Host;
+use crate::interrupt;
 use crate::report::wrap;
 
 /// The object that `--suite --json` prints.

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::child::Job;
-use super::interrupt;
 use super::quota::Cgroup;
 use super::result::RunResult;
 use super::workload::Workload;
+use crate::interrupt;
 use crate::neighbours::Neighbours;
 
 /// A child may take so much longer than its run for starting, draining and printing.

@@ -1,4 +1,4 @@
-//! In which order runtimes are measured.
+//! In which order things that are compared are measured.
 
 /// So many rounds over `items`, every other one backwards: A B B A A B … A machine that gets slower or
 /// faster over time then does not favour one of them.
