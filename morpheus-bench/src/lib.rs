@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod executor;
+pub mod governor;
 pub mod histogram;
 pub mod host;
 pub mod interrupt;

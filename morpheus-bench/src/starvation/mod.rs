@@ -32,7 +32,7 @@ mod table;
 mod verdict;
 mod wake;
 
-pub use main::main;
+pub use main::{main, print};
 pub use result::Report;
 
 /// Columns that the output may take.
