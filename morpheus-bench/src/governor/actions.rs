@@ -236,10 +236,15 @@ pub fn record(options: &RecordOptions, root: &Path) -> Result<Said, String> {
         sleep_until((Instant::now() + left).min(end));
         Instant::now() < end && !interrupt::happened() && !failed.get()
     };
-    frequency::sample_until(&policies, interval, wait, |sample| {
-        put(&sample.csv());
-        samples.push(sample);
-    });
+    frequency::sample_while(
+        &policies,
+        |number| interval * number,
+        wait,
+        |sample| {
+            put(&sample.csv());
+            samples.push(sample);
+        },
+    );
     progress.clear();
     let seen: Vec<Seen> = policies
         .iter()

@@ -14,7 +14,7 @@ Examples:
   sudo governor run
       The whole study, as published: hours. It says how long before it begins.
   sudo governor run --governors performance,schedutil --duration 10 --warmup 2 --repeats 3 --load 0
-      Two governors, without load: four minutes and a half.
+      Two governors, without load, in five minutes.
   governor run --dry-run
       What it would change and measure here, and how long that takes. Changes nothing.
   governor analyse governor-study --compare other-machine

@@ -77,23 +77,32 @@ impl Sample {
     }
 }
 
-/// Reads all policies every so often, at absolute times, until `stop` says so.
-pub fn sample_until(
+/// Reads all policies at the times that `due` gives, counted from now, for as long as `wait`, which waits so long,
+/// says so.
+pub fn sample_while(
     policies: &[Policy],
-    interval: Duration,
+    due: impl Fn(u32) -> Duration,
     mut wait: impl FnMut(Duration) -> bool,
     mut take: impl FnMut(Sample),
 ) {
     let begun = Instant::now();
     for number in 0_u32.. {
-        let due = begun + interval * number;
-        if !wait(due.saturating_duration_since(Instant::now())) {
+        let at = begun + due(number);
+        if !wait(at.saturating_duration_since(Instant::now())) {
             return;
         }
         for sample in Sample::read_all(policies, begun.elapsed()) {
             take(sample);
         }
     }
+}
+
+/// When the reading of this number is due: one in each interval, and never in the same part of it. At regular
+/// times all readings would fall in the same part of the kernel's period: always while it computes, or never.
+fn spread(interval: Duration, number: u32) -> Duration {
+    // Multiples of the golden ratio are spread evenly over 0 to 1, however many there are.
+    let part = (f64::from(number) * 0.618_033_988_749_894_9).fract();
+    interval * number + interval.mul_f64(part)
 }
 
 /// A thread that reads frequencies while something else is measured.
@@ -111,7 +120,12 @@ impl Sampler {
             let _ = placement::pin(0, &cpus);
             let mut samples = Vec::new();
             let wait = |left| stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
-            sample_until(&policies, interval, wait, |sample| samples.push(sample));
+            sample_while(
+                &policies,
+                |number| spread(interval, number),
+                wait,
+                |sample| samples.push(sample),
+            );
             samples
         };
         let builder = std::thread::Builder::new().name("frequency".into());
@@ -156,6 +170,19 @@ mod tests {
         assert_eq!(Sample::parse(&silent.csv()), Some(silent));
         assert_eq!(HEAD.split(',').count(), 5);
         assert_eq!(Sample::parse(HEAD), None);
+    }
+
+    #[test]
+    fn readings_fall_in_every_part_of_a_period() {
+        let interval = Duration::from_millis(100);
+        let mut parts = [0; 10];
+        for number in 0..1_000 {
+            let at = spread(interval, number);
+            assert!(at >= interval * number && at < interval * (number + 1));
+            // A kernel's period is five intervals.
+            parts[(at.as_millis() % 500 / 50) as usize] += 1;
+        }
+        assert!(parts.iter().all(|n| (80..=120).contains(n)), "{parts:?}");
     }
 
     #[test]

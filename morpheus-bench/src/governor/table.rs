@@ -15,7 +15,7 @@ pub fn render(analysis: &Analysis) -> String {
     let size = &config.size;
     let mut text = format!("{}\n", analysis.study.host.line(WIDTH));
     text += &paragraph(&format!(
-        "CPU {}; {} channels at {} Hz, windows of {} frames every {}; deadline {} ms; {} s each, {} repeats",
+        "CPU {}; {} channels at {} Hz, windows of {} frames every {}; deadline {} ms; {} s each, {}",
         config.cpu,
         size.channels,
         size.rate,
@@ -23,7 +23,7 @@ pub fn render(analysis: &Analysis) -> String {
         report::time(size.period().as_nanos() as u64),
         config.deadline_ms,
         config.duration_s,
-        repeats(analysis),
+        repeats(analysis)
     ));
     for note in &analysis.notes {
         text += &paragraph(&format!("Note: {note}."));
@@ -49,9 +49,12 @@ pub fn render(analysis: &Analysis) -> String {
     text
 }
 
-fn repeats(analysis: &Analysis) -> usize {
+fn repeats(analysis: &Analysis) -> String {
     let repeats = analysis.conditions.iter().map(|figures| figures.repeats);
-    repeats.max().unwrap_or(0)
+    match repeats.max().unwrap_or(0) {
+        1 => "once".into(),
+        n => format!("{n} times"),
+    }
 }
 
 fn paragraph(text: &str) -> String {
@@ -104,7 +107,9 @@ fn governors(analysis: &Analysis) -> String {
     column(&mut table, "windows", 2, rows, |f| report::count(f.due));
     column(&mut table, "missed", 0, rows, |f| report::count(f.missed));
     table.render(WIDTH)
-        + "(latency: the geometric mean of the kernels' median service times; missed: not done by the deadline)\n"
+        + "(latency: the geometric mean of the kernels' median service times; missed: not done by the deadline)\n\n\
+           For each kernel its service time; how late it began; and the response, from when a window was due until it\n\
+           was done.\n"
 }
 
 fn rows(analysis: &Analysis, kernel: Name) -> Vec<(&Figures, &KernelFigures)> {
