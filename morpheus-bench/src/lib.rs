@@ -4,7 +4,8 @@
 //! [`work`]), histograms that refuse to give a percentile from too few samples ([`histogram`]), TCP
 //! clients at a fixed rate ([`load`]), facts about the machine ([`host`]), words for people
 //! ([`report`]) and one trait over the runtimes ([`executor`]). The benchmark `starvation` is built
-//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that.
+//! from them in [`starvation`], and [`kernel`] compares schedulers by calling that. [`governor`] measures
+//! what frequency governors do to light periodic work.
 #![warn(missing_docs)]
 
 pub mod clock;
