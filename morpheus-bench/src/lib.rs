@@ -9,12 +9,13 @@
 //! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
-//! for a switch and a migration.
+//! for a switch and a migration, [`governor`] what frequency governors do to light periodic work.
 #![warn(missing_docs)]
 
 pub mod arguments;
 pub mod clock;
 pub mod executor;
+pub mod governor;
 pub mod hdr_log;
 pub mod histogram;
 pub mod host;

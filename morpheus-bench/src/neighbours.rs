@@ -1,6 +1,7 @@
 //! Busy threads in another process, and the CPU that they keep.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use crate::{clock, thread, work};
 
 /// What the hidden option `--neighbour` runs: computing, until killed.
 pub fn burn() -> ! {
-    thread::die_with_parent();
     loop {
         work::compute(1_000_000);
     }
@@ -19,14 +19,28 @@ pub fn burn() -> ! {
 pub struct Neighbours(Vec<Child>);
 
 impl Neighbours {
-    /// Starts `count` processes of one busy thread each, by `command`.
+    /// Starts `count` processes of one busy thread each, by `command`. They end with the calling thread.
     ///
     /// # Errors
     /// When one cannot be started.
     pub fn start(count: usize, command: impl Fn() -> std::process::Command) -> io::Result<Self> {
+        let own = std::process::id();
+        let bound = move || {
+            thread::die_with_parent();
+            // Who was killed before that call sends no signal any more, and nobody would end the neighbour.
+            if std::os::unix::process::parent_id() != own {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(())
+        };
         let mut neighbours = Self::default();
         for _ in 0..count {
-            neighbours.0.push(command().arg("--neighbour").spawn()?);
+            let mut command = command();
+            command.arg("--neighbour");
+            // After a change of user, which would undo it, and before the program.
+            // SAFETY: it makes two system calls and allocates nothing.
+            unsafe { command.pre_exec(bound) };
+            neighbours.0.push(command.spawn()?);
         }
         Ok(neighbours)
     }

@@ -1,0 +1,5 @@
+//! What the frequency governor does to periodic real-time work: see [`morpheus_bench::governor`].
+
+fn main() -> std::process::ExitCode {
+    morpheus_bench::governor::main()
+}

@@ -1,0 +1,626 @@
+//! The binary as its users call it, on a directory that looks like `/sys` on a machine with governors.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Two policies, a state directory and room for studies; gone in the end.
+struct Machine(PathBuf);
+
+const WAIT: Duration = Duration::from_secs(10);
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        let machine = Self::without_governors(name);
+        for policy in ["policy0", "policy1"] {
+            let path = machine.policy(policy);
+            fs::create_dir_all(path.join("stats")).unwrap();
+            let cpus = match policy {
+                "policy0" => cpu().to_string(),
+                _ => "4000".into(),
+            };
+            for (file, text) in [
+                ("affected_cpus", cpus.as_str()),
+                ("scaling_governor", "ondemand"),
+                (
+                    "scaling_available_governors",
+                    "ondemand powersave performance schedutil",
+                ),
+                ("scaling_min_freq", "600000"),
+                ("scaling_max_freq", "2064000"),
+                ("scaling_cur_freq", "900000"),
+                ("cpuinfo_min_freq", "600000"),
+                ("cpuinfo_max_freq", "2064000"),
+                ("stats/time_in_state", "600000 300\n2064000 100"),
+                ("stats/total_trans", "17"),
+            ] {
+                fs::write(path.join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        machine
+    }
+
+    fn without_governors(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("governor-it-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("sys/devices/system/cpu/cpufreq")).unwrap();
+        Self(root)
+    }
+
+    fn policy(&self, name: &str) -> PathBuf {
+        self.0.join("sys/devices/system/cpu/cpufreq").join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_governor"));
+        command
+            .current_dir(&self.0)
+            .args(["--sysfs", "sys", "--state", "state"])
+            .args(line.split_whitespace())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn call(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// A small study: kernels of a few channels, a window every 50 ms.
+    fn small(line: &str) -> String {
+        let policy = if line.contains("--policy") {
+            ""
+        } else {
+            "--policy other"
+        };
+        format!(
+            "run --cpu {} --channels 4 --taps 9 --hop 8 --warmup 0 --duration 0.2 --interval-ms 20 {policy} {line}",
+            cpu()
+        )
+    }
+
+    fn governors(&self) -> Vec<String> {
+        let read = |name| fs::read_to_string(self.policy(name).join("scaling_governor")).unwrap();
+        ["policy0", "policy1"]
+            .map(read)
+            .map(|text| text.trim().to_owned())
+            .into()
+    }
+
+    fn state(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.0.join("state")) else {
+            return Vec::new();
+        };
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+        entries.flatten().map(name).collect()
+    }
+
+    /// A run that lasts for minutes, once it has changed the governors and measures.
+    fn long_run(&self, line: &str) -> Running {
+        let line = format!(
+            "run --cpu {} --policy other --governors performance --warmup 0 --hop 8 {line}",
+            cpu()
+        );
+        let mut command = self.command(&line);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let run = Running(child.unwrap());
+        until("the governors are set", || {
+            self.governors() == ["performance", "performance"]
+        });
+        run
+    }
+}
+
+/// A run that ends with the test, however that ends.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: kill touches no memory; the child was not waited for, so the id is its own.
+        assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);
+    }
+
+    /// Waits for it. It prints less than a pipe holds.
+    fn finish(mut self) -> Output {
+        let status = self.0.wait().unwrap();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.0
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_end(&mut stdout)
+            .unwrap();
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_end(&mut stderr)
+            .unwrap();
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// The processes that it has started.
+    fn children(&self) -> Vec<u32> {
+        let parent = self.0.id().to_string();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let id = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        let is_child = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // After the name, which may have anything in it: the state, then the parent.
+            let fields = stat.rsplit(')').next().unwrap_or_default();
+            fields.split_whitespace().nth(1) == Some(&parent)
+        };
+        processes.filter_map(id).filter(is_child).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < WAIT, "not within {WAIT:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// CPUs that this process may use.
+fn cpus() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    let mut cpus = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse().unwrap()..=last.parse::<u32>().unwrap());
+    }
+    cpus
+}
+
+fn cpu() -> u32 {
+    cpus()[0]
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert_eq!(text(&output.stdout).lines().count(), 1, "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_study_measures_every_condition_and_leaves_the_machine_as_it_was() {
+    let machine = Machine::new("study");
+    let line = Machine::small(
+        "--governors performance,schedutil --repeats 2 --load 1 --kernels car,noop --json",
+    );
+    let output = machine.call(&line);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+    assert_eq!(machine.state(), [""; 0]);
+
+    let mut expected = vec!["performance", "schedutil"];
+    if cpus().len() > 1 {
+        expected.extend(["performance + load", "schedutil + load"]);
+    }
+    let report = json(&output);
+    assert_eq!(report["bench"], "governor");
+    assert_eq!(report["interrupted"], false);
+    let conditions = report["conditions"].as_array().unwrap();
+    let names: Vec<&str> = conditions
+        .iter()
+        .map(|c| c["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, expected);
+    for condition in conditions {
+        assert!(
+            condition["latency_ns"].as_f64().unwrap() > 0.0,
+            "{condition}"
+        );
+        assert!(condition["versus_performance"].as_f64().is_some());
+        assert_eq!(condition["mean_khz"], 900_000.0);
+        assert_eq!(
+            condition["due"], 16,
+            "2 kernels, 2 repeats of 4 windows: {condition}"
+        );
+        assert!(condition["scheduler"].is_string());
+        for kernel in condition["kernels"].as_array().unwrap() {
+            assert_eq!(
+                kernel["service_ns"]["p99"],
+                Value::Null,
+                "too few: {kernel}"
+            );
+        }
+    }
+    assert!(["visible", "not_visible"].contains(&report["trap"]["verdict"].as_str().unwrap()));
+
+    let study = machine.0.join("governor-study");
+    let runs = lines(&study.join("runs.ndjson"));
+    assert_eq!(runs.len(), expected.len() * 4);
+    let order: Vec<String> = runs
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|run| run["kernel"] == "car")
+        .map(|run| format!("{}{}", run["governor"].as_str().unwrap(), run["load"]))
+        .collect();
+    let mut backwards = order.clone();
+    backwards.reverse();
+    assert_eq!(order, backwards, "A B B A");
+    let run: Value = serde_json::from_str(&runs[0]).unwrap();
+    assert_eq!(
+        run["time_in_state"][0]["before"]["khz_and_10ms"][0][0],
+        600_000
+    );
+    let log = lines(&study.join("schedutil/frequency.csv"));
+    assert_eq!(log[0], "elapsed_ms,policy,cpus,governor,khz,kernel,repeat");
+    assert!(
+        log.len() > 8 && log[1].contains(",schedutil,900000,car,"),
+        "{log:?}"
+    );
+    let telemetry = lines(&study.join("schedutil/car/telemetry.ndjson"));
+    let window: Value = serde_json::from_str(&telemetry[0]).unwrap();
+    for key in [
+        "scheduler",
+        "governor",
+        "load",
+        "kernel",
+        "repeat",
+        "release_ns",
+        "service_ns",
+        "response_ns",
+        "missed",
+    ] {
+        assert!(!window[key].is_null(), "{key}: {window}");
+    }
+
+    // The same figures again, as text, and beside themselves.
+    let shown = text(
+        &machine
+            .call("analyse governor-study --compare governor-study")
+            .stdout,
+    );
+    for part in [
+        "vs performance",
+        "n too small",
+        "█",
+        "other / this",
+        "1.00×",
+        "900 MHz",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 110),
+        "{shown}"
+    );
+    let again = json(&machine.call("analyse governor-study --json"));
+    assert_eq!(again["conditions"], report["conditions"]);
+    let both = json(&machine.call("analyse governor-study --compare governor-study --json"));
+    assert_eq!(both["this"], both["other"]);
+
+    let second = machine.call(&Machine::small("--governors performance"));
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(text(&second.stderr).contains("has a study already"));
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+}
+
+#[test]
+fn without_governors_the_kernels_run_once() {
+    let machine = Machine::without_governors("none");
+    let output = machine.call(&Machine::small("--repeats 5 --policy fifo"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("no control over the CPUs' frequencies"));
+    let shown = text(&output.stdout);
+    for kernel in ["car", "notch_iir", "goertzel", "bandpass_fir"] {
+        assert!(shown.contains(&format!("\n{kernel}\n")), "{shown}");
+    }
+    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    assert_eq!(runs.len(), 4);
+    // Real time is in force, or it is said that it is not.
+    let run: Value = serde_json::from_str(&runs[0]).unwrap();
+    match run["policy"].as_str().unwrap() {
+        "fifo" => assert!(run["refused"].is_null()),
+        "other" => {
+            assert!(
+                run["refused"]
+                    .as_str()
+                    .unwrap()
+                    .contains("SCHED_FIFO is refused")
+            );
+            assert!(shown.contains("measured as SCHED_OTHER"), "{shown}");
+        }
+        other => panic!("{other}"),
+    }
+    for line in ["set", "set performance", "record"] {
+        let output = machine.call(line);
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        assert!(text(&output.stderr).contains("no control"), "{line}");
+    }
+}
+
+#[test]
+fn what_a_killed_run_changed_is_put_back() {
+    let machine = Machine::new("killed");
+    let run = machine.long_run("--load 2 --kernels car --duration 1 --repeats 100");
+    let second = machine.call(&Machine::small("--output other"));
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    assert!(text(&second.stderr).contains(&format!("another run (process {})", run.0.id())));
+    assert_eq!(machine.call("restore").status.code(), Some(1));
+    assert_eq!(machine.governors(), ["performance", "performance"]);
+
+    let load = if cpus().len() > 1 { 2 } else { 0 };
+    let mut busy = Vec::new();
+    until("the load is on", || {
+        busy = run.children();
+        busy.len() == load
+    });
+    run.signal(libc::SIGKILL);
+    run.finish();
+    until("the load dies with its parent", || {
+        let is_gone = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        busy.iter().all(is_gone)
+    });
+    assert_eq!(machine.governors(), ["performance", "performance"]);
+    assert_eq!(machine.state(), ["run.json"]);
+    let dry = machine.call("restore --dry-run");
+    assert!(
+        text(&dry.stdout).contains("would be ondemand again"),
+        "{dry:?}"
+    );
+    assert_eq!(machine.governors(), ["performance", "performance"]);
+    let output = machine.call("restore");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stdout).matches("is ondemand again").count(), 2);
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+    assert_eq!(machine.state(), [""; 0]);
+    assert_eq!(
+        text(&machine.call("restore").stdout),
+        "nothing to put back\n"
+    );
+}
+
+#[test]
+fn the_next_run_puts_back_what_a_killed_one_changed() {
+    let machine = Machine::new("next");
+    let run = machine.long_run("--load 0");
+    run.signal(libc::SIGKILL);
+    run.finish();
+    let output = machine.call(&Machine::small(
+        "--governors powersave --load 0 --output next --kernels car --repeats 1",
+    ));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("as before a run that was killed"));
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+    // That is what the second run found, and not what the first had set.
+    let study: Value =
+        serde_json::from_str(&fs::read_to_string(machine.0.join("next/study.json")).unwrap())
+            .unwrap();
+    assert_eq!(study["policies"][0]["governor"], "ondemand");
+}
+
+#[test]
+fn signals_end_it_early_and_put_everything_back() {
+    for (name, number) in [
+        ("int", libc::SIGINT),
+        ("term", libc::SIGTERM),
+        ("hup", libc::SIGHUP),
+    ] {
+        let machine = Machine::new(name);
+        let run = machine.long_run("--load 0");
+        std::thread::sleep(Duration::from_millis(300));
+        run.signal(number);
+        let output = run.finish();
+        assert_eq!(output.status.code(), Some(130), "{name}: {output:?}");
+        assert_eq!(machine.governors(), ["ondemand", "ondemand"], "{name}");
+        assert_eq!(machine.state(), [""; 0], "{name}");
+        assert!(
+            text(&output.stdout).contains("Ended early by Ctrl-C"),
+            "{name}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_governor_that_somebody_else_sets_spoils_the_run() {
+    let machine = Machine::new("spoilt");
+    let run = machine
+        .long_run("--load 0 --duration 1 --kernels car,noop --repeats 1 --interval-ms 10 --json");
+    std::thread::sleep(Duration::from_millis(200));
+    fs::write(
+        machine.policy("policy0").join("scaling_governor"),
+        "powersave\n",
+    )
+    .unwrap();
+    let output = run.finish();
+    assert!(
+        text(&output.stdout).contains("which somebody else set"),
+        "{output:?}"
+    );
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+}
+
+#[test]
+fn a_governor_is_set_until_it_is_restored() {
+    let machine = Machine::new("set");
+    let shown = text(&machine.call("set").stdout);
+    assert!(
+        shown.contains("available: ondemand, powersave, performance, schedutil"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("900 MHz now, limits 600–2064 MHz"),
+        "{shown}"
+    );
+    let dry = machine.call("set powersave --dry-run");
+    assert!(
+        text(&dry.stdout).contains("would be powersave, was ondemand"),
+        "{dry:?}"
+    );
+    assert_eq!(
+        (machine.governors(), machine.state().len()),
+        (vec!["ondemand".into(); 2], 0)
+    );
+    for governor in ["powersave", "performance"] {
+        let output = machine.call(&format!("set {governor}"));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(machine.governors(), [governor, governor]);
+    }
+    // A study puts back what it found, and leaves what was set to stay.
+    let output = machine.call(&Machine::small(
+        "--governors powersave --load 0 --kernels car --repeats 1",
+    ));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(machine.governors(), ["performance", "performance"]);
+    let restored = json(&machine.call("restore --json"));
+    assert_eq!(restored["done"].as_array().unwrap().len(), 2);
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+}
+
+#[test]
+fn frequencies_are_recorded() {
+    let machine = Machine::new("record");
+    let log = text(
+        &machine
+            .call("record --duration 0.3 --interval-ms 50")
+            .stdout,
+    );
+    let rows: Vec<&str> = log.lines().collect();
+    assert_eq!(rows[0], "elapsed_ms,policy,cpus,governor,khz");
+    assert!(rows.len() >= 3 && !rows.len().is_multiple_of(2), "{log}");
+    assert!(rows[2].contains("policy1,4000,ondemand,900000"), "{log}");
+    let shown = text(
+        &machine
+            .call("record --duration 0.2 --output log.csv")
+            .stdout,
+    );
+    assert!(shown.contains("900 MHz"), "{shown}");
+    assert!(lines(&machine.0.join("log.csv")).len() >= 3);
+    let seen = json(&machine.call("record --duration 0.2 --json"));
+    assert_eq!(
+        (&seen[0]["mean_khz"], &seen[1]["p50_khz"]),
+        (&900_000.0.into(), &900_000.into())
+    );
+}
+
+#[test]
+fn a_dry_run_says_it_all_and_does_nothing() {
+    let machine = Machine::new("dry");
+    let output = machine.call(&Machine::small("--governors powersave --load 3 --dry-run"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = text(&output.stdout);
+    for part in [
+        "policy0",
+        "write \"powersave\" to",
+        "governor-study",
+        "it takes",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(
+        shown.contains("3 busy processes"),
+        cpus().len() > 1,
+        "{shown}"
+    );
+    assert_eq!(
+        (machine.governors(), machine.state().len()),
+        (vec!["ondemand".into(); 2], 0)
+    );
+    assert!(!machine.0.join("governor-study").exists());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let machine = Machine::new("refused");
+    for (line, part) in [
+        ("", "Usage"),
+        ("fly", "unrecognized"),
+        ("run --governors userspace", "this machine has ondemand"),
+        ("run --cpu 4000", "may use the CPUs"),
+        ("run --hop 200", "--hop must be at most --window"),
+        ("run --interval-ms 0", "interval-ms"),
+        ("run --kernels fft", "fft"),
+        ("run --duration 86400 --rate 100000 --hop 1", "windows"),
+        ("set userspace", "no governor \"userspace\""),
+        ("analyse", "DIRECTORY"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_governor"))
+            .args(line.split_whitespace())
+            .args(
+                (!line.is_empty())
+                    .then_some(["--sysfs", "sys", "--state", "state"])
+                    .into_iter()
+                    .flatten(),
+            )
+            .current_dir(&machine.0)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+        assert!(text(&output.stderr).contains(part), "{line}: {output:?}");
+    }
+    let output = machine.call("analyse nothing");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("`governor run` makes one"),
+        "{output:?}"
+    );
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+}
+
+/// Nothing is changed unless it is written down first how it was.
+#[test]
+fn without_a_place_to_write_it_down_nothing_is_changed() {
+    let machine = Machine::new("nowhere");
+    fs::write(
+        machine.0.join("state"),
+        "a file, where a directory should be",
+    )
+    .unwrap();
+    let output = machine.call(&Machine::small("--governors powersave"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("what is to be put back cannot be written"),
+        "{output:?}"
+    );
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+    assert!(!machine.0.join("governor-study").exists());
+    // Under the governor that is there, nothing needs to be written down.
+    let output = machine.call(&Machine::small(
+        "--governors ondemand --load 0 --kernels car --repeats 1",
+    ));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
