@@ -46,6 +46,11 @@ pub struct Host {
     pub uid: u32,
 }
 
+/// The sched_ext scheduler in force; `None` is the kernel's own.
+pub fn scheduler() -> Option<String> {
+    line("/sys/kernel/sched_ext/root/ops")
+}
+
 impl Host {
     /// Reads the facts.
     pub fn read() -> Self {
@@ -58,7 +63,7 @@ impl Host {
             timer_slack_ns: thread::timer_slack_ns(),
             preemption: preemption(),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            scheduler: line("/sys/kernel/sched_ext/root/ops"),
+            scheduler: scheduler(),
             idle_limit_us: idle_limit_us(),
             idle_states: idle::States::read(0).names(),
             clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),

@@ -36,39 +36,6 @@ pub fn timer_slack_ns() -> u64 {
     u64::try_from(slack).unwrap_or(0)
 }
 
-/// Lets the calling thread run on this CPU alone.
-///
-/// # Errors
-/// When there is no such CPU, or the process may not use it.
-pub fn pin(cpu: usize) -> std::io::Result<()> {
-    // SAFETY: all zeroes is a valid, empty cpu_set_t.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    // SAFETY: `cpu` is below the number of bits in the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is readable for its size; 0 is the calling thread.
-    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-/// The CPUs that the calling thread may run on.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: all zeroes is a valid, empty cpu_set_t.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is writable for its size; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
-        return Vec::new();
-    }
-    (0..libc::CPU_SETSIZE as usize)
-        // SAFETY: `cpu` is below the number of bits in the set.
-        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
-        .collect()
-}
-
 /// Asks the kernel to kill this process when the thread that started it ends: a helper process must not
 /// outlive a benchmark that was killed.
 pub fn die_with_parent() {

@@ -169,7 +169,7 @@ fn said(done: &[Before], verb: &str) -> String {
 #[derive(Serialize)]
 struct Seen {
     policy: String,
-    cpus: Vec<u32>,
+    cpus: Vec<usize>,
     governor: String,
     readings: usize,
     least_khz: Option<u64>,

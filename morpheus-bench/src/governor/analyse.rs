@@ -268,7 +268,7 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
 }
 
 /// Of the policy that a CPU belongs to.
-fn mean_khz(samples: &[Sample], cpu: u32) -> Option<f64> {
+fn mean_khz(samples: &[Sample], cpu: usize) -> Option<f64> {
     let of_cpu = samples.iter().filter(|sample| sample.cpus.contains(&cpu));
     let khz: Vec<f64> = of_cpu
         .filter_map(|sample| sample.khz)
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_frequency_is_that_of_the_measured_cpu() {
-        let sample = |cpus: &[u32], khz| Sample {
+        let sample = |cpus: &[usize], khz| Sample {
             elapsed_ms: 0.0,
             policy: "policy".into(),
             cpus: cpus.to_vec(),

@@ -129,7 +129,7 @@ pub struct Config {
 
     /// The CPU that the kernels run on
     #[arg(long, value_name = "N", default_value = "0")]
-    pub cpu: u32,
+    pub cpu: usize,
 
     /// A window must be done so long after it is due
     #[arg(long, value_name = "MS", default_value = "500", value_parser = clap::value_parser!(u32).range(1..))]

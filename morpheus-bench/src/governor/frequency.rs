@@ -1,12 +1,12 @@
 //! The frequencies of all policies over time, as CSV.
 
+use crate::cpus::Cpus;
 use std::fmt::Write;
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::placement;
 use super::sysfs::Policy;
 
 /// The first line of a log.
@@ -20,7 +20,7 @@ pub struct Sample {
     /// The policy's name.
     pub policy: String,
     /// Its CPUs.
-    pub cpus: Vec<u32>,
+    pub cpus: Vec<usize>,
     /// The governor in force.
     pub governor: String,
     /// The frequency; `None` when the driver does not tell.
@@ -113,11 +113,11 @@ pub struct Sampler {
 
 impl Sampler {
     /// Starts it on `cpus`, which should not be those that are measured: it would keep them busy.
-    pub fn start(policies: Vec<Policy>, interval: Duration, cpus: Vec<u32>) -> Self {
+    pub fn start(policies: Vec<Policy>, interval: Duration, cpus: Vec<usize>) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let sample = move || {
             // An error leaves it where it is, as on a machine with one CPU.
-            let _ = placement::pin(0, &cpus);
+            let _ = Cpus::of(&cpus).take();
             let mut samples = Vec::new();
             let wait = |left| stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
             sample_while(

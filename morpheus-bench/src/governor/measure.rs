@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::{self, Policy};
 use super::signal::{Kernel, Name, Size};
+use crate::cpus;
 use crate::{clock, interrupt, thread};
 
 /// What is to be done.
@@ -22,7 +23,7 @@ pub struct Plan<'a> {
     /// How long windows are counted.
     pub duration: Duration,
     /// The CPU.
-    pub cpu: u32,
+    pub cpu: usize,
     /// The policy that is asked for.
     pub policy: Policy,
     /// Its priority, 1 to 99.
@@ -100,7 +101,7 @@ pub fn run(plan: &Plan<'_>, mut tick: impl FnMut(Duration)) -> Result<Measured, 
 
 fn on_its_cpu(plan: &Plan<'_>) -> Result<Measured, String> {
     let cpu = plan.cpu;
-    placement::pin(0, &[cpu]).map_err(|error| format!("CPU {cpu} cannot be used: {error}"))?;
+    cpus::pin(cpu)?;
     thread::precise();
     let mut measured = Measured {
         windows: Vec::new(),
@@ -179,7 +180,7 @@ mod tests {
             signal,
             warmup: Duration::from_millis(20),
             duration: Duration::from_millis(200),
-            cpu: placement::allowed()[0],
+            cpu: cpus::allowed()[0],
             policy: Policy::Other,
             priority: 1,
         }

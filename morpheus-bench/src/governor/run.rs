@@ -13,6 +13,7 @@ use super::record::{BENCH, Condition, Run, States, Study, Writer};
 use super::signal::{Name, eeg};
 use super::state::{Before, Keeper, Purpose};
 use super::sysfs::{self, Policy, TimeInState};
+use crate::cpus::{self, Cpus};
 use crate::host::Host;
 use crate::interrupt;
 use crate::order::interleaved;
@@ -28,7 +29,7 @@ pub struct Ready {
     conditions: Vec<Condition>,
     repeats: usize,
     /// CPUs for everything but the kernels.
-    others: Vec<u32>,
+    others: Vec<usize>,
 }
 
 /// Why nothing was measured.
@@ -54,14 +55,14 @@ pub struct Outcome {
 pub fn prepare(options: &RunOptions, sysfs: &Path) -> Result<Ready, Refusal> {
     let config = &options.config;
     config.check().map_err(Refusal::Usage)?;
-    let allowed = placement::allowed();
+    let allowed = cpus::allowed();
     if !allowed.contains(&config.cpu) {
         return Err(Refusal::Usage(format!(
             "--cpu {}: this process may use the CPUs {allowed:?}",
             config.cpu
         )));
     }
-    let others: Vec<u32> = allowed
+    let others: Vec<usize> = allowed
         .into_iter()
         .filter(|cpu| *cpu != config.cpu)
         .collect();
@@ -151,7 +152,7 @@ pub fn no_such_governor(name: &str, policies: &[Policy]) -> String {
     )
 }
 
-fn loads(config: &Config, others: &[u32], missing: &mut Vec<String>) -> Vec<usize> {
+fn loads(config: &Config, others: &[usize], missing: &mut Vec<String>) -> Vec<usize> {
     let load = config.load.map_or(others.len(), usize::from);
     if others.is_empty() {
         missing.push("there is no other CPU to put load on; only measured without".into());
@@ -242,7 +243,7 @@ impl Ready {
         let keeper = self.keep(state).map_err(Refusal::Failed)?;
         let writer = Writer::new(&options.output, &self.study).map_err(Refusal::Usage)?;
         // The thread that waits, and whatever it starts, stays off the measured CPU. An error leaves it there.
-        let _ = placement::pin(0, &self.others);
+        let _ = Cpus::of(&self.others).take();
         let progress = Progress::new(self.expected(), options.json);
         let mut failed = self
             .measure_all(&writer, progress)
@@ -493,7 +494,7 @@ mod tests {
 
     #[test]
     fn load_goes_to_other_cpus_if_there_are_any() {
-        let of = |line: &str, others: &[u32]| {
+        let of = |line: &str, others: &[usize]| {
             let mut missing = Vec::new();
             (loads(&config(line), others, &mut missing), missing.len())
         };

@@ -17,7 +17,7 @@ pub struct Policy {
     /// As the kernel calls it: `policy0`.
     pub name: String,
     /// CPUs that are online and belong to it.
-    pub cpus: Vec<u32>,
+    pub cpus: Vec<usize>,
     /// The driver that sets frequencies.
     pub driver: Option<String>,
     /// The governor in force.

@@ -7,8 +7,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::counted;
+use crate::cpus;
 use crate::policy::Policy;
-use crate::thread;
 
 const MORE: &str = "\
 Examples:
@@ -138,7 +138,7 @@ impl Options {
 
     /// Where the thread is kept.
     pub fn pinned_to(&self) -> Option<usize> {
-        let last = || thread::allowed_cpus().last().copied();
+        let last = || cpus::allowed().last().copied();
         match (self.cpu, self.sweep && self.policy != Policy::Deadline) {
             (None, true) => last(),
             (cpu, _) => cpu,

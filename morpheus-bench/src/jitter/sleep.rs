@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
+use crate::cpus;
 use crate::interrupt;
 use crate::pace::Pace;
 use crate::policy::Policy;
@@ -64,8 +65,7 @@ impl Sleeper {
     ) -> Result<Slept, String> {
         thread::set_timer_slack(self.slack_ns as libc::c_ulong);
         if let Some(cpu) = self.cpu {
-            thread::pin(cpu)
-                .map_err(|error| format!("--cpu {cpu}: not there, or not ours: {error}"))?;
+            cpus::pin(cpu).map_err(|error| format!("--cpu: {error}"))?;
         }
         self.policy
             .take(self.priority.into(), self.interval)
@@ -182,7 +182,7 @@ mod tests {
             nowhere
                 .run(1, |_, _| true)
                 .unwrap_err()
-                .contains("--cpu 1023")
+                .contains("CPU 1023")
         );
     }
 }

@@ -1,5 +1,6 @@
 //! Under which conditions something was measured, and a thread that has them.
 
+use crate::cpus;
 use std::panic;
 
 use serde::Serialize;
@@ -41,7 +42,7 @@ impl Conditions {
         let first = *cpus.first().ok_or("no CPU to measure on")?;
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || {
-                cpu::pin(first)?;
+                cpus::pin(first)?;
                 match cpu::set_policy(Policy::Fifo) {
                     Ok(()) => conditions.policy = FIFO,
                     Err(error) => conditions.notes.push(format!(
@@ -75,18 +76,18 @@ mod tests {
 
     #[test]
     fn measuring_threads_are_pinned_and_what_is_refused_is_noted() {
-        let cpus = cpu::allowed();
-        let (conditions, on) = Conditions::measure(&cpus[..1], |_| Ok(cpu::allowed())).unwrap();
+        let cpus = cpus::allowed();
+        let (conditions, on) = Conditions::measure(&cpus[..1], |_| Ok(cpus::allowed())).unwrap();
         assert_eq!(on, cpus[..1]);
         assert_eq!(conditions.notes.is_empty(), conditions.policy == FIFO);
-        assert_eq!(cpu::allowed(), cpus, "the caller stays as it was");
+        assert_eq!(cpus::allowed(), cpus, "the caller stays as it was");
     }
 
     #[test]
     fn errors_come_through() {
         assert!(Conditions::measure(&[], |_| Ok(())).is_err());
         assert!(Conditions::measure(&[100_000], |_| Ok(())).is_err());
-        let cpus = cpu::allowed();
+        let cpus = cpus::allowed();
         let result = Conditions::measure(&cpus[..1], |_| Err::<(), _>("why".into()));
         assert_eq!(result.unwrap_err(), "why");
     }

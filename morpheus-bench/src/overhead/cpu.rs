@@ -1,67 +1,12 @@
-//! Where a thread runs and how: its CPU, real-time priority, locked memory, the switches it has made.
+//! How a thread runs: real-time priority, locked memory, on which CPU it is, the switches it has made.
 
 use std::fs;
 use std::io;
 
+use crate::policy;
+
 /// Above everything but the kernel's own threads that must not wait.
 const PRIORITY: libc::c_int = 80;
-
-/// A set of CPUs, made before it is needed so that only the call is measured.
-#[derive(Clone, Copy)]
-pub struct Set(libc::cpu_set_t);
-
-impl Set {
-    fn empty() -> Self {
-        // SAFETY: all zeroes is the empty set.
-        Self(unsafe { std::mem::zeroed() })
-    }
-
-    /// Only this CPU.
-    pub fn only(cpu: usize) -> Self {
-        let mut set = Self::empty();
-        if cpu < libc::CPU_SETSIZE as usize {
-            // SAFETY: the number is within the set.
-            unsafe { libc::CPU_SET(cpu, &mut set.0) };
-        }
-        set
-    }
-
-    /// Makes it the set of the calling thread. When this returns, the thread runs on one of them.
-    ///
-    /// # Errors
-    /// When the kernel refuses, for example because this process may not use them.
-    #[inline]
-    pub fn take(&self) -> io::Result<()> {
-        // SAFETY: the pointer and the size are those of a set that outlives the call; 0 is the calling thread.
-        match unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-/// The CPUs that the calling thread may use, in ascending order.
-pub fn allowed() -> Vec<usize> {
-    let mut set = Set::empty();
-    // SAFETY: the pointer and the size are those of a set that outlives the call; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), &raw mut set.0) } != 0 {
-        return Vec::new();
-    }
-    (0..libc::CPU_SETSIZE as usize)
-        // SAFETY: the number is within the set.
-        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set.0) })
-        .collect()
-}
-
-/// Pins the calling thread to one CPU.
-///
-/// # Errors
-/// Says which CPU, and why not.
-pub fn pin(cpu: usize) -> Result<(), String> {
-    Set::only(cpu)
-        .take()
-        .map_err(|error| format!("cannot run on CPU {cpu}: {error}"))
-}
 
 /// The CPU on which the calling thread runs.
 pub fn current() -> Option<usize> {
@@ -90,14 +35,7 @@ pub fn set_policy(policy: Policy) -> io::Result<()> {
         Policy::LowestFifo => (libc::SCHED_FIFO, 1),
         Policy::Idle => (libc::SCHED_IDLE, 0),
     };
-    // SAFETY: all zeroes is a valid sched_param, on C libraries where it has more fields, too.
-    let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameter.sched_priority = priority;
-    // SAFETY: `parameter` outlives the call; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    policy::set(policy, priority)
 }
 
 /// Keeps all memory that this process has now in RAM.
@@ -140,6 +78,7 @@ fn switches_in(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus;
 
     #[test]
     fn switches_are_both_kinds_together() {
@@ -159,15 +98,12 @@ mod tests {
 
     #[test]
     fn a_thread_is_where_it_was_pinned() {
-        let cpus = allowed();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for cpu in &cpus {
-                    pin(*cpu).unwrap();
-                    assert_eq!(current(), Some(*cpu));
+                for cpu in cpus::allowed() {
+                    cpus::pin(cpu).unwrap();
+                    assert_eq!(current(), Some(cpu));
                 }
-                let error = pin(100_000).unwrap_err();
-                assert!(error.contains("CPU 100000"), "{error}");
             });
         });
     }

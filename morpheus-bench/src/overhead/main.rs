@@ -1,5 +1,6 @@
 //! From the command line to the output.
 
+use crate::cpus;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -8,7 +9,6 @@ use serde::Serialize;
 
 use super::cache::{self, Cache};
 use super::conditions::Conditions;
-use super::cpu;
 use super::experiment::Steps;
 use super::migration::{self, Migration};
 use super::preemption::{self, Preemption};
@@ -187,7 +187,7 @@ fn measure(options: &Options) -> Result<(Conditions, Measured), String> {
         ..
     } = &options.common;
     let (experiments, quiet) = (*experiments as usize, *json);
-    let cpus = choose(&options.what, cpus, &cpu::allowed())?;
+    let cpus = choose(&options.what, cpus, &cpus::allowed())?;
     Conditions::measure(&cpus, |conditions| {
         let mut steps = Steps::new(experiments, quiet);
         let measured = match &options.what {

@@ -18,10 +18,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::conditions::{Conditions, FIFO};
-use super::cpu::{self, Policy, Set};
+use super::cpu::{self, Policy};
 use super::experiment::{self, Readings, Steps, Turn};
 use super::statistics::Figure;
 use crate::clock;
+use crate::cpus::{self, Cpus};
 use crate::histogram::median;
 
 const IDLE: usize = 0;
@@ -157,8 +158,8 @@ impl Mover<'_> {
         } else {
             self.to
         };
-        let mask = Set::only(target);
-        cpu::pin(self.from)?;
+        let mask = Cpus::of(&[target]);
+        cpus::pin(self.from)?;
         for End(watch, thread) in self.witnesses {
             watch.set(turn.kind == AWAKE, thread);
         }
@@ -182,7 +183,7 @@ impl Mover<'_> {
                 self.ask_witnesses(begun_ns, arrived_ns);
             }
         }
-        cpu::pin(self.from)?;
+        cpus::pin(self.from)?;
         for End(watch, thread) in self.witnesses {
             watch.set(false, thread);
         }
@@ -226,7 +227,7 @@ impl Watch {
     fn witness(&self, cpu: usize, policy: Policy) {
         // Without its CPU or its policy it would be in the way of what is measured. Then nothing is witnessed, which the
         // missing readings say.
-        let settled = cpu::pin(cpu).is_ok() && cpu::set_policy(policy).is_ok();
+        let settled = cpus::pin(cpu).is_ok() && cpu::set_policy(policy).is_ok();
         // Acquire: pairs with the stores of `set` and `End`.
         while !self.ended.load(Ordering::Acquire) {
             if !settled || !self.active.load(Ordering::Acquire) {
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_migration_is_more_than_the_call() {
-        let cpus = cpu::allowed();
+        let cpus = cpus::allowed();
         let [from, to, ..] = cpus[..] else {
             eprintln!("skipped: one CPU only");
             return;
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn one_cpu_is_refused() {
-        let cpus = cpu::allowed();
+        let cpus = cpus::allowed();
         let result = Conditions::measure(&cpus[..1], |conditions| {
             measure(conditions, 1, &mut Steps::new(1, true))
         });

@@ -174,10 +174,11 @@ impl Drop for End<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus;
 
     #[test]
     fn every_switch_is_counted() {
-        let cpus = cpu::allowed();
+        let cpus = cpus::allowed();
         let (_, measured) = Conditions::measure(&cpus[..1], |conditions| {
             measure(conditions, 6, 50, &mut Steps::new(6, true))
         })

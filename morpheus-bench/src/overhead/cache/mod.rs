@@ -21,6 +21,7 @@ mod buffer;
 mod geometry;
 mod writer;
 
+use crate::cpus;
 use std::path::Path;
 use std::thread;
 
@@ -30,7 +31,6 @@ use self::buffer::{Buffer, time_ns};
 pub use self::geometry::Geometry;
 use self::writer::Writer;
 use super::conditions::Conditions;
-use super::cpu;
 use super::experiment::{self, Readings, Steps};
 use super::random::Random;
 use super::statistics::Figure;
@@ -249,7 +249,7 @@ impl<'a> Walker<'a> {
         let control = kind % 2 == 1;
         let lines = self.lines;
         if kind - usize::from(control) == SECOND {
-            cpu::pin(self.to)?;
+            cpus::pin(self.to)?;
             self.random.shuffle(&mut self.batches);
             if control {
                 self.buffer.dirty(lines);
@@ -264,19 +264,19 @@ impl<'a> Walker<'a> {
             // More than once: a core that reads a dirty line of another may take it over as its own, so that it is only
             // after the second time that both have a copy.
             for cpu in [self.to, self.from, self.to] {
-                cpu::pin(cpu)?;
+                cpus::pin(cpu)?;
                 self.buffer.chase(0, lines);
             }
         }
-        cpu::pin(if control { self.to } else { self.from })?;
+        cpus::pin(if control { self.to } else { self.from })?;
         match (read_only, control) {
             (false, _) => self.buffer.dirty(lines),
             (true, false) => drop(self.buffer.scan(lines)),
             // It has just read them.
             (true, true) => {}
         }
-        cpu::pin(self.from)?;
-        cpu::pin(self.to)?;
+        cpus::pin(self.from)?;
+        cpus::pin(self.to)?;
         Ok(if kind - usize::from(control) == LINEAR {
             time_ns(|| self.buffer.scan(lines))
         } else {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_way_is_measured() {
-        let Some((from, to)) = pair(&cpu::allowed()) else {
+        let Some((from, to)) = pair(&cpus::allowed()) else {
             eprintln!("skipped: one CPU only");
             return;
         };

@@ -1,10 +1,10 @@
 //! A thread that stays on the source CPU and makes lines dirty there when it is asked to.
 
+use crate::cpus;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope};
 
 use super::buffer::Buffer;
-use crate::overhead::cpu;
 
 /// The thread; it ends with this value.
 pub struct Writer {
@@ -27,7 +27,7 @@ impl Writer {
         let (pinned, is_pinned) = sync_channel(1);
         thread::Builder::new()
             .spawn_scoped(scope, move || {
-                let result = cpu::pin(on);
+                let result = cpus::pin(on);
                 let go_on = result.is_ok();
                 let _ = pinned.send(result);
                 if !go_on {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn it_writes_and_ends() {
         let buffer = Buffer::new(4_096, 64).unwrap();
-        let cpus = cpu::allowed();
+        let cpus = cpus::allowed();
         thread::scope(|scope| {
             let writer = Writer::start(scope, &buffer, cpus[0]).unwrap();
             writer.dirty(0).unwrap();

@@ -1,0 +1,93 @@
+//! Sets of CPUs, and threads that keep to them.
+
+use std::io;
+
+/// A set of CPUs, made before it is needed so that only the call is measured.
+#[derive(Clone, Copy)]
+pub struct Cpus(libc::cpu_set_t);
+
+impl Cpus {
+    /// These CPUs. Numbers that no kernel has are left out.
+    pub fn of(cpus: &[usize]) -> Self {
+        // SAFETY: all zeroes is the empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for &cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
+            // SAFETY: the number is within the set.
+            unsafe { libc::CPU_SET(cpu, &mut set) };
+        }
+        Self(set)
+    }
+
+    /// Makes it the set of the calling thread. When this returns, the thread runs on one of them.
+    ///
+    /// # Errors
+    /// When the kernel refuses, for example because this process may not use them, or because there is none.
+    #[inline]
+    pub fn take(&self) -> io::Result<()> {
+        self.give_to(0)
+    }
+
+    /// Makes it the set of a thread; 0 is the calling one.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and when there is no such thread.
+    #[inline]
+    pub fn give_to(&self, thread: u32) -> io::Result<()> {
+        // SAFETY: the pointer and the size are those of a set that outlives the call.
+        match unsafe {
+            libc::sched_setaffinity(
+                thread as libc::pid_t,
+                size_of_val(&self.0),
+                &raw const self.0,
+            )
+        } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// The CPUs that the calling thread may use, in ascending order; none where the kernel does not tell.
+pub fn allowed() -> Vec<usize> {
+    let mut set = Cpus::of(&[]);
+    // SAFETY: the pointer and the size are those of a set that outlives the call; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), &raw mut set.0) } != 0 {
+        return Vec::new();
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: the number is within the set.
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set.0) })
+        .collect()
+}
+
+/// Keeps the calling thread to one CPU.
+///
+/// # Errors
+/// Says which CPU, and why not.
+pub fn pin(cpu: usize) -> Result<(), String> {
+    Cpus::of(&[cpu])
+        .take()
+        .map_err(|error| format!("cannot run on CPU {cpu}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_where_it_is_put() {
+        let all = allowed();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for cpu in &all {
+                    pin(*cpu).unwrap();
+                    assert_eq!(allowed(), [*cpu]);
+                }
+                let error = pin(100_000).unwrap_err();
+                assert!(error.contains("CPU 100000"), "{error}");
+                assert!(Cpus::of(&[]).take().is_err(), "no CPU at all");
+            });
+        });
+        assert_eq!(allowed(), all, "the others are where they were");
+    }
+}
