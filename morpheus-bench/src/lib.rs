@@ -9,7 +9,8 @@
 //! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
-//! for a switch and a migration, [`governor`] what frequency governors do to light periodic work.
+//! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
+//! [`liar`] what critical sections cost and what lying about them gains.
 #![warn(missing_docs)]
 
 pub mod arguments;
@@ -25,6 +26,7 @@ pub mod interrupt;
 pub mod jitter;
 pub mod kernel;
 pub mod latency;
+pub mod liar;
 pub mod load;
 pub mod neighbours;
 pub mod order;

@@ -87,7 +87,7 @@ fn people_get_a_table_and_a_log() {
 }
 
 #[test]
-fn bad_usage_exits_with_2_and_a_missing_link_with_1() {
+fn bad_usage_exits_with_2() {
     for arguments in [
         "--workers 0",
         "--ops-per-second 0",

@@ -1,0 +1,112 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::arguments::{counted, measured};
+use crate::executor::morpheus::LinkName;
+
+const MORE: &str = "\
+Examples:
+  liar
+      Sections of 100 ms, and a task that is critical for ever.
+  liar --critical-duration-ms 500 --iterations 10
+      Longer ones.
+  liar --without-critical
+      No sections at all: what the comparison shows then is its noise.
+  sudo scx_morpheus & liar --link scheduler
+      With the scheduler's daemon.
+
+An honest section computes a fixed amount of work. Each iteration does it three times, in turns: without a section,
+within one, and without again, which is the control. Escalations are counted while sections run: demotions and
+throttling must not happen; requests to yield and takeovers of what waits may, and hurt nobody.
+
+The liar computes in one poll for ever, within a section, and passes no checkpoint. Beside it are as many busy
+processes as it takes for everybody's fair share to be half a CPU. The same task without a section, and nobody, are
+there to compare.
+
+Exit codes: 0 measured, 1 no runtime or no such link, 2 bad usage, 130 after Ctrl-C (what was measured until then is
+shown).";
+
+/// What honest critical sections cost, and what a task gets that claims to be critical for ever.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "liar", version, after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// How long an honest section computes
+    #[arg(long, value_name = "MS", default_value = "100", value_parser = measured(0.1, 60_000.0))]
+    pub critical_duration_ms: f64,
+
+    /// How many there are; a verdict needs ten
+    #[arg(long, value_name = "N", default_value = "10", value_parser = counted(1, 100_000))]
+    pub iterations: usize,
+
+    /// Enter no critical section anywhere, and no liar
+    #[arg(long)]
+    pub without_critical: bool,
+
+    /// No liar
+    #[arg(long)]
+    pub honest_only: bool,
+
+    /// Seconds that each of liar, honest hog and nobody is measured
+    #[arg(long, value_name = "S", default_value = "3", value_parser = measured(0.1, 3_600.0))]
+    pub duration: f64,
+
+    /// Workers of the runtime
+    #[arg(long, value_name = "N", default_value = "2", value_parser = counted(1, 1_024))]
+    pub workers: usize,
+
+    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it, which must run
+    #[arg(long, value_name = "LINK", default_value = "watchdog")]
+    pub link: LinkName,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the histograms of the others' wakes to this file, as HdrHistogram's log (V2)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["without_critical", "honest_only"])]
+    pub histogram: Option<PathBuf>,
+
+    /// Compute until killed: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub neighbour: bool,
+}
+
+impl Options {
+    /// How long a section computes.
+    pub fn section(&self) -> Duration {
+        Duration::from_secs_f64(self.critical_duration_ms / 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right() {
+        for (line, expected) in [
+            ("--critical-duration-ms 0", "a number from"),
+            ("--critical-duration-ms -1", "-1"),
+            ("--iterations 0", "from 1 to"),
+            ("--workers 0", "from 1 to"),
+            ("--duration 0", "a number from"),
+            ("--link kernel", "observer"),
+            ("--without-critical --histogram x", "--histogram"),
+        ] {
+            let words = std::iter::once("liar").chain(line.split_whitespace());
+            let error = Options::try_parse_from(words).unwrap_err();
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The binary as its users call it.
+
+use std::process::{Command, Output};
+
+use morpheus_bench::liar::{Report, WIDTH};
+
+fn liar(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_liar"))
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap()
+}
+
+fn report(arguments: &str) -> Report {
+    let output = liar(&format!("{arguments} --json"));
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn honest_sections_are_not_escalated() {
+    let report = report("--critical-duration-ms 12 --iterations 10 --honest-only");
+    assert_eq!(
+        (report.bench.as_str(), report.honest.sections),
+        ("liar", 10)
+    );
+    assert_eq!(report.honest.pairs.differences.len(), 10);
+    assert_eq!(report.honest.escalations.slowed_down, 0);
+    assert!(report.honest.within_us > 0 && report.honest.guard_ns.is_some());
+    assert!(report.beside.is_empty() && report.with_critical);
+}
+
+/// The control of the test above: without a section the same work is demoted, which needs 5 ms of CPU time in a poll.
+#[test]
+fn without_sections_the_same_work_is() {
+    let report = report("--critical-duration-ms 60 --iterations 3 --without-critical");
+    assert!(!report.with_critical && report.beside.is_empty());
+    let honest = &report.honest;
+    let demoted = honest.escalations.slowed_down + honest.escalations_without.slowed_down;
+    assert!(demoted > 0, "{honest:?}");
+}
+
+#[test]
+fn the_liar_is_compared_with_a_hog_and_with_nobody() {
+    let report = report("--critical-duration-ms 1 --iterations 1 --duration 0.5");
+    let who: Vec<String> = report
+        .beside
+        .iter()
+        .map(|row| row.who.to_string())
+        .collect();
+    assert_eq!(who, ["nobody", "hog", "liar"]);
+    let [nobody, hog, liar] = &report.beside[..] else {
+        panic!("{report:?}");
+    };
+    assert!(nobody.cpu_share.is_none() && hog.cpu_share.is_some());
+    assert!(
+        liar.cpu_share.unwrap() > 0.0 && liar.fair_share == 0.5,
+        "{liar:?}"
+    );
+    assert!(liar.wakes_ns.n > 0);
+}
+
+#[test]
+fn people_get_tables_and_small_n_is_said() {
+    let text =
+        String::from_utf8(liar("--critical-duration-ms 2 --iterations 3 --honest-only").stdout)
+            .unwrap();
+    assert!(
+        text.lines().all(|line| line.chars().count() <= WIDTH),
+        "{text}"
+    );
+    for expected in [
+        "escalations",
+        "n too small: 3 pairs",
+        "Bar of 0.05 %",
+        "undecided",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn bad_usage_exits_with_2() {
+    for arguments in [
+        "--critical-duration-ms 0",
+        "--iterations 0",
+        "--link kernel",
+    ] {
+        assert_eq!(liar(arguments).status.code(), Some(2), "{arguments}");
+    }
+}
