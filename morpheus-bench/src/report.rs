@@ -1,6 +1,9 @@
 //! Numbers as people read them, and tables that fit a terminal.
 
 use std::io::Write;
+use std::process::ExitCode;
+
+use serde::Serialize;
 
 /// A time in nanoseconds with two or three digits and a unit: `211 µs`, `1.2 ms`, `2.70 s`.
 pub fn time(ns: u64) -> String {
@@ -123,6 +126,32 @@ impl Column {
 /// Prints to stdout. A reader that closes the pipe has seen enough: no error.
 pub fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Shows what the benchmark `name` measured, as JSON or as `table` has it, and says how it ended: 0 measured, 1 failed,
+/// 130 after Ctrl-C.
+pub fn conclude<R: Serialize>(
+    name: &str,
+    measured: Result<R, String>,
+    json: bool,
+    table: impl FnOnce(&R) -> String,
+    interrupted: impl FnOnce(&R) -> bool,
+) -> ExitCode {
+    match measured {
+        Ok(result) => {
+            let text = if json {
+                serde_json::to_string(&result).expect("a plain struct of numbers") + "\n"
+            } else {
+                table(&result)
+            };
+            print(&text);
+            ExitCode::from(if interrupted(&result) { 130 } else { 0 })
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Breaks text between words so that no line is longer than `width`.

@@ -51,7 +51,7 @@ impl Median {
 }
 
 /// How many values may be cut off at either end: the most for which the binomial tails leave [`CONFIDENCE`].
-fn rank(n: usize) -> Option<usize> {
+pub fn rank(n: usize) -> Option<usize> {
     let each = (1.0 - CONFIDENCE) / 2.0;
     // In logarithms: 2⁻ⁿ is no double from n = 1,075 on.
     let mut log_term = -(n as f64) * std::f64::consts::LN_2;

@@ -34,21 +34,13 @@ pub fn main() -> ExitCode {
         neighbours::burn();
     }
     interrupt::install();
-    match measure(&options) {
-        Ok(result) => {
-            let text = if options.json {
-                serde_json::to_string(&result).expect("a plain struct of numbers") + "\n"
-            } else {
-                table::render(&result)
-            };
-            report::print(&text);
-            ExitCode::from(if result.interrupted { 130 } else { 0 })
-        }
-        Err(error) => {
-            eprintln!("latency: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    report::conclude(
+        "latency",
+        measure(&options),
+        options.json,
+        table::render,
+        |result| result.interrupted,
+    )
 }
 
 fn measure(options: &Options) -> Result<Report, String> {

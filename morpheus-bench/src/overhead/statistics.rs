@@ -6,9 +6,7 @@
 use serde::Serialize;
 
 use crate::histogram::median;
-
-/// How sure the interval is.
-const CONFIDENCE: f64 = 0.95;
+use crate::stats;
 
 /// A set of readings in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,7 +36,7 @@ impl Figure {
             n,
             min_ns,
             max_ns,
-            mean_ns: sorted.iter().sum::<f64>() / n as f64,
+            mean_ns: stats::mean(&sorted)?,
             interval_ns: ranks(n).map(|(low, high)| (sorted[low], sorted[high])),
             median_ns: median(sorted)?,
         })
@@ -70,20 +68,7 @@ impl Figure {
 
 /// The indices, in sorted order, of the two of `n` readings between which the true median lies with 95 %.
 fn ranks(n: usize) -> Option<(usize, usize)> {
-    // How surely fewer than `low` + 1 readings are below the median: a sum over the binomial distribution, in
-    // logarithms because its first terms are smaller than the smallest number.
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    let mut term_ln = -(n as f64) * std::f64::consts::LN_2;
-    let (mut sum, mut low) = (term_ln.exp(), None);
-    for k in 0..n / 2 {
-        if sum > tail {
-            break;
-        }
-        low = Some(k);
-        term_ln += ((n - k) as f64 / (k + 1) as f64).ln();
-        sum += term_ln.exp();
-    }
-    low.map(|low| (low, n - 1 - low))
+    stats::rank(n).map(|low| (low, n - 1 - low))
 }
 
 #[cfg(test)]

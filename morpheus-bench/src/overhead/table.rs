@@ -275,6 +275,7 @@ fn interval(figure: &Figure) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::tests::size;
     use super::*;
 
     #[test]
@@ -321,25 +322,6 @@ mod tests {
         );
         assert!(sentence("It", &net, &figure(&[200.0; 6])).contains("no verdict"));
         assert!(sentence("It", &figure(&[100.0]), &noise).contains("n too small"));
-    }
-
-    fn size(bytes: usize, past_l1: bool, positive: bool, second_by_first: f64) -> Size {
-        let figure = Figure::of(&[64.0; 6]).unwrap();
-        Size {
-            bytes,
-            lines: bytes / 64,
-            past_l1,
-            walk: figure.clone(),
-            control: figure.clone(),
-            refill: figure.clone(),
-            same: figure.clone(),
-            second: figure.clone(),
-            linear: figure.clone(),
-            read_only: figure.clone(),
-            refill_of_line: figure,
-            positive,
-            second_by_first,
-        }
     }
 
     #[test]

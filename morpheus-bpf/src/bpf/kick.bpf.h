@@ -40,13 +40,6 @@ struct {
 	__type(value, struct kick_timer);
 } kick_timers SEC(".maps");
 
-static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter counter)
-{
-	cpu->kicked = KICK_OURS;
-	count(counter);
-	scx_bpf_kick_cpu(index, KICK_PREEMPT);
-}
-
 static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 {
 	struct cpu *cpu = cpu_at(*index);

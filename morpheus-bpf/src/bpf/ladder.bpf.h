@@ -141,11 +141,8 @@ static __always_inline void over_budget(struct worker *worker, const struct morp
 		say_step(worker, episode, MORPHEUS_STEP_DEMOTED, MORPHEUS_VERDICT_DEMOTED, MORPHEUS_EVENT_DEMOTED,
 			 used_ns, now);
 		/* Somebody may have waited less long than this one's vtime is now. */
-		if (cpu && worker->since_ns && !cpu->kicked) {
-			cpu->kicked = KICK_OURS;
-			count(COUNTER_kicks_at_demotion);
-			scx_bpf_kick_cpu(index, KICK_PREEMPT);
-		}
+		if (cpu && worker->since_ns && !cpu->kicked)
+			kick(index, cpu, COUNTER_kicks_at_demotion);
 		return;
 	}
 	if (!throttling_on || worker->policy < MORPHEUS_POLICY_THROTTLE || worker->throttled == episode ||
@@ -208,25 +205,17 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
 				worker->outlived = episode_of(worker, slot);
 				count(COUNTER_extensions_outlived);
 			}
-			cpu->kicked = KICK_OURS;
-			count(COUNTER_kicks_at_extension_end);
-			scx_bpf_kick_cpu(index, KICK_PREEMPT);
+			kick(index, cpu, COUNTER_kicks_at_extension_end);
 		}
 	}
 	if (worker->throttled && !cpu->kicked && cpu->since_ns && before(cpu->since_ns, now)) {
 		__u64 ran_ns = worker->window_ran_ns + (now - cpu->since_ns);
 
-		if (ran_ns >= quota_ns && now - worker->window_ns < window_ns) {
-			cpu->kicked = KICK_OURS;
-			count(COUNTER_kicks_at_quota);
-			scx_bpf_kick_cpu(index, KICK_PREEMPT);
-		}
+		if (ran_ns >= quota_ns && now - worker->window_ns < window_ns)
+			kick(index, cpu, COUNTER_kicks_at_quota);
 	}
-	if (!cpu->kicked && has_had_turn(index, cpu, slot, now)) {
-		cpu->kicked = KICK_OURS;
-		count(COUNTER_kicks_at_turn_end);
-		scx_bpf_kick_cpu(index, KICK_PREEMPT);
-	}
+	if (!cpu->kicked && has_had_turn(index, cpu, slot, now))
+		kick(index, cpu, COUNTER_kicks_at_turn_end);
 	return sooner;
 }
 

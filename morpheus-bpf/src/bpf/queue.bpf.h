@@ -324,6 +324,14 @@ static __always_inline __u64 present_vtime(const struct cpu *cpu, __u64 now)
 	return cpu->vtime + by_weight(now - since_ns, cpu->weight);
 }
 
+/* Makes a CPU choose. */
+static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter counter)
+{
+	cpu->kicked = KICK_OURS;
+	count(counter);
+	scx_bpf_kick_cpu(index, KICK_PREEMPT);
+}
+
 /* Whether a task may run on one of several CPUs only. */
 static __always_inline bool is_pinned(const struct task_struct *task)
 {

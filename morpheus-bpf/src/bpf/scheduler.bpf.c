@@ -3,7 +3,8 @@
  * The scheduler. In the order of a task's life, the table of callbacks last.
  *
  * What it has of its own is in the headers: queues and vtime (queue), preemption (kick), the ladder for registered
- * workers (ladder), what they lend each other (loan), against stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
+ * workers (ladder), what they lend each other (loan), against stalls (rescue). Workers are watched as by the observer
+ * (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>

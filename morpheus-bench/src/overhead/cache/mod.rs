@@ -286,8 +286,28 @@ impl<'a> Walker<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A size of which every reading is 64 ns.
+    pub fn size(bytes: usize, past_l1: bool, positive: bool, second_by_first: f64) -> Size {
+        let figure = Figure::of(&[64.0; 6]).unwrap();
+        Size {
+            bytes,
+            lines: bytes / 64,
+            past_l1,
+            walk: figure.clone(),
+            control: figure.clone(),
+            refill: figure.clone(),
+            same: figure.clone(),
+            second: figure.clone(),
+            linear: figure.clone(),
+            read_only: figure.clone(),
+            refill_of_line: figure,
+            positive,
+            second_by_first,
+        }
+    }
 
     #[test]
     fn every_way_is_measured() {
@@ -327,22 +347,7 @@ mod tests {
 
     #[test]
     fn agreement_is_within_a_factor_either_way() {
-        let figure = Figure::of(&[1.0]).unwrap();
-        let size = |second_by_first| Size {
-            bytes: 64,
-            lines: 1,
-            past_l1: true,
-            walk: figure.clone(),
-            control: figure.clone(),
-            refill: figure.clone(),
-            same: figure.clone(),
-            second: figure.clone(),
-            linear: figure.clone(),
-            read_only: figure.clone(),
-            refill_of_line: figure.clone(),
-            positive: true,
-            second_by_first,
-        };
+        let size = |second_by_first| size(64, true, true, second_by_first);
         assert!(size(0.5).agrees() && size(2.0).agrees());
         assert!(!size(0.49).agrees() && !size(2.1).agrees() && !size(-1.0).agrees());
         assert!(!size(f64::NAN).agrees());
