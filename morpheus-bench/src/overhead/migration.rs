@@ -164,11 +164,15 @@ impl Mover<'_> {
             watch.set(turn.kind == AWAKE, thread);
         }
         thread::sleep(SETTLE);
+        // The time that passed is read around the CPU time: else an interrupt between the two would make the time on no
+        // CPU less than nothing.
+        let before_ns = clock::monotonic_ns();
         let ran_before = clock::thread_cpu();
         let begun_ns = clock::monotonic_ns();
         let result = mask.take();
         let arrived_ns = clock::monotonic_ns();
         let ran = clock::thread_cpu().saturating_sub(ran_before);
+        let after_ns = clock::monotonic_ns();
         let on = cpu::current();
         result.map_err(|error| format!("cannot go to CPU {target}: {error}"))?;
         if let Some(on) = on.filter(|on| *on != target) {
@@ -178,7 +182,8 @@ impl Mover<'_> {
         }
         let took_ns = (arrived_ns - begun_ns) as f64;
         if turn.counts {
-            self.parts[OFF_CPU + turn.kind].push(took_ns - ran.as_nanos() as f64);
+            let passed_ns = (after_ns - before_ns) as f64;
+            self.parts[OFF_CPU + turn.kind].push(passed_ns - ran.as_nanos() as f64);
             if turn.kind == AWAKE {
                 self.ask_witnesses(begun_ns, arrived_ns);
             }
