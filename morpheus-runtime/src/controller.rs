@@ -131,7 +131,10 @@ impl Controller {
             self.event_wakes = (self.event_wakes + EVENT_WAKES_A_SAMPLE).min(EVENT_WAKES_AT_ONCE);
             self.tend_link(now_ns);
             let look = self.sample(now_ns);
-            due_ns = look.due_ns.filter(|&due_ns| due_ns > now_ns);
+            // A kernel side says when a budget is used up. To look for it as well would not only be double work:
+            // a controller that has just run has no claim to the CPU when the next event comes.
+            let by_itself = self.mapped.is_none();
+            due_ns = look.due_ns.filter(|&due_ns| by_itself && due_ns > now_ns);
             tick_ns = now_ns + (SAMPLE_NS << (look.busy / BUSY_POLLS).min(2));
             let counters = &self.domain.counters;
             counters.samples.fetch_add(1, Ordering::Relaxed);
@@ -162,11 +165,24 @@ impl Controller {
         match (mapped, due_ns) {
             (Some(mapped), None) => mapped.wait(wake_ns.saturating_sub(now_ns)),
             // Whoever else goes to sleep before a sleeper is due is read of then.
+            (Some(mapped), Some(due_ns))
+                if mapped.is_worth_staying() && !self.is_somebody_free() =>
+            {
+                // A thread that sleeps for less time than it has just run is not eligible when it wakes, and
+                // waits for a tick of the kernel's (EEVDF): beside hogs that is milliseconds for the takeover.
+                while clock::now_ns() < due_ns {
+                    std::hint::spin_loop();
+                }
+            }
             (_, due_ns) => {
                 let until_ns = due_ns.unwrap_or(wake_ns);
                 std::thread::sleep(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
             }
         }
+    }
+
+    fn is_somebody_free(&self) -> bool {
+        self.own.as_ref().is_none_or(Own::is_somebody_free)
     }
 
     /// Joins or leaves a daemon, as the joiner says, or because it has fallen silent.

@@ -121,6 +121,9 @@ impl Spares {
         }
         state.releases += 1;
         state.released_at_ns = clock::now_ns();
+        // Not under the lock: a spare that takes the CPU from the one who wakes it would find it taken, and
+        // sleep on until the waker has its next turn, beside hogs some milliseconds later.
+        drop(state);
         self.changed.notify_one();
         true
     }

@@ -12,7 +12,7 @@ use common::{
     wait_for, within,
 };
 use morpheus_runtime::task::{self, Offender};
-use morpheus_runtime::{Builder, Mechanism, Runtime};
+use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
 use tokio::task::JoinHandle;
 
 /// What a hog does in one poll, of about this length.
@@ -294,7 +294,8 @@ fn a_stall_is_reported_by_label() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
-    let runtime = two_workers().build().unwrap();
+    // A daemon that happens to run would take over before the canary finds anything to report.
+    let runtime = two_workers().link(Link::Watchdog).build().unwrap();
     let (sleeper, hog) = (fresh_label("sleeper"), fresh_label("computer"));
     let spawn = |label, body: fn()| {
         let task = async move { body() };

@@ -35,6 +35,31 @@ struct Sleeping {
     settled: bool,
 }
 
+/// Whether the sleeps of late were long enough to settle: a counter of two bits, as branch predictors have, so
+/// that one exception does not change the opinion.
+#[derive(Debug)]
+struct Habit(u8);
+
+impl Default for Habit {
+    fn default() -> Habit {
+        Habit(2)
+    }
+}
+
+impl Habit {
+    fn was_long(&mut self) {
+        self.0 = (self.0 + 1).min(3);
+    }
+
+    fn was_short(&mut self) {
+        self.0 = self.0.saturating_sub(1);
+    }
+
+    fn is_long(&self) -> bool {
+        self.0 >= 2
+    }
+}
+
 /// A watched poll that the kernel side found over its budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverBudget {
@@ -64,6 +89,7 @@ pub(crate) struct Mapped {
     ring: Ring,
     lease: Lease,
     sleeping: Vec<Sleeping>,
+    habit: Habit,
     joined_ns: u64,
 }
 
@@ -74,6 +100,7 @@ impl Mapped {
             ring,
             lease,
             sleeping: Vec::new(),
+            habit: Habit::default(),
             joined_ns: now_ns,
         }
     }
@@ -135,7 +162,16 @@ impl Mapped {
                     settled: false,
                 });
             }
-            abi::MORPHEUS_EVENT_WOKEN => self.sleeping.retain(|sleeping| sleeping.seat != seat),
+            abi::MORPHEUS_EVENT_WOKEN => {
+                let habit = &mut self.habit;
+                self.sleeping.retain(|sleeping| {
+                    let stays = sleeping.seat != seat;
+                    if !stays && !sleeping.settled {
+                        habit.was_short();
+                    }
+                    stays
+                });
+            }
             abi::MORPHEUS_EVENT_BUDGET => {
                 counters.detection_latency.record(age_ns);
                 if self.domain.settings.policy >= morpheus_common::ladder::Policy::Request {
@@ -163,6 +199,7 @@ impl Mapped {
     /// Forgets those that are no longer where they slept, and finds those that have slept long enough.
     fn settle(&mut self, now_ns: u64, news: &mut News) {
         let domain = &self.domain;
+        let habit = &mut self.habit;
         self.sleeping.retain_mut(|sleeping| {
             let slot = domain.seats.runtime(sleeping.seat);
             let watched = sleeping.poll_seq % 2 == 1;
@@ -173,10 +210,14 @@ impl Mapped {
                 || !watched && poll_seq % 2 == 1
                 || slot.tid.load(Ordering::Relaxed) == 0;
             if moved || slot.has_flag(SlotFlag::Held) {
+                if !sleeping.settled {
+                    habit.was_short();
+                }
                 return false;
             }
             if !sleeping.settled && now_ns.saturating_sub(sleeping.since_ns) >= SETTLE_NS {
                 sleeping.settled = true;
+                habit.was_long();
                 // Behind a poll in place nothing waits.
                 news.settled |= !slot.has_flag(SlotFlag::InPlace);
             }
@@ -191,6 +232,13 @@ impl Mapped {
             .filter(|sleeping| !sleeping.settled)
             .map(|sleeping| sleeping.since_ns + SETTLE_NS)
             .min()
+    }
+
+    /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`], rather than sleep: where the last
+    /// sleeps were long, so that there will be something to do. A program whose sleeps are short, contended
+    /// locks for one, does not keep it running.
+    pub(crate) fn is_worth_staying(&self) -> bool {
+        self.habit.is_long()
     }
 
     /// Those that have settled and still sleep: of watched polls, and of others on the workers that `counts`.
@@ -222,4 +270,29 @@ fn wait(fds: &mut [PollFd<'_>], at_most_ns: Option<u64>) {
     });
     // Interrupted or refused, the caller looks for itself, and comes back.
     let _ = poll(fds, timeout.as_ref());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_exception_does_not_change_the_opinion_two_do() {
+        let mut habit = Habit::default();
+        assert!(habit.is_long());
+        for _ in 0..5 {
+            habit.was_long();
+        }
+        habit.was_short();
+        assert!(habit.is_long());
+        habit.was_short();
+        assert!(!habit.is_long());
+        for _ in 0..5 {
+            habit.was_short();
+        }
+        habit.was_long();
+        assert!(!habit.is_long());
+        habit.was_long();
+        assert!(habit.is_long());
+    }
 }
