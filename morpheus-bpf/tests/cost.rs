@@ -2,19 +2,22 @@
 //! What the scheduler costs those who have nothing to do with it, beside the kernel's own. For guests, as `scheduler.rs` is.
 //!
 //! Rounds take turns, and the fastest of each kind are compared: what else the host does only adds. Times in an emulator
-//! mean something beside each other, and nothing alone.
+//! mean something beside each other, and nothing alone. `MORPHEUS_COST_BESIDE=COMMAND` has another scheduler take turns with
+//! them, whose times are shown.
 
 mod common;
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
 use common::daemon::Daemon;
-use common::guest::{can_run, cpus};
+use common::guest::{can_run, cpus, state, wait_until};
 use common::load::pin;
 use common::{say, turn};
+use rustix::process::{Pid, Signal, kill_process};
 
 const ROUNDS: usize = 7;
 
@@ -78,30 +81,90 @@ fn messaging() {
     });
 }
 
-/// The shortest times of the kernel's scheduler and of ours, in turns.
-fn compare(what: &str, most: f64, work: impl Fn()) {
-    let time = || {
+/// Another scheduler, for as long as this lives.
+struct Other(Child);
+
+impl Other {
+    fn start(command: &str) -> Other {
+        let child = Command::new(command)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
+        wait_until("another scheduler is in force", || state() == "enabled");
+        Other(child)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::INT).unwrap();
+        self.0.wait().unwrap();
+        wait_until("it is gone", || state() == "disabled");
+    }
+}
+
+/// What the rounds under one scheduler took.
+#[derive(Default)]
+struct Times(Vec<u64>);
+
+impl Times {
+    fn add(&mut self, work: &impl Fn()) {
         let start = Instant::now();
         work();
-        start.elapsed().as_nanos() as u64
-    };
-    let (mut kernels, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        kernels.push(time());
-        let daemon = Daemon::schedule(&[]);
-        ours.push(time());
-        drop(daemon);
+        self.0.push(start.elapsed().as_nanos() as u64);
     }
-    let (kernels, ours) = (
-        kernels.into_iter().min().unwrap(),
-        ours.into_iter().min().unwrap(),
-    );
-    let ratio = ours as f64 / kernels as f64;
+
+    fn shortest(&self) -> f64 {
+        *self.0.iter().min().unwrap() as f64
+    }
+
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted[sorted.len() / 2] as f64
+    }
+
+    fn said(&self) -> String {
+        format!(
+            "{:.1} ms (median {:.1})",
+            self.shortest() / 1e6,
+            self.median() / 1e6
+        )
+    }
+}
+
+/// The shortest times of the kernel's scheduler and of ours, in turns.
+fn compare(what: &str, most: f64, work: impl Fn()) {
+    let beside = std::env::var("MORPHEUS_COST_BESIDE").ok();
+    let (mut kernels, mut ours, mut others) =
+        (Times::default(), Times::default(), Times::default());
+    for _ in 0..ROUNDS {
+        kernels.add(&work);
+        let daemon = Daemon::schedule(&[]);
+        ours.add(&work);
+        drop(daemon);
+        if let Some(command) = &beside {
+            let _other = Other::start(command);
+            others.add(&work);
+        }
+    }
+    let ratio = ours.shortest() / kernels.shortest();
     say(&format!(
-        "{what}: {:.1} ms, the kernel's own {:.1} ms: {ratio:.2} × (at most {most})",
-        ours as f64 / 1e6,
-        kernels as f64 / 1e6
+        "{what}: {}, the kernel's own {}: {ratio:.2} × (medians {:.2} ×; at most {most})",
+        ours.said(),
+        kernels.said(),
+        ours.median() / kernels.median(),
     ));
+    if let Some(command) = beside {
+        say(&format!(
+            "{what}: {} under {command}: ours is {:.2} × that (medians {:.2} ×)",
+            others.said(),
+            ours.shortest() / others.shortest(),
+            ours.median() / others.median(),
+        ));
+    }
     assert!(ratio <= most, "{what}: {ratio}");
 }
 
