@@ -2,7 +2,7 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do; `measure` measures there.
+//! steps that do; `measure` measures there, and `suite` measures here.
 #![warn(missing_docs)]
 
 mod context;
@@ -17,6 +17,7 @@ mod requirement;
 mod rights;
 mod runner;
 mod steps;
+mod suite;
 mod tokio_range;
 mod tools;
 mod tree;
@@ -28,6 +29,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::measure::MeasureArgs;
+use crate::suite::SuiteArgs;
 use crate::vm::VmArgs;
 
 /// The project's own commands.
@@ -88,6 +90,15 @@ enum Command {
     /// scx_bpfland is not part of this project:
     /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
     Kernel(MeasureArgs),
+    /// Runs the benchmarks, each at a size that fits into fifteen minutes, and makes a page of what they measured.
+    ///
+    /// Figures go into the directory of --output as JSON, and so does the page, index.html, with its pictures. As root, with a
+    /// kernel that has BTF, also what the observer makes of it: `scx_morpheus --observe` is built, started and ended for
+    /// that. What cannot be measured here is said and left out. Run it on a machine that has nothing else to do.
+    ///
+    /// The exit code is 0 when everything was measured, 1 when something failed, 130 after Ctrl-C (with a page of what there
+    /// was until then).
+    Bench(SuiteArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -135,6 +146,7 @@ fn main() -> ExitCode {
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
         Command::Kernel(args) => measure::run(&context, &args),
+        Command::Bench(args) => suite::run(&context, &args),
     }
 }
 

@@ -27,6 +27,8 @@ const DISTANCE: Duration = Duration::from_micros(10);
 const BUDGET: Duration = Duration::from_millis(1);
 /// A poll that nobody asks for so long is given up.
 const NEVER: Duration = Duration::from_secs(1);
+/// As with the higher percentiles: ten samples lie beyond it.
+const SAMPLES_FOR_P90: u64 = 100;
 /// After so many of these there will be no other end.
 const GIVEN_UP: u64 = 3;
 /// Polls that are not counted: the labels, the link and the caches are new to all.
@@ -79,6 +81,8 @@ struct Report {
     never_asked: u64,
     /// CPU time of a poll when it knew.
     used_ns: Summary,
+    /// 90 % of them knew by then; from [`SAMPLES_FOR_P90`] polls.
+    used_p90_ns: Option<u64>,
     /// The same by the wall.
     passed_ns: Summary,
     interrupted: bool,
@@ -142,6 +146,8 @@ fn measure(options: &Options) -> Result<Report, String> {
         budget_ns: BUDGET.as_nanos() as u64,
         never_asked: found.never_asked,
         used_ns: found.used.summary(),
+        used_p90_ns: (found.used.len() >= SAMPLES_FOR_P90)
+            .then(|| found.used.counts().value_at_quantile(0.9)),
         passed_ns: found.passed.summary(),
         interrupted: interrupt::happened(),
     })
@@ -194,6 +200,9 @@ fn table(report: &Report) -> String {
         report.link
     );
     text += &line("CPU time used when asked", &report.used_ns);
+    if let Some(p90) = report.used_p90_ns {
+        text += &format!("{:<26} p90 {}\n", "", report::time(p90));
+    }
     text += &line("passed by the wall", &report.passed_ns);
     if report.never_asked > 0 {
         text += &format!("never asked, within {NEVER:?}: {}\n", report.never_asked);

@@ -1,0 +1,313 @@
+//! `cargo xtask bench`: every benchmark once, at a size that fits, and the page that shows them.
+//!
+//! A table of programs and what they are asked. Each prints one JSON object, which goes into the report's directory as it
+//! is; the program `report` makes the page of what lies there. What fails or cannot run here is said, and the others go on.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::context::Context;
+use crate::process::{self, Stream};
+use crate::progress::{Progress, Sink};
+use crate::{interrupt, rights};
+
+/// Longer than the longest row takes, on a slow machine.
+const LIMIT: Duration = Duration::from_secs(900);
+/// How long the observer may take to load.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to run, and where the page goes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SuiteArgs {
+    /// Less of everything, in two minutes: to see that it works, not to quote
+    #[arg(long)]
+    quick: bool,
+    /// Only the rows whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Where the figures and the page go
+    #[arg(long, value_name = "DIR", default_value = "report")]
+    output: PathBuf,
+    /// Show the rows and their commands, and run none
+    #[arg(long)]
+    list: bool,
+}
+
+/// Who else must run for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// `scx_morpheus --observe`, and so root.
+    Observer,
+}
+
+/// One run of one program.
+struct Row {
+    /// Of its file, and what `--only` goes by.
+    name: &'static str,
+    /// The program and its arguments.
+    full: &'static [&'static str],
+    /// The same in a fraction of the time; without, it is not in the quick suite.
+    quick: Option<&'static [&'static str]>,
+    needs: Needs,
+}
+
+const fn row(
+    name: &'static str,
+    full: &'static [&'static str],
+    quick: Option<&'static [&'static str]>,
+) -> Row {
+    Row {
+        name,
+        full,
+        quick,
+        needs: Needs::Nothing,
+    }
+}
+
+const fn observed(
+    name: &'static str,
+    full: &'static [&'static str],
+    quick: Option<&'static [&'static str]>,
+) -> Row {
+    Row {
+        needs: Needs::Observer,
+        ..row(name, full, quick)
+    }
+}
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    row("starvation-computing", &["starvation", "--rounds", "3"], Some(&["starvation", "--duration", "1"])),
+    row("starvation-blocked", &["starvation", "--hog-kind", "read", "--hogs", "20", "--rounds", "3"], None),
+    row("takeover-watchdog", &["takeover", "--neighbours", "2"], Some(&["takeover", "--neighbours", "2", "--chains", "5"])),
+    observed("takeover-observer", &["takeover", "--link", "observer", "--neighbours", "2"], Some(&["takeover", "--link", "observer", "--neighbours", "2", "--chains", "5"])),
+    row("request-watchdog", &["request"], Some(&["request", "--polls", "500"])),
+    observed("request-observer", &["request", "--link", "observer"], Some(&["request", "--link", "observer", "--polls", "500"])),
+    row("latency", &["latency", "--duration", "15"], Some(&["latency", "--duration", "2"])),
+    row("latency-pressure", &["latency", "--duration", "15", "--pressure"], None),
+    row("latency-checkpoints", &["latency", "--paired", "--workers", "2"], Some(&["latency", "--paired", "--workers", "2", "--pairs", "10"])),
+    row("liar", &["liar"], Some(&["liar", "--critical-duration-ms", "20", "--duration", "1"])),
+    observed("liar-observer", &["liar", "--link", "observer"], None),
+    row("jitter", &["jitter", "5", "1000"], Some(&["jitter", "5", "200"])),
+    row("jitter-load", &["jitter", "5", "1000", "--load", "2"], None),
+    row("jitter-sweep", &["jitter", "10", "50", "--sweep"], None),
+    row("overhead-preemption", &["overhead", "preemption"], Some(&["overhead", "preemption", "--experiments", "20"])),
+    row("overhead-migration", &["overhead", "migration"], Some(&["overhead", "migration", "--experiments", "20"])),
+    row("overhead-cache", &["overhead", "cache"], Some(&["overhead", "cache", "--experiments", "10"])),
+];
+
+/// Measures and draws; ends with 0, with 1 when something could not be measured, with 130 after Ctrl-C.
+pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
+    let rows: Vec<(&Row, &[&str])> = ROWS
+        .iter()
+        .filter(|row| {
+            args.only
+                .as_ref()
+                .is_none_or(|only| row.name.contains(only.as_str()))
+        })
+        .filter_map(|row| {
+            let command = if args.quick {
+                row.quick
+            } else {
+                Some(row.full)
+            };
+            Some((row, command?))
+        })
+        .collect();
+    if rows.is_empty() {
+        eprintln!("bench: no row has that in its name; --list shows them");
+        return ExitCode::from(2);
+    }
+    if args.list {
+        for (row, command) in rows {
+            let needs = if row.needs == Needs::Observer {
+                "   (scx_morpheus --observe, root)"
+            } else {
+                ""
+            };
+            println!("{:22} {}{needs}", row.name, command.join(" "));
+        }
+        return ExitCode::SUCCESS;
+    }
+    interrupt::listen();
+    match suite(context, args, &rows) {
+        Ok(code) => code,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::Result<ExitCode> {
+    build(context, "morpheus-bench")?;
+    fs::create_dir_all(&args.output)
+        .map_err(|error| io::Error::other(format!("{}: {error}", args.output.display())))?;
+    let wants_observer = rows.iter().any(|(row, _)| row.needs == Needs::Observer);
+    let observer = wants_observer.then(|| can_observe(context));
+    if let Some(Err(why)) = &observer {
+        println!("bench: what needs the observer is left out: {why}");
+    }
+    let mut missing = 0;
+    for (number, (row, command)) in rows.iter().enumerate() {
+        let _observer = match (row.needs, &observer) {
+            (Needs::Nothing, _) => None,
+            (Needs::Observer, Some(Ok(()))) => Some(Observer::start(context)?),
+            (Needs::Observer, _) => continue,
+        };
+        let title = format!("[{}/{}] {}", number + 1, rows.len(), row.name);
+        let progress = Progress::start(title, Sink::Stdout, false);
+        let outcome = measure(
+            context,
+            command,
+            &args.output.join(format!("{}.json", row.name)),
+        );
+        if interrupt::came() {
+            progress.end("interrupted");
+            break;
+        }
+        match outcome {
+            Ok(()) => progress.end("measured"),
+            Err(error) => {
+                missing += 1;
+                progress.end(&format!("FAILED: {error}"));
+            }
+        }
+    }
+    let interrupted = interrupt::take();
+    // What is there is shown, whatever is missing.
+    let mut page = Command::new(program(context, "report"));
+    let status = page.arg(&args.output).status()?;
+    if interrupted {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    Ok(ExitCode::from(u8::from(missing > 0 || !status.success())))
+}
+
+fn program(context: &Context, name: &str) -> PathBuf {
+    context.target.join("release").join(name)
+}
+
+fn build(context: &Context, package: &str) -> io::Result<()> {
+    let mut build = context.cargo();
+    build.args(["build", "--release", "--bins", "-p", package]);
+    let built = process::run(&mut build, &mut |line| eprintln!("{line}"))?;
+    if built.interrupted {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    if !built.success {
+        return Err(io::Error::other(format!("{package} does not build")));
+    }
+    Ok(())
+}
+
+/// Whether the observer can run here; it is built for that.
+fn can_observe(context: &Context) -> Result<(), String> {
+    if let Some(lack) = rights::bpf_lacks() {
+        return Err(lack);
+    }
+    build(context, "morpheus-bpf").map_err(|error| error.to_string())
+}
+
+/// Runs a row and keeps what it printed.
+fn measure(context: &Context, command: &[&str], file: &Path) -> io::Result<()> {
+    let (name, arguments) = command.split_first().expect("a row names a program");
+    let mut command = Command::new(program(context, name));
+    command.args(arguments).arg("--json");
+    let (mut printed, mut said) = (Vec::new(), Vec::new());
+    let ending = process::stream(
+        &mut command,
+        LIMIT,
+        &mut |_| {},
+        &mut |stream, chunk| match stream {
+            Stream::Stdout => printed.extend_from_slice(chunk),
+            Stream::Stderr => said.extend_from_slice(chunk),
+        },
+    )?;
+    if ending.timed_out {
+        return Err(io::Error::other(format!("longer than {LIMIT:?}")));
+    }
+    if !ending.status.success() {
+        let said = String::from_utf8_lossy(&said);
+        let last = said.lines().last().unwrap_or("it says nothing");
+        return Err(io::Error::other(format!("{}: {last}", ending.status)));
+    }
+    fs::write(file, printed)
+}
+
+/// The observer, for as long as this lives.
+struct Observer(Child);
+
+impl Observer {
+    fn start(context: &Context) -> io::Result<Observer> {
+        let mut command = Command::new(program(context, "scx_morpheus"));
+        command.arg("--observe");
+        // A Ctrl-C is for this program, which ends the observer after the row that needs it.
+        command.process_group(0);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // It says so when it observes, and then its socket is open.
+        let stderr = child.stderr.take().expect("it was piped");
+        let (sender, lines) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            for line in io::BufRead::lines(io::BufReader::new(stderr)).map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let observer = Observer(child);
+        let until = Instant::now() + PATIENCE;
+        while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            if line.contains("observing") {
+                return Ok(observer);
+            }
+        }
+        Err(io::Error::other(
+            "scx_morpheus --observe does not come up: scx_morpheus check says why",
+        ))
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        // SAFETY: a plain system call; the child is not reaped yet, so that its number is its own.
+        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGINT) };
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_a_name_of_its_own_and_the_same_program_in_both_sizes() {
+        let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ROWS.len());
+        for row in ROWS {
+            assert!(row.name.starts_with(row.full[0]), "{}", row.name);
+            assert!(
+                row.quick.is_none_or(|quick| quick[0] == row.full[0]),
+                "{}",
+                row.name
+            );
+            let asks = row.full.contains(&"observer");
+            assert_eq!(asks, row.needs == Needs::Observer, "{}", row.name);
+        }
+    }
+}
