@@ -118,14 +118,13 @@ static __always_inline void say_step(struct worker *worker, __u64 episode, __u32
 }
 
 static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
-					__u64 episode, __u64 used_ns, __u64 now)
+					__u64 episode, __u64 used_ns, __u64 now, bool runs)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
 	__u32 number;
 
-	/* As the worker is switched out, too, but then the next task has not begun. */
-	if (cpu && worker->since_ns)
+	if (cpu && runs)
 		mark_stuck(index, cpu, true);
 	if (!enforce || !demotion_on || worker->policy < MORPHEUS_POLICY_DEMOTE)
 		return;
@@ -141,7 +140,7 @@ static __always_inline void over_budget(struct worker *worker, const struct morp
 		say_step(worker, episode, MORPHEUS_STEP_DEMOTED, MORPHEUS_VERDICT_DEMOTED, MORPHEUS_EVENT_DEMOTED,
 			 used_ns, now);
 		/* Somebody may have waited less long than this one's vtime is now. */
-		if (cpu && worker->since_ns && !cpu->kicked)
+		if (cpu && runs && !cpu->kicked)
 			kick(index, cpu, COUNTER_kicks_at_demotion);
 		return;
 	}

@@ -10,7 +10,7 @@
 char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
-					__u64 episode, __u64 used_ns, __u64 now)
+					__u64 episode, __u64 used_ns, __u64 now, bool runs)
 {
 }
 

@@ -39,9 +39,13 @@ struct {
 	__type(value, struct look_timer);
 } look_timers SEC(".maps");
 
-/* The episode that the worker is in has used `used_ns` of CPU time, and is over its budget. Said at every look. */
+/*
+ * The episode that the worker is in has used `used_ns` of CPU time, and is over its budget. Said at every look. Without
+ * `runs` the worker has just been switched out, and what is known of this CPU is about the next task: the kernel tells a
+ * scheduler of that one before the tracepoint comes.
+ */
 static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
-					__u64 episode, __u64 used_ns, __u64 now);
+					__u64 episode, __u64 used_ns, __u64 now, bool runs);
 /* The worker is in another episode than it was. */
 static __always_inline void episode_ended(struct worker *worker, __u64 now);
 /* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU. */
@@ -55,7 +59,7 @@ static __always_inline void switching(struct task_struct *next);
  *
  * A poll counts from when it was first seen, so that nobody is asked too early.
  */
-static __always_inline void look(struct worker *worker, const struct morpheus_runtime_slot *runtime, __u64 now)
+static __always_inline void look(struct worker *worker, const struct morpheus_runtime_slot *runtime, __u64 now, bool runs)
 {
 	__u64 episode = episode_of(worker, runtime), seq = poll_of(episode);
 	__u64 ran_ns = worker->ran_ns + (worker->since_ns ? now - worker->since_ns : 0);
@@ -96,7 +100,7 @@ static __always_inline void look(struct worker *worker, const struct morpheus_ru
 		emit(worker, MORPHEUS_EVENT_BUDGET, seq, now, used_ns, BPF_RB_FORCE_WAKEUP);
 	}
 	worker->over = episode;
-	over_budget(worker, runtime, episode, used_ns, now);
+	over_budget(worker, runtime, episode, used_ns, now, runs);
 }
 
 /* How long until the next look: as long as the budget lasts, and at most a period. */
@@ -139,7 +143,7 @@ static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 	/* Bound while it ran, or not seen to be switched in. */
 	if (!worker->since_ns)
 		worker->since_ns = now;
-	look(worker, runtime, now);
+	look(worker, runtime, now, true);
 	next = until_next_look(worker, now);
 	sooner = looked(worker, runtime);
 	arm(look_timer, sooner < next ? sooner : next);
@@ -188,7 +192,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	if (runtime && worker->asleep_ns)
 		woken(worker, now);
 	if (runtime)
-		look(worker, runtime, now);
+		look(worker, runtime, now, false);
 	if (worker->since_ns)
 		worker->ran_ns += now - worker->since_ns;
 	else
@@ -222,7 +226,7 @@ static __always_inline void switched_in(struct worker *worker, __u64 now)
 		return;
 	if (worker->asleep_ns)
 		woken(worker, now);
-	look(worker, runtime, now);
+	look(worker, runtime, now, true);
 	look_timer = bpf_map_lookup_elem(&look_timers, &index);
 	if (look_timer && !look_timer->armed)
 		arm(look_timer, until_next_look(worker, now));
