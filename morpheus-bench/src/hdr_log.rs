@@ -1,11 +1,18 @@
-//! Histograms as a log in HdrHistogram's own format (V2, compressed), which its usual plotters read.
+//! Histograms as a log in HdrHistogram's own format (V2, compressed), which its usual plotters read; and such a log read
+//! again.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use hdrhistogram::serialization::V2DeflateSerializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
+};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 
 use crate::histogram::Latencies;
 
@@ -57,12 +64,63 @@ fn render(start: SystemTime, lasted: Duration, entries: &[Entry]) -> Result<Vec<
     Ok(text)
 }
 
+/// A histogram is no larger than this when it is not compressed: three digits up to an hour take a tenth of it.
+const LARGEST: u32 = 8 << 20;
+/// Before the histogram, in what is compressed and in what is not: a magic number and a length, four bytes each.
+const HEADER: usize = 8;
+
+/// What is in a log, with its tags; histograms with the same tag (one for each interval) are added up.
+///
+/// # Errors
+/// When something in it is no log of HdrHistogram, or there is no histogram.
+pub fn read(text: &[u8]) -> Result<Vec<(String, Latencies)>, String> {
+    let no_log = |why: &str| format!("is no log of HdrHistogram (V2, compressed): {why}");
+    let mut found: Vec<(String, Latencies)> = Vec::new();
+    let mut deserializer = Deserializer::new();
+    for entry in IntervalLogIterator::new(text) {
+        let LogEntry::Interval(interval) = entry.map_err(|_| no_log("a line cannot be read"))?
+        else {
+            continue;
+        };
+        let bytes = STANDARD
+            .decode(interval.encoded_histogram())
+            .map_err(|error| no_log(&error.to_string()))?;
+        let length = length_of(&bytes).ok_or_else(|| no_log("a histogram is cut off"))?;
+        if length > LARGEST {
+            return Err(no_log("a histogram is too large"));
+        }
+        let counts: Histogram<u64> = deserializer
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| no_log(&format!("{error:?}")))?;
+        let tag = interval.tag().map_or("histogram", |tag| tag.as_str());
+        match found.iter_mut().find(|(other, _)| other == tag) {
+            Some((_, latencies)) => latencies.add_counts(&counts),
+            None => {
+                let mut latencies = Latencies::default();
+                latencies.add_counts(&counts);
+                found.push((tag.to_owned(), latencies));
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(no_log("there is no histogram in it"));
+    }
+    Ok(found)
+}
+
+/// How large a histogram says that it is: so much memory would be taken before anything is read.
+fn length_of(compressed: &[u8]) -> Option<u32> {
+    let mut header = [0; HEADER];
+    ZlibDecoder::new(compressed.get(HEADER..)?)
+        .read_exact(&mut header)
+        .ok()?;
+    let [.., a, b, c, d] = header;
+    Some(u32::from_be_bytes([a, b, c, d]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hdrhistogram::Histogram;
-    use hdrhistogram::serialization::Deserializer;
-    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     #[test]
     fn a_log_is_read_back() {
@@ -82,34 +140,72 @@ mod tests {
             })
             .collect();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].tag().unwrap().as_str(), "slack-50-us");
         assert_eq!(found[0].duration(), lasted);
-        let encoded = base64(found[0].encoded_histogram());
-        let read: Histogram<u64> = Deserializer::new()
-            .deserialize(&mut encoded.as_slice())
-            .unwrap();
-        assert_eq!(&read, latencies.counts());
+        let read = read(&text).unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].0, "slack-50-us");
+        assert_eq!(read[0].1.counts(), latencies.counts());
     }
 
-    /// Decodes, without a dependency for it.
-    fn base64(text: &str) -> Vec<u8> {
-        let value = |c: u8| match c {
-            b'A'..=b'Z' => c - b'A',
-            b'a'..=b'z' => c - b'a' + 26,
-            b'0'..=b'9' => c - b'0' + 52,
-            b'+' => 62,
-            _ => 63,
+    #[test]
+    fn intervals_with_one_tag_are_added_up() {
+        let mut latencies = Latencies::default();
+        latencies.record_ns(5_000);
+        let entry = |tag: &str| Entry {
+            tag: tag.into(),
+            about: String::new(),
+            latencies: &latencies,
         };
-        let (mut bits, mut count, mut bytes) = (0u32, 0, Vec::new());
-        for c in text.bytes().filter(|c| *c != b'=') {
-            bits = bits << 6 | u32::from(value(c));
-            count += 6;
-            if count >= 8 {
-                count -= 8;
-                bytes.push((bits >> count) as u8);
-                bits &= (1 << count) - 1;
-            }
+        let entries = [entry("a"), entry("b"), entry("a")];
+        let text = render(SystemTime::now(), Duration::from_secs(1), &entries).unwrap();
+        let counted: Vec<(String, u64)> = read(&text)
+            .unwrap()
+            .into_iter()
+            .map(|(tag, latencies)| (tag, latencies.len()))
+            .collect();
+        assert_eq!(counted, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        let mut latencies = Latencies::default();
+        latencies.record_ns(5_000);
+        let entries = [Entry {
+            tag: "a".into(),
+            about: String::new(),
+            latencies: &latencies,
+        }];
+        let good = render(SystemTime::now(), Duration::from_secs(1), &entries).unwrap();
+        let good = String::from_utf8(good).unwrap();
+        let begin = good.find("HIST").unwrap();
+        let cut = &good[..begin + 24];
+        let other = good.replace("HIST", "hist");
+        for bad in ["", "#comment\n", "hello\n", "{\"a\": 1}\n", cut, &other] {
+            assert!(
+                read(bad.as_bytes()).unwrap_err().contains("no log"),
+                "{bad}"
+            );
         }
-        bytes
+        assert!(read(&[0xff; 100]).is_err());
+        // Every single byte wrong: an error or another histogram, and nothing worse.
+        for i in 0..good.len() {
+            let mut wrong = good.clone().into_bytes();
+            wrong[i] ^= 1;
+            let _ = read(&wrong);
+        }
+    }
+
+    #[test]
+    fn a_histogram_that_claims_to_be_huge_is_refused() {
+        use std::io::Write;
+        let mut inner = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        let claim = [&[0x1c, 0x84, 0x93, 0x13], &u32::MAX.to_be_bytes()[..]].concat();
+        inner.write_all(&claim).unwrap();
+        inner.write_all(&[0; 64]).unwrap();
+        let inner = inner.finish().unwrap();
+        let length = (inner.len() as u32).to_be_bytes();
+        let outer = [&[0x1c, 0x84, 0x93, 0x14], &length[..], &inner].concat();
+        let text = format!("0.000,1.000,1.000,{}\n", STANDARD.encode(outer));
+        assert!(read(text.as_bytes()).unwrap_err().contains("too large"));
     }
 }

@@ -11,6 +11,9 @@ pub const SAMPLES_FOR_P99: u64 = 1_000;
 /// From so many samples a 99.9th percentile rests on at least ten of them.
 pub const SAMPLES_FOR_P999: u64 = 10_000;
 
+/// A point of a curve rests on so many samples above it, as the percentiles with a name do.
+pub const BEYOND: f64 = 10.0;
+
 /// An hour is beyond anything that is measured here; the bound keeps the histogram's memory small.
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -51,6 +54,14 @@ impl Latencies {
         let _ = self.0.add(&other.0);
     }
 
+    /// Adds counts of nanoseconds that may have other bounds; what is beyond an hour counts as one.
+    pub fn add_counts(&mut self, counts: &Histogram<u64>) {
+        for value in counts.iter_recorded() {
+            let ns = value.value_iterated_to().clamp(1, HOUR_NS);
+            let _ = self.0.record_n(ns, value.count_since_last_iteration());
+        }
+    }
+
     /// The same, with what was never measured because the measurer itself was held up filled in: a latency beyond
     /// `interval` stands for those as well that should have begun meanwhile, one each interval.
     ///
@@ -88,8 +99,31 @@ impl Latencies {
             p99: quantile(0.99, SAMPLES_FOR_P99),
             p999: quantile(0.999, SAMPLES_FOR_P999),
             max: (n > 0).then(|| self.0.max()),
+            curve: self.curve(),
         }
     }
+
+    /// The curve of a plot: percentiles from the least up to where [`BEYOND`] samples are left above.
+    pub fn curve(&self) -> Vec<Point> {
+        let n = self.0.len() as f64;
+        let allowed = |q: &f64| (1.0 - q) * n > BEYOND * (1.0 - 1e-9);
+        quantiles()
+            .take_while(allowed)
+            .map(|q| Point(q, self.0.value_at_quantile(q)))
+            .collect()
+    }
+}
+
+/// Where a curve has points: six to each factor of ten by which fewer samples are above, all of them round numbers.
+fn quantiles() -> impl Iterator<Item = f64> {
+    let decades = (0..=6).map(|decade| 10_f64.powi(decade));
+    decades.flat_map(|decade| {
+        // Above so many of a hundred samples, of a thousand …
+        [100.0, 75.0, 50.0, 35.0, 25.0, 15.0].map(|above| {
+            let whole = 100.0 * decade;
+            (whole - above) / whole
+        })
+    })
 }
 
 /// A histogram corrected for coordinated omission; made by [`Latencies::corrected`].
@@ -131,7 +165,7 @@ impl fmt::Display for Counts {
 }
 
 /// Percentiles of a [`Latencies`], in nanoseconds; `None` where there were too few samples.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Samples.
     pub n: u64,
@@ -143,7 +177,14 @@ pub struct Summary {
     pub p999: Option<u64>,
     /// The longest.
     pub max: Option<u64>,
+    /// For a plot, as [`Latencies::curve`] has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<Point>,
 }
+
+/// A point of a percentile curve: a share of the samples (0.99), and how long those are at most, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point(pub f64, pub u64);
 
 impl Summary {
     /// The median of each figure over several rounds; the samples are added up. A figure that one round
@@ -163,8 +204,20 @@ impl Summary {
             p99: of(|s| s.p99),
             p999: of(|s| s.p999),
             max: of(|s| s.max),
+            curve: median_curve(&rounds),
         }
     }
+}
+
+/// As far as the shortest of the rounds' curves goes.
+fn median_curve(rounds: &[&Summary]) -> Vec<Point> {
+    let shortest = rounds.iter().map(|round| round.curve.len()).min();
+    let point = |i: usize| {
+        let values = rounds.iter().map(|round| round.curve[i].1 as f64);
+        let ns = median(values.collect())? as u64;
+        Some(Point(rounds[0].curve[i].0, ns))
+    };
+    (0..shortest.unwrap_or(0)).filter_map(point).collect()
 }
 
 /// The median, the mean of the two in the middle for an even count; `None` of nothing.
@@ -202,6 +255,39 @@ mod tests {
     fn percentiles_have_three_digits() {
         let p99 = of(10_000).summary().p99.unwrap() as f64;
         assert!((p99 / 9_900_000.0 - 1.0).abs() < 0.001, "{p99}");
+    }
+
+    #[test]
+    fn a_curve_ends_where_too_few_samples_are_above() {
+        assert!(of(9).curve().is_empty());
+        let shares = |n| -> Vec<f64> { of(n).curve().iter().map(|point| point.0).collect() };
+        assert_eq!(shares(40), [0.0, 0.25, 0.5, 0.65, 0.75]);
+        assert_eq!(shares(999).last(), Some(&0.985));
+        assert_eq!(shares(1_000).last(), Some(&0.99));
+        assert_eq!(shares(10_000).last(), Some(&0.999));
+        for Point(q, ns) in &of(10_000).curve()[1..] {
+            let expected = q * 1e7;
+            assert!((*ns as f64 / expected - 1.0).abs() < 0.002, "{q}: {ns}");
+        }
+    }
+
+    #[test]
+    fn the_curve_of_several_rounds_is_their_median_as_far_as_all_go() {
+        let rounds = [100, 400, 10_000].map(|n| of(n).summary());
+        let median = Summary::median(&rounds);
+        assert_eq!(median.curve.len(), rounds[0].curve.len());
+        assert_eq!(median.curve[2].0, 0.5);
+        assert_eq!(median.curve[2].1, rounds[1].curve[2].1);
+        assert!(Summary::median([]).curve.is_empty());
+        let json = serde_json::to_value(&median).unwrap();
+        assert_eq!(json["curve"][2][0], 0.5);
+        assert_eq!(serde_json::from_value::<Summary>(json).unwrap(), median);
+        assert!(
+            serde_json::to_value(Summary::default())
+                .unwrap()
+                .get("curve")
+                .is_none()
+        );
     }
 
     /// A system that answers each of 100 requests a second in 1 ms for 100 s, and then stands still for 100 s. Who

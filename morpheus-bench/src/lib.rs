@@ -10,7 +10,7 @@
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
-//! [`liar`] what critical sections cost and what lying about them gains.
+//! [`liar`] what critical sections cost and what lying about them gains. [`page`] makes a page with plots of what they all print.
 #![warn(missing_docs)]
 
 pub mod arguments;
@@ -32,6 +32,7 @@ pub mod neighbours;
 pub mod order;
 pub mod overhead;
 pub mod pace;
+pub mod page;
 pub mod pairs;
 pub mod policy;
 pub mod progress;

@@ -111,6 +111,7 @@ pub mod tests {
                 p99: ns,
                 p999: None,
                 max: ns,
+                ..Summary::default()
             },
             ping_answered: 1.0,
             hash_per_s,

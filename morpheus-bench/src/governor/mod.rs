@@ -6,13 +6,13 @@
 //! a verdict and `table` into text. `actions` has the smaller commands.
 
 mod actions;
-mod analyse;
+pub(crate) mod analyse;
 mod config;
-mod frequency;
+pub(crate) mod frequency;
 mod main;
 mod measure;
 mod placement;
-mod record;
+pub(crate) mod record;
 mod run;
 mod signal;
 mod state;

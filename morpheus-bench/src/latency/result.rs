@@ -195,6 +195,7 @@ pub(super) mod tests {
             p99: Some(9 * ns),
             p999: None,
             max: Some(99 * ns),
+            ..Summary::default()
         };
         Open {
             duration_s: 1.0,

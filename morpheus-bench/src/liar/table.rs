@@ -168,6 +168,7 @@ mod tests {
                 p99: None,
                 p999: None,
                 max: Some(1_234_000_000),
+                ..Summary::default()
             },
             unserved: 7,
             escalations: Escalations {

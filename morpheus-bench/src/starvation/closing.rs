@@ -145,6 +145,7 @@ mod tests {
             p99: Some(p99),
             p999: None,
             max: Some(p99),
+            ..Summary::default()
         };
         RunResult {
             wake_ns: summary(wake),

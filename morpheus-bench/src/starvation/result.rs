@@ -248,6 +248,7 @@ mod tests {
                 p99: Some(p99),
                 p999: None,
                 max: Some(p99),
+                ..Summary::default()
             },
             wake_unserved: unserved,
             hog: Some(HogSummary::default()),

@@ -215,6 +215,7 @@ mod tests {
             p99: Some(999_000_000),
             p999: Some(1_234_000_000),
             max: Some(2_345_000_000),
+            ..Summary::default()
         };
         RunResult {
             wake_ns: slow.clone(),

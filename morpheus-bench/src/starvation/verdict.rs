@@ -274,6 +274,7 @@ mod tests {
                 p99,
                 p999: None,
                 max: Some(max),
+                ..Summary::default()
             },
             ..RunResult::empty(runtime)
         }

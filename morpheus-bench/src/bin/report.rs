@@ -1,0 +1,5 @@
+//! `report`: see [`morpheus_bench::page`].
+
+fn main() -> std::process::ExitCode {
+    morpheus_bench::page::main()
+}

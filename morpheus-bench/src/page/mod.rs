@@ -1,0 +1,312 @@
+//! `report DIR`: the JSON files of a run as one page with plots and tables, and a picture of each plot.
+//!
+//! `config` reads the command line, `read` the files: through `claims`, as nothing in them is believed. `section` knows what
+//! there is to show of each benchmark, as [`plot`]s and tables; `html` makes the page of it.
+
+mod claims;
+mod config;
+mod html;
+mod plot;
+mod read;
+mod section;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::Value;
+
+use crate::progress::Progress;
+use crate::report;
+use config::Options;
+use html::{Machine, Page, Part};
+use read::Found;
+use section::Section;
+
+/// What a picture takes, about.
+const DRAWING: Duration = Duration::from_millis(40);
+
+/// Makes the page. Exit codes: 0 made, 1 nothing to show or failed, 2 bad usage.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    match make(&options) {
+        Ok(page) => {
+            report::print(&format!("{page}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("report: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(options: &Options) -> Result<String, String> {
+    let target = options.output.as_deref().unwrap_or(&options.directory);
+    let page = target.join("index.html");
+    if !options.force && is_foreign(&page) {
+        return Err(format!(
+            "{} is there, and not made by this program: name another directory with --output, or replace it with --force",
+            page.display()
+        ));
+    }
+    let Found { sections, problems } = read::read(&options.directory)?;
+    for (file, why) in &problems {
+        eprintln!("report: {file} {why}");
+    }
+    if sections.is_empty() {
+        return Err(format!(
+            "nothing in {} can be shown",
+            options.directory.display()
+        ));
+    }
+    write(options, target, sections, &problems)?;
+    Ok(page.display().to_string())
+}
+
+/// Whether somebody else's page is there.
+fn is_foreign(page: &Path) -> bool {
+    page.exists() && !fs::read_to_string(page).is_ok_and(|text| text.contains(html::GENERATOR))
+}
+
+fn write(
+    options: &Options,
+    target: &Path,
+    sections: Vec<(String, Section)>,
+    problems: &[(String, String)],
+) -> Result<(), String> {
+    let failed = |path: &Path, error| format!("{} cannot be written: {error}", path.display());
+    fs::create_dir_all(target).map_err(|error| failed(target, error))?;
+    let machines = machines(&sections);
+    let figures: usize = sections
+        .iter()
+        .map(|(_, section)| section.figures.len())
+        .sum();
+    let mut progress = Progress::new(DRAWING * figures as u32, false);
+    let mut names: Vec<String> = Vec::new();
+    let mut parts = Vec::new();
+    for (file, section) in sections {
+        let mut pictures = Vec::new();
+        for figure in &section.figures {
+            let picture = match &figure.plot {
+                Some(plot) if !options.no_png => {
+                    let stem = section::stem(Path::new(&file));
+                    let name = free_name(&format!("{stem} {}", figure.title), &mut names);
+                    progress.say(format!("drawing {name}"));
+                    let footer = footer(&section);
+                    let picture = plot.draw().framed(
+                        &format!("{}: {}", section.title, figure.title),
+                        &figure.caption,
+                        &footer,
+                    );
+                    let path = target.join(&name);
+                    let bytes = plot::png::render(&picture)?;
+                    fs::write(&path, bytes).map_err(|error| failed(&path, error))?;
+                    Some(name)
+                }
+                _ => None,
+            };
+            pictures.push(picture);
+            progress.finish_run(DRAWING);
+        }
+        parts.push(Part {
+            file,
+            section,
+            pictures,
+        });
+    }
+    progress.clear();
+    let page = html::render(&Page {
+        title: &options.title,
+        machines: &machines,
+        parts: &parts,
+        problems,
+    });
+    let path = target.join("index.html");
+    fs::write(&path, page).map_err(|error| failed(&path, error))
+}
+
+/// `latency-response-time.png`, and with a number where that is taken.
+fn free_name(text: &str, taken: &mut Vec<String>) -> String {
+    let mut slug = String::new();
+    for c in text.to_lowercase().chars().take(90) {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    let slug = if slug.is_empty() { "plot" } else { slug };
+    let mut numbers = std::iter::once(String::new()).chain((2..).map(|n| format!("-{n}")));
+    let free = numbers.find_map(|number| {
+        let name = format!("{slug}{number}.png");
+        (!taken.contains(&name)).then_some(name)
+    });
+    let name = free.unwrap_or_else(|| "plot.png".into());
+    taken.push(name.clone());
+    name
+}
+
+/// What a picture that stands alone says of where it is from.
+fn footer(section: &Section) -> String {
+    let host = section.host.as_ref().map(facts).unwrap_or_default();
+    let of = |name: &str| host.iter().find(|(known, _)| known == name);
+    let chosen = ["Kernel", "CPU", "CPUs", "Scheduler"]
+        .into_iter()
+        .filter_map(of);
+    let mut parts: Vec<String> = chosen
+        .map(|(name, fact)| match name.as_str() {
+            "CPUs" => format!("{fact} CPUs"),
+            "Kernel" => format!("Linux {fact}"),
+            "Scheduler" => format!("scheduler: {fact}"),
+            _ => fact.clone(),
+        })
+        .collect();
+    if !section.about.is_empty() {
+        parts.insert(0, section.about.clone());
+    }
+    parts.join(" · ")
+}
+
+/// What one should know of a machine, as names and what they are.
+fn facts(host: &Value) -> Vec<(String, String)> {
+    use claims::{at, number, text, texts, yes};
+    let mut facts: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, fact: Option<String>| {
+        facts.extend(
+            fact.filter(|fact| !fact.is_empty())
+                .map(|fact| (name.to_owned(), fact)),
+        );
+    };
+    add("Kernel", text(host, "kernel"));
+    add("CPU", text(host, "cpu"));
+    add("CPUs", number(host, "cpus").map(|n| n.to_string()));
+    let own = "the kernel's own".to_owned();
+    add("Scheduler", Some(text(host, "scheduler").unwrap_or(own)));
+    add("Preemption", text(host, "preemption"));
+    let none = "none: no control over frequencies".to_owned();
+    add("Governor", Some(text(host, "governor").unwrap_or(none)));
+    add("Idle states", Some(texts(host, "idle_states").join(", ")));
+    add(
+        "Longest wakeup allowed",
+        number(host, "idle_limit_us").map(|us| format!("{us} µs")),
+    );
+    add(
+        "Timer slack",
+        number(host, "timer_slack_ns").map(|ns| plot::unit::Unit::Time.tick(ns, ns)),
+    );
+    let floor = number(host, "clock_floor_ns")
+        .map(|ns| format!(", floor {ns} ns"))
+        .unwrap_or_default();
+    add("Clock", text(host, "clocksource").map(|name| name + &floor));
+    let slices = at(host, "short_slices").map(|_| yes(host, "short_slices"));
+    add(
+        "Short slices",
+        slices.map(|taken| if taken { "taken" } else { "not taken" }.into()),
+    );
+    add("User id", number(host, "uid").map(|uid| uid.to_string()));
+    facts
+}
+
+/// The machines of all files: those that agree in everything but the load and what was read by chance are one.
+fn machines(sections: &[(String, Section)]) -> Vec<Machine> {
+    let mut machines: Vec<Machine> = Vec::new();
+    let mut loads: Vec<Vec<f64>> = Vec::new();
+    for (file, section) in sections {
+        let Some(host) = &section.host else {
+            continue;
+        };
+        let own = facts(host);
+        let same = |machine: &Machine| {
+            let but_the_clock = |facts: &[(String, String)]| -> Vec<(String, String)> {
+                facts
+                    .iter()
+                    .filter(|(name, _)| name != "Clock")
+                    .cloned()
+                    .collect()
+            };
+            but_the_clock(&machine.facts) == but_the_clock(&own)
+        };
+        let index = machines.iter().position(same).unwrap_or_else(|| {
+            machines.push(Machine {
+                facts: own.clone(),
+                files: Vec::new(),
+            });
+            loads.push(Vec::new());
+            machines.len() - 1
+        });
+        if !machines[index].files.contains(file) {
+            machines[index].files.push(file.clone());
+        }
+        loads[index].extend(claims::number(host, "load"));
+    }
+    for (machine, loads) in machines.iter_mut().zip(loads) {
+        let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if low <= high {
+            let shown = if high - low < 0.005 {
+                format!("{low:.2}")
+            } else {
+                format!("{low:.2} to {high:.2}")
+            };
+            machine.facts.push(("Load before each".into(), shown));
+        }
+    }
+    machines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pictures_have_plain_names_each_its_own() {
+        let mut taken = Vec::new();
+        let names = ["latency Wake, p99", "../latency/wake  P99!", "µ/", ""]
+            .map(|text| free_name(text, &mut taken));
+        assert_eq!(
+            names,
+            [
+                "latency-wake-p99.png",
+                "latency-wake-p99-2.png",
+                "plot.png",
+                "plot-2.png"
+            ]
+        );
+    }
+
+    #[test]
+    fn machines_that_differ_in_load_alone_are_one() {
+        let section = |load: f64, kernel: &str| Section {
+            host: Some(json!({ "kernel": kernel, "cpus": 2, "load": load, "uid": 0 })),
+            ..Section::default()
+        };
+        let sections = [
+            ("a".to_owned(), section(0.5, "6.18")),
+            ("b".to_owned(), section(1.5, "6.18")),
+            ("c".to_owned(), section(0.0, "7.2")),
+            ("d".to_owned(), Section::default()),
+        ];
+        let machines = machines(&sections);
+        assert_eq!(machines.len(), 2);
+        assert_eq!(machines[0].files, ["a", "b"]);
+        let load = machines[0].facts.last().unwrap();
+        assert_eq!(load.1, "0.50 to 1.50");
+        assert!(footer(&sections[0].1).contains("Linux 6.18 · 2 CPUs"));
+    }
+
+    #[test]
+    fn absurd_hosts_have_few_facts_and_do_no_harm() {
+        for host in [
+            json!({}),
+            json!(3),
+            json!({ "kernel": 5, "idle_states": "x", "cpus": 1e300 }),
+        ] {
+            assert!(facts(&host).len() <= 2, "{host}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Colours, the same for the same thing in every plot.
+//!
+//! They differ for people who see fewer colours, too (after Okabe and Ito), and each goes with a mark of its own form: no
+//! plot has to be read by colour.
+
+use super::drawing::{Ink, SLOTS};
+
+/// On white, and on a dark page.
+const SERIES: [(&str, &str); SLOTS] = [
+    ("#0072b2", "#5ab4ee"),
+    ("#d55e00", "#ff8f4a"),
+    ("#00875f", "#35c79a"),
+    ("#b0508f", "#e79ccb"),
+    ("#c08000", "#f2b740"),
+    ("#3b97cf", "#9adcff"),
+    ("#66707a", "#b4bdc6"),
+    ("#7d2a55", "#d77aa8"),
+];
+const TEXT: (&str, &str) = ("#1b1f24", "#e8eaed");
+const MUTED: (&str, &str) = ("#59626b", "#a9b1ba");
+const GRID: (&str, &str) = ("#dfe3e7", "#363c43");
+const REFERENCE: (&str, &str) = ("#3c444c", "#c9d0d6");
+
+/// On white, red, green and blue.
+pub fn on_white(ink: Ink) -> [u8; 3] {
+    let (hex, _) = pair(ink);
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2).unwrap_or("00"), 16);
+    [1, 3, 5].map(|at| byte(at).unwrap_or(0))
+}
+
+fn pair(ink: Ink) -> (&'static str, &'static str) {
+    match ink {
+        Ink::Text => TEXT,
+        Ink::Muted => MUTED,
+        Ink::Grid => GRID,
+        Ink::Reference => REFERENCE,
+        Ink::Series(slot) => SERIES[slot % SLOTS],
+    }
+}
+
+/// The class of an ink in the page.
+pub fn class(ink: Ink) -> String {
+    match ink {
+        Ink::Text => "ink".into(),
+        Ink::Muted => "muted".into(),
+        Ink::Grid => "grid".into(),
+        Ink::Reference => "ref".into(),
+        Ink::Series(slot) => format!("s{}", slot % SLOTS),
+    }
+}
+
+/// The classes, as rules of a style sheet; for the dark page or the other.
+pub fn rules(dark: bool) -> String {
+    let inks = [Ink::Text, Ink::Muted, Ink::Grid, Ink::Reference];
+    let inks = inks.into_iter().chain((0..SLOTS).map(Ink::Series));
+    inks.map(|ink| {
+        let (light, on_dark) = pair(ink);
+        let colour = if dark { on_dark } else { light };
+        format!(".{}{{--c:{colour}}}", class(ink))
+    })
+    .collect()
+}
+
+/// The place that a name has wherever it is shown.
+fn fixed(name: &str) -> Option<usize> {
+    let name = name.to_lowercase();
+    let tokio = |rest: &str| match rest {
+        "" => 1,
+        rest if rest.ends_with("+slice") => 7,
+        _ => 4,
+    };
+    match name.as_str() {
+        "morpheus" | "scx_morpheus" => Some(0),
+        "smol" | "scx_bpfland" => Some(2),
+        "go" => Some(3),
+        "default, lazy" => Some(1),
+        "default, full" => Some(4),
+        "nobody" => Some(6),
+        _ => name.strip_prefix("tokio").map(tokio),
+    }
+}
+
+/// Places for names of one plot: those that have one wherever they are, and the others in order.
+pub fn places(names: &[String]) -> Vec<usize> {
+    let mut taken: Vec<usize> = names.iter().filter_map(|name| fixed(name)).collect();
+    let mut free = || {
+        let order = [0, 1, 2, 3, 4, 5, 7, 6];
+        let slot = order.into_iter().find(|slot| !taken.contains(slot));
+        let slot = slot.unwrap_or(taken.len() % SLOTS);
+        taken.push(slot);
+        slot
+    };
+    let mut found: Vec<(&String, usize)> = Vec::new();
+    for name in names {
+        if !found.iter().any(|(other, _)| *other == name) {
+            found.push((name, fixed(name).unwrap_or_else(&mut free)));
+        }
+    }
+    let of = |name: &String| found.iter().find(|(other, _)| *other == name);
+    names
+        .iter()
+        .map(|name| of(name).map_or(0, |(_, slot)| *slot))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<usize> {
+        places(
+            &names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn executors_have_their_colour_in_whatever_order() {
+        assert_eq!(named(&["morpheus", "tokio", "go"]), [0, 1, 3]);
+        assert_eq!(
+            named(&["go", "tokio+64", "tokio+32+slice", "tokio"]),
+            [3, 4, 7, 1]
+        );
+    }
+
+    #[test]
+    fn others_take_what_is_left_and_keep_it() {
+        assert_eq!(named(&["a", "morpheus", "b", "a"]), [1, 0, 2, 1]);
+        let many: Vec<String> = (0..30).map(|i| format!("x{i}")).collect();
+        assert!(places(&many).iter().all(|slot| *slot < SLOTS));
+    }
+
+    /// By the formula of WCAG 2: 3 for marks and lines, 4.5 for text.
+    #[test]
+    fn colours_stand_out_from_their_page() {
+        let luminance = |hex: &str| {
+            let channel = |at: usize| {
+                let c = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+                if c <= 0.03928 {
+                    c / 12.92
+                } else {
+                    ((c + 0.055) / 1.055).powf(2.4)
+                }
+            };
+            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+        };
+        let contrast = |a: &str, b: &str| {
+            let (a, b) = (luminance(a), luminance(b));
+            (a.max(b) + 0.05) / (a.min(b) + 0.05)
+        };
+        for (light, dark) in SERIES {
+            assert!(contrast(light, "#ffffff") >= 3.0, "{light}");
+            assert!(contrast(dark, "#15181c") >= 3.0, "{dark}");
+        }
+        for (light, dark) in [TEXT, MUTED, REFERENCE] {
+            assert!(contrast(light, "#ffffff") >= 4.5, "{light}");
+            assert!(contrast(dark, "#15181c") >= 4.5, "{dark}");
+        }
+        assert_eq!(on_white(Ink::Series(0)), [0, 0x72, 0xb2]);
+    }
+}

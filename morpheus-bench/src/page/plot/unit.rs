@@ -1,0 +1,151 @@
+//! What a number counts, and how it is written.
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Time in nanoseconds.
+    Time,
+    /// So many times something else.
+    Factor,
+    /// A share, shown in percent.
+    Share,
+    /// A frequency in kilohertz, as cpufreq has it.
+    Frequency,
+    /// A size in bytes.
+    Bytes,
+    /// Whatever is counted.
+    Count,
+}
+
+/// Units from the smallest, with what they are in the unit of the number.
+type Ladder = &'static [(f64, &'static str)];
+
+impl Unit {
+    fn ladder(self) -> Ladder {
+        match self {
+            Self::Time => &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")],
+            Self::Factor => &[(1.0, "×")],
+            Self::Share => &[(0.01, " %")],
+            Self::Frequency => &[(1.0, " kHz"), (1e3, " MHz"), (1e6, " GHz")],
+            Self::Bytes => &[
+                (1.0, " B"),
+                (1024.0, " KiB"),
+                (1048576.0, " MiB"),
+                (1073741824.0, " GiB"),
+            ],
+            Self::Count => &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")],
+        }
+    }
+
+    /// The greatest unit that `value` has one of.
+    fn step(self, value: f64) -> (f64, &'static str) {
+        let ladder = self.ladder();
+        let fitting = ladder.iter().rev().find(|(one, _)| value.abs() >= *one);
+        *fitting.unwrap_or(&ladder[0])
+    }
+
+    /// A measured number to three digits: `15.9 ns`, `2.70 s`, `1.03×`.
+    pub fn show(self, value: f64) -> String {
+        if self == Self::Count && value.abs() < 1e6 && value == value.round() {
+            return sign(value) + &crate::report::count(value.abs() as u64);
+        }
+        // What rounds up to the next unit is shown in it.
+        let (one, name) = self.step(value * 1.000_5);
+        format!("{}{name}", digits(value / one, 3))
+    }
+
+    /// Round numbers on an axis that goes up to `most`, all in one unit: `0`, `50 µs`, `100 µs`.
+    pub fn tick(self, value: f64, most: f64) -> String {
+        if value == 0.0 {
+            return "0".into();
+        }
+        let (one, name) = self.step(most);
+        format!("{}{name}", plain(value / one))
+    }
+}
+
+fn sign(value: f64) -> String {
+    if value < 0.0 {
+        "−".into()
+    } else {
+        String::new()
+    }
+}
+
+/// To so many significant digits, without an exponent.
+fn digits(value: f64, significant: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 {
+            "0".into()
+        } else {
+            "–".into()
+        };
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let scale = 10_f64.powi(significant - 1 - magnitude);
+    let rounded = (value.abs() * scale).round() / scale;
+    // Rounding may have brought one digit more: 9.999 to 10.0.
+    let magnitude = rounded.log10().floor() as i32;
+    let decimals = (significant - 1 - magnitude).clamp(0, 9) as usize;
+    sign(value) + &format!("{rounded:.decimals$}")
+}
+
+/// Without zeros at the end.
+fn plain(value: f64) -> String {
+    let text = digits(value, 4);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_numbers_have_three_digits_and_a_fitting_unit() {
+        let time = |ns| Unit::Time.show(ns);
+        for (ns, expected) in [
+            (0.0, "0 ns"),
+            (15.94, "15.9 ns"),
+            (999.7, "1.00 µs"),
+            (142_000.0, "142 µs"),
+            (2.7e9, "2.70 s"),
+            (-300.0, "−300 ns"),
+            (0.043, "0.0430 ns"),
+        ] {
+            assert_eq!(time(ns), expected);
+        }
+        assert_eq!(Unit::Factor.show(1.034), "1.03×");
+        assert_eq!(Unit::Share.show(0.471), "47.1 %");
+        assert_eq!(Unit::Share.show(0.0005), "0.0500 %");
+        assert_eq!(Unit::Frequency.show(3_000_000.0), "3.00 GHz");
+        assert_eq!(Unit::Bytes.show(98_304.0), "96.0 KiB");
+        assert_eq!(Unit::Count.show(40_000.0), "40,000");
+        assert_eq!(Unit::Time.show(f64::NAN), "– ns");
+    }
+
+    #[test]
+    fn ticks_are_short_and_in_one_unit() {
+        let ticks = |unit: Unit, values: [f64; 3]| values.map(|value| unit.tick(value, values[2]));
+        assert_eq!(
+            ticks(Unit::Time, [0.0, 500_000.0, 1e6]),
+            ["0", "0.5 ms", "1 ms"]
+        );
+        assert_eq!(
+            ticks(Unit::Factor, [0.95, 1.0, 1.05]),
+            ["0.95×", "1×", "1.05×"]
+        );
+        assert_eq!(
+            ticks(Unit::Share, [0.1, 0.5, 1.0]),
+            ["10 %", "50 %", "100 %"]
+        );
+        assert_eq!(
+            ticks(Unit::Frequency, [1e6, 2e6, 3e6]),
+            ["1 GHz", "2 GHz", "3 GHz"]
+        );
+        assert_eq!(Unit::Count.tick(15_000.0, 20_000.0), "15k");
+        assert_eq!(Unit::Time.tick(-50.0, 100.0), "−50 ns");
+    }
+}

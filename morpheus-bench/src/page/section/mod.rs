@@ -1,0 +1,500 @@
+//! What there is to show of each benchmark's file, and the pieces that they share.
+
+mod governor;
+mod jitter;
+mod kernel;
+mod latency;
+mod liar;
+pub mod log;
+mod overhead;
+mod starvation;
+mod takeover;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::claims::{at, list, number, plain_number, text, yes};
+use super::plot::Plot;
+use super::plot::lines::{Across, Line, Lines, Point, Style};
+use super::plot::palette;
+use super::plot::rows::{Axis, Row, Rows};
+use super::plot::unit::Unit;
+use crate::pairs::Pairs;
+use crate::stats::Median;
+
+pub use governor::study;
+
+/// More lines make a plot that nobody can read.
+const MOST_LINES: usize = 8;
+/// Of rows likewise; the table has all.
+const MOST_ROWS: usize = 48;
+/// More points of a line are thinned out: a phone has fewer dots.
+const MOST_POINTS: usize = 600;
+
+/// A benchmark's part of the page.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Which benchmark.
+    pub title: String,
+    /// Under which conditions, in a line.
+    pub about: String,
+    /// The machine, as the file has it.
+    pub host: Option<Value>,
+    /// What there is to see.
+    pub figures: Vec<Figure>,
+    /// What one should know, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A plot with its numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Figure {
+    /// In a few words.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The plot, where there is enough for one.
+    pub plot: Option<Plot>,
+    /// The same in numbers.
+    pub table: Table,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Heads of the columns; the first names the rows.
+    pub heads: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Without rows yet.
+    pub fn new(heads: &[&str]) -> Self {
+        Self {
+            heads: heads.iter().map(|head| (*head).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Without columns that say nothing in any row.
+    pub fn without_empty_columns(&self) -> Self {
+        let says = |column: &usize| {
+            let cell = |row: &Vec<String>| row.get(*column).is_some_and(|cell| cell != "–");
+            *column == 0 || self.rows.iter().any(cell)
+        };
+        let kept: Vec<usize> = (0..self.heads.len()).filter(says).collect();
+        let of = |row: &Vec<String>| {
+            kept.iter()
+                .filter_map(|column| row.get(*column).cloned())
+                .collect()
+        };
+        Self {
+            heads: of(&self.heads),
+            rows: self.rows.iter().map(of).collect(),
+        }
+    }
+}
+
+/// The sections of what a file says.
+///
+/// # Errors
+/// When nothing in it is known, with what to do.
+pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
+    if objects.iter().any(|object| at(object, "record").is_some()) {
+        return kernel::section(objects).map(|section| vec![section]);
+    }
+    let mut sections = Vec::new();
+    for object in objects {
+        // `governor analyse --compare`.
+        let both: Vec<&Value> = ["this", "other"]
+            .iter()
+            .filter_map(|name| at(object, name))
+            .collect();
+        let parts = if both.len() == 2 { both } else { vec![object] };
+        for part in parts {
+            sections.push(one(part)?);
+        }
+    }
+    Ok(sections)
+}
+
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover and kernel";
+
+fn one(object: &Value) -> Result<Section, String> {
+    let Some(bench) = text(object, "bench") else {
+        return Err(format!(
+            "does not say of which benchmark it is: it is to be what {KNOWN} print with --json"
+        ));
+    };
+    let mut section = match bench.as_str() {
+        "starvation" => starvation::section(object),
+        "latency" => latency::section(object),
+        "liar" => liar::section(object),
+        "jitter" => jitter::section(object),
+        "overhead" => overhead::section(object),
+        "governor" => governor::section(object, None),
+        "takeover" => takeover::section(object),
+        _ => {
+            return Err(format!(
+                "is of {bench:?}, which is not known here: {KNOWN} are"
+            ));
+        }
+    };
+    if section
+        .figures
+        .iter()
+        .all(|figure| figure.table.rows.is_empty())
+    {
+        return Err(format!(
+            "has no figure of {bench} in it: measure again, with `{bench} --json` of this version"
+        ));
+    }
+    finish(&mut section, object);
+    Ok(section)
+}
+
+fn finish(section: &mut Section, object: &Value) {
+    section.host = at(object, "host").filter(|host| host.is_object()).cloned();
+    if yes(object, "interrupted") {
+        let note = "Ended early by Ctrl-C; the figures are of what was measured until then.";
+        section.notes.push(note.into());
+    }
+}
+
+/// `1 round`, `2 rounds`.
+fn counted(value: &Value, path: &str, what: &str) -> Option<String> {
+    let n = super::claims::count(value, path)?;
+    let plural = if n == "1" { "" } else { "s" };
+    Some(format!("{n} {what}{plural}"))
+}
+
+/// A time, or what stands for none.
+fn time(value: &Value, path: &str) -> String {
+    number(value, path).map_or("–".into(), |ns| Unit::Time.show(ns))
+}
+
+/// A percentile, or that there are too few samples.
+fn percentile(value: &Value, path: &str) -> String {
+    number(value, path).map_or("n too small".into(), |ns| Unit::Time.show(ns))
+}
+
+/// The usual cells of a histogram's summary, for [`SUMMARY`].
+fn summary_cells(summary: &Value) -> Vec<String> {
+    vec![
+        super::claims::count(summary, "n").unwrap_or_else(|| "–".into()),
+        time(summary, "p50"),
+        percentile(summary, "p99"),
+        percentile(summary, "p999"),
+        time(summary, "max"),
+    ]
+}
+
+/// Heads of these cells.
+const SUMMARY: [&str; 5] = ["samples", "p50", "p99", "p99.9", "max"];
+
+/// The curve of a histogram's summary: as it is in the file, else what the percentiles with a name make of it.
+fn curve_points(summary: &Value) -> Vec<Point> {
+    let pair = |pair: &Value| {
+        let share = plain_number(pair.get(0)?).filter(|share| (0.0..1.0).contains(share))?;
+        let ns = plain_number(pair.get(1)?).filter(|ns| *ns >= 0.0)?;
+        Some(Point::new(share, ns.max(1.0)))
+    };
+    let mut points: Vec<Point> = list(summary, "curve").iter().filter_map(pair).collect();
+    if points.len() < 2 {
+        let named = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)];
+        let point = |(name, share)| Some(Point::new(share, number(summary, name)?.max(1.0)));
+        points = named.into_iter().filter_map(point).collect();
+    }
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    points
+}
+
+/// Percentile curves of these summaries; none where no curve has two points.
+fn curves(entries: &[(String, &Value)]) -> Option<Plot> {
+    let with_points = entries
+        .iter()
+        .map(|(name, summary)| (name.clone(), curve_points(summary)))
+        .collect();
+    curves_of(with_points)
+}
+
+/// Of points that are there already.
+fn curves_of(mut entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
+    entries.retain(|(_, points)| points.len() > 1);
+    entries.truncate(MOST_LINES);
+    let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
+    let slots = palette::places(&names);
+    let lines: Vec<Line> = entries
+        .into_iter()
+        .zip(slots)
+        .map(|((label, points), slot)| Line {
+            label,
+            slot,
+            style: Style::Marked,
+            points,
+        })
+        .collect();
+    (!lines.is_empty()).then_some(Plot::Lines(Lines {
+        across: Across::Percentiles,
+        unit: Unit::Time,
+        from_zero: true,
+        reference: None,
+        lines,
+    }))
+}
+
+/// Rows of times, in groups; none where there is no number.
+fn rows(unit: Unit, mut groups: Vec<(String, Vec<Row>)>) -> Option<Plot> {
+    let mut left = MOST_ROWS;
+    for (_, rows) in &mut groups {
+        rows.truncate(left);
+        left -= rows.len();
+    }
+    groups.retain(|(_, rows)| !rows.is_empty());
+    let any = groups
+        .iter()
+        .flat_map(|(_, rows)| rows)
+        .any(|row| row.value.is_some());
+    any.then_some(Plot::Rows(Rows {
+        unit,
+        axis: Axis::Fitting,
+        reference: None,
+        groups,
+    }))
+}
+
+/// Gives the rows of each group their colours.
+fn coloured(mut rows: Vec<Row>) -> Vec<Row> {
+    let names: Vec<String> = rows.iter().map(|row| row.label.clone()).collect();
+    for (row, slot) in rows.iter_mut().zip(palette::places(&names)) {
+        row.slot = slot;
+    }
+    rows
+}
+
+/// A figure of `overhead`: the median and its interval.
+fn median_ns(figure: &Value) -> Option<(f64, Option<(f64, f64)>)> {
+    let interval = || {
+        let ends = super::claims::numbers(figure, "interval_ns");
+        <[f64; 2]>::try_from(ends)
+            .ok()
+            .map(|[low, high]| (low, high))
+    };
+    Some((number(figure, "median_ns")?, interval()))
+}
+
+/// A [`Median`].
+fn median(value: &Value) -> Option<(f64, Option<(f64, f64)>)> {
+    let interval = number(value, "low").zip(number(value, "high"));
+    Some((number(value, "median")?, interval))
+}
+
+/// A median and its interval, as text.
+fn with_interval(unit: Unit, (median, interval): (f64, Option<(f64, f64)>)) -> String {
+    match interval {
+        Some((low, high)) => format!(
+            "{} ({} to {})",
+            unit.show(median),
+            unit.show(low),
+            unit.show(high)
+        ),
+        None => unit.show(median),
+    }
+}
+
+/// The median of some rounds with the least and the greatest.
+fn over_rounds(values: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let median = crate::histogram::median(values.to_vec())?;
+    Some((median, (values.len() > 1).then_some((low, high))))
+}
+
+/// How to read the axis of a percentile curve.
+const PERCENTILES: &str = "The axis below is stretched: 90, 99 and 99.9 % are equally far apart.";
+
+/// Every so many of the points, so that there are not too many.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    let every = points.len().div_ceil(MOST_POINTS).max(1);
+    points.into_iter().step_by(every).collect()
+}
+
+/// Two ways that were measured in pairs: the ratio with its interval beside that of the control, and pair by pair.
+fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
+    let ratios = |path| -> Vec<f64> {
+        let differences = super::claims::numbers(value, path);
+        differences
+            .into_iter()
+            .map(|difference| 1.0 + difference)
+            .collect()
+    };
+    let sets = [
+        (format!("{other} / {one}"), ratios("differences")),
+        (format!("{one}, again / {one}"), ratios("control")),
+    ];
+    if sets[0].1.is_empty() {
+        return Vec::new();
+    }
+    let verdict = Pairs {
+        differences: sets[0].1.iter().map(|ratio| ratio - 1.0).collect(),
+        control: sets[1].1.iter().map(|ratio| ratio - 1.0).collect(),
+    }
+    .verdict();
+    let mut table = Table::new(&["ratio of pairs", "pairs", "median", "95 % interval"]);
+    let (mut bars, mut lines) = (Vec::new(), Vec::new());
+    for ((name, ratios), slot) in sets.into_iter().zip([0, 6]) {
+        let median = Median::of(&ratios);
+        let alone = crate::histogram::median(ratios.clone());
+        table.rows.push(vec![
+            name.clone(),
+            ratios.len().to_string(),
+            alone.map_or("–".into(), |x| format!("{x:.4}×")),
+            median.map_or("n too small".into(), |m| {
+                format!("{:.4} to {:.4}", m.low, m.high)
+            }),
+        ]);
+        bars.push(Row {
+            label: name.clone(),
+            slot,
+            value: alone,
+            interval: median.map(|m| (m.low, m.high)),
+            ..Row::default()
+        });
+        let numbered = ratios.iter().enumerate();
+        let points: Vec<Point> = numbered
+            .map(|(i, ratio)| Point::new(i as f64 + 1.0, *ratio))
+            .collect();
+        lines.push(Line {
+            label: if slot == 0 {
+                other.to_owned()
+            } else {
+                format!("{one}, again")
+            },
+            slot,
+            style: Style::Points,
+            points: thinned(points),
+        });
+    }
+    let reference = Some((1.0, "no difference".to_owned()));
+    let each = lines[0].points.len() > 1;
+    vec![
+        Figure {
+            title: format!("Cost: {other}"),
+            caption: format!(
+                "Ratios of pairs, medians with 95 % intervals. The second row compares {one} with itself: noise. \
+                 {verdict}."
+            ),
+            plot: Some(Plot::Rows(Rows {
+                unit: Unit::Factor,
+                axis: Axis::Around,
+                reference: reference.clone(),
+                groups: vec![(String::new(), bars)],
+            })),
+            table,
+        },
+        Figure {
+            title: format!("Pair by pair: {other}"),
+            caption: format!(
+                "Each measurement against the same {one}, in the order they were made."
+            ),
+            plot: each.then_some(Plot::Lines(Lines {
+                across: Across::Numbers {
+                    unit: Unit::Count,
+                    name: "pair".into(),
+                    log: false,
+                },
+                unit: Unit::Factor,
+                from_zero: false,
+                reference,
+                lines,
+            })),
+            table: Table::default(),
+        },
+    ]
+}
+
+/// The name of a file as people call what is in it.
+pub fn stem(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| "file".into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_curve_is_read_or_made_of_the_percentiles() {
+        let with = json!({ "curve": [[0.5, 10], [0.0, 0], [0.99, 30], [2.0, 1], ["x"], 7, [0.9]] });
+        let points: Vec<(f64, f64)> = curve_points(&with).iter().map(|p| (p.x, p.y)).collect();
+        assert_eq!(points, [(0.0, 1.0), (0.5, 10.0), (0.99, 30.0)]);
+        let without = json!({ "n": 5_000, "p50": 10, "p99": 30, "p999": null });
+        assert_eq!(curve_points(&without).len(), 2);
+        assert!(curves(&[("x".into(), &json!({ "p50": 1 }))]).is_none());
+    }
+
+    #[test]
+    fn pairs_have_a_control_and_their_verdict() {
+        let value = json!({ "differences": vec![0.1; 12], "control": vec![0.0; 12] });
+        let figures = pairs(&value, "without", "with");
+        assert!(
+            figures[0].caption.contains("+10 %"),
+            "{}",
+            figures[0].caption
+        );
+        assert_eq!(figures[0].table.rows.len(), 2);
+        assert!(pairs(&json!({ "differences": [] }), "a", "b").is_empty());
+        let few = pairs(&json!({ "differences": [0.1], "control": [] }), "a", "b");
+        assert!(few[0].caption.contains("n too small"));
+    }
+
+    #[test]
+    fn unknown_files_say_what_is_known() {
+        for (value, expected) in [
+            (json!({}), "does not say"),
+            (json!({ "bench": "nonsense" }), "is not known"),
+            (json!({ "bench": 3 }), "does not say"),
+            (json!({ "bench": "latency" }), "measure again"),
+            (
+                json!({ "bench": "jitter", "rows": "none" }),
+                "measure again",
+            ),
+            (
+                json!({ "bench": "starvation", "runs": [1, null, {}] }),
+                "measure again",
+            ),
+            (
+                json!({ "bench": "overhead", "cache": { "sizes": [{}] } }),
+                "measure again",
+            ),
+            (
+                json!({ "bench": "governor", "conditions": [{}, 3] }),
+                "measure again",
+            ),
+            (
+                json!({ "bench": "liar", "honest": [], "beside": {} }),
+                "measure again",
+            ),
+            (json!({ "bench": "takeover" }), "measure again"),
+            (json!({ "record": "run" }), "no run"),
+        ] {
+            let error = of(&[value]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn many_points_are_thinned_and_few_are_not() {
+        let points = |n: usize| {
+            (0..n)
+                .map(|i| Point::new(i as f64, 1.0))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(thinned(points(600)).len(), 600);
+        assert!(thinned(points(100_000)).len() <= MOST_POINTS);
+        assert!(thinned(Vec::new()).is_empty());
+    }
+}
