@@ -1,7 +1,7 @@
 //! Histograms as a log in HdrHistogram's own format (V2, compressed), which its usual plotters read; and such a log read
 //! again.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -31,15 +31,16 @@ pub struct Entry<'a> {
 /// Writes a log of histograms that all were counted between `start` and `start + lasted`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When the file cannot be written; the text says which, and why.
 pub fn write(
     path: &Path,
     start: SystemTime,
     lasted: Duration,
     entries: &[Entry],
-) -> io::Result<()> {
-    let text = render(start, lasted, entries).map_err(io::Error::other)?;
-    std::fs::write(path, text)
+) -> Result<(), String> {
+    render(start, lasted, entries)
+        .and_then(|text| std::fs::write(path, text).map_err(|error| error.to_string()))
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 fn render(start: SystemTime, lasted: Duration, entries: &[Entry]) -> Result<Vec<u8>, String> {

@@ -371,6 +371,31 @@ fn without_governors_the_kernels_run_once() {
 }
 
 #[test]
+fn a_histogram_log_has_every_kernel_and_runs_say_whether_they_had_settled() {
+    let machine = Machine::without_governors("histogram");
+    let line = Machine::small("--kernels car,noop --histogram log");
+    let output = machine.call(&line.replace("--warmup 0", "--warmup 0.1"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let log = fs::read_to_string(machine.0.join("log")).unwrap();
+    for kernel in ["car", "noop"] {
+        for kind in ["service", "response", "late"] {
+            let tag = format!("Tag=as-it-is-{kernel}-{kind},");
+            assert!(log.contains(&tag), "{tag}: {log}");
+        }
+    }
+    // Four windows at the most are not three blocks.
+    for run in lines(&machine.0.join("governor-study/runs.ndjson")) {
+        assert!(run.contains(r#""settled":false"#), "{run}");
+    }
+    assert!(text(&output.stdout).contains("in 2 of 2 runs the median had not settled"));
+    let nowhere = machine.call(&Machine::small(
+        "--kernels noop --output other --histogram /nowhere/file",
+    ));
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(text(&nowhere.stderr).contains("/nowhere/file cannot be written"));
+}
+
+#[test]
 fn what_a_killed_run_changed_is_put_back() {
     let machine = Machine::new("killed");
     let run = machine.long_run("--load 2 --kernels car --duration 1 --repeats 100");

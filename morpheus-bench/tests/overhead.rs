@@ -277,3 +277,25 @@ fn ctrl_c_ends_it_early_and_what_was_measured_is_shown() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["interrupted"], true);
 }
+
+#[test]
+fn a_histogram_log_has_a_line_for_each_kind() {
+    let path = std::env::temp_dir().join(format!("overhead-{}.hlog", std::process::id()));
+    let line = format!(
+        "preemption --experiments 3 --yields 5 --json --histogram {}",
+        path.display()
+    );
+    let output = overhead(&line);
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let warmup = &report["preemption"]["warmup"];
+    assert!((15..=50).contains(&warmup["experiments"].as_u64().unwrap()));
+    assert!(warmup["settled"].is_boolean(), "{warmup}");
+    let log = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for tag in ["Tag=switch,", "Tag=yield,"] {
+        assert!(log.contains(tag), "{log}");
+    }
+    let refused = overhead("preemption --experiments 1 --yields 5 --histogram /nowhere/file");
+    assert!(error(&refused, 1).contains("/nowhere/file cannot be written"));
+}

@@ -67,6 +67,8 @@ mod quota;
 mod report;
 mod runtime;
 mod seat;
+#[doc(hidden)]
+pub mod single_step;
 mod sleeper;
 pub mod slice;
 mod spare;

@@ -91,6 +91,10 @@ impl Runtime {
         }
     }
 
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
     fn tokio(&self) -> &tokio::runtime::Runtime {
         self.tokio
             .as_ref()

@@ -14,7 +14,8 @@ use super::record::{Condition, Line, Reader, Run, Study};
 use super::signal::Name;
 use super::sysfs::TimeInState;
 use super::trap::{self, Trap};
-use crate::histogram::{Latencies, Summary, median};
+use crate::hdr_log::Entry;
+use crate::histogram::{Counts, Latencies, Summary, median};
 use crate::report;
 
 /// The object that `--json` prints. Times in nanoseconds.
@@ -84,6 +85,9 @@ pub struct KernelFigures {
     pub due: u64,
     /// Those that were not done in time.
     pub missed: u64,
+    /// What the three summaries are of.
+    #[serde(skip)]
+    pub latencies: [Latencies; 3],
 }
 
 /// Reads a study and makes figures of it.
@@ -154,7 +158,42 @@ fn notes(study: &Study, runs: &[Run]) -> Vec<String> {
             ));
         }
     }
+    let not_settled = |run: &&Run| run.settled == Some(false) && run.spoilt.is_none();
+    let count = runs.iter().filter(not_settled).count();
+    if count > 0 {
+        notes.push(format!(
+            "in {count} of {} runs the median had not settled after the warm-up, nor in as long again",
+            runs.len()
+        ));
+    }
     notes
+}
+
+/// What the figures are of, for a histogram log: of each condition and kernel.
+pub fn histograms(conditions: &[Figures]) -> Vec<Entry<'_>> {
+    let kinds = [
+        ("service", Counts::Raw),
+        ("response", Counts::FromIntendedStart),
+        ("late", Counts::FromIntendedStart),
+    ];
+    let of_kernel = |figures: &Figures, kernel: &KernelFigures| {
+        let name = format!("{}-{}", figures.condition.directory(), kernel.kernel.text());
+        kinds.map(|(kind, counts)| (format!("{name}-{kind}"), counts.to_string()))
+    };
+    let mut entries = Vec::new();
+    for figures in conditions {
+        for kernel in &figures.kernels {
+            let named = of_kernel(figures, kernel).into_iter();
+            for ((tag, about), latencies) in named.zip(&kernel.latencies) {
+                entries.push(Entry {
+                    tag,
+                    about,
+                    latencies,
+                });
+            }
+        }
+    }
+    entries
 }
 
 /// `None` when every run of the condition is spoilt.
@@ -216,8 +255,13 @@ fn kernel_figures(kernel: Name, runs: &[&Run], lines: &[Line]) -> KernelFigures 
         lines
             .iter()
             .for_each(|line| latencies.record_ns(time(line)));
-        latencies.summary()
+        latencies
     };
+    let latencies = [
+        of(|line| line.service_ns),
+        of(|line| line.times.response_ns()),
+        of(|line| line.times.late_ns()),
+    ];
     let mut repeats: HashMap<usize, Vec<f64>> = HashMap::new();
     for line in lines {
         let repeat = repeats.entry(line.repeat).or_default();
@@ -227,9 +271,10 @@ fn kernel_figures(kernel: Name, runs: &[&Run], lines: &[Line]) -> KernelFigures 
     repeats.sort_by_key(|(repeat, _)| *repeat);
     KernelFigures {
         kernel,
-        service_ns: of(|line| line.service_ns),
-        response_ns: of(|line| line.response_ns),
-        late_ns: of(|line| line.times.late_ns()),
+        service_ns: latencies[0].summary(),
+        response_ns: latencies[1].summary(),
+        late_ns: latencies[2].summary(),
+        latencies,
         repeat_p50_ns: repeats
             .into_iter()
             .filter_map(|(_, times)| median(times).map(|ns| ns as u64))
@@ -363,6 +408,7 @@ mod tests {
     #[test]
     fn noise_is_over_repeats_that_have_every_kernel() {
         let kernel = |name, p50s: &[u64]| KernelFigures {
+            latencies: Default::default(),
             kernel: name,
             service_ns: Summary::default(),
             response_ns: Summary::default(),

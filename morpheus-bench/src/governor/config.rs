@@ -94,6 +94,10 @@ pub struct RunOptions {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
+
+    /// Write the histograms to this file, as HdrHistogram's log (V2)
+    #[arg(long, value_name = "FILE")]
+    pub histogram: Option<PathBuf>,
 }
 
 /// What is measured, and how.
@@ -115,7 +119,7 @@ pub struct Config {
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub repeats: u16,
 
-    /// Seconds to run each kernel before it is measured
+    /// Seconds to run each kernel before it is measured; on, if its median has not settled, for as long again
     #[arg(long = "warmup", value_name = "S", default_value = "10", value_parser = seconds_or_none)]
     pub warmup_s: f64,
 

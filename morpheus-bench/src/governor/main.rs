@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{CommandFactory, Parser};
 
@@ -11,7 +12,7 @@ use super::run::{self, Refusal};
 use super::state::{self, Purpose};
 use super::{analyse, table};
 use crate::report::print;
-use crate::{interrupt, neighbours};
+use crate::{hdr_log, interrupt, neighbours};
 
 /// Ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -79,8 +80,15 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
     if std::io::stderr().is_terminal() && !own.json {
         eprintln!("governor: this takes {}", run::duration(ready.expected()));
     }
+    let start = SystemTime::now();
     match ready.measure(own, &options.state) {
-        Ok(outcome) => {
+        Ok(mut outcome) => {
+            if let Some(path) = &own.histogram {
+                let entries = analyse::histograms(&outcome.analysis.conditions);
+                let lasted = start.elapsed().unwrap_or_default();
+                let written = hdr_log::write(path, start, lasted, &entries);
+                outcome.failed.extend(written.err());
+            }
             if own.json {
                 print(&(serde_json::to_string(&outcome.analysis).unwrap_or_default() + "\n"));
             } else {

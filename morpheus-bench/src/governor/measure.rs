@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::placement::{self, Policy};
 use super::signal::{Kernel, Name, Size};
 use crate::cpus;
+use crate::settle::Settle;
 use crate::{clock, interrupt, thread};
 
 /// What is to be done.
@@ -18,7 +19,8 @@ pub struct Plan<'a> {
     pub size: &'a Size,
     /// The signal, which is played over and over.
     pub signal: &'a [f64],
-    /// Windows that are due before this are not counted.
+    /// Windows that are due before this are not counted, nor those that it takes until the median of what a window
+    /// takes has settled; at most twice as many. None are left out if it is nothing.
     pub warmup: Duration,
     /// How long windows are counted.
     pub duration: Duration,
@@ -62,6 +64,8 @@ impl Window {
 pub struct Measured {
     /// Every window that was begun after the warm-up.
     pub windows: Vec<Window>,
+    /// Whether the median had settled after the warm-up; `None` without one.
+    pub settled: Option<bool>,
     /// Windows that were due and not begun, because those before them took too long.
     pub not_begun: u64,
     /// The policy that was in force.
@@ -69,6 +73,10 @@ pub struct Measured {
     /// Why it is not the one that was asked for.
     pub refused: Option<String>,
 }
+
+/// Blocks of so many windows, of which three medians in a row must be this close, end a warm-up.
+const SETTLE_BLOCK: usize = 5;
+const SETTLE_WITHIN: f64 = 0.1;
 
 /// How often the one who waits is told how long it has lasted.
 const TICK: Duration = Duration::from_millis(250);
@@ -105,6 +113,7 @@ fn on_its_cpu(plan: &Plan<'_>) -> Result<Measured, String> {
     thread::precise();
     let mut measured = Measured {
         windows: Vec::new(),
+        settled: None,
         not_begun: 0,
         policy: plan.policy,
         refused: None,
@@ -133,36 +142,47 @@ fn on_its_cpu(plan: &Plan<'_>) -> Result<Measured, String> {
     // Whole steps, so that each round has the same windows.
     let windows = (plan.signal.len().saturating_sub(length) / step + 1) as u64;
     let first = Instant::now() + period;
-    let origin = first + period * warm;
-    let end = origin + period * counted;
-    for number in 0..warm + counted {
-        let release = first + period * number;
-        clock::sleep_until(release);
+    let mut process = |number: u32| {
         let at = (u64::from(number) % windows) as usize * step;
-        let window = &plan.signal[at..at + length];
         let begun = Instant::now();
+        black_box(kernel.process(black_box(&plan.signal[at..at + length])));
+        (begun, Instant::now())
+    };
+    let mut settle = Settle::new(SETTLE_BLOCK, SETTLE_WITHIN);
+    let mut number = 0;
+    while number < warm || (number < warm.saturating_mul(2) && !settle.is_settled()) {
+        clock::sleep_until(first + period * number);
+        if interrupt::happened() {
+            measured.windows.clear();
+            return Ok(measured);
+        }
+        let (begun, ended) = process(number);
+        settle.feed((ended - begun).as_nanos() as f64);
+        // Those that a slow one has made late are left out: what is counted begins when it is due.
+        let passed = (ended.saturating_duration_since(first).as_nanos() / period.as_nanos()) as u32;
+        number = passed.max(number) + 1;
+    }
+    measured.settled = (warm > 0).then(|| settle.is_settled());
+    let origin = first + period * number;
+    let end = origin + period * counted;
+    for index in 0..counted {
+        let release = origin + period * index;
+        clock::sleep_until(release);
         if interrupt::happened() {
             break;
         }
-        if number < warm && begun >= origin {
-            // Too slow to warm up in time: what is counted begins when it is due.
-            continue;
-        }
-        if begun >= end {
-            measured.not_begun = u64::from(warm + counted - number);
+        if Instant::now() >= end {
+            measured.not_begun = u64::from(counted - index);
             break;
         }
-        black_box(kernel.process(black_box(window)));
-        let ended = Instant::now();
-        if number >= warm {
-            let ns = |at: Instant| at.saturating_duration_since(origin).as_nanos() as u64;
-            measured.windows[done] = Window {
-                release_ns: ns(release),
-                start_ns: ns(begun),
-                end_ns: ns(ended),
-            };
-            done += 1;
-        }
+        let (begun, ended) = process(number.wrapping_add(index));
+        let ns = |at: Instant| at.saturating_duration_since(origin).as_nanos() as u64;
+        measured.windows[done] = Window {
+            release_ns: ns(release),
+            start_ns: ns(begun),
+            end_ns: ns(ended),
+        };
+        done += 1;
     }
     measured.windows.truncate(done);
     Ok(measured)
@@ -202,6 +222,27 @@ mod tests {
             assert!(window.release_ns <= window.start_ns && window.start_ns <= window.end_ns);
             assert_eq!(window.response_ns(), window.late_ns() + window.service_ns());
         }
+    }
+
+    #[test]
+    fn a_warm_up_ends_once_it_has_settled_and_at_twice_its_length() {
+        let size = Size {
+            channels: 2,
+            rate: 16_000,
+            ..size()
+        };
+        let signal = eeg::generate(&size, 1_000, 1);
+        let plan = plan(&size, &signal, Name::Car);
+        let begun = Instant::now();
+        let measured = run(&plan, |_| ()).unwrap();
+        // Four windows of 5 ms are not three blocks: four more, and no more.
+        assert_eq!(measured.settled, Some(false));
+        assert!(begun.elapsed() >= Duration::from_millis(240));
+        let none = Plan {
+            warmup: Duration::ZERO,
+            ..plan
+        };
+        assert_eq!(run(&none, |_| ()).unwrap().settled, None);
     }
 
     /// A kernel that takes longer than its period falls behind, and what it did not come to is counted.

@@ -100,6 +100,9 @@ pub struct Run {
     pub missed: u64,
     /// How long it measured, without the warm-up.
     pub elapsed_ns: u64,
+    /// Whether the median of what a window takes had settled after the warm-up; `None` without one.
+    #[serde(default)]
+    pub settled: Option<bool>,
     /// `time_in_state` of each policy that has it, by name.
     pub time_in_state: Vec<States>,
     /// Whether Ctrl-C ended it.

@@ -380,6 +380,7 @@ impl Ready {
             windows,
             not_begun: measured.not_begun,
             missed,
+            settled: measured.settled,
             elapsed_ns: (windows + measured.not_begun) * period_ns,
             time_in_state: states_of(before, after),
             interrupted,

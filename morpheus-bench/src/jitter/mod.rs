@@ -88,5 +88,4 @@ fn write_histogram(
     }
     let lasted = start.elapsed().unwrap_or_default();
     hdr_log::write(path, start, lasted, &entries)
-        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }

@@ -64,8 +64,7 @@ fn measure(options: &Options) -> Result<Report, String> {
             entry("service", Counts::Raw, &measured.service),
             entry("clock", Counts::FromIntendedStart, &measured.clock),
         ];
-        hdr_log::write(path, start, measured.lasted, &entries)
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+        hdr_log::write(path, start, measured.lasted, &entries)?;
     }
     let open = result::Open::new(&measured, options, work::iterations_per_us());
     Ok(Report::new(host, options, link, Some(open), None))

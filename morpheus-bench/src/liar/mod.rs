@@ -60,8 +60,7 @@ fn measure(options: &Options) -> Result<Report, String> {
             })
             .collect();
         let lasted = start.elapsed().unwrap_or_default();
-        hdr_log::write(path, start, lasted, &entries)
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+        hdr_log::write(path, start, lasted, &entries)?;
     }
     Ok(Report::new(host, options, honest, &attacks))
 }

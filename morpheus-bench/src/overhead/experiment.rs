@@ -1,23 +1,30 @@
 //! Taking turns: every experiment measures each kind twice, in the order A B C C B A, and every other one begins at the
-//! other end.
+//! other end. Those before the median has settled do not count.
 
 use std::array;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::statistics::Figure;
+use crate::histogram::Latencies;
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::progress::Progress;
+use crate::settle::Settle;
 
 /// Out of five parts of time one is left to others: real-time threads that leave none are stopped by the kernel, in
 /// the middle of a measurement.
 const REST: u32 = 4;
+/// A warm-up is over after so many experiments, whether the median has settled or not.
+const WARMUP_MOST: usize = 50;
 
-/// How far a measurement is, over all of its experiments.
+/// How far a measurement is, over all of its experiments, and what they read.
 pub struct Steps {
     progress: Progress,
     total: usize,
     done: usize,
+    readings: Vec<(String, Vec<f64>)>,
 }
 
 impl Steps {
@@ -27,6 +34,7 @@ impl Steps {
             progress: Progress::new(Duration::from_secs(1), quiet),
             total: experiments.max(1),
             done: 0,
+            readings: Vec::new(),
         }
     }
 
@@ -38,6 +46,21 @@ impl Steps {
     /// What is measured now.
     pub fn say(&self, what: String) {
         self.progress.say(what);
+    }
+
+    /// What was read of each kind, under its name, as histograms. A reading is the mean of a measurement.
+    pub fn histograms(&self) -> Vec<(&str, Latencies)> {
+        let histogram = |readings: &[f64]| {
+            let mut latencies = Latencies::default();
+            readings
+                .iter()
+                .for_each(|ns| latencies.record_ns(ns.round() as u64));
+            latencies
+        };
+        let named = self.readings.iter();
+        named
+            .map(|(name, readings)| (name.as_str(), histogram(readings)))
+            .collect()
     }
 
     fn step(&mut self) {
@@ -61,53 +84,86 @@ pub struct Turn {
     pub counts: bool,
 }
 
-/// What was read, in nanoseconds: of each experiment, of each kind, the first and the second time.
-pub struct Readings<const KINDS: usize>(Vec<[[f64; 2]; KINDS]>);
+/// Of an experiment, of each kind, the first and the second time, in nanoseconds.
+type Reading<const KINDS: usize> = [[f64; 2]; KINDS];
 
-/// Experiments before those that count.
-fn warm_up(experiments: usize) -> usize {
-    (experiments / 10).clamp(3, 50)
+/// What was read in the experiments that count, and what came before.
+pub struct Readings<const KINDS: usize> {
+    readings: Vec<Reading<KINDS>>,
+    /// The experiments that do not count.
+    pub warmup: Warmup,
 }
 
-/// Makes so many experiments after a warm-up of a tenth as many (3 to 50), or fewer when Ctrl-C is pressed. `measure` returns the
-/// nanoseconds that one turn took.
+/// Experiments that do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Warmup {
+    /// How many.
+    pub experiments: usize,
+    /// Whether the median of the first kind had settled by then.
+    pub settled: bool,
+}
+
+/// Makes so many experiments once the median of the first kind has settled, or fewer when Ctrl-C is pressed. `measure`
+/// returns the nanoseconds that one turn took. What is read of each kind is also kept in `steps`, under its name.
 ///
 /// # Errors
 /// The first of `measure`.
 pub fn run<const KINDS: usize>(
     experiments: usize,
     steps: &mut Steps,
+    names: [String; KINDS],
     mut measure: impl FnMut(Turn) -> Result<f64, String>,
 ) -> Result<Readings<KINDS>, String> {
+    let mut settle = Settle::new(5, 0.1);
+    let mut warmup = Warmup::default();
     let mut readings = Vec::with_capacity(experiments);
-    let warm_up = warm_up(experiments);
-    for number in 0..warm_up + experiments {
-        let counts = number >= warm_up;
-        let mut kinds: [usize; KINDS] = array::from_fn(|kind| kind);
-        if number % 2 == 1 {
-            kinds.reverse();
-        }
-        let mut reading = [[0.0; 2]; KINDS];
-        for (time, kind) in interleaved(&kinds, 2) {
-            if interrupt::happened() {
-                return Ok(Readings(readings));
-            }
-            let begun = Instant::now();
-            reading[kind][time] = measure(Turn { kind, counts })?;
-            std::thread::sleep(begun.elapsed() / REST);
-        }
-        if counts {
-            readings.push(reading);
-            steps.step();
-        }
+    while !warmup.settled && warmup.experiments < WARMUP_MOST {
+        let Some(reading) = one::<KINDS>(warmup.experiments, false, &mut measure)? else {
+            return Ok(Readings { readings, warmup });
+        };
+        warmup.experiments += 1;
+        warmup.settled = settle.feed(mean(reading[0]));
     }
-    Ok(Readings(readings))
+    for number in 0..experiments {
+        let Some(reading) = one::<KINDS>(number, true, &mut measure)? else {
+            break;
+        };
+        readings.push(reading);
+        steps.step();
+    }
+    for (kind, name) in names.into_iter().enumerate() {
+        let both = readings.iter().flat_map(|reading| reading[kind]);
+        steps.readings.push((name, both.collect()));
+    }
+    Ok(Readings { readings, warmup })
+}
+
+/// One experiment; `None` after Ctrl-C.
+fn one<const KINDS: usize>(
+    number: usize,
+    counts: bool,
+    measure: &mut impl FnMut(Turn) -> Result<f64, String>,
+) -> Result<Option<Reading<KINDS>>, String> {
+    let mut kinds: [usize; KINDS] = array::from_fn(|kind| kind);
+    if number % 2 == 1 {
+        kinds.reverse();
+    }
+    let mut reading = [[0.0; 2]; KINDS];
+    for (time, kind) in interleaved(&kinds, 2) {
+        if interrupt::happened() {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        reading[kind][time] = measure(Turn { kind, counts })?;
+        std::thread::sleep(begun.elapsed() / REST);
+    }
+    Ok(Some(reading))
 }
 
 impl<const KINDS: usize> Readings<KINDS> {
     /// A figure of one value of each experiment.
     fn figure(&self, of: impl Fn(&[[f64; 2]; KINDS]) -> f64) -> Option<Figure> {
-        Figure::of(&self.0.iter().map(of).collect::<Vec<_>>())
+        Figure::of(&self.readings.iter().map(of).collect::<Vec<_>>())
     }
 
     /// One kind: of each experiment, the mean of its two times. `None` when nothing was measured.
@@ -134,18 +190,24 @@ fn mean([first, second]: [f64; 2]) -> f64 {
 mod tests {
     use super::*;
 
+    fn names<const KINDS: usize>() -> [String; KINDS] {
+        array::from_fn(|kind| kind.to_string())
+    }
+
     #[test]
     fn turns_go_forth_and_back_and_begin_at_either_end() {
         let mut order = String::new();
         let mut steps = Steps::new(2, true);
-        let readings: Readings<3> = run(2, &mut steps, |turn| {
+        let readings: Readings<3> = run(2, &mut steps, names(), |turn| {
             if turn.counts {
                 order.push(['A', 'B', 'C'][turn.kind]);
             }
             Ok(0.0)
         })
         .unwrap();
-        assert_eq!(order, "CBAABCABCCBA");
+        assert_eq!(order, "ABCCBACBAABC");
+        let kept: Vec<_> = steps.histograms();
+        assert_eq!((kept[2].0, kept[2].1.len()), ("2", 4));
         assert_eq!(readings.of(0).unwrap().n, 2);
     }
 
@@ -154,7 +216,7 @@ mod tests {
         let mut clock = 0.0;
         let mut steps = Steps::new(20, true);
         // Each turn takes one more than the one before; kind 1 takes 5 more beside.
-        let readings: Readings<2> = run(20, &mut steps, |turn| {
+        let readings: Readings<2> = run(20, &mut steps, names(), |turn| {
             clock += 1.0;
             Ok(clock + 5.0 * turn.kind as f64)
         })
@@ -170,7 +232,7 @@ mod tests {
     fn the_first_error_ends_it() {
         let mut turns = 0;
         let mut steps = Steps::new(5, true);
-        let result = run::<1>(5, &mut steps, |_| {
+        let result = run::<1>(5, &mut steps, names(), |_| {
             turns += 1;
             if turns == 3 {
                 Err("broken".into())
@@ -183,8 +245,43 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_figure() {
-        let readings = Readings::<1>(Vec::new());
+        let (readings, warmup) = (Vec::new(), Warmup::default());
+        let readings = Readings::<1> { readings, warmup };
         assert!(readings.of(0).is_none() && readings.same(0).is_none());
-        assert_eq!([1, 100, 100_000].map(warm_up), [3, 10, 50]);
+    }
+
+    /// Each time the first of the kinds takes 100, 90, … 10, and 10 from then on.
+    #[test]
+    fn the_warm_up_ends_when_the_first_kind_has_settled() {
+        let mut turns = 0;
+        let mut steps = Steps::new(4, true);
+        let readings: Readings<1> = run(4, &mut steps, names(), |_| {
+            turns += 1;
+            Ok(f64::from((110 - 5 * turns).max(10)))
+        })
+        .unwrap();
+        // 10 experiments until then, and three blocks of five that agree.
+        let expected = Warmup {
+            experiments: 25,
+            settled: true,
+        };
+        assert_eq!(readings.warmup, expected);
+        assert_eq!(readings.of(0).unwrap().max_ns, 10.0);
+    }
+
+    #[test]
+    fn what_never_settles_is_measured_all_the_same() {
+        let mut turns = 0;
+        let readings: Readings<1> = run(2, &mut Steps::new(2, true), names(), |_| {
+            turns += 1;
+            Ok(f64::from(turns).powi(4))
+        })
+        .unwrap();
+        let expected = Warmup {
+            experiments: WARMUP_MOST,
+            settled: false,
+        };
+        assert_eq!(readings.warmup, expected);
+        assert_eq!(readings.of(0).unwrap().n, 2);
     }
 }

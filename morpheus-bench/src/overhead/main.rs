@@ -1,8 +1,8 @@
 //! From the command line to the output.
 
-use crate::cpus;
-use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
@@ -13,8 +13,10 @@ use super::experiment::Steps;
 use super::migration::{self, Migration};
 use super::preemption::{self, Preemption};
 use super::table;
+use crate::hdr_log::{self, Entry};
+use crate::histogram::Counts;
 use crate::host::Host;
-use crate::interrupt;
+use crate::{cpus, interrupt, report};
 
 const MORE: &str = "\
 Examples:
@@ -22,7 +24,7 @@ Examples:
       What it costs that a CPU goes from one thread to another.
   overhead migration --cpus 2,3
       What it costs that a thread goes from CPU 2 to CPU 3.
-  overhead cache --experiments 200 --json
+  overhead cache --experiments 200 --json --histogram cache.hlog
       What it costs to get the contents of a cache to the other CPU, from L1 to past L2.
 
 Each cost is a difference, measured in the order A B B A, and shown as the source does: minimum, maximum, average of
@@ -68,7 +70,7 @@ struct Options {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Experiments, each of which measures everything twice; a tenth as many before (3 to 50) do not count
+    /// Experiments, each of which measures everything twice; those before the median has settled (15 to 50) do not count
     #[arg(long, global = true, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     experiments: u32,
 
@@ -80,6 +82,10 @@ struct Common {
     /// Print one JSON object and nothing else
     #[arg(long, global = true)]
     json: bool,
+
+    /// Write the readings to this file, as HdrHistogram's log (V2)
+    #[arg(long, global = true, value_name = "FILE")]
+    histogram: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -147,26 +153,8 @@ struct Report {
 /// Runs the benchmark. Exit codes as in the help.
 pub fn main() -> ExitCode {
     let options = Options::parse();
-    let host = Host::read();
     interrupt::install();
-    let (conditions, measured) = match measure(&options) {
-        Ok(measured) => measured,
-        Err(error) => {
-            eprintln!("overhead: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let report = Report {
-        bench: "overhead",
-        host,
-        conditions,
-        experiments: options.common.experiments,
-        interrupted: interrupt::happened(),
-        measured,
-    };
-    let text = if options.common.json {
-        serde_json::to_string(&report).expect("a plain struct of numbers") + "\n"
-    } else {
+    let table = |report: &Report| {
         table::render(
             &report.host,
             &report.conditions,
@@ -174,22 +162,22 @@ pub fn main() -> ExitCode {
             report.interrupted,
         )
     };
-    // A reader that closes the pipe has seen enough: no error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::from(if report.interrupted { 130 } else { 0 })
+    report::conclude(
+        "overhead",
+        measure(&options),
+        options.common.json,
+        table,
+        |report| report.interrupted,
+    )
 }
 
-fn measure(options: &Options) -> Result<(Conditions, Measured), String> {
-    let Common {
-        experiments,
-        cpus,
-        json,
-        ..
-    } = &options.common;
-    let (experiments, quiet) = (*experiments as usize, *json);
-    let cpus = choose(&options.what, cpus, &cpus::allowed())?;
-    Conditions::measure(&cpus, |conditions| {
-        let mut steps = Steps::new(experiments, quiet);
+fn measure(options: &Options) -> Result<Report, String> {
+    let common = &options.common;
+    let experiments = common.experiments as usize;
+    let (host, start) = (Host::read(), SystemTime::now());
+    let cpus = choose(&options.what, &common.cpus, &cpus::allowed())?;
+    let mut steps = Steps::new(experiments, common.json);
+    let (conditions, measured) = Conditions::measure(&cpus, |conditions| {
         let measured = match &options.what {
             What::Preemption { yields } => {
                 preemption::measure(conditions, experiments, *yields, &mut steps)
@@ -205,6 +193,27 @@ fn measure(options: &Options) -> Result<(Conditions, Measured), String> {
         };
         steps.clear();
         measured
+    })?;
+    if let Some(path) = &common.histogram {
+        let histograms = steps.histograms();
+        let entries: Vec<Entry> = histograms
+            .iter()
+            .map(|(name, latencies)| Entry {
+                tag: (*name).into(),
+                about: format!("{}, means of a measurement each", Counts::Raw),
+                latencies,
+            })
+            .collect();
+        let lasted = start.elapsed().unwrap_or_default();
+        hdr_log::write(path, start, lasted, &entries)?;
+    }
+    Ok(Report {
+        bench: "overhead",
+        host,
+        conditions,
+        experiments: common.experiments,
+        interrupted: interrupt::happened(),
+        measured,
     })
 }
 

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::conditions::{Conditions, FIFO};
 use super::cpu::{self, Policy};
-use super::experiment::{self, Readings, Steps, Turn};
+use super::experiment::{self, Readings, Steps, Turn, Warmup};
 use super::statistics::Figure;
 use crate::clock;
 use crate::cpus::{self, Cpus};
@@ -39,6 +39,8 @@ const PATIENCE_NS: u64 = 2_000_000;
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Migration {
+    /// Experiments before.
+    pub warmup: Warmup,
     /// The call for the CPU on which the thread already is.
     pub call: Option<Figure>,
     /// To an idle CPU, the call included.
@@ -107,8 +109,9 @@ pub fn measure(
             parts: Default::default(),
         };
         steps.say(format!("a thread goes from CPU {from} to CPU {to}"));
+        let names = ["to-idle", "to-awake", "call"].map(str::to_owned);
         let readings: Readings<3> =
-            experiment::run(experiments, steps, |turn| mover.measure(turn))?;
+            experiment::run(experiments, steps, names, |turn| mover.measure(turn))?;
         let [.., null] = &mover.parts;
         let floor_ns = median(null.clone()).unwrap_or_default();
         let off_cpu = |index: usize| {
@@ -117,6 +120,7 @@ pub fn measure(
         };
         let part = |index: usize| Figure::of(&mover.parts[index]);
         Ok(Migration {
+            warmup: readings.warmup,
             call: readings.of(NULL),
             to_idle: readings.of(IDLE),
             to_awake: readings.of(AWAKE),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::conditions::Conditions;
 use super::cpu;
-use super::experiment::{self, Readings, Steps};
+use super::experiment::{self, Readings, Steps, Warmup};
 use super::statistics::Figure;
 use crate::clock;
 
@@ -23,6 +23,8 @@ const ALONE: usize = 1;
 pub struct Preemption {
     /// Yields of one thread in each of the two measurements of an experiment.
     pub yields: u32,
+    /// Experiments before.
+    pub warmup: Warmup,
     /// Switches that were counted for each yield of one of the two threads: 2 when every yield of both switched.
     pub switches_per_yield: f64,
     /// One switch, the call that causes it included.
@@ -55,7 +57,8 @@ pub fn measure(
         let thread = state.wait_for_id();
         let (mut switched, mut yielded) = (0, 0);
         steps.say("two threads yield to each other".into());
-        let readings: Readings<2> = experiment::run(experiments, steps, |turn| {
+        let names = ["switch", "yield"].map(str::to_owned);
+        let readings: Readings<2> = experiment::run(experiments, steps, names, |turn| {
             if turn.kind == ALONE {
                 return Ok(time_yields(yields) / f64::from(yields));
             }
@@ -78,6 +81,7 @@ pub fn measure(
         })?;
         Ok(Preemption {
             yields,
+            warmup: readings.warmup,
             switches_per_yield: switched as f64 / yielded.max(1) as f64,
             switch: readings.of(TOGETHER),
             call: readings.of(ALONE),

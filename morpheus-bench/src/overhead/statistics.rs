@@ -1,12 +1,10 @@
-//! What a set of readings says: extremes, mean, median, and how sure the median is.
-//!
-//! The interval of the median is made of two of the readings, by their ranks (a binomial count of how many lie below the
-//! true median). It assumes no distribution, so that a few readings that were disturbed do not widen it.
+//! What a set of readings says: extremes, mean, median, and how sure the median is (see [`Median`]): the source's
+//! figures, and what one needs to judge them.
 
 use serde::Serialize;
 
 use crate::histogram::median;
-use crate::stats;
+use crate::stats::{self, Median};
 
 /// A set of readings in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,7 +35,7 @@ impl Figure {
             min_ns,
             max_ns,
             mean_ns: stats::mean(&sorted)?,
-            interval_ns: ranks(n).map(|(low, high)| (sorted[low], sorted[high])),
+            interval_ns: Median::of(&sorted).map(|median| (median.low, median.high)),
             median_ns: median(sorted)?,
         })
     }
@@ -66,28 +64,9 @@ impl Figure {
     }
 }
 
-/// The indices, in sorted order, of the two of `n` readings between which the true median lies with 95 %.
-fn ranks(n: usize) -> Option<(usize, usize)> {
-    stats::rank(n).map(|low| (low, n - 1 - low))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_are_those_of_the_tables() {
-        // Textbooks' 95 % intervals for a median, counted from 1: 6 → 1 and 6, 10 → 2 and 9, 20 → 6 and 15, 100 → 40 and 61.
-        assert_eq!(ranks(0), None);
-        assert_eq!(ranks(5), None);
-        assert_eq!(ranks(6), Some((0, 5)));
-        assert_eq!(ranks(10), Some((1, 8)));
-        assert_eq!(ranks(20), Some((5, 14)));
-        assert_eq!(ranks(100), Some((39, 60)));
-        // Normal approximation: 5,000 ± 0.98 × √10,000.
-        let (low, high) = ranks(10_000).unwrap();
-        assert!(low.abs_diff(4_901) <= 2 && high == 9_999 - low, "{low}");
-    }
 
     #[test]
     fn a_figure_has_what_it_says() {
@@ -102,25 +81,6 @@ mod tests {
         assert_eq!(figure.divided(2.0).interval_ns, Some((20.0, 30.5)));
         assert_eq!(Figure::of(&[]), None);
         assert_eq!(Figure::of(&[1.0; 5]).unwrap().interval_ns, None);
-    }
-
-    /// Of many sets of readings around a known median, the intervals of about 95 % hold it.
-    #[test]
-    fn the_interval_covers_the_median_as_often_as_it_says() {
-        let mut random = crate::overhead::random::Random::new(7);
-        let trials = 2_000;
-        let held = (0..trials)
-            .filter(|_| {
-                // Skewed: the square of a uniform number, whose median is 1/4.
-                let readings: Vec<f64> = (0..50)
-                    .map(|_| (random.below(1 << 20) as f64 / f64::from(1 << 20)).powi(2))
-                    .collect();
-                let (low, high) = Figure::of(&readings).unwrap().interval_ns.unwrap();
-                (low..=high).contains(&0.25)
-            })
-            .count();
-        let share = held as f64 / f64::from(trials);
-        assert!((0.94..=0.98).contains(&share), "{share}");
     }
 
     #[test]

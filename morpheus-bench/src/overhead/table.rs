@@ -3,6 +3,7 @@
 use super::WIDTH;
 use super::cache::{Cache, FACTOR, Size};
 use super::conditions::Conditions;
+use super::experiment::Warmup;
 use super::main::Measured;
 use super::migration::Migration;
 use super::preemption::Preemption;
@@ -65,7 +66,10 @@ fn of_preemption(preemption: &Preemption) -> String {
     let sentence = sentence("A switch", net, same);
     format!(
         "{table}\n{}\n",
-        report::wrap(&format!("{counted} {sentence}"), WIDTH)
+        report::wrap(
+            &format!("{counted} {sentence} {}", warmed_up(&preemption.warmup)),
+            WIDTH
+        )
     )
 }
 
@@ -101,8 +105,30 @@ fn of_migration(migration: &Migration) -> String {
                      is done with it. On no CPU is what the thread's own CPU clock did not count.";
     format!(
         "{table}\n{where_it_goes}\n{}\n",
-        report::wrap(&format!("{explained} {sentence}"), WIDTH)
+        report::wrap(
+            &format!("{explained} {sentence} {}", warmed_up(&migration.warmup)),
+            WIDTH
+        )
     )
+}
+
+fn warmed_up(warmup: &Warmup) -> String {
+    let how = if warmup.settled { "had" } else { "had not" };
+    format!(
+        "The median {how} settled after {} experiments before.",
+        warmup.experiments
+    )
+}
+
+/// Which sizes were measured although their median had not settled.
+fn unsettled(sizes: &[Size]) -> String {
+    let unsettled = sizes.iter().filter(|size| !size.warmup.settled);
+    let names: Vec<String> = unsettled.map(|size| kib(size.bytes)).collect();
+    if names.is_empty() {
+        "The median of each had settled before.".into()
+    } else {
+        format!("The median had not settled before: {}.", names.join(", "))
+    }
 }
 
 const NOTHING: &str = "Nothing was measured.\n";
@@ -207,7 +233,7 @@ fn of_cache(cache: &Cache) -> String {
         },
         costs("refill a buffer", &whole),
         table.render(WIDTH),
-        report::wrap(&verdict(sizes), WIDTH)
+        report::wrap(&format!("{} {}", verdict(sizes), unsettled(sizes)), WIDTH)
     )
 }
 
@@ -345,6 +371,17 @@ mod tests {
             text.contains("off by more than a factor of 2 on some: 128 KiB."),
             "{text}"
         );
-        assert!(verdict(&[small]).contains("No size past L1"));
+        assert!(verdict(std::slice::from_ref(&small)).contains("No size past L1"));
+        assert!(unsettled(std::slice::from_ref(&small)).contains("had not settled before: 1 KiB."));
+        let settled = Warmup {
+            experiments: 15,
+            settled: true,
+        };
+        let warm = Size {
+            warmup: settled,
+            ..small
+        };
+        assert!(unsettled(&[warm]).contains("had settled"));
+        assert!(warmed_up(&settled).contains("had settled after 15"));
     }
 }

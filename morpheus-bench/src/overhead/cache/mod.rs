@@ -31,7 +31,7 @@ use self::buffer::{Buffer, time_ns};
 pub use self::geometry::Geometry;
 use self::writer::Writer;
 use super::conditions::Conditions;
-use super::experiment::{self, Readings, Steps};
+use super::experiment::{self, Readings, Steps, Warmup};
 use super::random::Random;
 use super::statistics::Figure;
 use crate::interrupt;
@@ -48,6 +48,17 @@ const REFILL: usize = 0;
 const LINEAR: usize = 2;
 const READ_ONLY: usize = 4;
 const SECOND: usize = 6;
+/// What they are called in a histogram log, where each is the whole buffer.
+const WALKS: [&str; 8] = [
+    "walk",
+    "walk-own",
+    "linear",
+    "linear-own",
+    "read-only",
+    "read-only-own",
+    "second",
+    "second-own",
+];
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -71,6 +82,8 @@ pub struct Size {
     pub lines: usize,
     /// Whether the L1 cache is smaller.
     pub past_l1: bool,
+    /// Experiments before.
+    pub warmup: Warmup,
     /// The walk over the lines of the other core, the whole buffer.
     pub walk: Figure,
     /// The walk over own lines, the whole buffer.
@@ -101,6 +114,7 @@ impl Size {
             bytes,
             lines,
             past_l1,
+            warmup: readings.warmup,
             walk: readings.of(REFILL)?,
             control: readings.of(REFILL + 1)?,
             linear: cost(LINEAR)?,
@@ -181,7 +195,9 @@ pub fn measure(
             ));
             let lines = (bytes / geometry.line_bytes).max(1);
             let mut walker = Walker::new(from, to, &buffer, &writer, lines, &mut random);
-            let readings = experiment::run(experiments, steps, |turn| walker.measure(turn.kind))?;
+            let names = WALKS.map(|walk| format!("{}KiB-{walk}", bytes >> 10));
+            let readings =
+                experiment::run(experiments, steps, names, |turn| walker.measure(turn.kind))?;
             measured.extend(Size::of(bytes, lines, bytes > geometry.l1_bytes, &readings));
         }
         Ok::<_, String>(measured)
@@ -296,6 +312,7 @@ pub(super) mod tests {
             bytes,
             lines: bytes / 64,
             past_l1,
+            warmup: Warmup::default(),
             walk: figure.clone(),
             control: figure.clone(),
             refill: figure.clone(),

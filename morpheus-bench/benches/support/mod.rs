@@ -1,0 +1,88 @@
+//! What the benches share: runtimes on which nothing but the bench decides, and proofs that a slot is there or not.
+//!
+//! A figure of something that did not happen would look good. So each bench shows before its loop that what it is
+//! about to time takes place, and panics if it does not.
+#![allow(dead_code, reason = "each bench uses some of it")]
+
+use std::future::Future;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use morpheus_runtime::{Builder, Link, Policy, Runtime, yield_requested};
+
+/// Longer than the budget of a poll, the sample that finds it over, and what a busy machine adds.
+const SURELY_ASKED: Duration = Duration::from_secs(5);
+/// Many budgets: whoever was not asked by now is not watched.
+const SURELY_NOT_ASKED: Duration = Duration::from_millis(20);
+
+/// A runtime of one worker and no spares that goes as far as `policy`. It joins no daemon: figures under one differ.
+pub fn runtime(policy: Policy) -> Runtime {
+    Builder::new()
+        .workers(1)
+        .max_spares(0)
+        .reserve(0)
+        .link(Link::Watchdog)
+        .policy(policy)
+        .build()
+        .expect("a runtime with one worker")
+}
+
+/// Tokio without Morpheus, with one worker.
+pub fn stock() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a tokio runtime with one worker")
+}
+
+/// Runs `measure` in a watched task of `runtime`.
+pub fn watched<F>(runtime: &Runtime, measure: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    finished(runtime.handle(), runtime.spawn(measure))
+}
+
+/// Runs `measure` in a task that nobody watches, on a worker.
+pub fn unwatched<F>(handle: &tokio::runtime::Handle, measure: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    finished(handle, handle.spawn(measure))
+}
+
+fn finished<T>(handle: &tokio::runtime::Handle, task: tokio::task::JoinHandle<T>) -> T {
+    handle
+        .block_on(task)
+        .expect("the task neither panics nor is aborted")
+}
+
+/// Computes in this poll until it is asked to yield. From then on a request is pending, until the poll ends.
+///
+/// # Panics
+/// When nobody asks: then there is no slot here, or nobody looks at it.
+pub fn until_requested() {
+    let begun = Instant::now();
+    while !yield_requested() {
+        assert!(
+            begun.elapsed() < SURELY_ASKED,
+            "this poll is not asked to yield, so it has no slot: there is nothing to measure"
+        );
+        black_box(());
+    }
+}
+
+/// Computes for many budgets.
+///
+/// # Panics
+/// When somebody asks to yield: then there is a slot here after all.
+pub fn never_requested() {
+    let begun = Instant::now();
+    while begun.elapsed() < SURELY_NOT_ASKED {
+        assert!(
+            !yield_requested(),
+            "asked to yield where no poll is watched"
+        );
+    }
+}

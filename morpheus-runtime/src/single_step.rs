@@ -1,0 +1,24 @@
+//! Holding and releasing one spare by hand, so that a bench can time it. No part of the API.
+//!
+//! Both do exactly what the controller does. It goes on beside them: whoever counts on what is in play builds the
+//! runtime without [`Mechanism::Takeover`](crate::Mechanism::Takeover), which leaves every release to the caller.
+
+use crate::hold;
+use crate::runtime::Runtime;
+
+/// Lets one spare go; false when all of them are in play.
+#[must_use]
+pub fn release(runtime: &Runtime) -> bool {
+    runtime.domain().spares.release()
+}
+
+/// Asks for one worker to be held. Which, and when, is up to tokio's queues.
+pub fn hold(runtime: &Runtime) {
+    hold::ask_for_one(runtime.domain(), runtime.handle());
+}
+
+/// Workers that sit in a hold at this moment.
+#[must_use]
+pub fn held(runtime: &Runtime) -> usize {
+    runtime.domain().spares.held()
+}
