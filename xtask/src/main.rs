@@ -7,6 +7,7 @@
 
 mod context;
 mod counts;
+mod criterion;
 mod guests;
 mod install;
 mod interrupt;

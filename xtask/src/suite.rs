@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: every benchmark once, at a size that fits, and the page that shows them.
 //!
 //! A table of programs and what they are asked. Each prints one JSON object, which goes into the report's directory as it
-//! is; the program `report` makes the page of what lies there. What fails or cannot run here is said, and the others go on.
+//! is (a study of `governor` is a directory there); the program `report` makes the page of what lies there. What fails or
+//! cannot run here is said, and the others go on.
 
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use clap::Args;
 use crate::context::Context;
 use crate::process::{self, Stream};
 use crate::progress::{Progress, Sink};
-use crate::{interrupt, rights};
+use crate::{criterion, interrupt, rights};
 
 /// Longer than the longest row takes, on a slow machine.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -39,6 +40,9 @@ pub(crate) struct SuiteArgs {
     #[arg(long)]
     list: bool,
 }
+
+/// Stands for the row's own directory in the report's, for programs that write one.
+const DIRECTORY: &str = "{}";
 
 /// Who else must run for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,7 @@ const ROWS: &[Row] = &[
     row("jitter-sweep", &["jitter", "10", "50", "--sweep"], None),
     row("overhead-preemption", &["overhead", "preemption"], Some(&["overhead", "preemption", "--experiments", "20"])),
     row("overhead-migration", &["overhead", "migration"], Some(&["overhead", "migration", "--experiments", "20"])),
+    row("governor", &["governor", "run", "--load", "1", "--duration", "15", "--warmup", "2", "--repeats", "1", "--output", DIRECTORY], Some(&["governor", "run", "--kernels", "goertzel,bandpass_fir", "--load", "0", "--duration", "3", "--warmup", "1", "--repeats", "1", "--output", DIRECTORY])),
     row("overhead-cache", &["overhead", "cache"], Some(&["overhead", "cache", "--experiments", "10"])),
 ];
 
@@ -122,7 +127,8 @@ pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
             Some((row, command?))
         })
         .collect();
-    if rows.is_empty() {
+    let only_criterion = !args.quick && args.only.as_deref() == Some("criterion");
+    if rows.is_empty() && !only_criterion {
         eprintln!("bench: no row has that in its name; --list shows them");
         return ExitCode::from(2);
     }
@@ -185,6 +191,21 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
             }
         }
     }
+    let criterion = !args.quick
+        && args
+            .only
+            .as_ref()
+            .is_none_or(|only| "criterion".contains(only.as_str()));
+    if criterion && !interrupt::came() {
+        let progress = Progress::start("criterion's benches".to_owned(), Sink::Stdout, false);
+        match criterion::measure(context, &args.output.join("criterion.json")) {
+            Ok(count) => progress.end(&format!("{count} measured")),
+            Err(error) => {
+                missing += 1;
+                progress.end(&format!("FAILED: {error}"));
+            }
+        }
+    }
     let interrupted = interrupt::take();
     // What is there is shown, whatever is missing.
     let mut page = Command::new(program(context, "report"));
@@ -220,14 +241,37 @@ fn can_observe(context: &Context) -> Result<(), String> {
     build(context, "morpheus-bpf").map_err(|error| error.to_string())
 }
 
-/// Runs a row and keeps what it printed.
-fn measure(context: &Context, command: &[&str], file: &Path) -> io::Result<()> {
+/// Runs a row and keeps what it printed, or lets it write a directory of that name.
+fn measure(context: &Context, command: &[&str], place: &Path) -> io::Result<()> {
     let (name, arguments) = command.split_first().expect("a row names a program");
     let mut command = Command::new(program(context, name));
-    command.args(arguments).arg("--json");
+    let writes = arguments.contains(&DIRECTORY);
+    if writes {
+        // Of an earlier run.
+        if place.exists() {
+            fs::remove_dir_all(place)?;
+        }
+        for argument in arguments {
+            match *argument {
+                DIRECTORY => command.arg(place),
+                other => command.arg(other),
+            };
+        }
+    } else {
+        command.args(arguments).arg("--json");
+    }
+    let printed = run_to_end(&mut command)?;
+    if writes {
+        return Ok(());
+    }
+    fs::write(place.with_extension("json"), printed)
+}
+
+/// What a program printed, if it ended well.
+pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Vec<u8>> {
     let (mut printed, mut said) = (Vec::new(), Vec::new());
     let ending = process::stream(
-        &mut command,
+        command,
         LIMIT,
         &mut |_| {},
         &mut |stream, chunk| match stream {
@@ -243,7 +287,7 @@ fn measure(context: &Context, command: &[&str], file: &Path) -> io::Result<()> {
         let last = said.lines().last().unwrap_or("it says nothing");
         return Err(io::Error::other(format!("{}: {last}", ending.status)));
     }
-    fs::write(file, printed)
+    Ok(printed)
 }
 
 /// The observer, for as long as this lives.
