@@ -1,5 +1,6 @@
 //! What there is to show of each benchmark's file, and the pieces that they share.
 
+mod criterion;
 mod governor;
 mod jitter;
 mod kernel;
@@ -7,6 +8,7 @@ mod latency;
 mod liar;
 pub mod log;
 mod overhead;
+mod request;
 mod starvation;
 mod takeover;
 
@@ -120,7 +122,8 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover and kernel";
+const KNOWN: &str =
+    "starvation, latency, liar, jitter, overhead, governor, takeover, request and kernel";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -136,6 +139,8 @@ fn one(object: &Value) -> Result<Section, String> {
         "overhead" => overhead::section(object),
         "governor" => governor::section(object, None),
         "takeover" => takeover::section(object),
+        "request" => request::section(object),
+        "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
                 "is of {bench:?}, which is not known here: {KNOWN} are"
@@ -479,6 +484,11 @@ mod tests {
                 "measure again",
             ),
             (json!({ "bench": "takeover" }), "measure again"),
+            (json!({ "bench": "request", "used_ns": 3 }), "measure again"),
+            (
+                json!({ "bench": "criterion", "medians": [{ "name": 3 }] }),
+                "measure again",
+            ),
             (json!({ "record": "run" }), "no run"),
         ] {
             let error = of(&[value]).unwrap_err();
