@@ -15,7 +15,7 @@ use crate::executor::{Executor, Spawn, morpheus::Morpheus};
 use crate::histogram::Latencies;
 use crate::neighbours::{self, Neighbours};
 use crate::progress::Progress;
-use crate::starvation::wake::{Clockwork, Mailbox};
+use crate::wake::{Clockwork, Mailbox};
 use crate::{clock, host, interrupt, work};
 
 /// From one wake of the others to the next.
