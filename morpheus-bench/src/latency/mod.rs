@@ -47,10 +47,12 @@ fn measure(options: &Options) -> Result<Report, String> {
     let link = morpheus.link();
     if options.paired {
         let cost = cost::measure(&morpheus, options)?;
+        morpheus.still_linked(options.link)?;
         return Ok(Report::new(host, options, link, None, Some(cost)));
     }
     let start = SystemTime::now();
     let measured = open::measure(&morpheus, options)?;
+    morpheus.still_linked(options.link)?;
     if let Some(path) = &options.histogram {
         let entry = |tag: &str, counts: Counts, latencies| Entry {
             tag: tag.into(),

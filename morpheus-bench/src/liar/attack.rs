@@ -157,6 +157,7 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     let after = morpheus.escalations().unwrap_or_default();
     let wakes = mailbox.close(end);
     clockwork.stop();
+    morpheus.still_linked(options.link)?;
     let used_ns = last.1.saturating_sub(first.1);
     Ok(Attack {
         who,
