@@ -1,7 +1,8 @@
 //! Benchmarks for Morpheus: what a stuck task costs the others, measured beside tokio, smol and Go.
 //!
 //! The pieces that every benchmark needs live at the top. What is measured: clocks and calibrated work
-//! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), TCP clients at a fixed rate ([`load`]), busy
+//! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), wakes from outside of a
+//! runtime ([`wake`]), TCP clients at a fixed rate ([`load`]), busy
 //! processes beside it ([`neighbours`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
@@ -41,4 +42,5 @@ pub mod settle;
 pub mod starvation;
 pub mod stats;
 pub mod thread;
+pub mod wake;
 pub mod work;

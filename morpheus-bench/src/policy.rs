@@ -28,6 +28,18 @@ pub struct Refused {
     error: io::Error,
 }
 
+impl Policy {
+    /// What the kernel calls it.
+    pub fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Other => "SCHED_OTHER",
+            Self::Fifo => "SCHED_FIFO",
+            Self::Rr => "SCHED_RR",
+            Self::Deadline => "SCHED_DEADLINE",
+        }
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+/// Columns that the output of a benchmark may take.
+pub const WIDTH: usize = 110;
+
 /// A time in nanoseconds with two or three digits and a unit: `211 µs`, `1.2 ms`, `2.70 s`.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
@@ -128,6 +131,11 @@ pub fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
+/// One line of JSON.
+pub fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain structs of numbers and text") + "\n"
+}
+
 /// Shows what the benchmark `name` measured, as JSON or as `table` has it, and says how it ended: 0 measured, 1 failed,
 /// 130 after Ctrl-C.
 pub fn conclude<R: Serialize>(
@@ -140,7 +148,7 @@ pub fn conclude<R: Serialize>(
     match measured {
         Ok(result) => {
             let text = if json {
-                serde_json::to_string(&result).expect("a plain struct of numbers") + "\n"
+                self::json(&result)
             } else {
                 table(&result)
             };

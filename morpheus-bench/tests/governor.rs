@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use morpheus_bench::cpus::allowed as cpus;
 use serde_json::Value;
 
 /// Two policies, a state directory and room for studies; gone in the end.
@@ -186,22 +187,8 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// CPUs that this process may use.
-fn cpus() -> Vec<u32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .unwrap();
-    let mut cpus = Vec::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        cpus.extend(first.parse().unwrap()..=last.parse::<u32>().unwrap());
-    }
-    cpus
-}
-
-fn cpu() -> u32 {
+/// A CPU that this process may use.
+fn cpu() -> usize {
     cpus()[0]
 }
 
@@ -357,7 +344,7 @@ fn without_governors_the_kernels_run_once() {
                 run["refused"]
                     .as_str()
                     .unwrap()
-                    .contains("SCHED_FIFO is refused")
+                    .contains("refuses the policy fifo")
             );
             assert!(shown.contains("measured as SCHED_OTHER"), "{shown}");
         }

@@ -1,21 +1,20 @@
 //! The binary as its users call it.
 
-use std::process::{Command, Output, Stdio};
+mod common;
+
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use morpheus_bench::jitter::{Report, WIDTH};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_jitter");
+
 fn jitter(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_jitter"))
-        .args(arguments.split_whitespace())
-        .output()
-        .unwrap()
+    common::run(PROGRAM, arguments)
 }
 
 fn report(arguments: &str) -> Report {
-    let output = jitter(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(PROGRAM, arguments)
 }
 
 #[test]
@@ -136,8 +135,7 @@ fn a_real_time_policy_is_taken_or_explained() {
 
 #[test]
 fn ctrl_c_shows_what_was_measured() {
-    let child = Command::new(env!("CARGO_BIN_EXE_jitter"))
-        .args(["5", "100000", "--json"])
+    let child = common::command(PROGRAM, "5 100000 --json")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

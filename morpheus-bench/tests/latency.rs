@@ -1,20 +1,19 @@
 //! The binary as its users call it.
 
-use std::process::{Command, Output};
+mod common;
+
+use std::process::Output;
 
 use morpheus_bench::latency::{Report, WIDTH};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_latency");
+
 fn latency(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_latency"))
-        .args(arguments.split_whitespace())
-        .output()
-        .unwrap()
+    common::run(PROGRAM, arguments)
 }
 
 fn report(arguments: &str) -> Report {
-    let output = latency(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(PROGRAM, arguments)
 }
 
 #[test]

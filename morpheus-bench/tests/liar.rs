@@ -1,20 +1,19 @@
 //! The binary as its users call it.
 
-use std::process::{Command, Output};
+mod common;
+
+use std::process::Output;
 
 use morpheus_bench::liar::{Report, WIDTH};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_liar");
+
 fn liar(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_liar"))
-        .args(arguments.split_whitespace())
-        .output()
-        .unwrap()
+    common::run(PROGRAM, arguments)
 }
 
 fn report(arguments: &str) -> Report {
-    let output = liar(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(PROGRAM, arguments)
 }
 
 #[test]
@@ -92,5 +91,27 @@ fn bad_usage_exits_with_2() {
         "--link kernel",
     ] {
         assert_eq!(liar(arguments).status.code(), Some(2), "{arguments}");
+    }
+}
+
+#[test]
+fn the_link_in_force_is_said_and_one_that_is_not_there_refused() {
+    let line = "--critical-duration-ms 1 --iterations 1 --honest-only";
+    assert_eq!(report(line).link, "watchdog");
+    for (link, daemon) in [
+        ("observer", "needs `scx_morpheus --observe`"),
+        ("scheduler", "needs `scx_morpheus`"),
+    ] {
+        let output = common::command(PROGRAM, &format!("{line} --link {link}"))
+            .env("MORPHEUS_SOCKET", "/nowhere/broker.sock")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("/nowhere/broker.sock") && said.contains(daemon),
+            "{said}"
+        );
+        assert!(output.stdout.is_empty(), "{output:?}");
     }
 }

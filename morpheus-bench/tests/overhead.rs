@@ -1,59 +1,36 @@
 //! The binary as its users call it. How long anything takes is the machine's affair and not judged here.
 
+mod common;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use morpheus_bench::cpus::{Cpus, allowed};
 use serde_json::Value;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_overhead");
+
 fn command(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_overhead"));
-    command.args(arguments.split_whitespace());
-    command
+    common::command(PROGRAM, arguments)
 }
 
 fn overhead(arguments: &str) -> Output {
-    command(arguments).output().unwrap()
+    common::run(PROGRAM, arguments)
 }
 
 fn json(arguments: &str) -> Value {
-    let output = overhead(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(PROGRAM, arguments)
 }
 
 /// Runs it where only CPU `cpu` may be used.
 fn on_one_cpu(cpu: usize, arguments: &str) -> Output {
     let mut command = command(arguments);
-    let pin = move || {
-        // SAFETY: all zeroes is the empty set, the CPU is one of those that this process may use, and the pointer and the
-        // size are those of the set. Nothing here allocates or locks.
-        let result = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
-    };
-    // SAFETY: `pin` does only what may be done between fork and exec.
+    let set = Cpus::of(&[cpu]);
+    let pin = move || set.take();
+    // SAFETY: `pin` makes one system call and allocates nothing.
     unsafe { command.pre_exec(pin) };
     command.output().unwrap()
-}
-
-/// The CPUs that this process may use.
-fn allowed() -> Vec<usize> {
-    // SAFETY: all zeroes is the empty set; the pointer and the size are those of the set, and the numbers within it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
-        (0..libc::CPU_SETSIZE as usize)
-            .filter(|cpu| libc::CPU_ISSET(*cpu, &set))
-            .collect()
-    }
 }
 
 fn error(output: &Output, code: i32) -> String {

@@ -13,12 +13,14 @@
 //! MORPHEUS_ACCEPT_SCHEMA=1 cargo test -p morpheus-bench --test schema
 //! ```
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
+use morpheus_bench::cpus;
 use serde_json::Value;
 
 /// Where it is set, files are written and not compared.
@@ -188,13 +190,7 @@ impl Shape {
 fn pin(name: &str, program: &str, lines: &[&str]) {
     let mut observed = Observed::default();
     for line in lines {
-        let output = Command::new(program)
-            .args(line.split_whitespace())
-            .arg("--json")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{name} {line}: {output:?}");
-        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let value: Value = common::json(program, line);
         observed.add("", &value);
     }
     let observed = observed.shape();
@@ -213,10 +209,6 @@ fn pin(name: &str, program: &str, lines: &[&str]) {
          If it is meant to be so: {ACCEPT}=1 cargo test -p morpheus-bench --test schema",
         differences.join("\n")
     );
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[test]
@@ -259,7 +251,7 @@ fn overhead_preemption() {
 
 #[test]
 fn overhead_migration_and_cache() {
-    if cpus() < 2 {
+    if cpus::allowed().len() < 2 {
         eprintln!("skipped: one CPU only");
         return;
     }
@@ -300,10 +292,7 @@ fn governor() {
     fs::create_dir_all(root.join("sys/devices/system/cpu/cpufreq")).unwrap();
     let at = root.display();
     // Not the first CPU by number, but one that this process may use.
-    let cpu = morpheus_bench::cpus::allowed()
-        .first()
-        .copied()
-        .unwrap_or(0);
+    let cpu = cpus::allowed().first().copied().unwrap_or(0);
     let line = format!(
         "--sysfs {at}/sys --state {at}/state run --cpu {cpu} --channels 4 --taps 9 --hop 8 --warmup 0 --duration 0.2 \
          --interval-ms 20 --policy other --output {at}/study"

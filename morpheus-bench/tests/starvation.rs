@@ -1,21 +1,20 @@
 //! The binary as its users call it.
 
-use std::process::{Command, Output};
+mod common;
+
+use std::process::Output;
 
 use morpheus_bench::starvation::WIDTH;
 use morpheus_bench::starvation::result::Report;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_starvation");
+
 fn starvation(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_starvation"))
-        .args(arguments.split_whitespace())
-        .output()
-        .unwrap()
+    common::run(PROGRAM, arguments)
 }
 
 fn report(arguments: &str) -> Report {
-    let output = starvation(&format!("--json --duration 1 --warmup 0.2 {arguments}"));
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(PROGRAM, &format!("--duration 1 --warmup 0.2 {arguments}"))
 }
 
 #[test]

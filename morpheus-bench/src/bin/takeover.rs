@@ -18,8 +18,6 @@ use morpheus_bench::{clock, report, work};
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
 use serde::Serialize;
 
-/// Columns of the output.
-const WIDTH: usize = 110;
 /// What a task computes before it blocks: the controller follows so many blocks a second, and no more.
 const COMPUTES: Duration = Duration::from_micros(600);
 /// A chain that stands still for so long will not go on.
@@ -228,11 +226,10 @@ impl Chain {
 
 fn print(options: &Options, report: &Report) {
     if options.json {
-        let line = serde_json::to_string(report).expect("a plain struct of numbers");
-        println!("{line}");
+        report::print(&report::json(report));
         return;
     }
-    println!("{}", report.host.line(WIDTH));
+    println!("{}", report.host.line(report::WIDTH));
     println!(
         "{} chains of {} tasks ({}), each blocks a worker; {} neighbours; link {}\n",
         options.chains,

@@ -23,6 +23,26 @@ pub enum LinkName {
     Scheduler,
 }
 
+impl LinkName {
+    /// As the runtime calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Watchdog => "watchdog",
+            Self::Observer => "observer",
+            Self::Scheduler => "scheduler",
+        }
+    }
+
+    /// The daemon that it needs.
+    fn daemon(self) -> Option<&'static str> {
+        match self {
+            Self::Watchdog => None,
+            Self::Observer => Some("scx_morpheus --observe"),
+            Self::Scheduler => Some("scx_morpheus"),
+        }
+    }
+}
+
 /// A Morpheus runtime.
 #[derive(Clone)]
 pub struct Morpheus {
@@ -60,12 +80,12 @@ impl Morpheus {
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        let (link, wanted) = match link {
-            LinkName::Watchdog => (Link::Watchdog, "watchdog"),
-            LinkName::Observer => (Link::Required, "observer"),
-            LinkName::Scheduler => (Link::Required, "scheduler"),
+        let Some(daemon) = link.daemon() else {
+            return Self::build(workers, Link::Watchdog, without).map_err(|e| e.to_string());
         };
-        let morpheus = Self::build(workers, link, without).map_err(|e| e.to_string())?;
+        let wanted = link.name();
+        let morpheus = Self::build(workers, Link::Required, without)
+            .map_err(|error| format!("{error}; the link {wanted} needs `{daemon}`"))?;
         let active = morpheus.link();
         if active == wanted {
             Ok(morpheus)
@@ -74,6 +94,20 @@ impl Morpheus {
                 "the daemon that runs is no {wanted} but an {active}: --observe makes the difference"
             ))
         }
+    }
+
+    /// To be asked when the measurement is over: whether the link that it began with is still in force.
+    ///
+    /// # Errors
+    /// When it is not: the figures are then of two links.
+    pub fn still_linked(&self, link: LinkName) -> Result<(), String> {
+        let (wanted, active) = (link.name(), self.link());
+        if active == wanted {
+            return Ok(());
+        }
+        Err(format!(
+            "the link {wanted} was lost meanwhile, and the {active} took over: the figures are of neither alone"
+        ))
     }
 
     /// The link in force.

@@ -16,7 +16,7 @@ use super::sysfs::{self, Policy};
 use crate::histogram::median;
 use crate::progress::Progress;
 use crate::report::Table;
-use crate::starvation::WIDTH;
+use crate::report::WIDTH;
 use crate::{clock, interrupt};
 
 /// What a command has to say.

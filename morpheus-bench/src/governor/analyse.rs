@@ -9,13 +9,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::frequency::Sample;
-use super::placement::Policy as Scheduling;
 use super::record::{Condition, Line, Reader, Run, Study};
 use super::signal::Name;
 use super::sysfs::TimeInState;
 use super::trap::{self, Trap};
 use crate::hdr_log::Entry;
 use crate::histogram::{Counts, Latencies, Summary, median};
+use crate::policy::Policy as Scheduling;
 use crate::report;
 
 /// The object that `--json` prints. Times in nanoseconds.
@@ -147,7 +147,7 @@ fn notes(study: &Study, runs: &[Run]) -> Vec<String> {
     };
     for run in runs {
         if let Some(why) = &run.refused {
-            add(format!("{why}; measured as {}", run.policy.text()));
+            add(format!("{why}; measured as {}", run.policy.kernel_name()));
         }
         if let Some(why) = &run.spoilt {
             add(format!(

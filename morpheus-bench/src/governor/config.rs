@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::placement::Policy;
 use super::signal::{Name, Size};
+use crate::arguments::measured;
+use crate::policy::Policy;
 
 const MORE: &str = "\
 Examples:
@@ -112,7 +113,7 @@ pub struct Config {
     pub load: Option<u16>,
 
     /// Seconds to measure each kernel, in each condition and repeat
-    #[arg(long = "duration", value_name = "S", default_value = "120", value_parser = seconds)]
+    #[arg(long = "duration", value_name = "S", default_value = "120", value_parser = measured(0.1, DAY_S))]
     pub duration_s: f64,
 
     /// Repeat everything, in the order A B B A …
@@ -120,7 +121,7 @@ pub struct Config {
     pub repeats: u16,
 
     /// Seconds to run each kernel before it is measured; on, if its median has not settled, for as long again
-    #[arg(long = "warmup", value_name = "S", default_value = "10", value_parser = seconds_or_none)]
+    #[arg(long = "warmup", value_name = "S", default_value = "10", value_parser = measured(0.0, DAY_S))]
     pub warmup_s: f64,
 
     /// Scheduling policy of the kernel's thread; if it is refused: other
@@ -172,7 +173,7 @@ pub struct SetOptions {
 #[derive(Debug, Args)]
 pub struct RecordOptions {
     /// Seconds
-    #[arg(long = "duration", value_name = "S", default_value = "10", value_parser = seconds)]
+    #[arg(long = "duration", value_name = "S", default_value = "10", value_parser = measured(0.1, DAY_S))]
     pub duration_s: f64,
 
     /// Milliseconds between two readings
@@ -252,20 +253,8 @@ impl Config {
 
 /// Of a run; they are kept in memory while it lasts.
 const MOST_WINDOWS: f64 = 10e6;
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(s) if (0.1..=86_400.0).contains(&s) => Ok(s),
-        _ => Err("a number from 0.1 to 86400 is needed".into()),
-    }
-}
-
-fn seconds_or_none(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
-        _ => Err("a number from 0 to 86400 is needed".into()),
-    }
-}
+/// The longest that anything may take.
+const DAY_S: f64 = 86_400.0;
 
 #[cfg(test)]
 pub(super) mod tests {

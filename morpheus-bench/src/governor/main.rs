@@ -11,7 +11,7 @@ use super::config::{Action, AnalyseOptions, Options, RunOptions};
 use super::run::{self, Refusal};
 use super::state::{self, Purpose};
 use super::{analyse, table};
-use crate::report::print;
+use crate::report::{json, print};
 use crate::{hdr_log, interrupt, neighbours};
 
 /// Ended by Ctrl-C.
@@ -90,7 +90,7 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
                 outcome.failed.extend(written.err());
             }
             if own.json {
-                print(&(serde_json::to_string(&outcome.analysis).unwrap_or_default() + "\n"));
+                print(&json(&outcome.analysis));
             } else {
                 print(&table::render(&outcome.analysis));
             }
@@ -146,13 +146,10 @@ fn show(own: &AnalyseOptions) -> u8 {
         Err(why) => return refuse(1, &why),
     };
     if own.json {
-        let value = match &other {
-            None => serde_json::to_string(&analysis),
-            Some(other) => {
-                serde_json::to_string(&serde_json::json!({ "this": analysis, "other": other }))
-            }
-        };
-        print(&(value.unwrap_or_default() + "\n"));
+        print(&match &other {
+            None => json(&analysis),
+            Some(other) => json(&serde_json::json!({ "this": analysis, "other": other })),
+        });
         return 0;
     }
     print(&table::render(&analysis));

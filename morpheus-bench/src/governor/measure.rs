@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::placement::{self, Policy};
 use super::signal::{Kernel, Name, Size};
 use crate::cpus;
+use crate::policy::Policy;
 use crate::settle::Settle;
 use crate::{clock, interrupt, thread};
 
@@ -118,11 +118,11 @@ fn on_its_cpu(plan: &Plan<'_>) -> Result<Measured, String> {
         policy: plan.policy,
         refused: None,
     };
-    if let Err(error) = placement::set_policy(plan.policy, plan.priority) {
-        measured.policy = Policy::Other;
-        measured.refused = Some(format!("{} is refused: {error}", plan.policy.text()));
-    }
     let period = plan.size.period();
+    if let Err(refused) = plan.policy.take(plan.priority.into(), period) {
+        measured.policy = Policy::Other;
+        measured.refused = Some(refused.to_string());
+    }
     let count = |time: Duration| (time.as_secs_f64() / period.as_secs_f64()).round() as u32;
     let (warm, counted) = (count(plan.warmup), count(plan.duration).max(1));
     // Written, so that no page of it is missing when it is measured.

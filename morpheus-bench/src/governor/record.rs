@@ -20,10 +20,11 @@ use serde::{Deserialize, Serialize};
 use super::config::Config;
 use super::frequency::{self, Sample};
 use super::measure::Window;
-use super::placement::{self, Policy as Scheduling};
+use super::placement;
 use super::signal::Name;
 use super::sysfs::{Policy, TimeInState};
 use crate::host::Host;
+use crate::policy::Policy as Scheduling;
 
 /// The name of the benchmark in its files.
 pub const BENCH: &str = "governor";

@@ -17,6 +17,7 @@ use crate::cpus::{self, Cpus};
 use crate::host::Host;
 use crate::interrupt;
 use crate::order::interleaved;
+use crate::policy::Policy as Scheduling;
 use crate::progress::Progress;
 use crate::report;
 
@@ -199,9 +200,9 @@ impl Ready {
             "\nkernels {} on CPU {}, {}",
             kernels.join(", "),
             config.cpu,
-            config.policy.text()
+            config.policy.kernel_name()
         );
-        if config.policy != placement::Policy::Other {
+        if config.policy != Scheduling::Other {
             text += &format!(" priority {}", config.priority);
         }
         text += &format!(

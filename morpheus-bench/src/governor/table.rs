@@ -3,8 +3,8 @@
 use super::analyse::{Analysis, Figures, KernelFigures, percentile};
 use super::signal::Name;
 use super::trap::report_percent;
+use crate::report::WIDTH;
 use crate::report::{self, Table};
-use crate::starvation::WIDTH;
 
 /// Columns of the longest bar.
 const BAR: usize = 50;

@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::analyse::Figures;
-use super::placement::Policy;
 use super::record::Study;
+use crate::policy::Policy;
 use crate::report;
 
 /// Governors that choose a frequency by what the CPU does.

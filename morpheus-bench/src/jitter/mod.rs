@@ -16,15 +16,13 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
+pub use crate::report::WIDTH;
 pub use result::Report;
 
 use crate::hdr_log;
 use crate::host::Host;
-use crate::{interrupt, neighbours, report, starvation};
+use crate::{interrupt, neighbours, report};
 use config::Options;
-
-/// Columns that the output may take.
-pub const WIDTH: usize = starvation::WIDTH;
 
 /// Measures. Exit codes: 0 measured, 1 refused or failed, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {
@@ -42,7 +40,7 @@ pub fn main() -> ExitCode {
         Ok(measured) => {
             let result = Report::new(host, &options, &measured);
             let text = if options.json {
-                serde_json::to_string(&result).expect("a plain struct of numbers") + "\n"
+                report::json(&result)
             } else if options.cyclictest {
                 table::cyclictest(&measured, options.priority_in_force())
             } else {

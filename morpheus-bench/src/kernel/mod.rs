@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::host::Host;
+use crate::{arguments, report};
 use record::{Record, Run};
 use scene::SCENES;
 use variant::{VARIANTS, Variant};
@@ -45,7 +46,7 @@ struct Options {
     rounds: u16,
 
     /// Seconds to measure, of each scene under each scheduler in each round
-    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "3", value_parser = arguments::measured(0.1, 600.0))]
     duration: f64,
 
     /// Only these schedulers (each by a word of its name)
@@ -63,13 +64,6 @@ struct Options {
     /// Measure nothing; show the table of what --json printed into these files
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["json", "duration", "rounds", "first_round"])]
     from: Vec<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(s) if (0.1..=600.0).contains(&s) => Ok(s),
-        _ => Err("a number from 0.1 to 600 is needed".into()),
-    }
 }
 
 /// Measures. Exit codes as in the help.
@@ -104,7 +98,7 @@ pub fn main() -> ExitCode {
     };
     if !options.json {
         if let Some(host) = host {
-            println!("{}", host.line(table::WIDTH));
+            println!("{}", host.line(report::WIDTH));
         }
         println!("{}", table::render(&chosen, &runs));
     }

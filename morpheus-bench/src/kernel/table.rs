@@ -4,10 +4,7 @@ use super::record::Run;
 use super::scene::{Figures, SCENES, Scene};
 use super::variant::{VARIANTS, Variant};
 use crate::histogram::median;
-use crate::report::{self, Table};
-
-/// Columns of the output.
-pub const WIDTH: usize = 110;
+use crate::report::{self, Table, WIDTH};
 
 /// Which of the figures.
 type Figure = fn(&Figures) -> Option<f64>;

@@ -15,17 +15,15 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
+pub use crate::report::WIDTH;
 pub use result::Report;
 
 use crate::executor::morpheus::Morpheus;
 use crate::hdr_log::{self, Entry};
 use crate::histogram::Counts;
 use crate::host::Host;
-use crate::{interrupt, neighbours, report, starvation, work};
+use crate::{interrupt, neighbours, report, work};
 use config::Options;
-
-/// Columns that the output may take.
-pub const WIDTH: usize = starvation::WIDTH;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {
@@ -49,10 +47,12 @@ fn measure(options: &Options) -> Result<Report, String> {
     let link = morpheus.link();
     if options.paired {
         let cost = cost::measure(&morpheus, options)?;
+        morpheus.still_linked(options.link)?;
         return Ok(Report::new(host, options, link, None, Some(cost)));
     }
     let start = SystemTime::now();
     let measured = open::measure(&morpheus, options)?;
+    morpheus.still_linked(options.link)?;
     if let Some(path) = &options.histogram {
         let entry = |tag: &str, counts: Counts, latencies| Entry {
             tag: tag.into(),

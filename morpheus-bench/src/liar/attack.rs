@@ -15,7 +15,7 @@ use crate::executor::{Executor, Spawn, morpheus::Morpheus};
 use crate::histogram::Latencies;
 use crate::neighbours::{self, Neighbours};
 use crate::progress::Progress;
-use crate::starvation::wake::{Clockwork, Mailbox};
+use crate::wake::{Clockwork, Mailbox};
 use crate::{clock, host, interrupt, work};
 
 /// From one wake of the others to the next.
@@ -157,6 +157,7 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     let after = morpheus.escalations().unwrap_or_default();
     let wakes = mailbox.close(end);
     clockwork.stop();
+    morpheus.still_linked(options.link)?;
     let used_ns = last.1.saturating_sub(first.1);
     Ok(Attack {
         who,

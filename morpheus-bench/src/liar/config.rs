@@ -16,8 +16,8 @@ Examples:
       Longer ones.
   liar --without-critical
       No sections at all: what the comparison shows then is its noise.
-  sudo scx_morpheus & liar --link scheduler
-      With the scheduler's daemon.
+  sudo scx_morpheus --observe & liar --link observer
+      With a daemon that only watches; `scx_morpheus` and `--link scheduler` for the one that schedules.
 
 An honest section computes a fixed amount of work. Each iteration does it three times, in turns: without a section,
 within one, and without again, which is the control. Escalations are counted while sections run: demotions and

@@ -27,6 +27,8 @@ const WARMUP_MOST: usize = 500;
 /// What was measured.
 #[derive(Debug, Default)]
 pub struct Honest {
+    /// The link that was in force.
+    pub link: String,
     /// CPU time within sections against without.
     pub pairs: Pairs,
     /// Sections that were measured.
@@ -100,6 +102,7 @@ pub fn measure(options: &Options) -> Result<Honest, String> {
     warm_up((rate * 1e3) as u64);
     let kinds = [Kind::Without, Kind::Within, Kind::WithoutAgain];
     let mut honest = Honest {
+        link: morpheus.link(),
         guard_ns: guard_cost(&morpheus)?,
         ..Honest::default()
     };
@@ -136,6 +139,7 @@ pub fn measure(options: &Options) -> Result<Honest, String> {
         }
     }
     progress.clear();
+    morpheus.still_linked(options.link)?;
     Ok(honest)
 }
 
@@ -151,20 +155,26 @@ fn warm_up(iterations_per_ms: u64) {
     }
 }
 
-/// Runs on a worker, watched, in one poll.
-fn on_worker<T: Send + 'static>(
+/// Runs on a worker, watched, in one poll, of which what `run` returns beside its result is the last to go.
+fn on_worker<T: Send + 'static, Last>(
     morpheus: &Morpheus,
-    run: impl FnOnce() -> T + Send + 'static,
+    run: impl FnOnce() -> (T, Last) + Send + 'static,
 ) -> Result<T, String> {
     let (sender, receiver) = channel();
-    // A receiver that is gone has seen an error of its own.
-    morpheus.spawn(Spawn::Watched, async move { drop(sender.send(run())) });
+    morpheus.spawn(Spawn::Watched, async move {
+        let (result, last) = run();
+        // A receiver that is gone has seen an error of its own.
+        drop(sender.send(result));
+        drop(last);
+    });
     receiver
         .recv()
         .map_err(|_| "the runtime has dropped the task that computes".to_owned())
 }
 
-/// CPU time and elapsed time.
+/// CPU time and elapsed time. The section lasts until the poll is over: one that ended before would leave a long poll
+/// in no section, while the result is handed over, and that may be demoted. So leaving it is not in the times; it takes
+/// nanoseconds, as [`guard_cost`] tells.
 fn section(
     morpheus: &Morpheus,
     iterations: u64,
@@ -174,8 +184,7 @@ fn section(
         let (begun, before) = (Instant::now(), clock::thread_cpu());
         let guard = critical.then(critical_section);
         work::compute(iterations);
-        drop(guard);
-        (clock::thread_cpu() - before, begun.elapsed())
+        ((clock::thread_cpu() - before, begun.elapsed()), guard)
     })
 }
 
@@ -190,7 +199,7 @@ fn guard_cost(morpheus: &Morpheus) -> Result<Option<Median>, String> {
             (clock::thread_cpu() - before).as_nanos() as f64 / f64::from(GUARDS)
         };
         let blocks: Vec<f64> = (0..GUARD_BLOCKS).map(block).collect();
-        Median::of(&blocks)
+        (Median::of(&blocks), ())
     })
 }
 

@@ -15,16 +15,14 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
+pub use crate::report::WIDTH;
 pub use result::Report;
 
 use crate::hdr_log::{self, Entry};
 use crate::histogram::Counts;
 use crate::host::Host;
-use crate::{interrupt, neighbours, report, starvation};
+use crate::{interrupt, neighbours, report};
 use config::Options;
-
-/// Columns that the output may take.
-pub const WIDTH: usize = starvation::WIDTH;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {

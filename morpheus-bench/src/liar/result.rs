@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::attack::{Attack, Who};
 use super::config::Options;
 use super::honest::{Counted, Honest as MeasuredHonest};
-use crate::executor::morpheus::LinkName;
 use crate::histogram::{Counts, Summary};
 use crate::host::Host;
 use crate::interrupt;
@@ -24,8 +23,8 @@ pub struct Report {
     pub host: Host,
     /// Workers of the runtime.
     pub workers: usize,
-    /// The link.
-    pub link: LinkName,
+    /// The link that was in force.
+    pub link: String,
     /// How long an honest section computes, in milliseconds.
     pub critical_duration_ms: f64,
     /// Whether there were critical sections at all.
@@ -158,7 +157,7 @@ impl Report {
             bench: "liar".into(),
             host,
             workers: options.workers,
-            link: options.link,
+            link: honest.link.clone(),
             critical_duration_ms: options.critical_duration_ms,
             with_critical: !options.without_critical,
             honest: Honest::new(honest, options.critical_duration_ms * 1e6),

@@ -10,9 +10,7 @@ pub fn render(report: &Report) -> String {
     let mut text = report.host.line(WIDTH) + "\n";
     text += &format!(
         "{} workers, link {}, sections of {} ms\n\n",
-        report.workers,
-        format!("{:?}", report.link).to_lowercase(),
-        report.critical_duration_ms
+        report.workers, report.link, report.critical_duration_ms
     );
     text += &honest(&report.honest, report);
     if !report.beside.is_empty() {

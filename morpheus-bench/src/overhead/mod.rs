@@ -21,7 +21,5 @@ mod main;
 mod random;
 mod table;
 
+pub use crate::report::WIDTH;
 pub use main::main;
-
-/// Columns that the output may take.
-pub const WIDTH: usize = 110;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use morpheus_runtime::Mechanism;
+use morpheus_runtime::{Mechanism, UnknownMechanism};
 
 use crate::executor::Runtime;
 
@@ -37,12 +37,8 @@ impl FromStr for Off {
         if name == "all" {
             return Ok(Self(Mechanism::ALL.to_vec()));
         }
-        let known = Mechanism::ALL
-            .into_iter()
-            .find(|known| known.to_string() == name);
-        known.map(|mechanism| Self(vec![mechanism])).ok_or_else(|| {
-            let known = Mechanism::ALL.map(|known| known.to_string()).join(", ");
-            format!("unknown mechanism '{name}': there are {known} and all")
-        })
+        name.parse()
+            .map(|mechanism| Self(vec![mechanism]))
+            .map_err(|error: UnknownMechanism| format!("{error}, all"))
     }
 }

@@ -13,6 +13,7 @@ use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
+use crate::report;
 
 /// What a child is to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,8 +56,10 @@ pub fn main() -> ! {
     let stop = Arc::new(AtomicBool::new(false));
     stop_at_end_of_input(stop.clone());
     let result = measure(&job, &stop).unwrap_or_else(|error| RunResult::failed(job.runtime, error));
-    let line = serde_json::to_string(&result).expect("a plain struct of numbers");
-    let printed = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+    let line = report::json(&result);
+    let printed = io::stdout()
+        .write_all(line.as_bytes())
+        .and_then(|()| io::stdout().flush());
     // Not by returning: a runtime whose tasks are stuck must not keep the process from ending.
     process::exit(i32::from(printed.is_err()));
 }

@@ -17,12 +17,12 @@ use serde::Deserialize;
 use super::child::Job;
 use super::result::{BusySummary, HogSummary, RunResult};
 use super::run;
-use super::wake::Clockwork;
 use super::workload::{HogKind, Workload};
 use crate::clock;
 use crate::histogram::{Latencies, Summary};
 use crate::load::Load;
 use crate::neighbours;
+use crate::wake::Clockwork;
 
 /// The program's first line.
 #[derive(Deserialize)]

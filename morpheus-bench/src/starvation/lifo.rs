@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::hog::Hogs;
-use super::wake::{Mailbox, Wakes};
 use super::workload::Lifo as Known;
 use crate::executor::{Executor, Spawn};
+use crate::wake::{Mailbox, Wakes};
 
 /// Between two polls that get stuck, so that the woken task waits again when it is woken.
 const PAUSE: Duration = Duration::from_millis(5);

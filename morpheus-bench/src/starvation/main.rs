@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
             medians,
             interrupted: interrupt::happened(),
         };
-        report::print(&(serde_json::to_string(&report).expect("a plain struct of numbers") + "\n"));
+        report::print(&report::json(&report));
     } else {
         let title = report::wrap(&table::title(&workload, rounds), WIDTH);
         let sentence = report::wrap(&closing::sentence(&workload, &medians), WIDTH);

@@ -30,10 +30,7 @@ mod suite;
 mod supervise;
 mod table;
 mod verdict;
-pub(crate) mod wake;
 
+pub use crate::report::WIDTH;
 pub use main::main;
 pub use result::Report;
-
-/// Columns that the output may take.
-pub const WIDTH: usize = 110;

@@ -12,12 +12,12 @@ use super::lifo::Lifo;
 use super::mix::Mix;
 use super::result::{BusySummary, IdleSummary, MixSummary, RunResult};
 use super::sleepers::Sleepers;
-use super::wake::{Clockwork, Mailbox};
 use super::workload::Workload;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::SAMPLES_FOR_P99;
 use crate::load::Load;
 use crate::neighbours;
+use crate::wake::{Clockwork, Mailbox};
 use crate::{clock, thread};
 
 /// CPU work that the echo server does for a request.

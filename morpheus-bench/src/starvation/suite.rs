@@ -19,8 +19,7 @@ use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::host::Host;
 use crate::interrupt;
-
-use crate::report::{print, wrap};
+use crate::report::{json, print, wrap};
 
 /// The object that `--suite --json` prints.
 #[derive(Serialize)]
@@ -100,7 +99,7 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
             rows: reports,
             interrupted: interrupt::happened(),
         };
-        print(&(serde_json::to_string(&report).expect("plain structs of numbers") + "\n"));
+        print(&json(&report));
     } else {
         print(&summary(&reports, rows.len()));
     }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::clock;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
+use crate::pace::Pace;
 use crate::thread;
 
 #[derive(Clone, Copy)]
@@ -144,9 +145,10 @@ impl Clockwork {
         let builder = std::thread::Builder::new().name("wake-probe".into());
         let thread = builder.spawn(move || {
             thread::precise();
-            let mut deadline = Instant::now();
+            let start = Instant::now();
+            let mut pace = Pace::every(0, period.as_nanos() as u64);
             while !told.load(Relaxed) {
-                deadline += period;
+                let deadline = start + Duration::from_nanos(pace.take());
                 clock::sleep_until(deadline);
                 wake(deadline);
             }
