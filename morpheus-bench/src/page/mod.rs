@@ -168,7 +168,7 @@ fn footer(section: &Section) -> String {
     if !section.about.is_empty() {
         parts.insert(0, section.about.clone());
     }
-    parts.join(" · ")
+    parts.join(", ")
 }
 
 /// What one should know of a machine, as names and what they are.
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(machines[0].files, ["a", "b"]);
         let load = machines[0].facts.last().unwrap();
         assert_eq!(load.1, "0.50 to 1.50");
-        assert!(footer(&sections[0].1).contains("Linux 6.18 · 2 CPUs"));
+        assert!(footer(&sections[0].1).contains("Linux 6.18, 2 CPUs"));
     }
 
     #[test]

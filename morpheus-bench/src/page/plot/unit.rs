@@ -49,6 +49,10 @@ impl Unit {
         if self == Self::Count && value.abs() < 1e6 && value == value.round() {
             return sign(value) + &crate::report::count(value.abs() as u64);
         }
+        // Near 1 what matters is the difference to it.
+        if self == Self::Factor && (value - 1.0).abs() < 0.1 {
+            return format!("{value:.4}×");
+        }
         // What rounds up to the next unit is shown in it.
         let (one, name) = self.step(value * 1.000_5);
         format!("{}{name}", digits(value / one, 3))
@@ -92,7 +96,7 @@ fn digits(value: f64, significant: i32) -> String {
 
 /// Without zeros at the end.
 fn plain(value: f64) -> String {
-    let text = digits(value, 4);
+    let text = digits(value, 7);
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
@@ -117,7 +121,8 @@ mod tests {
         ] {
             assert_eq!(time(ns), expected);
         }
-        assert_eq!(Unit::Factor.show(1.034), "1.03×");
+        assert_eq!(Unit::Factor.show(1.0004), "1.0004×");
+        assert_eq!(Unit::Factor.show(1.34), "1.34×");
         assert_eq!(Unit::Share.show(0.471), "47.1 %");
         assert_eq!(Unit::Share.show(0.0005), "0.0500 %");
         assert_eq!(Unit::Frequency.show(3_000_000.0), "3.00 GHz");
@@ -144,6 +149,10 @@ mod tests {
         assert_eq!(
             ticks(Unit::Frequency, [1e6, 2e6, 3e6]),
             ["1 GHz", "2 GHz", "3 GHz"]
+        );
+        assert_eq!(
+            ticks(Unit::Factor, [0.1 + 0.2, 1.0005, 1.001]),
+            ["0.3×", "1.0005×", "1.001×"]
         );
         assert_eq!(Unit::Count.tick(15_000.0, 20_000.0), "15k");
         assert_eq!(Unit::Time.tick(-50.0, 100.0), "−50 ns");
