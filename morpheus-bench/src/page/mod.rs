@@ -1,7 +1,7 @@
 //! `report DIR`: the JSON files of a run as one page with plots and tables, and a picture of each plot.
 //!
 //! `config` reads the command line, `read` the files: through `claims`, as nothing in them is believed. `section` knows what
-//! there is to show of each benchmark, as [`plot`]s and tables; `html` makes the page of it.
+//! there is to show of each benchmark, as plots and tables; `plot` draws, `html` makes the page of it.
 
 mod claims;
 mod config;
