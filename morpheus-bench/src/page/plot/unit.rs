@@ -46,8 +46,9 @@ impl Unit {
 
     /// A measured number to three digits: `15.9 ns`, `2.70 s`, `1.03×`.
     pub fn show(self, value: f64) -> String {
-        if self == Self::Count && value.abs() < 1e6 && value == value.round() {
-            return sign(value) + &crate::report::count(value.abs() as u64);
+        let is_whole = value == value.round() || value.abs() >= 1e3;
+        if self == Self::Count && value.abs() < 1e6 && is_whole {
+            return sign(value) + &crate::report::count(value.abs().round() as u64);
         }
         // Near 1 what matters is the difference to it.
         if self == Self::Factor && (value - 1.0).abs() < 0.1 {
@@ -127,7 +128,8 @@ mod tests {
         assert_eq!(Unit::Share.show(0.0005), "0.0500 %");
         assert_eq!(Unit::Frequency.show(3_000_000.0), "3.00 GHz");
         assert_eq!(Unit::Bytes.show(98_304.0), "96.0 KiB");
-        assert_eq!(Unit::Count.show(40_000.0), "40,000");
+        let counts = [40_000.0, 19_999.7, 0.166, 2.5e6].map(|n| Unit::Count.show(n));
+        assert_eq!(counts, ["40,000", "20,000", "0.166", "2.50M"]);
         assert_eq!(Unit::Time.show(f64::NAN), "– ns");
     }
 
