@@ -1,10 +1,14 @@
 //! The page that `report` makes of real results (in `data/report`), as its users call it.
+//!
+//! One test opens it in a browser, and is skipped where there is none; with `MORPHEUS_REQUIRE_BROWSER=1` it fails.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use tiny_skia::Pixmap;
 
 /// Every result that is kept for these tests.
@@ -128,8 +132,8 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "hogs-2: wake, p99<",
         "Response time<",
         "Operations a second<",
-        "Cost: with checkpoints<",
-        "Pair by pair: with a critical section<",
+        "What checkpoints cost<",
+        "What a critical section costs, pair by pair<",
         "CPU of the liar<",
         "The others&#39; wakes<",
         "Lateness, median<",
@@ -369,4 +373,162 @@ fn refusals_say_what_to_do() {
     let help = String::from_utf8(report(&[&"--help"]).stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
     assert!(help.lines().all(|line| line.chars().count() <= 120));
+}
+
+/// Chromium and its kin.
+const BROWSERS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+
+/// What a script in the page found. It runs in a copy of it: the page itself has none.
+#[derive(Debug, Deserialize)]
+struct Found {
+    /// Errors of scripts, of policies, and of what could not be loaded.
+    errors: Vec<String>,
+    /// Plots that take no room.
+    invisible: usize,
+    /// Plots that do.
+    visible: usize,
+    /// Labels that stand on each other or reach out of their plot.
+    labels: Vec<String>,
+    /// What is wider than a small phone.
+    too_wide: Vec<String>,
+}
+
+const PROBE: &str = r#"<script>
+const errors = [];
+addEventListener("error", e => errors.push(e.message || "not loaded: " + e.target.outerHTML), true);
+addEventListener("securitypolicyviolation", e => errors.push(e.violatedDirective));
+const error = console.error;
+console.error = (...all) => { errors.push(all.join(" ")); error(...all); };
+addEventListener("load", () => {
+  const phone = 360;
+  document.documentElement.style.width = phone + "px";
+  document.querySelectorAll("details").forEach(details => details.open = true);
+  const found = { errors, invisible: 0, visible: 0, labels: [], too_wide: [] };
+  for (const svg of document.querySelectorAll("svg")) {
+    const size = svg.getBoundingClientRect();
+    if (size.width > 100 && size.height > 30) found.visible++; else found.invisible++;
+    const { width, height } = svg.viewBox.baseVal;
+    const texts = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBBox()]);
+    texts.forEach(([name, a], i) => {
+      if (a.x < -1 || a.y < -1 || a.x + a.width > width + 1 || a.y + a.height > height + 3)
+        found.labels.push("cut off: " + name);
+      for (const [other, b] of texts.slice(i + 1)) {
+        const across = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+        const down = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+        // Boxes of lines are higher than their letters.
+        if (across > 1 && down > 4) found.labels.push(name + " on " + other);
+      }
+    });
+  }
+  for (const element of document.querySelectorAll("h1,h2,h3,p,li,dl,svg,figure,.table"))
+    if (element.getBoundingClientRect().right > phone + 1) found.too_wide.push(element.outerHTML.slice(0, 80));
+  document.body.setAttribute("data-found", JSON.stringify(found));
+});
+</script>"#;
+
+/// Opens a page with the probe in it, and says what it and the browser's console have to say.
+fn open(browser: &str, directory: &Path, page: &str) -> (Found, String) {
+    let probed = page.replacen("<title>", &format!("{PROBE}<title>"), 1);
+    let file = directory.join("probe.html");
+    fs::write(&file, probed).unwrap();
+    let (stdout, stderr) = (directory.join("dom.txt"), directory.join("console.txt"));
+    let mut child = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ])
+        .args(["--enable-logging=stderr", "--v=0", "--window-size=1280,900"])
+        .arg(format!(
+            "--user-data-dir={}",
+            directory.join("profile").display()
+        ))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", file.display()))
+        .env("HOME", directory)
+        .stdin(Stdio::null())
+        .stdout(File::create(&stdout).unwrap())
+        .stderr(File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > until {
+            let _ = child.kill();
+            panic!(
+                "{browser} does not end: {}",
+                fs::read_to_string(&stderr).unwrap()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let log = String::from_utf8_lossy(&fs::read(&stderr).unwrap()).into_owned();
+    assert!(status.success(), "{browser}: {log}");
+    let dom = String::from_utf8_lossy(&fs::read(&stdout).unwrap()).into_owned();
+    let found = attributes(&dom, "data-found");
+    let found = found
+        .first()
+        .unwrap_or_else(|| panic!("the probe did not run: {log}"));
+    let json = found
+        .replace("&quot;", "\"")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&nbsp;", " ")
+        .replace("&amp;", "&");
+    let console: String = log
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    (serde_json::from_str(&json).unwrap(), console)
+}
+
+#[test]
+fn a_browser_shows_every_plot_without_an_error() {
+    let answers = |name: &&&str| {
+        let call = Command::new(name).arg("--version").output();
+        call.is_ok_and(|output| output.status.success())
+    };
+    let Some(browser) = BROWSERS.iter().find(answers) else {
+        let required =
+            std::env::var_os("MORPHEUS_REQUIRE_BROWSER").is_some_and(|value| value != "0");
+        assert!(
+            !required,
+            "no browser found ({BROWSERS:?}), and one is required"
+        );
+        println!("skipped: no browser found ({BROWSERS:?})");
+        return;
+    };
+    let directory = everything("browser", false);
+    let page = directory.page();
+    let (found, console) = open(browser, &directory.0, &page);
+    assert!(
+        found.errors.is_empty() && console.is_empty(),
+        "{found:?}\n{console}"
+    );
+    assert_eq!(
+        (found.invisible, found.visible),
+        (0, page.matches("<svg ").count())
+    );
+    assert!(found.labels.is_empty(), "{:#?}", found.labels);
+    assert!(found.too_wide.is_empty(), "{:#?}", found.too_wide);
+
+    // What it is to find, it finds.
+    let bad = "<svg style=\"display:none\"></svg><img src=\"missing.png\"><script>nothing()</script>\
+               <svg viewBox=\"0 0 400 100\"><text x=\"9\" y=\"50\">one</text><text x=\"12\" y=\"52\">two</text>\
+               <text x=\"390\" y=\"90\">outside</text></svg><p style=\"width:900px\">wide</p></main>";
+    let (found, console) = open(browser, &directory.0, &page.replacen("</main>", bad, 1));
+    assert_eq!((found.errors.len(), found.invisible), (2, 1), "{found:?}");
+    assert!(console.contains("nothing is not defined"), "{console}");
+    assert_eq!(found.labels, ["one on two", "cut off: outside"]);
+    assert_eq!(found.too_wide.len(), 1, "{found:?}");
 }

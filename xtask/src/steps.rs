@@ -85,7 +85,13 @@ pub(crate) fn all() -> Vec<Step> {
         step("release build", CountAs::One, "build --release --bins"),
         quick(
             "tests",
-            &[Tool::Libclang, Tool::Objdump, Tool::Setpriv, Tool::Gcc],
+            &[
+                Tool::Libclang,
+                Tool::Objdump,
+                Tool::Setpriv,
+                Tool::Gcc,
+                Tool::Browser,
+            ],
             CountAs::Tests,
             "test --lib --bins --tests --examples --no-fail-fast",
         ),

@@ -10,6 +10,14 @@ use crate::context::Context;
 /// Older ones cannot compile the BPF programs.
 const OLDEST_CLANG: u32 = 18;
 
+/// Chromium and its kin.
+const BROWSERS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+
 /// Something that must be on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
@@ -36,6 +44,8 @@ pub(crate) enum Tool {
     PkgConfig,
     /// Builds libbpf.
     Make,
+    /// For the test that opens the benchmarks' page.
+    Browser,
     Rustfmt,
     Clippy,
 }
@@ -69,6 +79,7 @@ impl Tool {
             Tool::Zlib => "zlib's headers",
             Tool::PkgConfig => "pkg-config",
             Tool::Make => "make",
+            Tool::Browser => "chromium",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
         }
@@ -98,6 +109,7 @@ impl Tool {
             Tool::Zlib => package(&["zlib1g-dev"], "zlib-devel", "zlib"),
             Tool::PkgConfig => package(&["pkg-config"], "pkgconf-pkg-config", "pkgconf"),
             Tool::Make => package(&["make"], "make", "make"),
+            Tool::Browser => package(&["chromium"], "chromium", "chromium"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
         }
@@ -108,6 +120,7 @@ impl Tool {
     pub(crate) fn required(self) -> Option<(&'static str, &'static str)> {
         match self {
             Tool::Libclang => Some(("MORPHEUS_REQUIRE_LIBCLANG", "1")),
+            Tool::Browser => Some(("MORPHEUS_REQUIRE_BROWSER", "1")),
             _ => None,
         }
     }
@@ -124,6 +137,8 @@ impl Tool {
             | Tool::PkgConfig
             | Tool::Make => in_path(self.name()).is_some(),
             Tool::Clang => has_clang(),
+            // The names that the test tries.
+            Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),
             Tool::Libelf => has_header("libelf.h"),
             Tool::Zlib => has_header("zlib.h"),
             Tool::Rustfmt => answers(context, "fmt"),

@@ -202,6 +202,16 @@ fn shown(of: &Table, is_in_the_way: bool) -> String {
     }
 }
 
+/// A number stays with its unit where a cell has to break.
+fn unbroken(cell: &str) -> String {
+    let is_number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '−');
+    if is_number && cell.chars().count() < 12 {
+        cell.replace(' ', "\u{A0}")
+    } else {
+        cell.to_owned()
+    }
+}
+
 fn table(table: &Table) -> String {
     let mut text = "<div class=\"table\"><table><thead><tr>".to_owned();
     for head in &table.heads {
@@ -216,7 +226,7 @@ fn table(table: &Table) -> String {
             } else {
                 ""
             };
-            text += &format!("<td{long}>{}</td>", escape(cell));
+            text += &format!("<td{long}>{}</td>", escape(&unbroken(cell)));
         }
         // A row that says why it has no figures has fewer cells.
         for _ in row.len()..table.heads.len() {
@@ -277,6 +287,15 @@ mod tests {
         assert!(!text.contains("<script") && !text.contains('\u{202E}') && !text.contains('\u{0}'));
         assert_eq!(text.matches("</title>").count(), 1);
         assert!(text.contains("&lt;script&gt;alert(&#39;&amp;&quot;)"));
+    }
+
+    #[test]
+    fn numbers_stay_with_their_units() {
+        assert_eq!(unbroken("19.5 µs"), "19.5\u{A0}µs");
+        assert_eq!(unbroken("−3 ns"), "−3\u{A0}ns");
+        for cell in ["n too small", "19.5 µs (18.0 µs to 20.0 µs)", ""] {
+            assert_eq!(unbroken(cell), cell);
+        }
     }
 
     #[test]

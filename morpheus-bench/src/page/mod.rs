@@ -1,7 +1,7 @@
 //! `report DIR`: the JSON files of a run as one page with plots and tables, and a picture of each plot.
 //!
 //! `config` reads the command line, `read` the files: through `claims`, as nothing in them is believed. `section` knows what
-//! there is to show of each benchmark, as [`plot`]s and tables; `html` makes the page of it.
+//! there is to show of each benchmark, as plots and tables; `plot` draws, `html` makes the page of it.
 
 mod claims;
 mod config;
@@ -168,7 +168,7 @@ fn footer(section: &Section) -> String {
     if !section.about.is_empty() {
         parts.insert(0, section.about.clone());
     }
-    parts.join(" · ")
+    parts.join(", ")
 }
 
 /// What one should know of a machine, as names and what they are.
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(machines[0].files, ["a", "b"]);
         let load = machines[0].facts.last().unwrap();
         assert_eq!(load.1, "0.50 to 1.50");
-        assert!(footer(&sections[0].1).contains("Linux 6.18 · 2 CPUs"));
+        assert!(footer(&sections[0].1).contains("Linux 6.18, 2 CPUs"));
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub struct Lines {
     pub unit: Unit,
     /// Whether the axis at the side begins at zero where it is linear.
     pub from_zero: bool,
-    /// A number at the side that others are compared with, and what it is.
-    pub reference: Option<(f64, String)>,
+    /// A number at the side that others are compared with. The caption says what it is: points may be anywhere.
+    pub reference: Option<f64>,
     /// The lines.
     pub lines: Vec<Line>,
 }
@@ -163,11 +163,9 @@ pub fn draw(plot: &Lines) -> Drawing {
         drawing.text(place, text, SMALL, Anchor::End, Ink::Muted);
     }
     axis_below(&mut drawing, plot, &frame);
-    if let Some((value, name)) = &plot.reference {
-        let (_, y) = frame.place(frame.across.low, *value);
+    if let Some(value) = plot.reference {
+        let (_, y) = frame.place(frame.across.low, value);
         drawing.dashed(vec![(frame.left, y), (frame.right, y)], Ink::Reference, 1.2);
-        let place = (frame.right - 2.0, y - 5.0);
-        drawing.text(place, name, SMALL, Anchor::End, Ink::Reference);
     }
     for line in &plot.lines {
         draw_line(&mut drawing, plot, line, &frame);
@@ -209,7 +207,7 @@ fn side(plot: &Lines) -> Scale {
         values.extend(point.interval.map(|(low, _)| low));
         values.extend(point.interval.map(|(_, high)| high));
     }
-    values.extend(plot.reference.as_ref().map(|(value, _)| *value));
+    values.extend(plot.reference);
     match Scale::of(&values) {
         scale if scale.kind == Kind::Log => scale,
         _ if plot.from_zero => Scale::from_zero(&values),
@@ -287,16 +285,17 @@ fn axis_below(drawing: &mut Drawing, plot: &Lines, frame: &Frame) {
         Ink::Muted,
         1.0,
     );
-    let mut free_from = f64::NEG_INFINITY;
-    for (tick, text) in &ticks {
+    // Where there is no room for all names, the first has to go: it is the least of the percentiles.
+    let mut free_from = f64::INFINITY;
+    for (tick, text) in ticks.iter().rev() {
         let (x, _) = frame.place(*tick, frame.up.low);
         drawing.line(vec![(x, frame.top), (x, frame.bottom)], Ink::Grid, 1.0);
         let half = font::width(text, SMALL, Weight::Regular) / 2.0;
         let middle = x.clamp(half, WIDTH - half);
-        if middle - half > free_from {
+        if middle + half < free_from {
             let place = (middle, frame.bottom + 16.0);
             drawing.text(place, text, SMALL, Anchor::Middle, Ink::Muted);
-            free_from = middle + half + 6.0;
+            free_from = middle - half - 6.0;
         }
     }
     let middle = (frame.left + frame.right) / 2.0;
@@ -422,4 +421,78 @@ fn spread(wanted: &[f64], apart: f64, low: f64, high: f64) -> Vec<f64> {
         most = places[*i] + apart;
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::drawing::Shape;
+    use super::*;
+
+    #[test]
+    fn names_are_moved_apart_and_stay_near() {
+        let places = spread(&[50.0, 52.0, 51.0, 200.0], 16.0, 0.0, 300.0);
+        assert_eq!(places, [35.0, 67.0, 51.0, 200.0]);
+        let at_the_edge = spread(&[0.0, 1.0, 299.0, 300.0], 16.0, 0.0, 300.0);
+        assert_eq!(at_the_edge, [0.0, 16.0, 284.0, 300.0]);
+        assert!(spread(&[], 16.0, 0.0, 300.0).is_empty());
+        // More than there is room for: still apart.
+        let many = spread(&[10.0; 30], 16.0, 0.0, 100.0);
+        assert!(many.windows(2).all(|pair| pair[1] - pair[0] >= 16.0));
+    }
+
+    fn plot(labels: &[&str]) -> Lines {
+        let line = |label: &&str| Line {
+            label: (*label).into(),
+            slot: 0,
+            style: Style::Marked,
+            points: vec![Point::new(0.5, 1_000.0), Point::new(0.99, 90_000.0)],
+        };
+        Lines {
+            across: Across::Percentiles,
+            unit: Unit::Time,
+            from_zero: true,
+            reference: None,
+            lines: labels.iter().map(line).collect(),
+        }
+    }
+
+    #[test]
+    fn everything_is_inside_of_the_drawing() {
+        let long = "a name that is far too long to stand beside a line".repeat(3);
+        for labels in [
+            &["one"][..],
+            &["tokio", "morpheus"],
+            &[&long, "b", "c"],
+            &["x"; 8],
+        ] {
+            let drawing = draw(&plot(labels));
+            for shape in &drawing.shapes {
+                let inside = |(x, y): &Place| {
+                    (0.0..=drawing.width).contains(x) && (0.0..=drawing.height).contains(y)
+                };
+                let fits = match shape {
+                    Shape::Line { points, .. } => points.iter().all(inside),
+                    Shape::Bar { at, .. } | Shape::Mark { at, .. } => inside(at),
+                    Shape::Text {
+                        at,
+                        text,
+                        size,
+                        anchor,
+                        weight,
+                        ..
+                    } => {
+                        let width = font::width(text, *size, *weight);
+                        let left = match anchor {
+                            Anchor::Start => at.0,
+                            Anchor::Middle => at.0 - width / 2.0,
+                            Anchor::End => at.0 - width,
+                        };
+                        inside(&(left.max(-0.01) + 0.01, at.1))
+                            && inside(&(left + width - 0.5, at.1))
+                    }
+                };
+                assert!(fits, "{shape:?}");
+            }
+        }
+    }
 }

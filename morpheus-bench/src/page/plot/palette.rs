@@ -76,6 +76,8 @@ fn fixed(name: &str) -> Option<usize> {
         "default, lazy" => Some(1),
         "default, full" => Some(4),
         "nobody" => Some(6),
+        "hog" => Some(4),
+        "liar" => Some(1),
         _ => name.strip_prefix("tokio").map(tokio),
     }
 }

@@ -75,16 +75,24 @@ pub fn draw(plot: &Rows) -> Drawing {
     let mut drawing = Drawing::new(bottom + AXIS);
     let x = |value: f64| left + scale.at(value) * (right - left);
     let ticks = axis(&mut drawing, &scale, plot.unit, (left, right), bottom);
+    let reference = plot.reference.as_ref().map(|(value, _)| x(*value));
     let mut y = top;
     for (name, rows) in &plot.groups {
-        let begin = if name.is_empty() { y } else { y + HEADING };
-        y = begin + rows.len() as f64 * row_height;
-        grid(&mut drawing, &ticks, (begin, y));
+        y += if name.is_empty() { 0.0 } else { HEADING };
+        let end = y + rows.len() as f64 * row_height;
+        if above {
+            // The names interrupt the lines.
+            for _ in rows {
+                grid(&mut drawing, &ticks, reference, (y + 17.0, y + row_height));
+                y += row_height;
+            }
+        } else {
+            grid(&mut drawing, &ticks, reference, (y, end));
+        }
+        y = end;
     }
     if let Some((value, name)) = &plot.reference {
-        let at = x(*value);
-        drawing.dashed(vec![(at, top - 4.0), (at, bottom)], Ink::Reference, 1.2);
-        centred(&mut drawing, at, top - 8.0, name);
+        centred(&mut drawing, x(*value), top - 6.0, name);
     }
     let mut y = top;
     for (name, rows) in &plot.groups {
@@ -180,10 +188,18 @@ fn axis(
     ticks
 }
 
-/// Lines at these places; a heading interrupts them.
-fn grid(drawing: &mut Drawing, ticks: &[(f64, Ink)], (top, bottom): (f64, f64)) {
+/// Lines at these places, and at what others are compared with; a heading interrupts them.
+fn grid(
+    drawing: &mut Drawing,
+    ticks: &[(f64, Ink)],
+    reference: Option<f64>,
+    (top, bottom): (f64, f64),
+) {
     for (x, ink) in ticks {
         drawing.line(vec![(*x, top), (*x, bottom)], *ink, 1.0);
+    }
+    if let Some(x) = reference {
+        drawing.dashed(vec![(x, top), (x, bottom)], Ink::Reference, 1.2);
     }
 }
 

@@ -46,8 +46,13 @@ impl Unit {
 
     /// A measured number to three digits: `15.9 ns`, `2.70 s`, `1.03×`.
     pub fn show(self, value: f64) -> String {
-        if self == Self::Count && value.abs() < 1e6 && value == value.round() {
-            return sign(value) + &crate::report::count(value.abs() as u64);
+        let is_whole = value == value.round() || value.abs() >= 1e3;
+        if self == Self::Count && value.abs() < 1e6 && is_whole {
+            return sign(value) + &crate::report::count(value.abs().round() as u64);
+        }
+        // Near 1 what matters is the difference to it.
+        if self == Self::Factor && (value - 1.0).abs() < 0.1 {
+            return format!("{value:.4}×");
         }
         // What rounds up to the next unit is shown in it.
         let (one, name) = self.step(value * 1.000_5);
@@ -92,7 +97,7 @@ fn digits(value: f64, significant: i32) -> String {
 
 /// Without zeros at the end.
 fn plain(value: f64) -> String {
-    let text = digits(value, 4);
+    let text = digits(value, 7);
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
@@ -117,12 +122,14 @@ mod tests {
         ] {
             assert_eq!(time(ns), expected);
         }
-        assert_eq!(Unit::Factor.show(1.034), "1.03×");
+        assert_eq!(Unit::Factor.show(1.0004), "1.0004×");
+        assert_eq!(Unit::Factor.show(1.34), "1.34×");
         assert_eq!(Unit::Share.show(0.471), "47.1 %");
         assert_eq!(Unit::Share.show(0.0005), "0.0500 %");
         assert_eq!(Unit::Frequency.show(3_000_000.0), "3.00 GHz");
         assert_eq!(Unit::Bytes.show(98_304.0), "96.0 KiB");
-        assert_eq!(Unit::Count.show(40_000.0), "40,000");
+        let counts = [40_000.0, 19_999.7, 0.166, 2.5e6].map(|n| Unit::Count.show(n));
+        assert_eq!(counts, ["40,000", "20,000", "0.166", "2.50M"]);
         assert_eq!(Unit::Time.show(f64::NAN), "– ns");
     }
 
@@ -144,6 +151,10 @@ mod tests {
         assert_eq!(
             ticks(Unit::Frequency, [1e6, 2e6, 3e6]),
             ["1 GHz", "2 GHz", "3 GHz"]
+        );
+        assert_eq!(
+            ticks(Unit::Factor, [0.1 + 0.2, 1.0005, 1.001]),
+            ["0.3×", "1.0005×", "1.001×"]
         );
         assert_eq!(Unit::Count.tick(15_000.0, 20_000.0), "15k");
         assert_eq!(Unit::Time.tick(-50.0, 100.0), "−50 ns");

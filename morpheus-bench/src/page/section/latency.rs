@@ -38,7 +38,7 @@ pub fn section(object: &Value) -> Section {
         if let Some(value) = at(cost, "pairs") {
             section
                 .figures
-                .extend(pairs(value, "without", "with checkpoints"));
+                .extend(pairs(value, "What checkpoints cost", "with checkpoints"));
         }
         if let Some(ns) = number(cost, "checkpoint_ns") {
             let operation = super::time(cost, "operation_ns");

@@ -22,9 +22,11 @@ pub fn section(object: &Value) -> Section {
         ..Section::default()
     };
     if let Some(value) = at(object, "honest.pairs") {
-        section
-            .figures
-            .extend(pairs(value, "without", "with a critical section"));
+        section.figures.extend(pairs(
+            value,
+            "What a critical section costs",
+            "within a section",
+        ));
     }
     if let Some(guard) = at(object, "honest.guard_ns").and_then(median) {
         section.notes.push(format!(

@@ -327,7 +327,7 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
 }
 
 /// Two ways that were measured in pairs: the ratio with its interval beside that of the control, and pair by pair.
-fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
+fn pairs(value: &Value, title: &str, other: &str) -> Vec<Figure> {
     let ratios = |path| -> Vec<f64> {
         let differences = super::claims::numbers(value, path);
         differences
@@ -336,8 +336,8 @@ fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
             .collect()
     };
     let sets = [
-        (format!("{other} / {one}"), ratios("differences")),
-        (format!("{one}, again / {one}"), ratios("control")),
+        (other.to_owned(), ratios("differences")),
+        ("without, again".to_owned(), ratios("control")),
     ];
     if sets[0].1.is_empty() {
         return Vec::new();
@@ -372,11 +372,7 @@ fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
             .map(|(i, ratio)| Point::new(i as f64 + 1.0, *ratio))
             .collect();
         lines.push(Line {
-            label: if slot == 0 {
-                other.to_owned()
-            } else {
-                format!("{one}, again")
-            },
+            label: name,
             slot,
             style: Style::Points,
             points: thinned(points),
@@ -386,24 +382,22 @@ fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
     let each = lines[0].points.len() > 1;
     vec![
         Figure {
-            title: format!("Cost: {other}"),
+            title: title.into(),
             caption: format!(
-                "Ratios of pairs, medians with 95 % intervals. The second row compares {one} with itself: noise. \
-                 {verdict}."
+                "CPU time against that of the same work without: medians of pairs with 95 % intervals. The second row is that \
+                 work against itself: noise. {verdict}."
             ),
             plot: Some(Plot::Rows(Rows {
                 unit: Unit::Factor,
                 axis: Axis::Around,
-                reference: reference.clone(),
+                reference,
                 groups: vec![(String::new(), bars)],
             })),
             table,
         },
         Figure {
-            title: format!("Pair by pair: {other}"),
-            caption: format!(
-                "Each measurement against the same {one}, in the order they were made."
-            ),
+            title: format!("{title}, pair by pair"),
+            caption: "In the order in which they were measured. Dashed: no difference.".into(),
             plot: each.then_some(Plot::Lines(Lines {
                 across: Across::Numbers {
                     unit: Unit::Count,
@@ -412,7 +406,7 @@ fn pairs(value: &Value, one: &str, other: &str) -> Vec<Figure> {
                 },
                 unit: Unit::Factor,
                 from_zero: false,
-                reference,
+                reference: Some(1.0),
                 lines,
             })),
             table: Table::default(),
@@ -444,7 +438,7 @@ mod tests {
     #[test]
     fn pairs_have_a_control_and_their_verdict() {
         let value = json!({ "differences": vec![0.1; 12], "control": vec![0.0; 12] });
-        let figures = pairs(&value, "without", "with");
+        let figures = pairs(&value, "Cost", "with");
         assert!(
             figures[0].caption.contains("+10 %"),
             "{}",
