@@ -65,7 +65,7 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
         Ok(()) => {}
         Err(why) => return refuse(1, &why),
     }
-    let ready = match run::prepare(own, &options.sysfs) {
+    let ready = match run::prepare(own, &options.sysfs, &options.state) {
         Ok(ready) => ready,
         Err(refusal) => return refused(refusal),
     };
