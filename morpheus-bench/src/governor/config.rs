@@ -90,6 +90,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "DIR", default_value = "governor-study")]
     pub output: PathBuf,
 
+    /// The program scx_morpheus, if it is neither beside this one nor in the path
+    #[arg(long, value_name = "FILE")]
+    pub scx_morpheus: Option<PathBuf>,
+
     /// Say what would be changed and measured, and do nothing
     #[arg(long)]
     pub dry_run: bool,

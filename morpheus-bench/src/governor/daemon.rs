@@ -29,14 +29,18 @@ pub enum Source {
 }
 
 impl Source {
-    /// Looks for it. `sched_ext` is the kernel's directory, `state` one for the socket.
+    /// Looks for it. `sched_ext` is the kernel's directory, `state` one for the socket; the program may be named.
     ///
     /// # Errors
     /// When it cannot be had, with what to do.
-    pub fn look(sched_ext: &Path, state: &Path) -> Result<Self, String> {
+    pub fn look(sched_ext: &Path, state: &Path, program: Option<&Path>) -> Result<Self, String> {
         // SAFETY: geteuid takes nothing and cannot fail.
         let is_root = unsafe { libc::geteuid() } == 0;
-        Self::judge(sched_ext, state, is_root, scx::find(PROGRAM))
+        let program = match program {
+            Some(named) => Some(named.to_owned()),
+            None => scx::find(PROGRAM),
+        };
+        Self::judge(sched_ext, state, is_root, program)
     }
 
     fn judge(
@@ -66,7 +70,8 @@ impl Source {
         }
         let Some(program) = program else {
             return Err(format!(
-                "there is no {PROGRAM} beside this program or in the path: `cargo build --release -p morpheus-bpf` makes it"
+                "there is no {PROGRAM} beside this program or in the path: `cargo build --release -p morpheus-bpf` makes it, \
+                 and --scx-morpheus says where it is"
             ));
         };
         let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());

@@ -38,6 +38,8 @@ pub struct Ready {
     source: Option<Source>,
     /// The kernel's directory about schedulers.
     sched_ext: PathBuf,
+    /// Columns that were asked for are left out.
+    incomplete: bool,
 }
 
 /// What is measured with one governor and load.
@@ -70,6 +72,8 @@ pub struct Outcome {
     pub analysis: Analysis,
     /// What was not measured or not put back, in sentences.
     pub failed: Vec<String>,
+    /// Columns that were asked for were left out, as was said before.
+    pub incomplete: bool,
 }
 
 /// Looks at the machine and says what will be done. Changes nothing.
@@ -94,7 +98,13 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
     let mut missing = Vec::new();
     let mut wanted = governors(config, &policies, &mut missing)?;
     let sched_ext = sysfs.join("kernel/sched_ext");
-    let source = source(&mut wanted, &sched_ext, state, &mut missing)?;
+    let asked_for = wanted.len();
+    let source = source(
+        &mut wanted,
+        || Source::look(&sched_ext, state, options.scx_morpheus.as_deref()),
+        &mut missing,
+    )?;
+    let incomplete = wanted.len() < asked_for;
     let loads = loads(config, &others, &mut missing);
     let scheduler = placement::scheduler();
     let column = |wanted: Option<&Wanted>, load| {
@@ -141,20 +151,20 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
         others,
         source,
         sched_ext,
+        incomplete,
     })
 }
 
 /// Where the scheduler is to come from, if a column needs one. Such columns go where it cannot be had.
 fn source(
     wanted: &mut Vec<Wanted>,
-    sched_ext: &Path,
-    state: &Path,
+    look: impl FnOnce() -> Result<Source, String>,
     missing: &mut Vec<String>,
 ) -> Result<Option<Source>, Refusal> {
     if !wanted.iter().any(|wanted| wanted.morpheus) {
         return Ok(None);
     }
-    match Source::look(sched_ext, state) {
+    match look() {
         Ok(source) => {
             if source == Source::Runs {
                 missing.push(
@@ -368,7 +378,11 @@ impl Ready {
             );
         }
         match analyse::analyse(&options.output) {
-            Ok(analysis) => Ok(Outcome { analysis, failed }),
+            Ok(analysis) => Ok(Outcome {
+                analysis,
+                failed,
+                incomplete: self.incomplete,
+            }),
             Err(_) if !failed.is_empty() => Err(Refusal::Failed(failed.join("; "))),
             Err(why) => Err(Refusal::Failed(why)),
         }
@@ -685,44 +699,35 @@ mod tests {
 
     #[test]
     fn a_column_that_cannot_be_had_is_left_out() {
-        let fake = Fake::new("column");
         let wanted = |names: &[&str]| -> Vec<Wanted> {
-            names
-                .iter()
-                .map(|name| Wanted::parse(name).unwrap())
-                .collect()
+            let parse = |name: &&str| Wanted::parse(name).unwrap();
+            names.iter().map(parse).collect()
         };
-        let nowhere = Path::new("/nowhere");
-        let look = |names: &[&str], sched_ext: &Path| {
+        let look = |names: &[&str], found: Result<Source, String>| {
             let (mut wanted, mut missing) = (wanted(names), Vec::new());
-            let source = source(&mut wanted, sched_ext, nowhere, &mut missing);
+            let source = source(&mut wanted, || found, &mut missing);
             (source.map_err(|_| ()), wanted, missing)
         };
-        let (source, left, missing) = look(&["schedutil+morpheus", "powersave"], nowhere);
+        let none = || Err("it is not there".to_owned());
+        let (source, left, missing) = look(&["schedutil+morpheus", "powersave"], none());
         assert_eq!((source, left), (Ok(None), wanted(&["powersave"])));
-        assert!(
-            missing[0].starts_with("schedutil+morpheus is not measured: "),
-            "{missing:?}"
+        assert_eq!(
+            missing,
+            ["schedutil+morpheus is not measured: it is not there"]
         );
         assert!(
-            look(&["schedutil+morpheus"], nowhere).0.is_err(),
+            look(&["schedutil+morpheus"], none()).0.is_err(),
             "nothing is left"
         );
         assert!(
-            look(&["schedutil"], nowhere).2.is_empty(),
+            look(&["schedutil"], none()).2.is_empty(),
             "nobody asked for it"
         );
         // Somebody runs it already.
-        let sched_ext = fake.0.join("kernel/sched_ext");
-        std::fs::create_dir_all(sched_ext.join("root")).unwrap();
-        std::fs::write(sched_ext.join("state"), "enabled\n").unwrap();
-        std::fs::write(sched_ext.join("root/ops"), "morpheus\n").unwrap();
         let names = ["performance", "schedutil", "schedutil+morpheus"];
-        let (source, left, missing) = look(&names, &sched_ext);
+        let (source, left, missing) = look(&names, Ok(Source::Runs));
         assert_eq!(source, Ok(Some(Source::Runs)));
-        assert_eq!(
-            (left, missing.len()),
-            (wanted(&["performance", "schedutil+morpheus"]), 1)
-        );
+        let rest = wanted(&["performance", "schedutil+morpheus"]);
+        assert_eq!((left, missing.len()), (rest, 1));
     }
 }

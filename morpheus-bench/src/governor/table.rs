@@ -114,7 +114,7 @@ fn governors(analysis: &Analysis) -> String {
     column(&mut table, "windows", 2, rows, |f| report::count(f.due));
     column(&mut table, "missed", 0, rows, |f| report::count(f.missed));
     table.render(WIDTH)
-        + "(latency: the geometric mean of the kernels' median service times; at lowest, at highest: part of all the time;\n\
+        + "(latency: the geometric mean of the kernels' median service times; at lowest, at highest: part of all time;\n\
            done at highest: windows that ended at that frequency; missed: not done by the deadline)\n\n\
            For each kernel its service time; how late it began; and the response, from when a window was due until it\n\
            was done.\n"
