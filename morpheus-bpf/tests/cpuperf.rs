@@ -155,7 +155,10 @@ fn a_worker_that_serves_has_full_speed_within_a_tick() {
     );
     // Emulated CPUs take turns, and one may wait for longer than a tick until it can go on. One alone is exact.
     let late = delays.len() - within;
-    assert!(late <= if cpus() > 1 { STARTS / 20 } else { 0 }, "{delays:?}");
+    assert!(
+        late <= if cpus() > 1 { STARTS / 20 } else { 0 },
+        "{delays:?}"
+    );
     assert!(asked >= delays.len() as u64);
     wait_until("idle CPUs ask for nothing", || {
         (0..cpus()).all(|cpu| present_khz(cpu) == lowest_khz(cpu))

@@ -104,6 +104,14 @@ pub(crate) const GUESTS: &[Guest] = &[
         needs: NEEDS_CPUFREQ,
         ..command("a governor", "--cpufreq", include_str!("governor.sh"))
     },
+    Guest {
+        needs: NEEDS_CPUFREQ,
+        ..command(
+            "a governor beside the scheduler",
+            "--cpufreq",
+            include_str!("beside.sh"),
+        )
+    },
 ];
 
 const fn tests(kernel: &'static str, mandatory: bool) -> Guest {

@@ -110,10 +110,8 @@ static __always_inline __u32 speed_by_use(const struct speed *speed, __u64 now)
  * Whether others wait for what a worker does. Who is just switched in may have been woken from a park or a hold a moment
  * ago, and not have had the time to say so.
  */
-static __always_inline bool is_urgent(struct worker *worker, bool begins)
+static __always_inline bool is_urgent(struct worker *worker, const struct morpheus_runtime_slot *slot, bool begins)
 {
-	const struct morpheus_runtime_slot *slot = runtime_slot(worker);
-
 	return slot && serves(worker, slot) &&
 	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_IN_PLACE)) &&
 	       (begins || in_play(slot));
@@ -129,7 +127,7 @@ static __always_inline void speed_at_start(__s32 index, struct worker *worker, _
 		return;
 	count_use(speed, now);
 	speed->busy = 1;
-	if (worker && is_urgent(worker, true)) {
+	if (worker && is_urgent(worker, runtime_slot(worker), true)) {
 		ask_for_all(index, speed, now);
 		return;
 	}
@@ -147,18 +145,19 @@ static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __
 	if (!speed)
 		return;
 	count_use(speed, now);
-	if (worker && is_urgent(worker, false))
+	if (worker && is_urgent(worker, runtime_slot(worker), false))
 		ask_for_all(index, speed, now);
 	else
 		ask(index, speed, speed_by_use(speed, now));
 }
 
-/* A running worker is looked at, by a timer. That one which does not serve any more does not hold the speed any more. */
-static __always_inline void speed_at_look(__s32 index, struct worker *worker, __u64 now)
+/* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
+static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
+					  __u64 now)
 {
 	struct speed *speed = speed_at(index);
 
-	if (speed && is_urgent(worker, false))
+	if (speed && is_urgent(worker, slot, false))
 		ask_for_all(index, speed, now);
 }
 
