@@ -98,7 +98,7 @@ fn governors(analysis: &Analysis) -> String {
         f.mean_khz
             .map_or_else(|| "–".into(), |khz| format!("{:.0} MHz", khz / 1e3))
     });
-    column(&mut table, "at lowest", 2, rows, |f| {
+    column(&mut table, "at lowest", 3, rows, |f| {
         f.share_of_lowest.map_or_else(|| "–".into(), report_percent)
     });
     column(&mut table, "at highest", 2, rows, |f| {
