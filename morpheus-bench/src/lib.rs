@@ -6,7 +6,7 @@
 //! processes beside it ([`neighbours`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
-//! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), and words for
+//! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
 //! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
@@ -38,6 +38,7 @@ pub mod pairs;
 pub mod policy;
 pub mod progress;
 pub mod report;
+pub mod scx;
 pub mod settle;
 pub mod starvation;
 pub mod stats;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::{clock, thread, work};
@@ -14,6 +14,22 @@ pub fn burn() -> ! {
     }
 }
 
+/// Lets a program end with the thread that starts it, however that ends.
+pub fn end_with_caller(command: &mut Command) {
+    let own = std::process::id();
+    let bound = move || {
+        thread::die_with_parent();
+        // Who was killed before that call sends no signal any more, and nobody would end the program.
+        if std::os::unix::process::parent_id() != own {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    };
+    // After a change of user, which would undo it, and before the program.
+    // SAFETY: it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(bound) };
+}
+
 /// Neighbours that end with this value.
 #[derive(Default)]
 pub struct Neighbours(Vec<Child>);
@@ -23,23 +39,12 @@ impl Neighbours {
     ///
     /// # Errors
     /// When one cannot be started.
-    pub fn start(count: usize, command: impl Fn() -> std::process::Command) -> io::Result<Self> {
-        let own = std::process::id();
-        let bound = move || {
-            thread::die_with_parent();
-            // Who was killed before that call sends no signal any more, and nobody would end the neighbour.
-            if std::os::unix::process::parent_id() != own {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            Ok(())
-        };
+    pub fn start(count: usize, command: impl Fn() -> Command) -> io::Result<Self> {
         let mut neighbours = Self::default();
         for _ in 0..count {
             let mut command = command();
             command.arg("--neighbour");
-            // After a change of user, which would undo it, and before the program.
-            // SAFETY: it makes two system calls and allocates nothing.
-            unsafe { command.pre_exec(bound) };
+            end_with_caller(&mut command);
             neighbours.0.push(command.spawn()?);
         }
         Ok(neighbours)

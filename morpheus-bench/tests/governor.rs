@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -357,6 +358,143 @@ fn without_governors_the_kernels_run_once() {
     }
 }
 
+/// Whether this process may load a scheduler, as far as its user goes.
+fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+impl Machine {
+    /// A kernel with sched_ext, and a program that pretends to schedule: it says so, and answers nobody.
+    fn with_sched_ext(name: &str) -> Self {
+        let machine = Self::new(name);
+        let directory = machine.0.join("sys/kernel/sched_ext");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("state"), "disabled\n").unwrap();
+        let program = machine.0.join("scx");
+        let state = directory.join("state").display().to_string();
+        let line = format!(
+            "#!/bin/sh\necho \"$@\" >{}\ntrap 'echo disabled >{state}; exit' INT\necho enabled >{state}\n\
+             while :; do sleep 0.02; done\n",
+            machine.0.join("called").display()
+        );
+        fs::write(&program, line).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        machine
+    }
+
+    fn sched_ext(&self) -> String {
+        let state = self.0.join("sys/kernel/sched_ext/state");
+        fs::read_to_string(state).unwrap().trim().to_owned()
+    }
+}
+
+#[test]
+fn a_scheduler_that_cannot_be_had_costs_its_column_only() {
+    let machine = Machine::new("no-scx");
+    let line = Machine::small(
+        "--governors schedutil+morpheus,powersave --repeats 1 --load 0 --kernels noop",
+    );
+    let output = machine.call(&line);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("schedutil+morpheus is not measured: this kernel has no sched_ext"),
+        "{said}"
+    );
+    assert!(text(&output.stdout).contains("\npowersave "), "{output:?}");
+    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    // With nothing else to measure, nothing is changed.
+    let output = machine.call(&Machine::small("--governors schedutil+morpheus --output b"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!machine.0.join("b").exists());
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+}
+
+#[test]
+fn the_scheduler_is_started_for_its_column_and_ended_whatever_happens() {
+    let machine = Machine::with_sched_ext("scx");
+    let line = Machine::small(
+        "--governors schedutil,schedutil+morpheus --repeats 2 --load 0 --kernels noop --scx-morpheus scx",
+    );
+    let dry = machine.call(&format!("{line} --dry-run"));
+    let shown = text(&dry.stdout);
+    if !is_root() {
+        assert!(text(&dry.stderr).contains("only root"), "{dry:?}");
+        return;
+    }
+    for part in ["schedutil + morpheus", "run scx --socket /", "on a worker"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!machine.0.join("called").exists(), "nothing was started");
+    // The worker finds nobody at the socket: that column fails, and the other one does not.
+    let output = machine.call(&line.replace("--scx-morpheus scx", "--scx-morpheus ./scx"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("schedutil + morpheus, noop: "), "{said}");
+    assert!(said.contains("broker.sock"), "{said}");
+    let called = fs::read_to_string(machine.0.join("called")).unwrap();
+    assert!(called.starts_with("--socket /"), "{called}");
+    assert_eq!(machine.sched_ext(), "disabled");
+    assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
+    assert_eq!(machine.state(), [""; 0]);
+    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    assert!(
+        runs.iter()
+            .all(|run| run.contains("\"scheduler\":\"kernel\""))
+    );
+}
+
+#[test]
+fn the_column_with_the_scheduler_is_analysed_like_others() {
+    let machine = Machine::new("beside");
+    let output = machine.call(&Machine::small(
+        "--governors performance,schedutil --repeats 1 --load 0 --kernels noop,car",
+    ));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // As it is measured where there is such a scheduler, but faster.
+    let study = machine.0.join("governor-study");
+    let beside = |line: &str| {
+        line.replace("\"scheduler\":\"kernel\"", "\"scheduler\":\"morpheus\"")
+            .replace("\"end_khz\":900000", "\"end_khz\":2064000")
+    };
+    for kernel in ["noop", "car"] {
+        let directory = study.join("schedutil+morpheus").join(kernel);
+        fs::create_dir_all(&directory).unwrap();
+        let own = study
+            .join("schedutil")
+            .join(kernel)
+            .join("telemetry.ndjson");
+        let telemetry = beside(&fs::read_to_string(own).unwrap());
+        fs::write(directory.join("telemetry.ndjson"), telemetry).unwrap();
+    }
+    let path = study.join("runs.ndjson");
+    let runs = fs::read_to_string(&path).unwrap();
+    let own = runs.lines().filter(|run| run.contains("schedutil"));
+    let more: String = own.map(|run| beside(run) + "\n").collect();
+    fs::write(&path, runs.clone() + &more).unwrap();
+    let report = json(&machine.call("analyse governor-study --json"));
+    let names: Vec<&str> = report["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|condition| condition["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["performance", "schedutil", "schedutil + morpheus"]);
+    assert_eq!(report["conditions"][1]["done_at_highest"], 0.0);
+    assert_eq!(report["conditions"][2]["done_at_highest"], 1.0);
+    let shown = text(&machine.call("analyse governor-study").stdout);
+    // Lines are wrapped.
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("100 % of the windows ended at the highest frequency (without it 0.00 %)"),
+        "{shown}"
+    );
+    assert!(words.contains("as SCHED_OTHER, whatever policy"), "{shown}");
+}
+
 #[test]
 fn a_histogram_log_has_every_kernel_and_runs_say_whether_they_had_settled() {
     let machine = Machine::without_governors("histogram");
@@ -582,6 +720,10 @@ fn what_makes_no_sense_is_refused() {
         ("", "Usage"),
         ("fly", "unrecognized"),
         ("run --governors userspace", "this machine has ondemand"),
+        (
+            "run --governors performance+morpheus",
+            "only schedutil+morpheus",
+        ),
         ("run --cpu 4000", "may use the CPUs"),
         ("run --hop 200", "--hop must be at most --window"),
         ("run --interval-ms 0", "interval-ms"),

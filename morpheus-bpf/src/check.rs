@@ -246,7 +246,7 @@ fn governor() -> Finding {
     match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
         Ok(governor) if governor.trim() == "schedutil" => finding(
             Verdict::Good,
-            "cpufreq: schedutil, which goes by what is scheduled",
+            "cpufreq: schedutil, which the scheduler asks for full speed while a worker serves",
         ),
         Ok(governor) => finding(
             Verdict::Note,

@@ -41,6 +41,8 @@
 //! | `queue.bpf.h` | who runs next: vtime, queues, what a CPU chooses |
 //! | `ladder.bpf.h` | demotion, throttling, critical sections |
 //! | `kick.bpf.h` | preemption |
+//! | `loan.bpf.h` | what workers of a process lend each other |
+//! | `cpuperf.bpf.h` | how fast a CPU should be, for the frequency governor |
 //! | `rescue.bpf.h` | against stalls |
 //! | `counters.bpf.h` | what is counted, by name |
 //! | `kernel.bpf.h`, `scx.bpf.h` | the few types of the kernel that are used; sched_ext under all its names |

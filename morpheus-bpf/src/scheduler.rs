@@ -30,6 +30,8 @@ const SWITCH_PARTIAL: u64 = 1 << 3;
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
+/// Has a `policyN` for each group of CPUs that change their frequency together, where the kernel can change it.
+const FREQUENCIES: &str = "/sys/devices/system/cpu/cpufreq";
 
 /// A part of the scheduler that can be switched off, to see what it is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -60,6 +62,8 @@ pub enum Mechanism {
     Timer,
     /// The running task competes with those that wait
     Previous,
+    /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
+    Cpuperf,
     /// Who has waited too long goes first
     Rescue,
     /// A CPU that a higher class takes gives its queue back
@@ -163,6 +167,10 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }
+    if !asks_for_speed(options) {
+        table.tick = std::ptr::null_mut();
+        open.progs.morpheus_tick.set_autoload(false);
+    }
     let watches_always = has("scx_bpf_reenqueue_local___v2");
     if watches_always {
         // From 6.19 on sched_switch says so, and 7.2 warns of the callback.
@@ -208,7 +216,12 @@ fn size_maps(
         // Those of leases that have ended go a little later.
         map.set_max_entries(options.leases + MOST_CHANGES as u32)?;
     }
-    for map in [&mut maps.look_timers, &mut maps.kick_timers, &mut maps.cpus] {
+    for map in [
+        &mut maps.look_timers,
+        &mut maps.kick_timers,
+        &mut maps.speeds,
+        &mut maps.cpus,
+    ] {
         map.set_max_entries(kernel::possible_cpus())?;
     }
     maps.exit_dump.set_value_size(dump_bytes)
@@ -227,6 +240,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
     constants.extension_ns = options.extension_ns;
     constants.exit_dump_bytes = dump_bytes;
     constants.enforce = options.enforce;
+    constants.cpuperf_on = asks_for_speed(options);
     for mechanism in &options.off {
         let switch = match mechanism {
             Mechanism::Request => &mut constants.requests_on,
@@ -248,11 +262,25 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::MakeUp => &mut constants.make_up_on,
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
+            Mechanism::Cpuperf => &mut constants.cpuperf_on,
             Mechanism::Rescue => &mut constants.rescue_on,
             Mechanism::Reenqueue => &mut constants.reenqueue_on,
         };
         *switch = false;
     }
+}
+
+/// Whether CPUs ask for the speed that they need. Where nobody would hear of it, nothing of it is loaded.
+///
+/// Before 6.15 `scx_bpf_cpuperf_set` may not be called where no run queue is locked, as timers do.
+fn asks_for_speed(options: &Options) -> bool {
+    !options.off.contains(&Mechanism::Cpuperf)
+        && kernel::runs_at_least((6, 15))
+        && fs::read_dir(FREQUENCIES).is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"policy"))
+        })
 }
 
 fn has(function: &str) -> bool {

@@ -29,6 +29,9 @@ const FUNCTION: &[&str] = &[
 /// What depends on how much of a CPU each gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares"];
 
+/// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
+const FREQUENCIES: &[&str] = &["cpuperf"];
+
 /// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
 const VARIABLE: &str = "MORPHEUS_GUEST";
 
@@ -94,9 +97,20 @@ pub(crate) const GUESTS: &[Guest] = &[
     command("7 CPUs", "--cpus 7", SHAPE),
     command("8 CPUs", "--cpus 8", SHAPE),
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", NODES),
+    frequencies("6.18", true),
+    frequencies("6.16", false),
+    frequencies("7.2", false),
     Guest {
         needs: NEEDS_CPUFREQ,
         ..command("a governor", "--cpufreq", include_str!("governor.sh"))
+    },
+    Guest {
+        needs: NEEDS_CPUFREQ,
+        ..command(
+            "a governor beside the scheduler",
+            "--cpufreq",
+            include_str!("beside.sh"),
+        )
     },
 ];
 
@@ -108,6 +122,17 @@ const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
         options: "--cpus 2 --timeout 900",
         needs: NEEDS,
         work: GuestWork::Tests(FUNCTION),
+    }
+}
+
+/// What the scheduler asks a governor for.
+const fn frequencies(kernel: &'static str, mandatory: bool) -> Guest {
+    Guest {
+        what: "frequencies",
+        options: "--cpus 1 --icount --cpufreq --timeout 600",
+        needs: NEEDS_CPUFREQ,
+        work: GuestWork::Tests(FREQUENCIES),
+        ..tests(kernel, mandatory)
     }
 }
 
@@ -237,7 +262,7 @@ impl Guest {
 fn build() -> Vec<&'static str> {
     let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for test in FUNCTION.iter().chain(SHARES) {
+    for test in FUNCTION.iter().chain(SHARES).chain(FREQUENCIES) {
         arguments.extend(["--test", test]);
     }
     arguments
@@ -304,7 +329,7 @@ mod tests {
         };
         let mandatory = of(true);
         assert!(!mandatory.is_empty() && mandatory.iter().all(|&kernel| kernel == "6.18"));
-        assert_eq!(of(false), ["6.16", "7.2"]);
+        assert_eq!(of(false), ["6.16", "7.2", "6.16", "7.2"]);
     }
 
     #[test]

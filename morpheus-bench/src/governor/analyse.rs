@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::daemon;
 use super::frequency::Sample;
 use super::record::{Condition, Line, Reader, Run, Study};
 use super::signal::Name;
@@ -58,6 +59,10 @@ pub struct Figures {
     pub mean_khz: Option<f64>,
     /// Part of the time that the measured CPU's policy was at its lowest frequency.
     pub share_of_lowest: Option<f64>,
+    /// At its highest.
+    pub share_of_highest: Option<f64>,
+    /// Part of the windows that ended at the highest frequency that the measured CPU may have: the kernels' share of it.
+    pub done_at_highest: Option<f64>,
     /// Part of the time that the kernels computed.
     pub busy_share: f64,
     /// Windows that were due.
@@ -130,6 +135,11 @@ pub fn analyse(directory: &Path) -> Result<Analysis, String> {
 }
 
 impl Condition {
+    /// Whether it is schedutil beside Morpheus's scheduler.
+    pub fn is_morpheus(&self) -> bool {
+        self.scheduler == daemon::NAME && self.governor.as_deref() == Some(daemon::GOVERNOR)
+    }
+
     /// Whether it is this governor, nothing else on the machine, and the kernel's own scheduler.
     pub fn is(&self, governor: &str) -> bool {
         self.governor.as_deref() == Some(governor)
@@ -145,6 +155,13 @@ fn notes(study: &Study, runs: &[Run]) -> Vec<String> {
             notes.push(note);
         }
     };
+    if runs.iter().any(|run| run.condition.is_morpheus()) {
+        add(
+            "beside the scheduler morpheus, the kernels ran on a worker that is registered with it: as SCHED_OTHER, whatever \
+             policy the others had"
+                .into(),
+        );
+    }
     for run in runs {
         if let Some(why) = &run.refused {
             add(format!("{why}; measured as {}", run.policy.kernel_name()));
@@ -207,6 +224,11 @@ fn figures(reader: &Reader, condition: &Condition) -> Result<Option<Figures>, St
         return Ok(None);
     };
     let (mut kernels, mut busy_ns) = (Vec::new(), 0);
+    let highest = reader
+        .study
+        .policy_of_cpu()
+        .and_then(|policy| policy.limits_khz.1);
+    let (mut known, mut at_highest) = (0_u64, 0_u64);
     for kernel in reader.study.config.kernels() {
         let runs: Vec<&Run> = runs
             .iter()
@@ -220,6 +242,11 @@ fn figures(reader: &Reader, condition: &Condition) -> Result<Option<Figures>, St
                 .filter(|line| runs.iter().any(|run| run.repeat == line.repeat));
             let lines: Vec<Line> = lines.collect();
             busy_ns += lines.iter().map(|line| line.service_ns).sum::<u64>();
+            let khz = lines.iter().filter_map(|line| line.times.end_khz);
+            for (khz, highest) in khz.zip(highest.iter().cycle()) {
+                known += 1;
+                at_highest += u64::from(khz >= *highest);
+            }
             kernels.push(kernel_figures(kernel, &runs, &lines));
         }
     }
@@ -230,6 +257,7 @@ fn figures(reader: &Reader, condition: &Condition) -> Result<Option<Figures>, St
         .map(|kernel| kernel.service_ns.p50.map(|ns| ns as f64))
         .collect();
     let complete = kernels.len() == reader.study.config.kernels().len();
+    let times = time_in_state(&reader.study, &runs);
     Ok(Some(Figures {
         name: condition.name(),
         condition: condition.clone(),
@@ -241,7 +269,9 @@ fn figures(reader: &Reader, condition: &Condition) -> Result<Option<Figures>, St
         repeats: by_repeat.len(),
         versus_performance: None,
         mean_khz: mean_khz(&reader.frequencies(condition), reader.study.config.cpu),
-        share_of_lowest: share_of_lowest(&reader.study, &runs),
+        share_of_lowest: times.as_ref().and_then(TimeInState::share_of_lowest),
+        share_of_highest: times.as_ref().and_then(TimeInState::share_of_highest),
+        done_at_highest: (known > 0).then(|| at_highest as f64 / known as f64),
         busy_share: busy_ns as f64 / elapsed_ns.max(1) as f64,
         due: kernels.iter().map(|kernel| kernel.due).sum(),
         missed: kernels.iter().map(|kernel| kernel.missed).sum(),
@@ -323,7 +353,7 @@ fn mean_khz(samples: &[Sample], cpu: usize) -> Option<f64> {
 }
 
 /// Over all runs, of the policy that the measured CPU belongs to.
-fn share_of_lowest(study: &Study, runs: &[&Run]) -> Option<f64> {
+fn time_in_state(study: &Study, runs: &[&Run]) -> Option<TimeInState> {
     let policy = study.policy_of_cpu()?;
     let mut total = TimeInState::default();
     for run in runs {
@@ -342,7 +372,7 @@ fn share_of_lowest(study: &Study, runs: &[&Run]) -> Option<f64> {
             }
         }
     }
-    total.share_of_lowest()
+    Some(total)
 }
 
 impl Study {

@@ -16,6 +16,9 @@ Examples:
       The whole study, as published: hours. It says how long before it begins.
   sudo governor run --governors performance,schedutil --duration 10 --warmup 2 --repeats 3 --load 0
       Two governors, without load, in five minutes.
+  sudo governor run --governors performance,powersave,schedutil,schedutil+morpheus --policy other
+      The same kernels also on a worker of Morpheus, for which scx_morpheus (started and ended here) asks schedutil for
+      full speed.
   governor run --dry-run
       What it would change and measure here, and how long that takes. Changes nothing.
   governor analyse governor-study --compare other-machine
@@ -23,7 +26,7 @@ Examples:
   sudo governor set powersave; sudo governor restore
       A governor for every CPU, and what was there before.
 
-Whatever `run` changes it puts back: when it ends, after Ctrl-C, SIGTERM or the end of the terminal, and, if it was
+Whatever `run` changes (also the scheduler) it puts back: when it ends, after Ctrl-C, SIGTERM or the end of the terminal, and, if it was
 killed, when it is started again or by `governor restore`.
 
 Exit codes: 0 done (also where the CPUs have no governors), 1 something could not be measured, changed or put back,
@@ -88,6 +91,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "DIR", default_value = "governor-study")]
     pub output: PathBuf,
 
+    /// The program scx_morpheus, if it is neither beside this one nor in the path
+    #[arg(long, value_name = "FILE")]
+    pub scx_morpheus: Option<PathBuf>,
+
     /// Say what would be changed and measured, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -104,7 +111,8 @@ pub struct RunOptions {
 /// What is measured, and how.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Config {
-    /// Governors, in this order (performance,powersave,schedutil, as far as there are these)
+    /// Governors, in this order (performance,powersave,schedutil, as far as there are these); schedutil+morpheus is
+    /// schedutil beside the scheduler scx_morpheus, with the kernels on one of its workers
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub governors: Vec<String>,
 

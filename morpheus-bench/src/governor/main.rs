@@ -66,7 +66,7 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
         Ok(()) => {}
         Err(why) => return refuse(1, &why),
     }
-    let ready = match run::prepare(own, &options.sysfs) {
+    let ready = match run::prepare(own, &options.sysfs, &options.state) {
         Ok(ready) => ready,
         Err(refusal) => return refused(refusal),
     };
@@ -94,7 +94,8 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
             } else {
                 print(&table::render(&outcome.analysis));
             }
-            outcome.failed.iter().fold(0, |_, why| refuse(1, why))
+            let code = u8::from(outcome.incomplete);
+            outcome.failed.iter().fold(code, |_, why| refuse(1, why))
         }
         Err(Refusal::Failed(why)) if interrupt::happened() => refuse(0, &why),
         Err(refusal) => refused(refusal),

@@ -1,6 +1,11 @@
 //! One kernel on one CPU: a window each period, from absolute times.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -12,13 +17,14 @@ use crate::settle::Settle;
 use crate::{clock, interrupt, thread};
 
 /// What is to be done.
-pub struct Plan<'a> {
+#[derive(Clone)]
+pub struct Plan {
     /// The kernel.
     pub kernel: Name,
     /// Its size.
-    pub size: &'a Size,
+    pub size: Size,
     /// The signal, which is played over and over.
-    pub signal: &'a [f64],
+    pub signal: Arc<Vec<f64>>,
     /// Windows that are due before this are not counted, nor those that it takes until the median of what a window
     /// takes has settled; at most twice as many. None are left out if it is nothing.
     pub warmup: Duration,
@@ -30,6 +36,8 @@ pub struct Plan<'a> {
     pub policy: Policy,
     /// Its priority, 1 to 99.
     pub priority: u8,
+    /// The file that says the CPU's frequency in kHz.
+    pub frequency: Option<PathBuf>,
 }
 
 /// When one window was due, begun and done, in nanoseconds since the first counted one was due.
@@ -41,6 +49,9 @@ pub struct Window {
     pub start_ns: u64,
     /// When it was done.
     pub end_ns: u64,
+    /// The CPU's frequency when it was done, as far as the driver knows. Most know what was asked for.
+    #[serde(default)]
+    pub end_khz: Option<u64>,
 }
 
 impl Window {
@@ -61,6 +72,7 @@ impl Window {
 }
 
 /// What came out.
+#[derive(Debug)]
 pub struct Measured {
     /// Every window that was begun after the warm-up.
     pub windows: Vec<Window>,
@@ -85,14 +97,25 @@ const TICK: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When the thread cannot run on that CPU.
-pub fn run(plan: &Plan<'_>, mut tick: impl FnMut(Duration)) -> Result<Measured, String> {
+pub fn run(plan: &Plan, tick: impl FnMut(Duration)) -> Result<Measured, String> {
+    beside(|| on_its_cpu(plan), tick)
+}
+
+/// Measures in a thread of its own.
+///
+/// # Errors
+/// Those of `measure`, and when there is no thread for it.
+pub fn beside(
+    measure: impl FnOnce() -> Result<Measured, String> + Send,
+    mut tick: impl FnMut(Duration),
+) -> Result<Measured, String> {
     let begun = Instant::now();
     let waiting = std::thread::current();
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("kernel".into());
         let thread = builder
             .spawn_scoped(scope, || {
-                let measured = on_its_cpu(plan);
+                let measured = measure();
                 waiting.unpark();
                 measured
             })
@@ -107,85 +130,165 @@ pub fn run(plan: &Plan<'_>, mut tick: impl FnMut(Duration)) -> Result<Measured, 
     })
 }
 
-fn on_its_cpu(plan: &Plan<'_>) -> Result<Measured, String> {
-    let cpu = plan.cpu;
-    cpus::pin(cpu)?;
+fn on_its_cpu(plan: &Plan) -> Result<Measured, String> {
+    cpus::pin(plan.cpu)?;
     thread::precise();
-    let mut measured = Measured {
-        windows: Vec::new(),
-        settled: None,
-        not_begun: 0,
-        policy: plan.policy,
-        refused: None,
-    };
-    let period = plan.size.period();
-    if let Err(refused) = plan.policy.take(plan.priority.into(), period) {
-        measured.policy = Policy::Other;
-        measured.refused = Some(refused.to_string());
+    let (mut policy, mut refused) = (plan.policy, None);
+    if let Err(error) = plan.policy.take(plan.priority.into(), plan.size.period()) {
+        policy = Policy::Other;
+        refused = Some(error.to_string());
     }
-    let count = |time: Duration| (time.as_secs_f64() / period.as_secs_f64()).round() as u32;
-    let (warm, counted) = (count(plan.warmup), count(plan.duration).max(1));
-    // Written, so that no page of it is missing when it is measured.
-    let nothing = Window {
-        release_ns: u64::MAX,
-        start_ns: u64::MAX,
-        end_ns: u64::MAX,
-    };
-    measured.windows = vec![nothing; counted as usize];
-    let mut done = 0;
+    let mut series = Series::new(plan);
+    while let Some(due) = series.next_due() {
+        clock::sleep_until(due);
+        if series.window().is_break() {
+            break;
+        }
+    }
+    Ok(series.finish(policy, refused))
+}
 
-    let mut kernel = Kernel::new(plan.kernel, plan.size);
-    let (step, length) = (
-        (plan.size.hop * plan.size.channels) as usize,
-        plan.size.samples(),
-    );
-    // Whole steps, so that each round has the same windows.
-    let windows = (plan.signal.len().saturating_sub(length) / step + 1) as u64;
-    let first = Instant::now() + period;
-    let mut process = |number: u32| {
-        let at = (u64::from(number) % windows) as usize * step;
-        let begun = Instant::now();
-        black_box(kernel.process(black_box(&plan.signal[at..at + length])));
-        (begun, Instant::now())
-    };
-    let mut settle = Settle::new(SETTLE_BLOCK, SETTLE_WITHIN);
-    let mut number = 0;
-    while number < warm || (number < warm.saturating_mul(2) && !settle.is_settled()) {
-        clock::sleep_until(first + period * number);
-        if interrupt::happened() {
-            measured.windows.clear();
-            return Ok(measured);
+/// The windows of a run. Who asks for them waits until each is due, on the CPU that is measured.
+pub struct Series {
+    kernel: Kernel,
+    signal: Arc<Vec<f64>>,
+    frequency: Option<File>,
+    /// Samples of a step and of a window, and how many windows the signal has.
+    step: usize,
+    length: usize,
+    rounds: u64,
+    period: Duration,
+    /// When the first is due.
+    first: Instant,
+    /// How many warm up at least, and how many count.
+    warm: u32,
+    counted: u32,
+    settle: Settle,
+    settled: Option<bool>,
+    /// The next one.
+    number: u32,
+    /// The first that counts, once that is known.
+    origin: Option<u32>,
+    windows: Vec<Window>,
+    done: usize,
+    not_begun: u64,
+}
+
+impl Series {
+    /// From a period from now on.
+    pub fn new(plan: &Plan) -> Self {
+        let period = plan.size.period();
+        let count = |time: Duration| (time.as_secs_f64() / period.as_secs_f64()).round() as u32;
+        let (warm, counted) = (count(plan.warmup), count(plan.duration).max(1));
+        // Written, so that no page of it is missing when it is measured.
+        let nothing = Window {
+            release_ns: u64::MAX,
+            start_ns: u64::MAX,
+            end_ns: u64::MAX,
+            end_khz: Some(u64::MAX),
+        };
+        let windows = vec![nothing; counted as usize];
+        let kernel = Kernel::new(plan.kernel, &plan.size);
+        let (step, length) = (
+            (plan.size.hop * plan.size.channels) as usize,
+            plan.size.samples(),
+        );
+        let frequency = plan.frequency.as_ref();
+        Self {
+            kernel,
+            frequency: frequency.and_then(|path| File::open(path).ok()),
+            // Whole steps, so that each round has the same windows.
+            rounds: (plan.signal.len().saturating_sub(length) / step + 1) as u64,
+            signal: Arc::clone(&plan.signal),
+            step,
+            length,
+            period,
+            first: Instant::now() + period,
+            warm,
+            counted,
+            settle: Settle::new(SETTLE_BLOCK, SETTLE_WITHIN),
+            settled: None,
+            number: 0,
+            origin: None,
+            windows,
+            done: 0,
+            not_begun: 0,
         }
-        let (begun, ended) = process(number);
-        settle.feed((ended - begun).as_nanos() as f64);
-        // Those that a slow one has made late are left out: what is counted begins when it is due.
-        let passed = (ended.saturating_duration_since(first).as_nanos() / period.as_nanos()) as u32;
-        number = passed.max(number) + 1;
     }
-    measured.settled = (warm > 0).then(|| settle.is_settled());
-    let origin = first + period * number;
-    let end = origin + period * counted;
-    for index in 0..counted {
-        let release = origin + period * index;
-        clock::sleep_until(release);
+
+    /// When the next window is due; none when that was all.
+    pub fn next_due(&mut self) -> Option<Instant> {
+        let settled = self.settle.is_settled();
+        let warms_up =
+            self.number < self.warm || (self.number < self.warm.saturating_mul(2) && !settled);
+        if self.origin.is_none() && !warms_up {
+            self.settled = (self.warm > 0).then_some(settled);
+            self.origin = Some(self.number);
+        }
+        let over = self
+            .origin
+            .is_some_and(|origin| self.number - origin >= self.counted);
+        (!over).then(|| self.release(self.number))
+    }
+
+    fn release(&self, number: u32) -> Instant {
+        self.first + self.period * number
+    }
+
+    /// Works on that window, now. Breaks when there is no time for more, or after Ctrl-C.
+    pub fn window(&mut self) -> ControlFlow<()> {
+        let at = (u64::from(self.number) % self.rounds) as usize * self.step;
+        let begun = Instant::now();
         if interrupt::happened() {
-            break;
+            return ControlFlow::Break(());
         }
-        if Instant::now() >= end {
-            measured.not_begun = u64::from(counted - index);
-            break;
+        let end = self.origin.map(|origin| origin + self.counted);
+        if let Some(end) = end.filter(|&end| begun >= self.release(end)) {
+            self.not_begun = u64::from(end - self.number);
+            return ControlFlow::Break(());
         }
-        let (begun, ended) = process(number.wrapping_add(index));
-        let ns = |at: Instant| at.saturating_duration_since(origin).as_nanos() as u64;
-        measured.windows[done] = Window {
-            release_ns: ns(release),
+        let window = &self.signal[at..at + self.length];
+        black_box(self.kernel.process(black_box(window)));
+        let ended = Instant::now();
+        let end_khz = self.frequency.as_ref().and_then(read_khz);
+        let Some(origin) = self.origin else {
+            self.settle.feed((ended - begun).as_nanos() as f64);
+            // Those that a slow one has made late are left out: what is counted begins when it is due.
+            let passed_ns = ended.saturating_duration_since(self.first).as_nanos();
+            let passed = (passed_ns / self.period.as_nanos()) as u32;
+            self.number = passed.max(self.number) + 1;
+            return ControlFlow::Continue(());
+        };
+        let zero = self.release(origin);
+        let ns = |at: Instant| at.saturating_duration_since(zero).as_nanos() as u64;
+        self.windows[self.done] = Window {
+            release_ns: ns(self.release(self.number)),
             start_ns: ns(begun),
             end_ns: ns(ended),
+            end_khz,
         };
-        done += 1;
+        self.done += 1;
+        self.number += 1;
+        ControlFlow::Continue(())
     }
-    measured.windows.truncate(done);
-    Ok(measured)
+
+    /// What came of it.
+    pub fn finish(mut self, policy: Policy, refused: Option<String>) -> Measured {
+        self.windows.truncate(self.done);
+        Measured {
+            windows: self.windows,
+            settled: self.settled,
+            not_begun: self.not_begun,
+            policy,
+            refused,
+        }
+    }
+}
+
+fn read_khz(file: &File) -> Option<u64> {
+    let mut text = [0; 24];
+    let length = file.read_at(&mut text, 0).ok()?;
+    str::from_utf8(&text[..length]).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -193,17 +296,31 @@ mod tests {
     use super::super::signal::{eeg, tests::size};
     use super::*;
 
-    fn plan<'a>(size: &'a Size, signal: &'a [f64], kernel: Name) -> Plan<'a> {
+    fn plan(size: &Size, signal: &[f64], kernel: Name) -> Plan {
         Plan {
             kernel,
-            size,
-            signal,
+            size: size.clone(),
+            signal: Arc::new(signal.to_vec()),
             warmup: Duration::from_millis(20),
             duration: Duration::from_millis(200),
             cpu: cpus::allowed()[0],
             policy: Policy::Other,
             priority: 1,
+            frequency: None,
         }
+    }
+
+    #[test]
+    fn a_frequency_is_read_again_and_again() {
+        let path = std::env::temp_dir().join(format!("governor-khz-{}", std::process::id()));
+        std::fs::write(&path, "800000\n").unwrap();
+        let file = File::open(&path).unwrap();
+        assert_eq!(read_khz(&file), Some(800_000));
+        std::fs::write(&path, "3000000\n").unwrap();
+        assert_eq!(read_khz(&file), Some(3_000_000));
+        std::fs::write(&path, "<unknown>\n").unwrap();
+        assert_eq!(read_khz(&file), None);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The study: every governor, with and without load on the other CPUs, every kernel, again and again.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::analyse::{self, Analysis};
 use super::config::{Config, RunOptions};
+use super::daemon::{self, Source};
 use super::frequency::Sampler;
 use super::measure::{self, Plan};
 use super::placement;
@@ -13,6 +15,7 @@ use super::record::{BENCH, Condition, Run, States, Study, Writer};
 use super::signal::{Name, eeg};
 use super::state::{Before, Keeper, Purpose};
 use super::sysfs::{self, Policy, TimeInState};
+use super::worker;
 use crate::cpus::{self, Cpus};
 use crate::host::Host;
 use crate::interrupt;
@@ -20,6 +23,7 @@ use crate::order::interleaved;
 use crate::policy::Policy as Scheduling;
 use crate::progress::Progress;
 use crate::report;
+use crate::scx::Scheduler;
 
 /// What is measured when nobody says which: the study's, as far as there are these.
 const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];
@@ -27,10 +31,32 @@ const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];
 /// A study that is about to begin.
 pub struct Ready {
     study: Study,
-    conditions: Vec<Condition>,
+    columns: Vec<Column>,
     repeats: usize,
     /// CPUs for everything but the kernels.
     others: Vec<usize>,
+    /// Where the scheduler of those columns comes from that have one.
+    source: Option<Source>,
+    /// The kernel's directory about schedulers.
+    sched_ext: PathBuf,
+    /// Columns that were asked for are left out.
+    incomplete: bool,
+}
+
+/// What is measured with one governor and load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Column {
+    condition: Condition,
+    /// The kernels run on a worker that is registered with the scheduler.
+    on_worker: bool,
+}
+
+/// A governor that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    governor: String,
+    /// Beside Morpheus's scheduler.
+    morpheus: bool,
 }
 
 /// Why nothing was measured.
@@ -47,13 +73,15 @@ pub struct Outcome {
     pub analysis: Analysis,
     /// What was not measured or not put back, in sentences.
     pub failed: Vec<String>,
+    /// Columns that were asked for were left out, as was said before.
+    pub incomplete: bool,
 }
 
 /// Looks at the machine and says what will be done. Changes nothing.
 ///
 /// # Errors
 /// When it cannot be done here.
-pub fn prepare(options: &RunOptions, sysfs: &Path) -> Result<Ready, Refusal> {
+pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready, Refusal> {
     let config = &options.config;
     config.check().map_err(Refusal::Usage)?;
     let allowed = cpus::allowed();
@@ -69,16 +97,34 @@ pub fn prepare(options: &RunOptions, sysfs: &Path) -> Result<Ready, Refusal> {
         .collect();
     let policies = sysfs::policies(sysfs).map_err(Refusal::Failed)?;
     let mut missing = Vec::new();
-    let governors = governors(config, &policies, &mut missing)?;
+    let mut wanted = governors(config, &policies, &mut missing)?;
+    let sched_ext = sysfs.join("kernel/sched_ext");
+    let asked_for = wanted.len();
+    let source = source(
+        &mut wanted,
+        || Source::look(&sched_ext, state, options.scx_morpheus.as_deref()),
+        &mut missing,
+    )?;
+    let incomplete = wanted.len() < asked_for;
     let loads = loads(config, &others, &mut missing);
     let scheduler = placement::scheduler();
-    let condition = |governor, load| Condition {
-        scheduler: scheduler.clone(),
-        governor,
-        load,
+    let column = |wanted: Option<&Wanted>, load| {
+        let on_worker = wanted.is_some_and(|wanted| wanted.morpheus);
+        Column {
+            condition: Condition {
+                scheduler: if on_worker {
+                    daemon::NAME.into()
+                } else {
+                    scheduler.clone()
+                },
+                governor: wanted.map(|wanted| wanted.governor.clone()),
+                load,
+            },
+            on_worker,
+        }
     };
     let mut repeats = config.repeats.into();
-    let conditions = if policies.is_empty() {
+    let columns = if policies.is_empty() {
         missing.insert(
             0,
             "the kernel of this machine has no control over the CPUs' frequencies (no policy in cpufreq), so there is no \
@@ -86,15 +132,11 @@ pub fn prepare(options: &RunOptions, sysfs: &Path) -> Result<Ready, Refusal> {
                 .into(),
         );
         repeats = 1;
-        vec![condition(None, 0)]
+        vec![column(None, 0)]
     } else {
         loads
             .iter()
-            .flat_map(|load| {
-                governors
-                    .iter()
-                    .map(|name| condition(Some(name.clone()), *load))
-            })
+            .flat_map(|load| wanted.iter().map(|wanted| column(Some(wanted), *load)))
             .collect()
     };
     Ok(Ready {
@@ -105,10 +147,48 @@ pub fn prepare(options: &RunOptions, sysfs: &Path) -> Result<Ready, Refusal> {
             policies,
             missing,
         },
-        conditions,
+        columns,
         repeats,
         others,
+        source,
+        sched_ext,
+        incomplete,
     })
+}
+
+/// Where the scheduler is to come from, if a column needs one. Such columns go where it cannot be had.
+fn source(
+    wanted: &mut Vec<Wanted>,
+    look: impl FnOnce() -> Result<Source, String>,
+    missing: &mut Vec<String>,
+) -> Result<Option<Source>, Refusal> {
+    if !wanted.iter().any(|wanted| wanted.morpheus) {
+        return Ok(None);
+    }
+    match look() {
+        Ok(source) => {
+            if source == Source::Runs {
+                missing.push(
+                    "scx_morpheus was in force before this run: every governor was measured under it, and schedutil only \
+                     with it; stop it for the columns without"
+                        .into(),
+                );
+                wanted.retain(|wanted| wanted.morpheus || wanted.governor != daemon::GOVERNOR);
+            }
+            Ok(Some(source))
+        }
+        Err(why) => {
+            let first = wanted.iter().find(|wanted| wanted.morpheus);
+            let name = first.map(Wanted::text).unwrap_or_default();
+            let why = format!("{name} is not measured: {why}");
+            wanted.retain(|wanted| !wanted.morpheus);
+            if wanted.is_empty() {
+                return Err(Refusal::Failed(why));
+            }
+            missing.push(why);
+            Ok(None)
+        }
+    }
 }
 
 /// The governors that every policy has. One that was named and is not there is an error.
@@ -116,7 +196,7 @@ fn governors(
     config: &Config,
     policies: &[Policy],
     missing: &mut Vec<String>,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Vec<Wanted>, Refusal> {
     let everywhere = |name: &str| policies.iter().all(|policy| policy.has(name));
     if config.governors.is_empty() {
         let (there, absent): (Vec<&str>, Vec<&str>) =
@@ -127,18 +207,48 @@ fn governors(
                 absent.join(", ")
             ));
         }
-        return Ok(there.into_iter().map(str::to_owned).collect());
+        let alone = |name: &str| Wanted {
+            governor: name.to_owned(),
+            morpheus: false,
+        };
+        return Ok(there.into_iter().map(alone).collect());
     }
-    let mut chosen: Vec<String> = Vec::new();
+    let mut chosen: Vec<Wanted> = Vec::new();
     for name in &config.governors {
-        if !everywhere(name) {
-            return Err(Refusal::Usage(no_such_governor(name, policies)));
+        let wanted = Wanted::parse(name).map_err(Refusal::Usage)?;
+        if !everywhere(&wanted.governor) {
+            return Err(Refusal::Usage(no_such_governor(&wanted.governor, policies)));
         }
-        if !chosen.contains(name) {
-            chosen.push(name.clone());
+        if !chosen.contains(&wanted) {
+            chosen.push(wanted);
         }
     }
     Ok(chosen)
+}
+
+impl Wanted {
+    fn text(&self) -> String {
+        let suffix = if self.morpheus { daemon::SUFFIX } else { "" };
+        format!("{}{suffix}", self.governor)
+    }
+
+    fn parse(name: &str) -> Result<Self, String> {
+        let (governor, morpheus) = match name.strip_suffix(daemon::SUFFIX) {
+            Some(governor) => (governor, true),
+            None => (name, false),
+        };
+        if morpheus && governor != daemon::GOVERNOR {
+            return Err(format!(
+                "{name:?}: only {}{} makes a difference, since no other governor goes by what a scheduler asks for",
+                daemon::GOVERNOR,
+                daemon::SUFFIX
+            ));
+        }
+        Ok(Self {
+            governor: governor.to_owned(),
+            morpheus,
+        })
+    }
 }
 
 /// What to say of a governor that some policy does not have.
@@ -180,7 +290,7 @@ impl Ready {
 
     /// What it will take.
     pub fn expected(&self) -> Duration {
-        let runs = self.conditions.len() * self.repeats * self.study.config.kernels().len();
+        let runs = self.columns.len() * self.repeats * self.study.config.kernels().len();
         self.study.config.run_time() * runs as u32
     }
 
@@ -209,8 +319,18 @@ impl Ready {
             "\n{} s each after {} s of warm-up, {} times:\n",
             config.duration_s, config.warmup_s, self.repeats
         );
-        for condition in &self.conditions {
+        for Column {
+            condition,
+            on_worker,
+        } in &self.columns
+        {
             text += &format!("  {}", condition.name());
+            if let Some(source) = self.source.as_ref().filter(|_| *on_worker) {
+                text += &format!(
+                    "\n    {}\n    the kernels on a worker that is registered with it, SCHED_OTHER",
+                    source.plan()
+                );
+            }
             if let Some(governor) = &condition.governor {
                 for policy in self
                     .study
@@ -246,11 +366,9 @@ impl Ready {
         // The thread that waits, and whatever it starts, stays off the measured CPU. An error leaves it there.
         let _ = Cpus::of(&self.others).take();
         let progress = Progress::new(self.expected(), options.json);
-        let mut failed = self
-            .measure_all(&writer, progress)
-            .err()
-            .into_iter()
-            .collect::<Vec<_>>();
+        let mut failed = Vec::new();
+        let ended = self.measure_all(&writer, progress, &mut failed);
+        failed.extend(ended.err());
         if let Some(keeper) = keeper {
             failed.extend(
                 keeper
@@ -261,7 +379,11 @@ impl Ready {
             );
         }
         match analyse::analyse(&options.output) {
-            Ok(analysis) => Ok(Outcome { analysis, failed }),
+            Ok(analysis) => Ok(Outcome {
+                analysis,
+                failed,
+                incomplete: self.incomplete,
+            }),
             Err(_) if !failed.is_empty() => Err(Refusal::Failed(failed.join("; "))),
             Err(why) => Err(Refusal::Failed(why)),
         }
@@ -269,8 +391,9 @@ impl Ready {
 
     /// Writes down the governors that will be changed; `None` when none will.
     fn keep(&self, state: &Path) -> Result<Option<Keeper>, String> {
-        let changes = self.conditions.iter().any(|condition| {
-            let differs = |policy: &Policy| Some(&policy.governor) != condition.governor.as_ref();
+        let changes = self.columns.iter().any(|column| {
+            let governor = column.condition.governor.as_ref();
+            let differs = |policy: &Policy| Some(&policy.governor) != governor;
             self.study.policies.iter().any(differs)
         });
         if !changes {
@@ -290,14 +413,44 @@ impl Ready {
         Keeper::new(state, Purpose::Run, before(&self.study.policies)).map(Some)
     }
 
-    fn measure_all(&self, writer: &Writer, mut progress: Progress) -> Result<(), String> {
+    /// What is missing of single columns goes to `failed`; an error ends it all.
+    fn measure_all(
+        &self,
+        writer: &Writer,
+        mut progress: Progress,
+        failed: &mut Vec<String>,
+    ) -> Result<(), String> {
         let config = &self.study.config;
-        let signal = eeg::generate(&config.size, config.size.frames(), config.seed);
-        let indices: Vec<usize> = (0..self.conditions.len()).collect();
+        let signal = Arc::new(eeg::generate(
+            &config.size,
+            config.size.frames(),
+            config.seed,
+        ));
+        let indices: Vec<usize> = (0..self.columns.len()).collect();
+        let mut scheduler: Option<Scheduler> = None;
+        let mut without: Vec<usize> = Vec::new();
         for (repeat, index) in interleaved(&indices, self.repeats) {
-            let condition = &self.conditions[index];
+            let column = &self.columns[index];
+            let condition = &column.condition;
             if interrupt::happened() {
                 break;
+            }
+            if without.contains(&index) {
+                continue;
+            }
+            if !column.on_worker {
+                scheduler = None;
+            } else if scheduler.is_none() {
+                let source = self.source.as_ref();
+                match source.map(|source| source.put_in_force(&self.sched_ext)) {
+                    Some(Ok(started)) => scheduler = started,
+                    None => {}
+                    Some(Err(why)) => {
+                        failed.push(format!("{} is not measured: {why}", condition.name()));
+                        without.push(index);
+                        continue;
+                    }
+                }
             }
             set(&self.study.policies, condition.governor.as_deref())?;
             let _load = placement::load(condition.load, &self.others)?;
@@ -309,7 +462,18 @@ impl Ready {
                     repeat + 1,
                     self.repeats
                 ));
-                self.measure_one(writer, condition, kernel, repeat, &signal, &progress)?;
+                let measured = self.measure_one(writer, column, kernel, repeat, &signal, &progress);
+                if let Err(why) = measured {
+                    if !column.on_worker {
+                        return Err(why);
+                    }
+                    let still_there = scheduler.as_mut().map(Scheduler::is_still_there);
+                    let why = still_there.and_then(Result::err).unwrap_or(why);
+                    failed.push(format!("{}, {}: {why}", condition.name(), kernel.text()));
+                    without.push(index);
+                    scheduler = None;
+                    break;
+                }
                 progress.finish_run(config.run_time());
                 if interrupt::happened() {
                     break;
@@ -323,13 +487,14 @@ impl Ready {
     fn measure_one(
         &self,
         writer: &Writer,
-        condition: &Condition,
+        column: &Column,
         kernel: Name,
         repeat: usize,
-        signal: &[f64],
+        signal: &Arc<Vec<f64>>,
         progress: &Progress,
     ) -> Result<(), String> {
         let config = &self.study.config;
+        let condition = &column.condition;
         let policies = &self.study.policies;
         let interval = Duration::from_millis(config.interval_ms.into());
         let states = |policy: &Policy| Some((policy.name.clone(), policy.time_in_state()?));
@@ -338,15 +503,25 @@ impl Ready {
             .then(|| Sampler::start(policies.clone(), interval, self.others.clone()));
         let plan = Plan {
             kernel,
-            size: &config.size,
-            signal,
+            size: config.size.clone(),
+            signal: Arc::clone(signal),
             warmup: Duration::from_secs_f64(config.warmup_s),
             duration: Duration::from_secs_f64(config.duration_s),
             cpu: config.cpu,
             policy: config.policy,
             priority: config.priority,
+            frequency: self.study.policy_of_cpu().map(Policy::frequency_file),
         };
-        let measured = measure::run(&plan, |elapsed| progress.tick(elapsed));
+        let deadline = Duration::from_millis(config.deadline_ms.into());
+        let tick = |elapsed| progress.tick(elapsed);
+        let scheduler = placement::scheduler();
+        let measured = if column.on_worker {
+            let socket = self.source.as_ref().and_then(Source::socket);
+            measure::beside(|| worker::run(&plan, socket, deadline), tick)
+        } else {
+            measure::run(&plan, tick)
+        };
+        let schedulers = [scheduler, placement::scheduler()];
         let samples = sampler.map(Sampler::finish).unwrap_or_default();
         let measured = measured?;
         let after: Vec<_> = policies.iter().filter_map(states).collect();
@@ -358,12 +533,20 @@ impl Ready {
         let other = samples
             .iter()
             .find(|sample| Some(&sample.governor) != condition.governor.as_ref());
-        let spoilt = other.map(|sample| {
+        let governor = other.map(|sample| {
             format!(
                 "{} had governor {:?} meanwhile, which somebody else set",
                 sample.policy, sample.governor
             )
         });
+        let mut schedulers = schedulers.iter();
+        let scheduler = schedulers.find(|name| **name != condition.scheduler);
+        let spoilt = governor.or(scheduler.map(|name| {
+            format!(
+                "the scheduler was {name} meanwhile, and not {}",
+                condition.scheduler
+            )
+        }));
         let deadline_ns = u64::from(config.deadline_ms) * 1_000_000;
         let late = measured
             .windows
@@ -478,12 +661,22 @@ mod tests {
         let chosen = |line: &str| {
             let mut missing = Vec::new();
             let chosen = governors(&config(line), &policies, &mut missing);
-            (chosen.map_err(|_| ()), missing)
+            let text = |wanted: Vec<Wanted>| wanted.iter().map(Wanted::text).collect::<Vec<_>>();
+            (chosen.map(text).map_err(|_| ()), missing)
         };
         assert_eq!(chosen("").0.unwrap(), STUDY);
         let named = chosen("--governors ondemand,powersave,ondemand").0;
         assert_eq!(named.unwrap(), ["ondemand", "powersave"]);
-        assert!(chosen("--governors userspace").0.is_err());
+        let named = chosen("--governors schedutil+morpheus,schedutil,schedutil+morpheus").0;
+        assert_eq!(named.unwrap(), ["schedutil+morpheus", "schedutil"]);
+        for none in [
+            "userspace",
+            "performance+morpheus",
+            "+morpheus",
+            "schedutil+bpfland",
+        ] {
+            assert!(chosen(&format!("--governors {none}")).0.is_err(), "{none}");
+        }
         let mut poor = policies.clone();
         poor[1].available = vec!["powersave".into()];
         let mut missing = Vec::new();
@@ -504,5 +697,39 @@ mod tests {
         assert_eq!(of("--load 7", &[1]), (vec![0, 7], 0));
         assert_eq!(of("--load 0", &[1]), (vec![0], 0));
         assert_eq!(of("--load 2", &[]), (vec![0], 1));
+    }
+
+    #[test]
+    fn a_column_that_cannot_be_had_is_left_out() {
+        let wanted = |names: &[&str]| -> Vec<Wanted> {
+            let parse = |name: &&str| Wanted::parse(name).unwrap();
+            names.iter().map(parse).collect()
+        };
+        let look = |names: &[&str], found: Result<Source, String>| {
+            let (mut wanted, mut missing) = (wanted(names), Vec::new());
+            let source = source(&mut wanted, || found, &mut missing);
+            (source.map_err(|_| ()), wanted, missing)
+        };
+        let none = || Err("it is not there".to_owned());
+        let (source, left, missing) = look(&["schedutil+morpheus", "powersave"], none());
+        assert_eq!((source, left), (Ok(None), wanted(&["powersave"])));
+        assert_eq!(
+            missing,
+            ["schedutil+morpheus is not measured: it is not there"]
+        );
+        assert!(
+            look(&["schedutil+morpheus"], none()).0.is_err(),
+            "nothing is left"
+        );
+        assert!(
+            look(&["schedutil"], none()).2.is_empty(),
+            "nobody asked for it"
+        );
+        // Somebody runs it already.
+        let names = ["performance", "schedutil", "schedutil+morpheus"];
+        let (source, left, missing) = look(&names, Ok(Source::Runs));
+        assert_eq!(source, Ok(Some(Source::Runs)));
+        let rest = wanted(&["performance", "schedutil+morpheus"]);
+        assert_eq!((left, missing.len()), (rest, 1));
     }
 }

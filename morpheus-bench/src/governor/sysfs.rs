@@ -91,9 +91,14 @@ impl Policy {
         self.path.join("scaling_governor")
     }
 
+    /// The file that says the frequency.
+    pub fn frequency_file(&self) -> PathBuf {
+        self.path.join("scaling_cur_freq")
+    }
+
     /// The frequency now, as far as the driver knows.
     pub fn current_khz(&self) -> Option<u64> {
-        read(&self.path.join("scaling_cur_freq")).ok()?.parse().ok()
+        read(&self.frequency_file()).ok()?.parse().ok()
     }
 
     /// `None` where the kernel does not count (no `CONFIG_CPU_FREQ_STAT`, or a driver that chooses by itself).
@@ -130,9 +135,17 @@ impl TimeInState {
 
     /// The part of the time that was spent at the lowest frequency; `None` when none has gone by.
     pub fn share_of_lowest(&self) -> Option<f64> {
+        self.share(self.khz_and_10ms.iter().min()?.1)
+    }
+
+    /// At the highest.
+    pub fn share_of_highest(&self) -> Option<f64> {
+        self.share(self.khz_and_10ms.iter().max()?.1)
+    }
+
+    fn share(&self, time: u64) -> Option<f64> {
         let total: u64 = self.khz_and_10ms.iter().map(|(_, time)| time).sum();
-        let lowest = self.khz_and_10ms.iter().min_by_key(|(khz, _)| khz)?;
-        (total > 0).then(|| lowest.1 as f64 / total as f64)
+        (total > 0).then(|| time as f64 / total as f64)
     }
 }
 
@@ -263,6 +276,7 @@ pub(super) mod tests {
             (gone.transitions, gone.share_of_lowest()),
             (Some(8), Some(0.25))
         );
+        assert_eq!(gone.share_of_highest(), Some(0.75));
         assert_eq!(before.since(&before).share_of_lowest(), None);
         assert_eq!(parse_time_in_state("600 x"), None);
     }

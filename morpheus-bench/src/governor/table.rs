@@ -98,16 +98,24 @@ fn governors(analysis: &Analysis) -> String {
         f.mean_khz
             .map_or_else(|| "–".into(), |khz| format!("{:.0} MHz", khz / 1e3))
     });
-    column(&mut table, "at lowest", 2, rows, |f| {
+    column(&mut table, "at lowest", 3, rows, |f| {
         f.share_of_lowest.map_or_else(|| "–".into(), report_percent)
     });
-    column(&mut table, "busy", 1, rows, |f| {
+    column(&mut table, "at highest", 2, rows, |f| {
+        f.share_of_highest
+            .map_or_else(|| "–".into(), report_percent)
+    });
+    column(&mut table, "done at highest", 1, rows, |f| {
+        f.done_at_highest.map_or_else(|| "–".into(), report_percent)
+    });
+    column(&mut table, "busy", 2, rows, |f| {
         report_percent(f.busy_share)
     });
     column(&mut table, "windows", 2, rows, |f| report::count(f.due));
     column(&mut table, "missed", 0, rows, |f| report::count(f.missed));
     table.render(WIDTH)
-        + "(latency: the geometric mean of the kernels' median service times; missed: not done by the deadline)\n\n\
+        + "(latency: the geometric mean of the kernels' median service times; at lowest, at highest: part of all time;\n\
+           done at highest: windows that ended at that frequency; missed: not done by the deadline)\n\n\
            For each kernel its service time; how late it began; and the response, from when a window was due until it\n\
            was done.\n"
 }

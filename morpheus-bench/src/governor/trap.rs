@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::analyse::Figures;
+use super::daemon;
 use super::record::Study;
 use crate::policy::Policy;
 use crate::report;
@@ -102,6 +103,12 @@ pub fn judge(study: &Study, conditions: &[Figures]) -> Trap {
         if follower.condition.governor.as_deref() == Some("schedutil") {
             trap.text.push(explain(study, follower));
         }
+        if follower.condition.governor.as_deref() == Some(daemon::GOVERNOR) {
+            let mut found = conditions.iter();
+            let beside = found.find(|f| f.condition.is_morpheus() && f.condition.load == 0);
+            trap.text
+                .extend(beside.and_then(|beside| with_morpheus(follower, beside)));
+        }
         // A trap of one governor is one, whatever the others do.
         if verdict == Verdict::Visible || trap.verdict == Verdict::CannotTell {
             trap.verdict = verdict;
@@ -159,6 +166,23 @@ fn frequencies(study: &Study, performance: &Figures, follower: &Figures) -> Vec<
         ));
     }
     text
+}
+
+/// What the scheduler changes: it asks for full speed as soon as its worker runs.
+fn with_morpheus(alone: &Figures, beside: &Figures) -> Option<String> {
+    let mut text = format!(
+        "Beside Morpheus's scheduler, {} of the windows ended at the highest frequency (without it {})",
+        report_percent(beside.done_at_highest?),
+        report_percent(alone.done_at_highest?)
+    );
+    if let (Some(own), Some(other)) = (beside.share_of_highest, alone.share_of_highest) {
+        text += &format!(
+            ", where the CPU was for {} of all the time ({})",
+            report_percent(own),
+            report_percent(other)
+        );
+    }
+    Some(text + ".")
 }
 
 /// Why schedutil does so: what it computes for a load of this shape.
@@ -235,6 +259,8 @@ mod tests {
             versus_performance: None,
             mean_khz: Some(1_300_000.0),
             share_of_lowest: Some(0.9),
+            share_of_highest: Some(0.05),
+            done_at_highest: Some(0.25),
             busy_share: 0.003,
             due: 1,
             missed: 0,
@@ -269,6 +295,25 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn the_scheduler_stands_beside_the_governor_alone() {
+        let performance = figures("performance", 100.0, 1.0, 2);
+        let alone = figures("schedutil", 200.0, 1.0, 2);
+        let mut beside = figures("schedutil", 110.0, 1.0, 2);
+        beside.condition.scheduler = daemon::NAME.into();
+        beside.done_at_highest = Some(1.0);
+        let text = |all: &[Figures]| verdict(all).text.join(" ");
+        let said = "100 % of the windows ended at the highest frequency (without it 25 %)";
+        let both = text(&[performance.clone(), beside.clone(), alone.clone()]);
+        assert!(both.contains(said), "{both}");
+        // The other one is the follower that is judged.
+        assert!(
+            both.contains("2.0 times as long as under performance"),
+            "{both}"
+        );
+        assert!(!text(&[performance, alone]).contains("Morpheus"));
     }
 
     #[test]

@@ -9,13 +9,13 @@ mod scene;
 mod table;
 mod variant;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::host::Host;
-use crate::{arguments, report};
+use crate::{arguments, report, scx};
 use record::{Record, Run};
 use scene::SCENES;
 use variant::{VARIANTS, Variant};
@@ -122,9 +122,9 @@ fn measure_all(chosen: &[&Variant], options: &Options) -> Vec<Run> {
 
 /// All scenes under one scheduler.
 fn measure(variant: &Variant, round: u16, options: &Options, runs: &mut Vec<Run>) {
-    let in_force = variant.put_in_force();
+    let mut in_force = variant.put_in_force();
     for scene in &SCENES {
-        let result = match &in_force {
+        let result = match &mut in_force {
             Ok(scheduler) => scene
                 .measure(variant.link(), options.duration)
                 .and_then(|figures| scheduler.is_still_there().map(|()| figures)),
@@ -156,11 +156,7 @@ fn measure(variant: &Variant, round: u16, options: &Options, runs: &mut Vec<Run>
     }
 }
 
-/// A program that stands beside this one, or in the path.
+/// A program; where there is none, its name, for the message that says so.
 fn program(name: &str) -> PathBuf {
-    std::env::current_exe()
-        .ok()
-        .and_then(|own| own.parent().map(|directory| directory.join(name)))
-        .filter(|path| path.exists())
-        .unwrap_or_else(|| Path::new(name).to_owned())
+    scx::find(name).unwrap_or_else(|| name.into())
 }

@@ -49,6 +49,10 @@
 	X(from_other_domains) \
 	X(kept) \
 	X(yields) \
+	/* Full speed, asked for anew and again; and an idle CPU asks for none. */ \
+	X(full_speed) \
+	X(full_speed_kept) \
+	X(speed_dropped) \
 	/* Against stalls. */ \
 	X(rescues) \
 	X(reenqueues) \

@@ -42,6 +42,10 @@ struct {
 	__type(value, __u32);
 } offences SEC(".maps");
 
+/* A running worker is looked at: for cpuperf.bpf.h. */
+static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
+					  __u64 now);
+
 static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
 {
 	__u32 word = (__u32)index / 64;
@@ -191,6 +195,7 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
 
 	if (!cpu)
 		return sooner;
+	speed_at_look(index, worker, slot, now);
 	if (cpu->extended_until_ns) {
 		bool critical = READ_ONCE(slot->critical_depth);
 

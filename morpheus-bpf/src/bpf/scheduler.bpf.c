@@ -3,8 +3,8 @@
  * The scheduler. In the order of a task's life, the table of callbacks last.
  *
  * What it has of its own is in the headers: queues and vtime (queue), preemption (kick), the ladder for registered
- * workers (ladder), what they lend each other (loan), against stalls (rescue). Workers are watched as by the observer
- * (watch), at sched_switch.
+ * workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against stalls (rescue). Workers
+ * are watched as by the observer (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -16,6 +16,7 @@
 #include "ladder.bpf.h"
 #include "loan.bpf.h"
 #include "kick.bpf.h"
+#include "cpuperf.bpf.h"
 #include "rescue.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -287,6 +288,14 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	/* Last: who sees it sees the others. */
 	WRITE_ONCE(cpu->since_ns, now);
 	advance_clock(cpu->vtime);
+	speed_at_start(index, worker, now);
+	return 0;
+}
+
+/* Not in the table where the kernel has no governors. */
+int STRUCT_OPS(morpheus_tick, struct task_struct *task)
+{
+	speed_at_tick(bpf_get_smp_processor_id(), worker_of(task), scx_now());
 	return 0;
 }
 
@@ -338,6 +347,7 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	cpu->worker = 0;
 	cpu->extended_until_ns = 0;
 	cpu->kicked = KICK_NONE;
+	speed_at_end(index, now);
 	return 0;
 }
 
@@ -437,6 +447,9 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		error = start_kick_timer(index);
 		if (error)
 			return error;
+		error = start_speed(index);
+		if (error)
+			return error;
 	}
 	return init_rescue();
 }
@@ -462,6 +475,7 @@ struct sched_ext_ops morpheus = {
 	.dispatch = (void *)morpheus_dispatch,
 	.running = (void *)morpheus_running,
 	.stopping = (void *)morpheus_stopping,
+	.tick = (void *)morpheus_tick,
 	.yield = (void *)morpheus_yield,
 	.enable = (void *)morpheus_enable,
 	.cpu_release = (void *)morpheus_cpu_release,

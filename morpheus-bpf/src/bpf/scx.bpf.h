@@ -79,6 +79,7 @@ struct sched_ext_ops {
 	void (*dispatch)(__s32 cpu, struct task_struct *previous);
 	void (*running)(struct task_struct *task);
 	void (*stopping)(struct task_struct *task, bool runnable);
+	void (*tick)(struct task_struct *task);
 	bool (*yield)(struct task_struct *from, struct task_struct *to);
 	void (*enable)(struct task_struct *task);
 	void (*cpu_release)(__s32 cpu, struct scx_cpu_release_args *arguments);
@@ -120,6 +121,8 @@ bool __scx_bpf_dsq_insert_vtime(struct task_struct *task, struct scx_bpf_dsq_ins
 /* 6.13, 7.1 */
 bool scx_bpf_dsq_move_to_local___first(__u64 dsq) __ksym __weak;
 bool scx_bpf_dsq_move_to_local___v2___second(__u64 dsq, __u64 flags) __ksym __weak;
+/* 6.12; from 6.15 on also where no run queue is locked. */
+void scx_bpf_cpuperf_set(__s32 cpu, __u32 speed) __ksym __weak;
 /* 6.12 (from cpu_release only), 6.19, 7.1 */
 __u32 scx_bpf_reenqueue_local___first(void) __ksym __weak;
 void scx_bpf_reenqueue_local___v2___second(void) __ksym __weak;

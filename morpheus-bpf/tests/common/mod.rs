@@ -3,7 +3,7 @@
 //!
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
-//! - [`guest`]: what needs a machine of its own.
+//! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
 //! - [`load`]: threads that want the CPU.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
@@ -13,6 +13,7 @@
 
 pub mod client;
 pub mod daemon;
+pub mod frequency;
 pub mod guest;
 pub mod load;
 pub mod memory;

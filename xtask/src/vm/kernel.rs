@@ -83,12 +83,18 @@ pub(super) fn find(wanted: &Path, cache: &Path, verbose: bool) -> io::Result<Ker
 
 fn of_series(series: Series, cache: &Path, verbose: bool) -> io::Result<Kernel> {
     let directory = cache.join("kernels").join(series.name);
-    if !directory.is_dir() {
+    if !directory.is_dir() || lacks_driver(&directory) {
         // Apt's lists are for one at a time; whoever comes second finds the kernel.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if !directory.is_dir() {
             fetch(series, cache, &directory, verbose)?;
+        } else if lacks_driver(&directory)
+            && let Err(error) = fetch(series, cache, &directory, verbose)
+        {
+            eprintln!(
+                "vm: the kernel is taken without {CPUFREQ}, which cannot be fetched: {error}"
+            );
         }
     }
     for entry in fs::read_dir(&directory)? {
@@ -101,6 +107,24 @@ fn of_series(series: Series, cache: &Path, verbose: bool) -> io::Result<Kernel> 
         "{} has no kernel; remove it",
         directory.display()
     )))
+}
+
+/// Whether a kernel was kept without the driver, which it has as a module: earlier versions of this program did so.
+fn lacks_driver(directory: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return false;
+    };
+    let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let is_module = |path: &PathBuf| {
+        let config = fs::read_to_string(path).unwrap_or_default();
+        config
+            .lines()
+            .any(|line| line == "CONFIG_X86_ACPI_CPUFREQ=m")
+    };
+    !files.iter().any(|path| is_named(path, CPUFREQ))
+        && files
+            .iter()
+            .any(|path| is_named(path, "config") && is_module(path))
 }
 
 fn is_named(path: &Path, start: &str) -> bool {
@@ -223,6 +247,9 @@ fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::R
     if let Some(parent) = directory.parent() {
         fs::create_dir_all(parent)?;
     }
+    if directory.is_dir() {
+        fs::remove_dir_all(directory)?;
+    }
     fs::rename(&ready, directory)?;
     fs::remove_dir_all(&work)
 }
@@ -282,6 +309,25 @@ fn newest(found: &str, series: &str) -> Option<Offer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_was_kept_without_its_driver_is_known() {
+        let directory = std::env::temp_dir().join(format!("xtask-driver-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        assert!(!lacks_driver(&directory) && !lacks_driver(&directory.join("none")));
+        let config = directory.join("config-1");
+        fs::write(
+            &config,
+            "# CONFIG_X86_ACPI_CPUFREQ=m\nCONFIG_X86_ACPI_CPUFREQ=y\n",
+        )
+        .unwrap();
+        assert!(!lacks_driver(&directory), "built in");
+        fs::write(&config, "CONFIG_X86_ACPI_CPUFREQ=m\n").unwrap();
+        assert!(lacks_driver(&directory));
+        fs::write(directory.join("acpi-cpufreq.ko.xz"), "").unwrap();
+        assert!(!lacks_driver(&directory));
+        fs::remove_dir_all(directory).unwrap();
+    }
 
     #[test]
     fn the_newest_of_a_series() {

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How fast a CPU should be, for a governor that asks the scheduler: schedutil.
+ *
+ * The kernel's own scheduler tells it how busy a CPU has been. So who wakes now and then and has little to do is served
+ * slowly, on a machine that is all but idle, and the more slowly the less often it wakes. Here a CPU asks for its full
+ * speed as soon as a worker that serves is switched in. Such a worker is one that others wait for: its slot says that it
+ * runs, it is in no poll that is over its budget, and it is no hog. A poll in place is a known offender's, and a controller
+ * is done before a change would help. A critical section counts as long as its poll is within the budget: who claims one
+ * for ever is stuck, and gets what others get.
+ *
+ * All others get what they use: the part of the time that the CPU was busy, of which half is forgotten in 34 ms, as the
+ * kernel's own scheduler has it.
+ *
+ * A change takes time, and a governor refuses one that comes soon after another. So full speed is kept for `hold_ns` after
+ * the last look at who asked for it, an idle CPU asks for nothing only after as long, and what is asked is asked again at
+ * each switch to such a worker, each look and each tick. (Where the kernel cannot measure a CPU's speed, schedutil goes up
+ * in steps of a quarter, one each time.)
+ */
+#ifndef MORPHEUS_CPUPERF_BPF_H
+#define MORPHEUS_CPUPERF_BPF_H
+
+#include "loan.bpf.h"
+
+/* Set where the kernel has governors; else nothing of this is loaded. */
+const volatile bool cpuperf_on = false;
+const volatile __u64 hold_ns = 20000000;
+
+/* SCX_CPUPERF_ONE, which no kernel has as a type: the capacity of a CPU at full speed. */
+#define FULL_SPEED 1024
+/* Use is counted in parts of it. */
+#define USE_SHIFT 20
+#define FULL_USE ((__u64)FULL_SPEED << USE_SHIFT)
+/* 2^25 ns are 34 ms. */
+#define HALF_LIFE_SHIFT 25
+/* Smaller changes wait for the tick. */
+#define SPEED_STEP (FULL_SPEED / 16)
+
+/* One for each CPU, and used on that one only. */
+struct speed {
+	/* Armed where the CPU may be about to become idle. */
+	struct bpf_timer timer;
+	/* How much of the time it was busy, up to `counted_ns`. */
+	__u64 use;
+	__u64 counted_ns;
+	/* When a worker that serves was last seen here. */
+	__u64 served_ns;
+	/* What was last asked for. */
+	__u32 asked;
+	/* One of our tasks runs. */
+	__u32 busy;
+	__u32 armed;
+	__u32 padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct speed);
+} speeds SEC(".maps");
+
+static __always_inline struct speed *speed_at(__s32 index)
+{
+	__u32 key = index;
+
+	return cpuperf_on ? bpf_map_lookup_elem(&speeds, &key) : 0;
+}
+
+/* Counts the time since the last call as busy or not. Within a half-life it goes in a straight line. */
+static __always_inline void count_use(struct speed *speed, __u64 now)
+{
+	__u64 passed_ns = now - speed->counted_ns, away;
+
+	if (before(now, speed->counted_ns))
+		return;
+	speed->counted_ns = now;
+	away = speed->busy ? FULL_USE - speed->use : speed->use;
+	if (passed_ns >> HALF_LIFE_SHIFT >= 32) {
+		away = 0;
+	} else {
+		away >>= passed_ns >> HALF_LIFE_SHIFT;
+		away -= away * (passed_ns & ((1ULL << HALF_LIFE_SHIFT) - 1)) >> (HALF_LIFE_SHIFT + 1);
+	}
+	speed->use = speed->busy ? FULL_USE - away : away;
+}
+
+static __always_inline void ask(__s32 index, struct speed *speed, __u32 speed_wanted)
+{
+	speed->asked = speed_wanted;
+	if (bpf_ksym_exists(scx_bpf_cpuperf_set))
+		scx_bpf_cpuperf_set(index, speed_wanted);
+}
+
+/* A worker that serves runs here. */
+static __always_inline void ask_for_all(__s32 index, struct speed *speed, __u64 now)
+{
+	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_kept : COUNTER_full_speed);
+	speed->served_ns = now;
+	ask(index, speed, FULL_SPEED);
+}
+
+/* What is to be asked for where none of these runs. */
+static __always_inline __u32 speed_by_use(const struct speed *speed, __u64 now)
+{
+	return before(now, speed->served_ns + hold_ns) ? FULL_SPEED : speed->use >> USE_SHIFT;
+}
+
+/*
+ * Whether others wait for what a worker does. Who is just switched in may have been woken from a park or a hold a moment
+ * ago, and not have had the time to say so.
+ */
+static __always_inline bool is_urgent(struct worker *worker, const struct morpheus_runtime_slot *slot, bool begins)
+{
+	return slot && serves(worker, slot) &&
+	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_IN_PLACE)) &&
+	       (begins || in_play(slot));
+}
+
+/* A task is switched in. */
+static __always_inline void speed_at_start(__s32 index, struct worker *worker, __u64 now)
+{
+	struct speed *speed = speed_at(index);
+	__u32 wanted, asked;
+
+	if (!speed)
+		return;
+	count_use(speed, now);
+	speed->busy = 1;
+	if (worker && is_urgent(worker, runtime_slot(worker), true)) {
+		ask_for_all(index, speed, now);
+		return;
+	}
+	wanted = speed_by_use(speed, now);
+	asked = speed->asked;
+	if (wanted > asked + SPEED_STEP || asked > wanted + SPEED_STEP)
+		ask(index, speed, wanted);
+}
+
+/* A tick: the only look at who is no worker. */
+static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __u64 now)
+{
+	struct speed *speed = speed_at(index);
+
+	if (!speed)
+		return;
+	count_use(speed, now);
+	if (worker && is_urgent(worker, runtime_slot(worker), false))
+		ask_for_all(index, speed, now);
+	else
+		ask(index, speed, speed_by_use(speed, now));
+}
+
+/* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
+static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
+					  __u64 now)
+{
+	struct speed *speed = speed_at(index);
+
+	if (speed && is_urgent(worker, slot, false))
+		ask_for_all(index, speed, now);
+}
+
+/* A task is switched out. */
+static __always_inline void speed_at_end(__s32 index, __u64 now)
+{
+	struct speed *speed = speed_at(index);
+
+	if (!speed)
+		return;
+	count_use(speed, now);
+	speed->busy = 0;
+	if (speed->asked && !speed->armed)
+		speed->armed = !bpf_timer_start(&speed->timer, hold_ns, timer_flags);
+}
+
+/* An idle CPU needs no speed. Where several share one, the others would have it, too. */
+static int speed_at_rest(void *map, __u32 *index, struct speed *speed)
+{
+	__u64 now = scx_now();
+
+	speed->armed = 0;
+	/* The CPU went away, and its timer moved; or it is not idle, and who runs there will go. */
+	if (*index != bpf_get_smp_processor_id() || speed->busy)
+		return 0;
+	if (before(now, speed->counted_ns + hold_ns)) {
+		speed->armed = !bpf_timer_start(&speed->timer, speed->counted_ns + hold_ns - now, timer_flags);
+		return 0;
+	}
+	count(COUNTER_speed_dropped);
+	ask(*index, speed, 0);
+	return 0;
+}
+
+/* To be called once for each CPU. */
+static __always_inline int start_speed(__u32 index)
+{
+	struct speed *speed = speed_at(index);
+
+	if (!cpuperf_on)
+		return 0;
+	if (!speed)
+		return -ESRCH;
+	/* The kernel begins with full speed, and has told no governor: nobody wants the same. */
+	speed->asked = 2 * FULL_SPEED;
+	speed->counted_ns = scx_now();
+	/* For long before. */
+	speed->served_ns = speed->counted_ns - hold_ns;
+	if (bpf_timer_init(&speed->timer, &speeds, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&speed->timer, speed_at_rest);
+}
+
+#endif /* MORPHEUS_CPUPERF_BPF_H */

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the scheduler asks a frequency governor for, in a guest whose CPUs have frequencies: there, schedutil decides, and
+//! the kernel's tracing says what it asked for and when. No CPU is any faster for it.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::client::Client;
+use common::daemon::Daemon;
+use common::frequency::{
+    Governor, Start, Trace, highest_khz, lowest_khz, present_khz, starts, tick_ns,
+};
+use common::guest::{can_run, cpus, wait_until};
+use common::load::{Busy, own_cpu_ns, pin};
+use common::{PATIENCE, say, sleep, turn};
+use morpheus_common::abi;
+use morpheus_common::broker::Request;
+use morpheus_common::slot::SlotFlag;
+
+/// So often a worker begins.
+const STARTS: usize = 100;
+/// Longer than full speed is kept.
+const PAUSE: Duration = Duration::from_millis(60);
+/// Longer than a tick.
+const WORK: Duration = Duration::from_millis(6);
+
+/// An application whose polls may take as long as these do.
+fn client(daemon: &Daemon) -> Arc<Client> {
+    let hello = Request::Hello {
+        abi_version: abi::MORPHEUS_ABI_VERSION,
+        slots: 8,
+        policy: abi::MORPHEUS_POLICY_REQUEST,
+        budget_ns: 10 * WORK.as_nanos() as u64,
+        grace_ns: 1_000_000,
+    };
+    Arc::new(Client::with(&daemon.socket, hello))
+}
+
+/// Computes until the calling thread has had so much CPU time.
+fn compute(duration: Duration) {
+    let until = own_cpu_ns() + duration.as_nanos() as u64;
+    while own_cpu_ns() < until {
+        common::load::compute();
+    }
+}
+
+/// A worker that begins a poll now and then, on a machine that is nearly idle, and one that does little beside it. What
+/// came of its starts.
+fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
+    let client = client(daemon);
+    let _little = Busy::repeating(|| (), || sleep(Duration::from_millis(20)));
+    // As the scheduler begins, CPUs may be at any speed.
+    settle();
+    let initial: Vec<u64> = (0..cpus()).map(present_khz).collect();
+    let worker = std::thread::spawn(move || {
+        let slot = client.register(3);
+        // A hog that parks is none any more.
+        let parks = flag != Some(SlotFlag::Hog);
+        if !parks {
+            slot.unpark();
+        }
+        if let Some(flag) = flag {
+            slot.set_flag(flag);
+        }
+        let trace = Trace::start(common::wire::gettid());
+        for _ in 0..STARTS {
+            if parks {
+                slot.park();
+            }
+            sleep(PAUSE);
+            if parks {
+                slot.unpark();
+            }
+            let seq = slot.begin_poll();
+            compute(WORK);
+            slot.end_poll(seq);
+        }
+        if parks {
+            slot.park();
+        }
+        trace.events()
+    });
+    let events = worker.join().unwrap();
+    let starts = starts(
+        &events,
+        &initial,
+        PAUSE.as_nanos() as u64 / 2,
+        highest_khz(0),
+    );
+    assert!(starts.len() > STARTS * 9 / 10, "{} traced", starts.len());
+    starts
+}
+
+/// Waits until every CPU is at its lowest frequency, or for some time.
+fn settle() {
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until && (0..cpus()).any(|cpu| present_khz(cpu) > lowest_khz(cpu)) {
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// Of those that began below the highest frequency, how long until it was asked for, in order; `None` as the longest.
+fn delays(starts: &[Start]) -> Vec<u64> {
+    let below = starts
+        .iter()
+        .filter(|start| start.before_khz < highest_khz(0));
+    let mut delays: Vec<u64> = below
+        .map(|start| start.until_highest_ns.unwrap_or(u64::MAX))
+        .collect();
+    delays.sort_unstable();
+    delays
+}
+
+fn us(ns: u64) -> String {
+    match ns {
+        u64::MAX => "never".into(),
+        ns => format!("{} µs", ns / 1000),
+    }
+}
+
+#[test]
+fn a_worker_that_serves_has_full_speed_within_a_tick() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _governor = Governor::set("schedutil", cpus());
+    let daemon = Daemon::schedule(&[]);
+    let starts = serve(&daemon, None);
+    let delays = delays(&starts);
+    let at = |percent: usize| us(delays[(delays.len() - 1) * percent / 100]);
+    let tick = tick_ns();
+    let within = delays.iter().filter(|delay| **delay <= tick).count();
+    let (asked, kept) = (
+        daemon.counter("full_speed"),
+        daemon.counter("full_speed_kept"),
+    );
+    say(&format!(
+        "{} starts of a worker, {} of them below the highest frequency; from the switch until schedutil asked for the \
+         highest: p0 {}, p50 {}, p90 {}, p99 {}, longest {}; within a tick ({}): {within}; asked anew {asked}, again {kept}",
+        starts.len(),
+        delays.len(),
+        at(0),
+        at(50),
+        at(90),
+        at(99),
+        at(100),
+        us(tick),
+    ));
+    assert!(
+        delays.len() > STARTS / 2,
+        "it is below the highest frequency before: {starts:?}"
+    );
+    // Emulated CPUs take turns, and one may wait for longer than a tick until it can go on. One alone is exact.
+    let late = delays.len() - within;
+    assert!(
+        late <= if cpus() > 1 { STARTS / 20 } else { 0 },
+        "{delays:?}"
+    );
+    assert!(asked >= delays.len() as u64);
+    wait_until("idle CPUs ask for nothing", || {
+        (0..cpus()).all(|cpu| present_khz(cpu) == lowest_khz(cpu))
+            && daemon.counter("speed_dropped") > 0
+    });
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn switched_off_it_does_nothing() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _governor = Governor::set("schedutil", cpus());
+    let daemon = Daemon::schedule(&["--off", "cpuperf"]);
+    let risen = delays(&serve(&daemon, None));
+    let risen = risen.iter().filter(|delay| **delay <= tick_ns()).count();
+    let asked = daemon.counter("full_speed") + daemon.counter("full_speed_kept");
+    say(&format!(
+        "with --off cpuperf: {risen} of {STARTS} starts raised the frequency to the highest, asked {asked} times"
+    ));
+    assert_eq!(asked, 0);
+    assert_eq!(daemon.counter("speed_dropped"), 0);
+    // The kernel wakes threads of its own that raise it.
+    assert!(risen <= STARTS / 20, "{risen}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn who_does_not_serve_gets_what_it_uses() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _governor = Governor::set("schedutil", cpus());
+    let daemon = Daemon::schedule(&[]);
+    for flag in [SlotFlag::Hog, SlotFlag::Controller, SlotFlag::InPlace] {
+        let before = daemon.counter("full_speed") + daemon.counter("full_speed_kept");
+        let starts = serve(&daemon, Some(flag));
+        let delays = delays(&starts);
+        let risen = delays.iter().filter(|delay| **delay <= tick_ns()).count();
+        let asked = daemon.counter("full_speed") + daemon.counter("full_speed_kept") - before;
+        say(&format!(
+            "{flag:?}: {risen} of {} starts raised the frequency to the highest, asked {asked} times",
+            starts.len()
+        ));
+        // Before the flag was set it was a worker like others.
+        assert!(asked <= 2, "{flag:?}: {asked}");
+        assert!(risen <= STARTS / 20, "{flag:?}: {risen}");
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_busy_cpu_becomes_fast_and_an_idle_one_slow() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _governor = Governor::set("schedutil", cpus());
+    let daemon = Daemon::schedule(&[]);
+    settle();
+    let (lowest, highest) = (lowest_khz(0), highest_khz(0));
+    for _ in 0..5 {
+        wait_until("an idle CPU asks for nothing", || present_khz(0) == lowest);
+        let start = Instant::now();
+        let busy = Busy::new(|| pin(0));
+        wait_until("a busy CPU asks for all", || present_khz(0) == highest);
+        let rose = start.elapsed();
+        let start = Instant::now();
+        drop(busy);
+        wait_until("it is idle again", || present_khz(0) == lowest);
+        say(&format!(
+            "no worker: at the highest frequency {} ms after it began, at the lowest {} ms after it ended",
+            rose.as_millis(),
+            start.elapsed().as_millis()
+        ));
+        assert!(rose < PATIENCE);
+    }
+    assert_eq!(
+        daemon.counter("full_speed") + daemon.counter("full_speed_kept"),
+        0
+    );
+    assert!(daemon.stop().success());
+}
