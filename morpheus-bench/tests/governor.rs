@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Two policies, a state directory and room for studies; gone in the end.
 struct Machine(PathBuf);
 
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(30);
 
 impl Machine {
     fn new(name: &str) -> Self {
