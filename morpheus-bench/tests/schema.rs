@@ -285,6 +285,12 @@ fn takeover() {
     pin("takeover", env!("CARGO_BIN_EXE_takeover"), &lines);
 }
 
+#[test]
+fn request() {
+    // So many polls that all percentiles but the rarest are there.
+    pin("request", env!("CARGO_BIN_EXE_request"), &["--polls 300"]);
+}
+
 /// Where there is nothing to control, the kernels run once, as the machine is.
 #[test]
 fn governor() {
