@@ -43,7 +43,11 @@ pub fn write(
         .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
-fn render(start: SystemTime, lasted: Duration, entries: &[Entry]) -> Result<Vec<u8>, String> {
+/// The same as bytes.
+///
+/// # Errors
+/// When a histogram cannot be put into the format.
+pub fn render(start: SystemTime, lasted: Duration, entries: &[Entry]) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()

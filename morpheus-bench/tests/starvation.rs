@@ -2,10 +2,12 @@
 
 mod common;
 
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
+use morpheus_bench::hdr_log;
 use morpheus_bench::starvation::WIDTH;
-use morpheus_bench::starvation::result::Report;
+use morpheus_bench::starvation::result::{Report, RunResult};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_starvation");
 
@@ -33,6 +35,40 @@ fn json_is_one_object_with_the_runs() {
         assert!(run.hog.is_none() && run.load.is_none() && run.escalations.is_none());
     }
     assert_eq!(report.medians.len(), 2);
+}
+
+#[test]
+fn histograms_of_all_rounds_go_into_a_log() {
+    let path = std::env::temp_dir().join(format!("starvation-cli-{}.hlog", std::process::id()));
+    let line = format!(
+        "--runtime tokio --hogs 0 --rounds 2 --histogram {}",
+        path.display()
+    );
+    let report = report(&line);
+    let log = hdr_log::read(&std::fs::read(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(log.len(), 2);
+    let n = |figure: fn(&RunResult) -> u64| -> u64 { report.runs.iter().map(figure).sum() };
+    for ((tag, latencies), (name, n)) in log.iter().zip([
+        ("tokio-wake", n(|run| run.wake_ns.n)),
+        ("tokio-timer", n(|run| run.timer_ns.n)),
+    ]) {
+        assert_eq!((tag.as_str(), latencies.len()), (name, n));
+    }
+    assert!(!starvation("--suite --histogram x").status.success());
+}
+
+#[test]
+fn ctrl_c_shows_what_was_measured_and_is_an_exit_code() {
+    let mut command = common::command(PROGRAM, "--runtime tokio --hogs 0 --duration 60 --json");
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    // SAFETY: a plain system call; the child is not reaped yet, so that its number is its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report.interrupted && report.runs[0].wake_ns.n > 0);
 }
 
 #[test]

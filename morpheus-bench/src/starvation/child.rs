@@ -26,6 +26,8 @@ pub struct Job {
     pub iterations_per_us: f64,
     /// Process ids of busy neighbours.
     pub neighbours: Vec<u32>,
+    /// Whether the histograms themselves are wanted.
+    pub histogram: bool,
     /// The Go program, where it is needed.
     pub go_program: Option<PathBuf>,
 }

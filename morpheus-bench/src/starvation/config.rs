@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
@@ -32,7 +34,10 @@ Examples:
       Rows of the table of bars, with a verdict on each.
 
 Wake is the latency from an outside thread's wake until the task runs. Timer is how late sleepers wake up.
-Both count what is missed: a runtime that stands still does not get away with few samples.";
+Both count what is missed: a runtime that stands still does not get away with few samples.
+
+Exit codes: 0 measured, 1 a runtime failed (with --strict: a bar was missed), 2 bad usage, 130 ended early by Ctrl-C
+(what was measured is shown).";
 
 /// What a task that gets stuck costs the other tasks, on Morpheus, tokio, smol and Go.
 #[derive(Clone, Debug, Parser)]
@@ -162,6 +167,10 @@ pub struct Options {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
+
+    /// Write the histograms of wakes and timers to this file, as HdrHistogram's log (V2), the rounds of a runtime together
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "idle"])]
+    pub histogram: Option<PathBuf>,
 
     /// Measure one job from stdin: how this program calls itself.
     #[arg(long, hide = true)]

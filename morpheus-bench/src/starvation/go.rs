@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::child::Job;
+use super::log;
 use super::result::{BusySummary, HogSummary, RunResult};
 use super::run;
 use super::workload::{HogKind, Workload};
 use crate::clock;
-use crate::histogram::{Latencies, Summary};
+use crate::histogram::Latencies;
 use crate::load::Load;
 use crate::neighbours;
 use crate::wake::Clockwork;
@@ -112,13 +113,14 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
         wake.record_ns(end_ns.saturating_sub(*at));
         intended.record_ns(end_ns.saturating_sub(*due));
     }
+    let timer = of(&figures.timer);
     let elapsed = Duration::from_nanos(figures.elapsed_ns.max(1)).as_secs_f64();
     Ok(RunResult {
         elapsed_s: elapsed,
         wake_ns: wake.summary(),
         wake_intended_ns: intended.summary(),
         wake_unserved: unserved_count,
-        timer_ns: summary(&figures.timer),
+        timer_ns: timer.summary(),
         load,
         hog: (workload.hogs > 0).then(|| HogSummary {
             polls: figures.hog_polls,
@@ -131,6 +133,10 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             polls_per_s: figures.busy_polls as f64 / elapsed,
         }),
         neighbours_cpu: neighbours::share(&first.1, &last.1, last.0 - first.0),
+        log: job
+            .histogram
+            .then(|| log::of_run(&wake, &timer, Duration::from_secs_f64(elapsed)))
+            .flatten(),
         ..RunResult::empty(job.runtime)
     })
 }
@@ -139,10 +145,6 @@ fn of(samples: &[u64]) -> Latencies {
     let mut latencies = Latencies::default();
     samples.iter().for_each(|ns| latencies.record_ns(*ns));
     latencies
-}
-
-fn summary(samples: &[u64]) -> Summary {
-    of(samples).summary()
 }
 
 /// The program at work.

@@ -1,7 +1,7 @@
 //! From the command line to the output.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 
@@ -10,6 +10,7 @@ use super::child::{self, Job};
 use super::closing;
 use super::config::Options;
 use super::go;
+use super::log;
 use super::result::{Report, RunResult};
 use super::suite;
 use super::supervise;
@@ -24,7 +25,7 @@ use crate::order::interleaved;
 use crate::progress::Progress;
 use crate::{report, thread, work};
 
-/// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage.
+/// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage, 130 ended early by Ctrl-C.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     thread::without_huge_pages();
@@ -43,12 +44,19 @@ pub fn main() -> ExitCode {
     let (runtimes, rounds) = (options.runtimes(), options.rounds());
     let mut bench = Bench::new(&options);
     bench.expect(&workload, &runtimes, rounds);
-    let runs = bench.measure(&workload, &runtimes, rounds);
+    let start = SystemTime::now();
+    let mut runs = bench.measure(&workload, &runtimes, rounds);
     bench.progress.clear();
 
-    let failed = runs
+    let mut failed = runs
         .iter()
         .any(|run| run.failed.is_some() && !excused(run, &options));
+    if let Some(path) = &options.histogram
+        && let Err(error) = log::write(path, start, &mut runs)
+    {
+        eprintln!("starvation: {error}");
+        failed = true;
+    }
     let medians = medians(&runs, &runtimes);
     if options.json {
         let report = Report {
@@ -73,6 +81,9 @@ pub fn main() -> ExitCode {
             "{}\n{title}\n\n{table}\n{note}{sentence}\n",
             host.line(WIDTH)
         ));
+    }
+    if interrupt::happened() {
+        return ExitCode::from(130);
     }
     ExitCode::from(u8::from(failed))
 }
@@ -108,6 +119,7 @@ pub struct Bench {
     iterations_per_us: f64,
     uid: Option<u32>,
     quiet: bool,
+    histogram: bool,
     go: Option<Result<GoProgram, String>>,
     /// How far it is.
     pub progress: Progress,
@@ -120,6 +132,7 @@ impl Bench {
             iterations_per_us: work::iterations_per_us(),
             uid: options.uid,
             quiet: options.json,
+            histogram: options.histogram.is_some(),
             go: None,
             progress: Progress::new(Duration::ZERO, true),
         }
@@ -174,6 +187,7 @@ impl Bench {
             workload,
             iterations_per_us: self.iterations_per_us,
             neighbours: Vec::new(),
+            histogram: self.histogram,
             go_program,
         };
         supervise::run(job, self.uid, |lasted| self.progress.tick(lasted))

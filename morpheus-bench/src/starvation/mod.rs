@@ -3,7 +3,7 @@
 //! `main` reads the command line (`config`) and measures every runtime in a child process of its own
 //! (`supervise`), so that one that stands still cannot spoil the next. The child (`child`, `run`)
 //! puts the `workload` on: hogs (`hog`), innocents (`busy`, `mix`), clients, and the two probes,
-//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`) becomes a
+//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`, `log`) becomes a
 //! `table`, a `closing` sentence, one JSON object, or with `--suite` verdicts (`suite`).
 
 pub mod config;
@@ -19,6 +19,7 @@ mod figure;
 mod go;
 mod hog;
 mod lifo;
+mod log;
 mod main;
 mod mix;
 mod quota;

@@ -83,6 +83,9 @@ pub struct RunResult {
     pub controller_cpu_share: Option<f64>,
     /// The runtime's own interventions.
     pub escalations: Option<Escalations>,
+    /// The histograms as a log, on their way from the process that measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 impl RunResult {
@@ -106,6 +109,7 @@ impl RunResult {
             neighbours_cpu: None,
             controller_cpu_share: None,
             escalations: None,
+            log: None,
         }
     }
 
@@ -175,6 +179,7 @@ impl RunResult {
             neighbours_cpu: number(&|run| run.neighbours_cpu),
             controller_cpu_share: number(&|run| run.controller_cpu_share),
             escalations: median_escalations(&good),
+            log: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::busy::Busy;
 use super::child::Job;
 use super::hog::Hogs;
 use super::lifo::Lifo;
+use super::log;
 use super::mix::Mix;
 use super::result::{BusySummary, IdleSummary, MixSummary, RunResult};
 use super::sleepers::Sleepers;
@@ -54,7 +55,11 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     result.wake_ns = wakes.wake.summary();
     result.wake_intended_ns = wakes.intended.summary();
     result.wake_unserved = wakes.unserved;
-    result.timer_ns = sleepers.close(end).summary();
+    let timers = sleepers.close(end);
+    result.timer_ns = timers.summary();
+    if job.histogram {
+        result.log = log::of_run(&wakes.wake, &timers, end - from);
+    }
     result.load = load.map(|load| load.finish(end));
     result.escalations = executor.escalations();
     work.finish(workload, (&first, &last), end, &mut result);

@@ -103,6 +103,9 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     } else {
         print(&summary(&reports, rows.len()));
     }
+    if interrupt::happened() {
+        return ExitCode::from(130);
+    }
     ExitCode::from(u8::from(missed && options.strict))
 }
 
