@@ -279,6 +279,11 @@ pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Vec<u8>> {
             Stream::Stderr => said.extend_from_slice(chunk),
         },
     )?;
+    if ending.interrupted {
+        // Whoever waits for a child takes the signal; the suite is to see it, too.
+        interrupt::put_back();
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     if ending.timed_out {
         return Err(io::Error::other(format!("longer than {LIMIT:?}")));
     }
