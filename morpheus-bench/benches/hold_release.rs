@@ -10,13 +10,15 @@
 //! The runtime's own takeovers are switched off, so that only the bench releases. Each turn checks that a worker is
 //! held when it begins, and that the task ran on a thread other than the worker's.
 
+mod support;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use morpheus_runtime::{Builder, Link, Mechanism, Runtime, single_step, slice};
+use morpheus_runtime::{Runtime, single_step, slice};
 
 /// The longest that a step may take on a busy machine.
 const TOO_LONG: Duration = Duration::from_secs(10);
@@ -32,16 +34,7 @@ struct Staged {
 
 impl Staged {
     fn new() -> Self {
-        let runtime = Builder::new()
-            .workers(1)
-            .max_spares(1)
-            .reserve(0)
-            .link(Link::Watchdog)
-            .without(Mechanism::Takeover)
-            .without(Mechanism::Canary)
-            .without(Mechanism::Poke)
-            .build()
-            .expect("a runtime with a worker and a spare");
+        let runtime = support::with_spare();
         let ((wake, sleeps), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
         drop(runtime.handle().spawn(async move {
             let _ = tell.send(thread::current().id());

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use morpheus_runtime::{Builder, Link, Mechanism, Runtime, Watch};
+use morpheus_runtime::{Runtime, Watch};
 
 /// Stuck polls after which a label stays suspect for dozens of good ones.
 const OFFENCES: usize = 16;
@@ -123,17 +123,7 @@ async fn turns(block: bool, turns: u64) -> Duration {
 
 fn benches(criterion: &mut Criterion) {
     let stock = support::stock();
-    let runtime = Builder::new()
-        .workers(1)
-        .max_spares(1)
-        .reserve(0)
-        .link(Link::Watchdog)
-        // A label that offends stands still; nobody else is to run beside what is timed.
-        .without(Mechanism::Takeover)
-        .without(Mechanism::Canary)
-        .without(Mechanism::Poke)
-        .build()
-        .expect("a runtime with a worker and a spare");
+    let runtime = support::with_spare();
     let runtime = Arc::new(runtime);
     let mut group = criterion.benchmark_group("in_place");
     for (name, in_place) in [("inline", false), ("in place", true)] {

@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use morpheus_runtime::{Builder, Link, Mechanism, Policy};
+use morpheus_runtime::Policy;
 use tokio::runtime::Handle;
 
 /// A task that notes when it is polled, and the waker of its last poll.
@@ -154,17 +154,7 @@ fn busy(handle: &Handle, watched: bool, turns: u64) -> Duration {
 
 fn benches(criterion: &mut Criterion) {
     let stock = support::stock();
-    let morpheus = Builder::new()
-        .workers(1)
-        .max_spares(0)
-        .reserve(0)
-        .link(Link::Watchdog)
-        .policy(Policy::Request)
-        // A no-op of the runtime's own would wake the worker in between.
-        .without(Mechanism::Canary)
-        .without(Mechanism::Poke)
-        .build()
-        .expect("a runtime with one worker");
+    let morpheus = support::undisturbed(Policy::Request);
     criterion.bench_function("wake/clock", |b| {
         let origin = Instant::now();
         b.iter(|| black_box(origin.elapsed()));

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+/// What a table says beneath figures that stopped there.
+pub const ENDED_EARLY: &str =
+    "Ended early by Ctrl-C; the figures are of what was measured until then.";
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn interrupted(_: libc::c_int) {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
 use morpheus_bench::jitter::{Report, WIDTH};
@@ -135,17 +135,9 @@ fn a_real_time_policy_is_taken_or_explained() {
 
 #[test]
 fn ctrl_c_shows_what_was_measured() {
-    let child = common::command(PROGRAM, "5 100000 --json")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
     // After the warm-up, which takes at most two seconds.
-    std::thread::sleep(Duration::from_millis(3_500));
-    // SAFETY: a signal to our own child, which has not been waited for.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let after = Duration::from_millis(3_500);
+    let report: Report = common::json_of_interrupted(PROGRAM, "5 100000", after);
     assert!(report.interrupted && report.rows[0].lateness_ns.n > 0);
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use morpheus_bench::cpus::{Cpus, allowed};
@@ -240,18 +240,10 @@ fn a_command_line_that_makes_no_sense_is_code_2() {
 
 #[test]
 fn ctrl_c_ends_it_early_and_what_was_measured_is_shown() {
-    let child = command("preemption --experiments 100000 --yields 1000 --json")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
     // More than a start takes, and far less than all of it.
-    std::thread::sleep(Duration::from_millis(700));
-    // SAFETY: kill touches no memory; the child has not been waited for, so the number is its own.
-    let result = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
-    assert_eq!(result, 0);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let after = Duration::from_millis(700);
+    let arguments = "preemption --experiments 100000 --yields 1000";
+    let report: Value = common::json_of_interrupted(PROGRAM, arguments, after);
     assert_eq!(report["interrupted"], true);
 }
 

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use morpheus_runtime::{Builder, Link, Policy, Runtime, yield_requested};
+use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime, yield_requested};
 
 /// Longer than the budget of a poll, the sample that finds it over, and what a busy machine adds.
 const SURELY_ASKED: Duration = Duration::from_secs(5);
@@ -17,14 +17,36 @@ const SURELY_NOT_ASKED: Duration = Duration::from_millis(20);
 
 /// A runtime of one worker and no spares that goes as far as `policy`. It joins no daemon: figures under one differ.
 pub fn runtime(policy: Policy) -> Runtime {
-    Builder::new()
+    build(alone(0).policy(policy))
+}
+
+/// The same with one spare, which only the bench puts in play: labels that offend stand still.
+pub fn with_spare() -> Runtime {
+    build(still(&mut alone(1)).without(Mechanism::Takeover))
+}
+
+/// One worker, and nothing of the runtime's own that would wake it.
+pub fn undisturbed(policy: Policy) -> Runtime {
+    build(still(&mut alone(0)).policy(policy))
+}
+
+fn alone(spares: usize) -> Builder {
+    let mut builder = Builder::new();
+    builder
         .workers(1)
-        .max_spares(0)
+        .max_spares(spares)
         .reserve(0)
-        .link(Link::Watchdog)
-        .policy(policy)
-        .build()
-        .expect("a runtime with one worker")
+        .link(Link::Watchdog);
+    builder
+}
+
+/// Without the no-ops that the runtime sends its workers.
+fn still(builder: &mut Builder) -> &mut Builder {
+    builder.without(Mechanism::Canary).without(Mechanism::Poke)
+}
+
+fn build(builder: &mut Builder) -> Runtime {
+    builder.build().expect("a runtime with one worker")
 }
 
 /// Tokio without Morpheus, with one worker.

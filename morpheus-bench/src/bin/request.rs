@@ -19,8 +19,6 @@ use morpheus_bench::{clock, interrupt, report, work};
 use morpheus_runtime::Mechanism;
 use serde::Serialize;
 
-/// Columns of the output.
-const WIDTH: usize = 110;
 /// Between two checkpoints.
 const DISTANCE: Duration = Duration::from_micros(10);
 /// The runtime's default, which is what is measured.
@@ -183,18 +181,11 @@ async fn polls_until_asked(found: Arc<Mutex<Found>>, polls: u32) {
 }
 
 fn table(report: &Report) -> String {
-    let line = |name: &str, summary: &Summary| {
-        format!(
-            "{name:<26} p50 {}   p99 {}   max {}   (n {})\n",
-            report::maybe_time(summary.p50),
-            report::maybe_time(summary.p99),
-            report::maybe_time(summary.max),
-            report::count(summary.n)
-        )
-    };
+    let line =
+        |name: &str, summary: &Summary| format!("{name:<26} {}\n", report::percentiles(summary));
     let mut text = format!(
         "{}\nA task that computes, a checkpoint every {DISTANCE:?}, budget {}; {} neighbours; link {}\n\n",
-        report.host.line(WIDTH),
+        report.host.line(report::WIDTH),
         report::time(report.budget_ns),
         report.neighbours,
         report.link
@@ -207,5 +198,6 @@ fn table(report: &Report) -> String {
     if report.never_asked > 0 {
         text += &format!("never asked, within {NEVER:?}: {}\n", report.never_asked);
     }
+    report::note_early_end(&mut text, report.interrupted);
     text
 }

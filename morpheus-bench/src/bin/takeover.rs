@@ -10,16 +10,20 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use morpheus_bench::executor::morpheus::LinkName;
 use morpheus_bench::histogram::{Latencies, Summary};
 use morpheus_bench::host::Host;
 use morpheus_bench::neighbours::{self, Neighbours};
-use morpheus_bench::{clock, report, work};
-use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
+use morpheus_bench::progress::Progress;
+use morpheus_bench::{clock, interrupt, report, work};
+use morpheus_runtime::{Builder, Mechanism, Runtime};
 use serde::Serialize;
 
 /// What a task computes before it blocks: the controller follows so many blocks a second, and no more.
 const COMPUTES: Duration = Duration::from_micros(600);
+/// By then every worker has been through a park, so that the kernel side knows it.
+const SETTLES: Duration = Duration::from_millis(20);
 /// A chain that stands still for so long will not go on.
 const STANDS_STILL: Duration = Duration::from_secs(10);
 
@@ -30,7 +34,7 @@ Examples:
   sudo scx_morpheus --observe & takeover --link observer --neighbours 2
       With it, beside two busy threads of other processes.
 
-Exit codes: 0 measured, 1 a chain stood still or the link is not there, 2 bad usage.";
+Exit codes: 0 measured, 1 a chain stood still or the link is not there, 2 bad usage, 130 after Ctrl-C.";
 
 /// How soon a spare of Morpheus runs what waits behind a worker that blocks in a poll.
 #[derive(Debug, Parser)]
@@ -65,14 +69,6 @@ struct Options {
     neighbour: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum LinkName {
-    Watchdog,
-    /// An observer's or a scheduler's, whichever daemon runs.
-    Observer,
-}
-
 /// The object that `--json` prints. Times in nanoseconds.
 #[derive(Serialize)]
 struct Report {
@@ -87,6 +83,7 @@ struct Report {
     /// From what the kernel side saw until the controller read of it: medians over the chains.
     detected_p50_ns: Option<u64>,
     detected_p99_ns: Option<u64>,
+    interrupted: bool,
 }
 
 fn main() -> ExitCode {
@@ -94,16 +91,14 @@ fn main() -> ExitCode {
     if options.neighbour {
         neighbours::burn();
     }
-    match measure(&options) {
-        Ok(report) => {
-            print(&options, &report);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("takeover: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    interrupt::install();
+    report::conclude(
+        "takeover",
+        measure(&options),
+        options.json,
+        |report| table(&options, report),
+        |report| report.interrupted,
+    )
 }
 
 fn measure(options: &Options) -> Result<Report, String> {
@@ -113,7 +108,12 @@ fn measure(options: &Options) -> Result<Report, String> {
     let mut waited = Latencies::default();
     let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
     let mut link = String::new();
-    for _ in 0..options.chains {
+    let mut progress = Progress::new(expected(options) * options.chains.into(), options.json);
+    for chain in 0..options.chains {
+        if interrupt::happened() {
+            break;
+        }
+        progress.say(format!("chain {} of {}", chain + 1, options.chains));
         let runtime = build(options)?;
         link = runtime.link().to_string();
         for ns in run_chain(&runtime, options)? {
@@ -125,7 +125,9 @@ fn measure(options: &Options) -> Result<Report, String> {
             p99s.push(seen.p99_ns as f64);
         }
         runtime.shutdown_timeout(Duration::from_secs(1));
+        progress.finish_run(expected(options));
     }
+    progress.clear();
     let median = |values| morpheus_bench::histogram::median(values).map(|ns| ns as u64);
     Ok(Report {
         bench: "takeover",
@@ -136,25 +138,26 @@ fn measure(options: &Options) -> Result<Report, String> {
         waited_ns: waited.summary(),
         detected_p50_ns: median(p50s),
         detected_p99_ns: median(p99s),
+        interrupted: interrupt::happened(),
     })
 }
 
+/// How long a chain takes when nothing holds it up for long.
+fn expected(options: &Options) -> Duration {
+    SETTLES + (COMPUTES + Duration::from_micros(200)) * options.chain.into()
+}
+
 fn build(options: &Options) -> Result<Runtime, String> {
-    let link = match options.link {
-        LinkName::Watchdog => Link::Watchdog,
-        LinkName::Observer => Link::Required,
-    };
-    Builder::new()
+    let mut builder = Builder::new();
+    builder
         .workers(1)
         .reserve(0)
         .max_spares(usize::from(options.chain) + 2)
         // It releases spares beyond need, which would then be there for the next in the chain.
         .without(Mechanism::Canary)
         // Tasks that have blocked before are polled in place, where nothing waits behind them.
-        .without(Mechanism::Offenders)
-        .link(link)
-        .build()
-        .map_err(|error| error.to_string())
+        .without(Mechanism::Offenders);
+    options.link.build(&mut builder)
 }
 
 /// What the tasks of a chain share.
@@ -179,8 +182,7 @@ fn run_chain(runtime: &Runtime, options: &Options) -> Result<Vec<u64>, String> {
         watched: !options.unwatched,
     });
     let _context = runtime.enter();
-    // Every worker has been through a park, so that the kernel side knows it.
-    std::thread::sleep(Duration::from_millis(20));
+    std::thread::sleep(SETTLES);
     chain.next(None);
     drop(chain);
     let mut all = Vec::new();
@@ -224,14 +226,10 @@ impl Chain {
     }
 }
 
-fn print(options: &Options, report: &Report) {
-    if options.json {
-        report::print(&report::json(report));
-        return;
-    }
-    println!("{}", report.host.line(report::WIDTH));
-    println!(
-        "{} chains of {} tasks ({}), each blocks a worker; {} neighbours; link {}\n",
+fn table(options: &Options, report: &Report) -> String {
+    let mut text = format!(
+        "{}\n{} chains of {} tasks ({}), each blocks a worker; {} neighbours; link {}\n\n",
+        report.host.line(report::WIDTH),
         options.chains,
         options.chain,
         if report.watched {
@@ -242,19 +240,17 @@ fn print(options: &Options, report: &Report) {
         report.neighbours,
         report.link
     );
-    let waited = &report.waited_ns;
-    println!(
-        "what waits runs after   p50 {}   p99 {}   max {}   (n {})",
-        report::maybe_time(waited.p50),
-        report::maybe_time(waited.p99),
-        report::maybe_time(waited.max),
-        report::count(waited.n)
+    text += &format!(
+        "what waits runs after   {}\n",
+        report::percentiles(&report.waited_ns)
     );
     if let (Some(p50), Some(p99)) = (report.detected_p50_ns, report.detected_p99_ns) {
-        println!(
-            "the controller knew after   p50 {}   p99 {}",
+        text += &format!(
+            "the controller knew after   p50 {}   p99 {}\n",
             report::time(p50),
             report::time(p99)
         );
     }
+    report::note_early_end(&mut text, report.interrupted);
+    text
 }

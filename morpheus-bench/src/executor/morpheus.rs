@@ -41,6 +41,38 @@ impl LinkName {
             Self::Scheduler => Some("scx_morpheus"),
         }
     }
+
+    /// A runtime as `builder` has it, with this link or not at all: figures under another one would mislead.
+    ///
+    /// # Errors
+    /// When it cannot be built, or another daemon runs than is needed; the text is for people.
+    pub fn build(self, builder: &mut Builder) -> Result<Runtime, String> {
+        let Some(daemon) = self.daemon() else {
+            let built = builder.link(Link::Watchdog).build();
+            return built.map_err(|error| error.to_string());
+        };
+        let wanted = self.name();
+        let built = builder.link(Link::Required).build();
+        let runtime =
+            built.map_err(|error| format!("{error}; the link {wanted} needs `{daemon}`"))?;
+        let active = runtime.link().to_string();
+        if active == wanted {
+            Ok(runtime)
+        } else {
+            Err(format!(
+                "the daemon that runs is no {wanted} but an {active}: --observe makes the difference"
+            ))
+        }
+    }
+}
+
+fn builder(workers: usize, without: &[Mechanism]) -> Builder {
+    let mut builder = Builder::new();
+    builder.workers(workers);
+    for mechanism in without {
+        builder.without(*mechanism);
+    }
+    builder
 }
 
 /// A Morpheus runtime.
@@ -59,18 +91,12 @@ impl Morpheus {
         link: Link,
         without: &[Mechanism],
     ) -> Result<Self, morpheus_runtime::BuildError> {
-        let mut builder = Builder::new();
-        builder.workers(workers).link(link);
-        for mechanism in without {
-            builder.without(*mechanism);
-        }
+        let runtime = builder(workers, without).link(link).build()?;
         Ok(Self {
-            runtime: Arc::new(builder.build()?),
+            runtime: Arc::new(runtime),
         })
     }
-}
 
-impl Morpheus {
     /// A runtime with the link that was asked for, or none: figures under another one would mislead.
     ///
     /// # Errors
@@ -80,20 +106,10 @@ impl Morpheus {
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        let Some(daemon) = link.daemon() else {
-            return Self::build(workers, Link::Watchdog, without).map_err(|e| e.to_string());
-        };
-        let wanted = link.name();
-        let morpheus = Self::build(workers, Link::Required, without)
-            .map_err(|error| format!("{error}; the link {wanted} needs `{daemon}`"))?;
-        let active = morpheus.link();
-        if active == wanted {
-            Ok(morpheus)
-        } else {
-            Err(format!(
-                "the daemon that runs is no {wanted} but an {active}: --observe makes the difference"
-            ))
-        }
+        let runtime = link.build(&mut builder(workers, without))?;
+        Ok(Self {
+            runtime: Arc::new(runtime),
+        })
     }
 
     /// To be asked when the measurement is over: whether the link that it began with is still in force.

@@ -28,9 +28,7 @@ pub fn render(analysis: &Analysis) -> String {
     for note in &analysis.notes {
         text += &paragraph(&format!("Note: {note}."));
     }
-    if analysis.interrupted {
-        text += "Ended early by Ctrl-C; the figures are of what was measured until then.\n";
-    }
+    report::note_early_end(&mut text, analysis.interrupted);
     text += "\n";
     text += &governors(analysis);
     for kernel in config.kernels() {

@@ -5,6 +5,7 @@ use super::plan::{Measured, Series};
 use super::result::{Report, Row};
 use super::sleep::Call;
 use crate::histogram::{Counts, SAMPLES_FOR_P99, SAMPLES_FOR_P999};
+use crate::interrupt;
 use crate::policy::Policy;
 use crate::report::{self, Table, maybe_time};
 
@@ -173,8 +174,7 @@ fn notes(report: &Report) -> String {
         );
     }
     if report.interrupted {
-        notes
-            .push("Ended early by Ctrl-C; the figures are of what was measured until then.".into());
+        notes.push(interrupt::ENDED_EARLY.into());
     }
     notes.extend(report.answer.clone());
     let wrapped = notes.iter().map(|note| report::wrap(note, WIDTH) + "\n");

@@ -25,9 +25,7 @@ pub fn render(report: &Report) -> String {
     text += &format!("{}\n\n", parts.join(", "));
     text += &report.open.as_ref().map(open).unwrap_or_default();
     text += &report.cost.as_ref().map(cost).unwrap_or_default();
-    if report.interrupted {
-        text += "Ended early by Ctrl-C; the figures are of what was measured until then.\n";
-    }
+    report::note_early_end(&mut text, report.interrupted);
     text
 }
 

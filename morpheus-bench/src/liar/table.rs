@@ -17,9 +17,7 @@ pub fn render(report: &Report) -> String {
         text += "\n";
         text += &beside(&report.beside);
     }
-    if report.interrupted {
-        text += "Ended early by Ctrl-C; the figures are of what was measured until then.\n";
-    }
+    report::note_early_end(&mut text, report.interrupted);
     text
 }
 

@@ -39,9 +39,7 @@ pub fn render(
         Measured::Migration(migration) => of_migration(migration),
         Measured::Cache(cache) => of_cache(cache),
     };
-    if interrupted {
-        text += "Ended early by Ctrl-C; the figures are of what was measured until then.\n";
-    }
+    report::note_early_end(&mut text, interrupted);
     text
 }
 

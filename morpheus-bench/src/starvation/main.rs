@@ -72,15 +72,9 @@ pub fn main() -> ExitCode {
         let title = report::wrap(&table::title(&workload, rounds), WIDTH);
         let sentence = report::wrap(&closing::sentence(&workload, &medians), WIDTH);
         let table = table::render(&medians);
-        let note = if interrupt::happened() {
-            "Ended early by Ctrl-C; the figures are of what was measured until then.\n"
-        } else {
-            ""
-        };
-        report::print(&format!(
-            "{}\n{title}\n\n{table}\n{note}{sentence}\n",
-            host.line(WIDTH)
-        ));
+        let mut text = format!("{}\n{title}\n\n{table}\n", host.line(WIDTH));
+        report::note_early_end(&mut text, interrupt::happened());
+        report::print(&format!("{text}{sentence}\n"));
     }
     if interrupt::happened() {
         return ExitCode::from(130);

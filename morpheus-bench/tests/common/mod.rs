@@ -1,7 +1,8 @@
 //! Calling the binaries as their users do.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -21,5 +22,22 @@ pub fn run(program: &str, arguments: &str) -> Output {
 pub fn json<R: DeserializeOwned>(program: &str, arguments: &str) -> R {
     let output = run(program, &format!("{arguments} --json"));
     assert!(output.status.success(), "{arguments}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What it prints with `--json` when Ctrl-C comes so long after its start.
+pub fn json_of_interrupted<R: DeserializeOwned>(
+    program: &str,
+    arguments: &str,
+    after: Duration,
+) -> R {
+    let mut command = command(program, &format!("{arguments} --json"));
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(after);
+    // SAFETY: kill touches no memory; the child has not been waited for, so the number is its own.
+    let result = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(result, 0);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    Figure, MOST_LINES, SUMMARY, Section, Table, coloured, curves, median, rows, summary_cells,
-    time, with_interval,
+    Figure, MOST_LINES, SUMMARY, Section, Table, coloured, curves, marked, median, rows,
+    summary_cells, time, with_interval,
 };
 use crate::page::claims::{at, count, list, number, text};
-use crate::page::plot::Plot;
-use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
-use crate::page::plot::palette;
+use crate::page::plot::lines::{Across, Point};
 use crate::page::plot::rows::Row;
 use crate::page::plot::unit::Unit;
 
@@ -135,40 +133,25 @@ fn sweep(all: &[&Value]) -> Figure {
             kinds.push(own);
         }
     }
-    let slots = palette::places(&kinds);
-    let line = |(label, slot): (&String, usize)| {
-        let point = |row: &&Value| {
-            let (y, interval) = at(row, "median_ns").and_then(median)?;
-            let x = number(row, "interval_ns")?;
-            Some(Point { x, y, interval })
-        };
-        let own = all.iter().filter(|row| kind(row, all) == *label);
-        let mut points: Vec<Point> = own.filter_map(point).collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Line {
-            label: label.clone(),
-            slot,
-            style: Style::Marked,
-            points,
-        }
+    let point = |row: &&Value| {
+        let (y, interval) = at(row, "median_ns").and_then(median)?;
+        let x = number(row, "interval_ns")?;
+        Some(Point { x, y, interval })
     };
-    let mut lines: Vec<Line> = kinds.iter().zip(slots).map(line).collect();
-    lines.retain(|line| !line.points.is_empty());
-    lines.truncate(MOST_LINES);
+    let with_points = |label: String| {
+        let own = all.iter().filter(|row| kind(row, all) == label);
+        let points = own.filter_map(point).collect();
+        (label, points)
+    };
+    let across = Across::Numbers {
+        unit: Unit::Time,
+        name: "length of a sleep".into(),
+        log: true,
+    };
     Figure {
         title: "Do longer sleeps wake later?".into(),
         caption: "Median lateness over the length of the sleep, with 95 % intervals.".into(),
-        plot: (!lines.is_empty()).then_some(Plot::Lines(Lines {
-            across: Across::Numbers {
-                unit: Unit::Time,
-                name: "length of a sleep".into(),
-                log: true,
-            },
-            unit: Unit::Time,
-            from_zero: true,
-            reference: None,
-            lines,
-        })),
+        plot: marked(across, kinds.into_iter().map(with_points).collect()),
         table: Table::default(),
     }
 }

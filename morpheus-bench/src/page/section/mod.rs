@@ -22,6 +22,7 @@ use super::plot::lines::{Across, Line, Lines, Point, Style};
 use super::plot::palette;
 use super::plot::rows::{Axis, Row, Rows};
 use super::plot::unit::Unit;
+use crate::interrupt;
 use crate::pairs::Pairs;
 use crate::stats::Median;
 
@@ -163,8 +164,7 @@ fn one(object: &Value) -> Result<Section, String> {
 fn finish(section: &mut Section, object: &Value) {
     section.host = at(object, "host").filter(|host| host.is_object()).cloned();
     if yes(object, "interrupted") {
-        let note = "Ended early by Ctrl-C; the figures are of what was measured until then.";
-        section.notes.push(note.into());
+        section.notes.push(interrupt::ENDED_EARLY.into());
     }
 }
 
@@ -228,21 +228,29 @@ fn curves(entries: &[(String, &Value)]) -> Option<Plot> {
 /// Of points that are there already.
 fn curves_of(mut entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
     entries.retain(|(_, points)| points.len() > 1);
-    entries.truncate(MOST_LINES);
+    marked(Across::Percentiles, entries)
+}
+
+/// Lines of times through what was measured, from left to right; none where there is nothing.
+fn marked(across: Across, entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
     let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
-    let slots = palette::places(&names);
-    let lines: Vec<Line> = entries
+    let mut lines: Vec<Line> = entries
         .into_iter()
-        .zip(slots)
-        .map(|((label, points), slot)| Line {
-            label,
-            slot,
-            style: Style::Marked,
-            points,
+        .zip(palette::places(&names))
+        .filter(|((_, points), _)| !points.is_empty())
+        .map(|((label, mut points), slot)| {
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Line {
+                label,
+                slot,
+                style: Style::Marked,
+                points,
+            }
         })
         .collect();
+    lines.truncate(MOST_LINES);
     (!lines.is_empty()).then_some(Plot::Lines(Lines {
-        across: Across::Percentiles,
+        across,
         unit: Unit::Time,
         from_zero: true,
         reference: None,

@@ -3,12 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    Figure, SUMMARY, Section, Table, coloured, curves, over_rounds, percentile, rows, summary_cells,
+    Figure, SUMMARY, Section, Table, coloured, curves, marked, over_rounds, percentile, rows,
+    summary_cells,
 };
 use crate::page::claims::{at, count, list, number, text, yes};
-use crate::page::plot::Plot;
-use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
-use crate::page::plot::palette;
+use crate::page::plot::lines::{Across, Point};
 use crate::page::plot::rows::Row;
 use crate::page::plot::unit::Unit;
 
@@ -185,42 +184,27 @@ fn figures(object: &Value) -> Vec<Figure> {
 
 fn round_by_round(runs: &[Value], medians: &[&Value], name: &str, path: &str) -> Figure {
     let names: Vec<String> = medians.iter().filter_map(|run| runtime(run)).collect();
-    let slots = palette::places(&names);
-    let line = |(label, slot): (&String, usize)| {
+    let point = |run: &Value| {
+        let round = number(run, "round")?;
+        let p99 = number(run, &format!("{path}.p99")).filter(|ns| *ns > 0.0)?;
+        Some(Point::new(round + 1.0, p99))
+    };
+    let with_points = |label: String| {
         let own = runs
             .iter()
-            .filter(|run| runtime(run).as_ref() == Some(label));
-        let point = |run: &Value| {
-            let round = number(run, "round")?;
-            let p99 = number(run, &format!("{path}.p99")).filter(|ns| *ns > 0.0)?;
-            Some(Point::new(round + 1.0, p99))
-        };
-        let mut points: Vec<Point> = own.filter_map(point).collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Line {
-            label: label.clone(),
-            slot,
-            style: Style::Marked,
-            points,
-        }
+            .filter(|run| runtime(run).as_ref() == Some(&label));
+        let points = own.filter_map(point).collect();
+        (label, points)
     };
-    let mut lines: Vec<Line> = names.iter().zip(slots).map(line).collect();
-    lines.retain(|line| !line.points.is_empty());
-    lines.truncate(super::MOST_LINES);
+    let across = Across::Numbers {
+        unit: Unit::Count,
+        name: "round".into(),
+        log: false,
+    };
     Figure {
         title: format!("{name}, p99 of each round"),
         caption: "Whether rounds agree.".into(),
-        plot: (!lines.is_empty()).then_some(Plot::Lines(Lines {
-            across: Across::Numbers {
-                unit: Unit::Count,
-                name: "round".into(),
-                log: false,
-            },
-            unit: Unit::Time,
-            from_zero: true,
-            reference: None,
-            lines,
-        })),
+        plot: marked(across, names.into_iter().map(with_points).collect()),
         table: Table::default(),
     }
 }
