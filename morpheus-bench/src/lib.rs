@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 pub mod arguments;
+pub mod begin;
 pub mod clock;
 pub mod cpus;
 pub mod executor;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::begin::Begin;
 use crate::clock;
 use crate::histogram::{Latencies, Summary};
 use crate::thread;
@@ -35,7 +36,7 @@ pub struct LoadSummary {
 pub struct Load {
     clients: Vec<JoinHandle<Client>>,
     streams: Vec<TcpStream>,
-    from: Instant,
+    begin: Begin,
     period: Duration,
 }
 
@@ -47,7 +48,7 @@ struct Client {
 
 impl Load {
     /// Connects `connections` clients to `server`, each with `rate` requests a second; what is meant to
-    /// be sent before `from` warms up and is not counted.
+    /// be sent before `begin` warms up and is not counted.
     ///
     /// # Errors
     /// When a connection cannot be made within five seconds.
@@ -55,13 +56,13 @@ impl Load {
         server: SocketAddr,
         connections: usize,
         rate: f64,
-        from: Instant,
+        begin: Begin,
     ) -> io::Result<Self> {
         let period = Duration::from_secs_f64(1.0 / rate);
         let mut load = Self {
             clients: Vec::new(),
             streams: Vec::new(),
-            from,
+            begin,
             period,
         };
         for i in 0..connections {
@@ -71,8 +72,9 @@ impl Load {
             // Spread over the period: clients that all fire at once would measure their own queue.
             let first = Instant::now() + period.mul_f64(i as f64 / connections as f64);
             let client = std::thread::Builder::new().name("client".into());
+            let begin = load.begin.clone();
             load.clients
-                .push(client.spawn(move || run(stream, first, period, from))?);
+                .push(client.spawn(move || run(stream, first, period, &begin))?);
         }
         Ok(load)
     }
@@ -85,16 +87,17 @@ impl Load {
         }
         let (mut latencies, mut answers) = (Latencies::default(), 0);
         let connections = self.clients.len();
+        let from = self.begin.from().unwrap_or(end);
         for client in self.clients.into_iter().flat_map(JoinHandle::join) {
             answers += client.answers;
             latencies.add(&client.latencies);
-            let mut due = client.next.max(self.from);
+            let mut due = client.next.max(from);
             while due < end {
                 latencies.record(end - due);
                 due += self.period;
             }
         }
-        let elapsed = end.saturating_duration_since(self.from).as_secs_f64();
+        let elapsed = end.saturating_duration_since(from).as_secs_f64();
         LoadSummary {
             requests_per_s: answers as f64 / elapsed,
             wanted_per_s: connections as f64 / self.period.as_secs_f64(),
@@ -103,7 +106,7 @@ impl Load {
     }
 }
 
-fn run(mut stream: TcpStream, first: Instant, period: Duration, from: Instant) -> Client {
+fn run(mut stream: TcpStream, first: Instant, period: Duration, begin: &Begin) -> Client {
     thread::precise();
     let mut message = [7; MESSAGE];
     let mut client = Client {
@@ -120,10 +123,10 @@ fn run(mut stream: TcpStream, first: Instant, period: Duration, from: Instant) -
             return client;
         }
         let now = Instant::now();
-        if now >= from {
+        if begin.counts(now) {
             client.answers += 1;
         }
-        if client.next >= from {
+        if begin.counts(client.next) {
             client.latencies.record(now - client.next);
         }
         client.next += period;
@@ -139,7 +142,8 @@ mod tests {
     fn a_server_that_never_answers_counts_with_every_missed_request() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = Instant::now();
-        let load = Load::start(listener.local_addr().unwrap(), 2, 1_000.0, from).unwrap();
+        let load =
+            Load::start(listener.local_addr().unwrap(), 2, 1_000.0, Begin::at(from)).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         let summary = load.finish(Instant::now());
         assert_eq!(summary.requests_per_s, 0.0);

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use crate::begin::Begin;
 use crate::clock;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
 use crate::pace::Pace;
+use crate::settle::Settle;
 use crate::thread;
 
 #[derive(Clone, Copy)]
@@ -39,6 +41,8 @@ struct State {
     wakes: Wakes,
     served: usize,
     closed: bool,
+    /// Of the wakes before the beginning.
+    settle: Option<Settle>,
 }
 
 /// A task that waits for messages, and what was sent to it.
@@ -48,18 +52,32 @@ pub struct Mailbox {
     sent: Mutex<Vec<Stamp>>,
     /// Only the task locks it, until the end: nobody waits for it while a run lasts.
     state: Mutex<State>,
-    from: Instant,
+    begin: Begin,
+    settled: AtomicBool,
 }
 
 impl Mailbox {
-    /// Starts the waiting task. What is meant to be sent before `from` does not count.
-    pub fn start<E: Executor>(executor: &E, from: Instant) -> Arc<Self> {
+    /// Starts the waiting task. What is meant to be sent before `begin` does not count.
+    pub fn start<E: Executor>(executor: &E, begin: Begin) -> Arc<Self> {
+        Self::start_settling(executor, begin, None)
+    }
+
+    /// The same, and shows the latencies before the beginning to `settle`.
+    pub fn start_settling<E: Executor>(
+        executor: &E,
+        begin: Begin,
+        settle: Option<Settle>,
+    ) -> Arc<Self> {
         let (sender, mut receiver) = unbounded_channel::<Stamp>();
         let mailbox = Arc::new(Self {
             sender,
             sent: Mutex::default(),
-            state: Mutex::default(),
-            from,
+            state: Mutex::new(State {
+                settle,
+                ..State::default()
+            }),
+            begin,
+            settled: AtomicBool::new(false),
         });
         let own = mailbox.clone();
         executor.spawn(Spawn::Plain, async move {
@@ -81,9 +99,13 @@ impl Mailbox {
             return;
         }
         state.served += 1;
-        if stamp.intended >= self.from {
-            state.wakes.wake.record(now - stamp.sent);
+        let waited = now - stamp.sent;
+        if self.begin.counts(stamp.intended) {
+            state.wakes.wake.record(waited);
             state.wakes.intended.record(now - stamp.intended);
+        } else if let Some(settle) = &mut state.settle {
+            let settled = settle.feed(waited.as_nanos() as f64);
+            self.settled.store(settled, Relaxed);
         }
     }
 
@@ -99,10 +121,15 @@ impl Mailbox {
         let _ = self.sender.send(stamp);
     }
 
+    /// Whether the latencies before the beginning have settled.
+    pub fn is_settled(&self) -> bool {
+        self.settled.load(Relaxed)
+    }
+
     /// Wakes so far that count, served or not.
     pub fn sent(&self) -> u64 {
         let sent = self.sent.lock().expect("no code panics under it");
-        let before = sent.partition_point(|stamp| stamp.intended < self.from);
+        let before = sent.partition_point(|stamp| !self.begin.counts(stamp.intended));
         (sent.len() - before) as u64
     }
 
@@ -113,7 +140,7 @@ impl Mailbox {
         let mut wakes = std::mem::take(&mut state.wakes);
         let sent = self.sent.lock().expect("no code panics under it");
         for stamp in &sent[state.served..] {
-            if stamp.intended >= self.from && stamp.sent <= end {
+            if self.begin.counts(stamp.intended) && stamp.sent <= end {
                 wakes.unserved += 1;
                 wakes.wake.record(end - stamp.sent);
                 wakes
@@ -176,7 +203,7 @@ mod tests {
         tokio.spawn(Spawn::Plain, async move { stuck(()) });
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
-        let mailbox = Mailbox::start(&tokio, start);
+        let mailbox = Mailbox::start(&tokio, Begin::at(start));
         mailbox.wake(start);
         std::thread::sleep(Duration::from_millis(50));
         let wakes = mailbox.close(Instant::now());

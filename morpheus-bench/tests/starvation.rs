@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
 use morpheus_bench::hdr_log;
@@ -60,15 +60,31 @@ fn histograms_of_all_rounds_go_into_a_log() {
 
 #[test]
 fn ctrl_c_shows_what_was_measured_and_is_an_exit_code() {
-    let mut command = common::command(PROGRAM, "--runtime tokio --hogs 0 --duration 60 --json");
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    // SAFETY: a plain system call; the child is not reaped yet, so that its number is its own.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = "--runtime tokio --hogs 0 --duration 60";
+    let report: Report = common::json_of_interrupted(PROGRAM, arguments, Duration::from_secs(3));
     assert!(report.interrupted && report.runs[0].wake_ns.n > 0);
+}
+
+/// The least that can be said of any machine: it is never shorter than was asked for, nor twice as long and more.
+#[test]
+fn counting_begins_when_the_wakes_have_settled_or_after_twice_the_warm_up() {
+    let warmup = |arguments: &str| {
+        let report = common::json::<Report>(
+            PROGRAM,
+            &format!("--runtime tokio --workers 1 --duration 0.1 {arguments}"),
+        );
+        assert_eq!(report.medians[0].warmup, report.runs[0].warmup);
+        report.runs[0].warmup.unwrap()
+    };
+    let hogged = warmup("--hogs 1 --hog-ms 150 --warmup 0.2");
+    assert!(!hogged.settled, "{hogged:?}");
+    assert!((0.4..1.0).contains(&hogged.lasted_s), "{hogged:?}");
+    // On a quiet machine this settles; one run of three does on any.
+    let mut calm = (0..3).map(|_| warmup("--hogs 0 --warmup 1.5"));
+    assert!(calm.any(|calm| {
+        assert!((1.5..4.0).contains(&calm.lasted_s), "{calm:?}");
+        calm.settled
+    }));
 }
 
 #[test]

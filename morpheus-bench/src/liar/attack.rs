@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Options;
 use super::honest::Counted;
+use crate::begin::Begin;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
 use crate::histogram::Latencies;
 use crate::neighbours::{self, Neighbours};
@@ -138,7 +139,7 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     }
     let begun = Instant::now();
     let from = begun + WARMUP;
-    let mailbox = Mailbox::start(&morpheus, from);
+    let mailbox = Mailbox::start(&morpheus, Begin::at(from));
     let waking = mailbox.clone();
     let clockwork = Clockwork::start(PERIOD, move |intended| waking.wake(intended))
         .map_err(|error| format!("no thread that wakes: {error}"))?;

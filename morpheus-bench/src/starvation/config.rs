@@ -122,7 +122,7 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured(0.1, 3_600.0))]
     duration: f64,
 
-    /// Seconds before anything counts
+    /// Seconds before anything counts (up to twice as long, until the median wake has settled)
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = measured(0.0, 600.0))]
     warmup: f64,
 

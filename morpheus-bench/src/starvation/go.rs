@@ -19,6 +19,7 @@ use super::log;
 use super::result::{BusySummary, HogSummary, RunResult};
 use super::run;
 use super::workload::{HogKind, Workload};
+use crate::begin::Begin;
 use crate::clock;
 use crate::histogram::Latencies;
 use crate::load::Load;
@@ -74,10 +75,11 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
     let ready: Ready = program.line()?;
 
     let workload = &job.workload;
-    let load_from = Instant::now() + workload.warmup();
+    // The program tells nothing before its end, so nobody can see whether it has settled.
+    let load_begin = Begin::at(Instant::now() + workload.warmup());
     let load = (workload.load > 0).then(|| {
         let server = ([127, 0, 0, 1], ready.port).into();
-        Load::start(server, workload.load, workload.load_rate, load_from)
+        Load::start(server, workload.load, workload.load_rate, load_begin)
     });
     let load = load.transpose().map_err(said)?;
     let stamps = Stamps::start(program.stdin.take().ok_or("no stdin")?, workload.warmup());
@@ -94,6 +96,7 @@ pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
 
     let read = || (Instant::now(), neighbours::cpu(&job.neighbours));
     let wakes = || stamps.lock().expect("no code panics under it").counted();
+    run::sleep(from, stop);
     let (first, last) = run::watch(read, wakes, workload, from, stop);
     probe.stop();
     let (end, end_ns) = (Instant::now(), clock::monotonic_ns());

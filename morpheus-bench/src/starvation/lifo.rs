@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::hog::Hogs;
 use super::workload::Lifo as Known;
+use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::wake::{Mailbox, Wakes};
 
@@ -18,7 +19,7 @@ pub struct Lifo(Vec<Arc<Mailbox>>);
 
 impl Lifo {
     /// Starts the hogs and those that they wake.
-    pub fn start<E: Executor>(executor: &E, known: Known, hogs: &Hogs, from: Instant) -> Self {
+    pub fn start<E: Executor>(executor: &E, known: Known, hogs: &Hogs, begin: &Begin) -> Self {
         let how = match known {
             Known::Unknown => Spawn::Plain,
             Known::Known => Spawn::Watched,
@@ -26,7 +27,7 @@ impl Lifo {
         };
         let mut mailboxes = Vec::new();
         for (hog, end) in hogs.each() {
-            let mailbox = Mailbox::start(executor, from);
+            let mailbox = Mailbox::start(executor, begin.clone());
             let (woken, living) = (mailbox.clone(), end.living());
             executor.spawn(how, async move {
                 let _living = living;

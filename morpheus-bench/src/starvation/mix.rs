@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::hog::Hogs;
 use super::sleepers::Sleepers;
 use super::workload::{Via, Workload};
+use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
 use crate::work;
@@ -33,7 +34,7 @@ impl Mix {
         workload: &Workload,
         hogs: &Hogs,
         iterations: u64,
-        from: Instant,
+        begin: Begin,
     ) -> Self {
         let how = match workload.hog_via {
             Via::Spawn => Spawn::Labelled("mixed"),
@@ -76,7 +77,7 @@ impl Mix {
                 }
             }
         };
-        let sleepers = Sleepers::start(executor, how, count, period, from, woken);
+        let sleepers = Sleepers::start(executor, how, count, period, begin, woken);
         Self {
             sleepers,
             polls,

@@ -46,6 +46,15 @@ pub struct IdleSummary {
     pub wakeups: u64,
 }
 
+/// The time before anything counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Warmup {
+    /// Seconds.
+    pub lasted_s: f64,
+    /// Whether the wakes had settled by then.
+    pub settled: bool,
+}
+
 /// One run of one runtime. Times in nanoseconds, `null` where there are too few samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
@@ -55,6 +64,9 @@ pub struct RunResult {
     pub round: Option<usize>,
     /// Why there are no figures.
     pub failed: Option<String>,
+    /// What went before, where somebody looked whether it settled; of medians the longest, and whether all settled.
+    #[serde(default)]
+    pub warmup: Option<Warmup>,
     /// Seconds that were measured.
     pub elapsed_s: f64,
     /// From an outside thread's wake until the task runs; unserved wakes count with their age.
@@ -95,6 +107,7 @@ impl RunResult {
             runtime,
             round: None,
             failed: None,
+            warmup: None,
             elapsed_s: 0.0,
             wake_ns: Summary::default(),
             wake_intended_ns: Summary::default(),
@@ -143,6 +156,7 @@ impl RunResult {
             runtime: first.runtime,
             round: None,
             failed: None,
+            warmup: longest_warmup(&good),
             elapsed_s: number(&|run| Some(run.elapsed_s)).unwrap_or_default(),
             wake_ns: summary(|run| &run.wake_ns),
             wake_intended_ns: summary(|run| &run.wake_intended_ns),
@@ -182,6 +196,16 @@ impl RunResult {
             log: None,
         }
     }
+}
+
+fn longest_warmup(rounds: &[&RunResult]) -> Option<Warmup> {
+    rounds
+        .iter()
+        .filter_map(|run| run.warmup)
+        .reduce(|a, b| Warmup {
+            lasted_s: a.lasted_s.max(b.lasted_s),
+            settled: a.settled && b.settled,
+        })
 }
 
 fn median_hog(rounds: &[&RunResult]) -> Option<HogSummary> {

@@ -11,18 +11,23 @@ use super::hog::Hogs;
 use super::lifo::Lifo;
 use super::log;
 use super::mix::Mix;
-use super::result::{BusySummary, IdleSummary, MixSummary, RunResult};
+use super::result::{BusySummary, IdleSummary, MixSummary, RunResult, Warmup};
 use super::sleepers::Sleepers;
 use super::workload::Workload;
+use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::SAMPLES_FOR_P99;
 use crate::load::Load;
 use crate::neighbours;
+use crate::settle::Settle;
 use crate::wake::{Clockwork, Mailbox};
 use crate::{clock, thread};
 
 /// CPU work that the echo server does for a request.
 pub const REQUEST_US: f64 = 20.0;
+
+/// How near the medians must be to each other.
+const SETTLED: f64 = 0.2;
 
 /// Measures one runtime. `stop` ends the window early.
 ///
@@ -35,22 +40,37 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     let workload = &job.workload;
     // Once before it matters: the first reading may set something up in the runtime or the kernel.
     let _ = executor.escalations();
-    let from = Instant::now() + workload.warmup();
+    let begun = Instant::now();
+    let begin = Begin::undecided();
 
     let period = workload.period();
-    let mailbox = Mailbox::start(executor, from);
+    let mailbox = Mailbox::start_settling(executor, begin.clone(), Some(settle(period)));
     let woken = mailbox.clone();
     let probe = Clockwork::start(period, move |deadline| woken.wake(deadline))?;
-    let sleepers = Sleepers::start(executor, Spawn::Plain, workload.tasks, period, from, || ());
-    let load = start_load(executor, job, from)?;
-    let work = Work::start(executor, job, from)?;
+    let sleepers = Sleepers::start(
+        executor,
+        Spawn::Plain,
+        workload.tasks,
+        period,
+        begin.clone(),
+        || (),
+    );
+    let load = start_load(executor, job, &begin)?;
+    let work = Work::start(executor, job, &begin)?;
 
+    let settled = warm_up(&mailbox, workload, begun, stop);
+    let from = begin.soon();
+    sleep(from, stop);
     let read = || work.read(executor, job);
     let (first, last) = watch(read, || mailbox.sent(), workload, from, stop);
     probe.stop();
     let end = Instant::now();
 
     let mut result = RunResult::empty(job.runtime);
+    result.warmup = Some(Warmup {
+        lasted_s: (from - begun).as_secs_f64(),
+        settled,
+    });
     let wakes = mailbox.close(end);
     result.wake_ns = wakes.wake.summary();
     result.wake_intended_ns = wakes.intended.summary();
@@ -70,7 +90,24 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     Ok(result)
 }
 
-fn start_load<E: Executor>(executor: &E, job: &Job, from: Instant) -> io::Result<Option<Load>> {
+/// The medians of blocks of a tenth of a second are compared, or of ten wakes where those take longer.
+fn settle(period: Duration) -> Settle {
+    let wakes = Duration::from_millis(100).as_nanos() / period.as_nanos().max(1);
+    Settle::new((wakes as usize).clamp(10, 1_000), SETTLED)
+}
+
+/// Waits for as long as was asked, and then until the wakes have settled, for as long again at most: beside some hogs
+/// a runtime never does. Whether they have.
+fn warm_up(mailbox: &Mailbox, workload: &Workload, begun: Instant, stop: &AtomicBool) -> bool {
+    sleep(begun + workload.warmup(), stop);
+    let longest = begun + workload.longest_warmup();
+    while !mailbox.is_settled() && Instant::now() < longest && !stop.load(Relaxed) {
+        sleep(Instant::now() + Duration::from_millis(5), stop);
+    }
+    mailbox.is_settled()
+}
+
+fn start_load<E: Executor>(executor: &E, job: &Job, begin: &Begin) -> io::Result<Option<Load>> {
     let workload = &job.workload;
     if workload.load == 0 {
         return Ok(None);
@@ -78,7 +115,7 @@ fn start_load<E: Executor>(executor: &E, job: &Job, from: Instant) -> io::Result
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     executor.serve_echo(listener, job.iterations(REQUEST_US))?;
-    Load::start(server, workload.load, workload.load_rate, from).map(Some)
+    Load::start(server, workload.load, workload.load_rate, begin.clone()).map(Some)
 }
 
 /// What runs beside the probes.
@@ -100,7 +137,7 @@ struct Reading {
 }
 
 impl Work {
-    fn start<E: Executor>(executor: &E, job: &Job, from: Instant) -> io::Result<Self> {
+    fn start<E: Executor>(executor: &E, job: &Job, begin: &Begin) -> io::Result<Self> {
         let workload = &job.workload;
         let iterations = job.iterations(workload.busy_us);
         let hogs = Hogs::new(workload)?;
@@ -111,7 +148,13 @@ impl Work {
             lifo: None,
         };
         if workload.label_mix {
-            work.mix = Some(Mix::start(executor, workload, &work.hogs, iterations, from));
+            work.mix = Some(Mix::start(
+                executor,
+                workload,
+                &work.hogs,
+                iterations,
+                begin.clone(),
+            ));
             return Ok(work);
         }
         if workload.busy > 0 {
@@ -119,7 +162,7 @@ impl Work {
             work.busy = Some(busy);
         }
         match workload.lifo {
-            Some(known) => work.lifo = Some(Lifo::start(executor, known, &work.hogs, from)),
+            Some(known) => work.lifo = Some(Lifo::start(executor, known, &work.hogs, begin)),
             None if workload.fresh => work.hogs.spawn_fresh(executor, workload.hog_via),
             None => work.hogs.spawn(executor, workload.hog_via),
         }
@@ -168,7 +211,7 @@ impl Work {
     }
 }
 
-/// Sleeps through the window and reads at both ends. The window goes on until `wakes`, the wakes in it so
+/// Sleeps through the window, which begins now, and reads at both ends. The window goes on until `wakes`, the wakes in it so
 /// far, are enough for a p99, within bounds.
 pub fn watch<R>(
     read: impl Fn() -> R,
@@ -179,7 +222,6 @@ pub fn watch<R>(
 ) -> (R, R) {
     // Only now: every thread that this one started would have inherited it.
     thread::precise();
-    sleep(from, stop);
     let first = read();
     sleep(from + workload.window(), stop);
     let longest = from + workload.longest_window();

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
 
@@ -26,7 +27,7 @@ struct Shared {
     /// Per sleeper its next time, in nanoseconds after `epoch`. Written under its shard's lock.
     next: Vec<AtomicU64>,
     epoch: Instant,
-    from: Instant,
+    begin: Begin,
     period: Duration,
 }
 
@@ -34,7 +35,7 @@ struct Shared {
 pub struct Sleepers(Arc<Shared>);
 
 impl Sleepers {
-    /// Starts `count` sleepers, spread over the period. Times before `from` do not count. Each calls
+    /// Starts `count` sleepers, spread over the period. Times before `begin` do not count. Each calls
     /// `woken` whenever it wakes up, late or not.
     #[track_caller]
     pub fn start<E: Executor>(
@@ -42,7 +43,7 @@ impl Sleepers {
         how: Spawn,
         count: usize,
         period: Duration,
-        from: Instant,
+        begin: Begin,
         woken: impl Fn() + Clone + Send + 'static,
     ) -> Self {
         let step = period.as_nanos() as u64;
@@ -54,7 +55,7 @@ impl Sleepers {
                 .map(|i| AtomicU64::new(step + step * i / count as u64))
                 .collect(),
             epoch: Instant::now(),
-            from,
+            begin,
             period,
         });
         for i in 0..count {
@@ -76,13 +77,14 @@ impl Sleepers {
     pub fn close(&self, end: Instant) -> Latencies {
         let shared = &*self.0;
         let mut late = Latencies::default();
+        let from = shared.begin.from().unwrap_or(end);
         for shard in &shared.shards {
             let mut shard = shard.lock().expect("no code panics under it");
             shard.closed = true;
             late.add(&shard.late);
         }
         for i in 0..shared.next.len() {
-            let mut due = shared.due(i).max(shared.from);
+            let mut due = shared.due(i).max(from);
             while due < end {
                 late.record(end - due);
                 due += shared.period;
@@ -111,7 +113,7 @@ impl Shared {
         let (now, step) = (Instant::now(), self.period.as_nanos() as u64);
         let mut due = self.due(sleeper);
         while due <= now {
-            if due >= self.from {
+            if self.begin.counts(due) {
                 shard.late.record(now - due);
             }
             self.next[sleeper].fetch_add(step, Relaxed);
@@ -134,7 +136,8 @@ mod tests {
         });
         std::thread::sleep(Duration::from_millis(20));
         let period = Duration::from_millis(1);
-        let sleepers = Sleepers::start(&tokio, Spawn::Plain, 4, period, Instant::now(), || ());
+        let begin = Begin::at(Instant::now());
+        let sleepers = Sleepers::start(&tokio, Spawn::Plain, 4, period, begin, || ());
         std::thread::sleep(Duration::from_millis(100));
         let late = sleepers.close(Instant::now());
         assert!((300..=500).contains(&late.len()), "{}", late.len());

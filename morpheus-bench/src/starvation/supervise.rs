@@ -71,7 +71,7 @@ fn supervised(
         .send(job)
         .map_err(|error| format!("ended at once: {error}"))?;
     let workload = &job.workload;
-    let bound = workload.warmup() + workload.longest_window() + workload.drain() + GRACE;
+    let bound = workload.longest_warmup() + workload.longest_window() + workload.drain() + GRACE;
     let Some(status) = child.wait(bound, tick) else {
         return Err(format!(
             "stands still: no answer within {} s, killed",

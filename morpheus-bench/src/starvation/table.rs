@@ -171,6 +171,12 @@ fn notes(run: &RunResult) -> Vec<String> {
             count(run.wake_unserved)
         ));
     }
+    if let Some(warmup) = run.warmup.filter(|warmup| !warmup.settled) {
+        notes.push(format!(
+            "the median wake had not settled after {:.1} s, when counting began",
+            warmup.lasted_s
+        ));
+    }
     if run.idle.is_none() && run.wake_ns.p99.is_none() {
         let n = run.wake_ns.n;
         notes.push(format!(
@@ -201,7 +207,7 @@ pub fn stands_still(run: &RunResult) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::HogSummary;
+    use super::super::result::{HogSummary, Warmup};
     use super::super::workload::tests::workload;
     use super::*;
     use crate::executor::{Escalations, Runtime};
@@ -263,7 +269,12 @@ mod tests {
         run.wake_ns.n = 500;
         run.wake_ns.p99 = None;
         run.wake_unserved = 125;
+        run.warmup = Some(Warmup {
+            lasted_s: 1.02,
+            settled: false,
+        });
         let text = render(&[run]);
+        assert!(text.contains("not settled after 1.0 s"), "{text}");
         assert!(
             text.contains("n too small (500") && text.contains("stands still"),
             "{text}"

@@ -87,7 +87,7 @@ pub struct Workload {
     pub off: Vec<String>,
     /// Nothing at all is run: the wakeups of the runtime's threads are counted.
     pub idle: bool,
-    /// Seconds before anything counts.
+    /// Seconds before anything counts; up to twice as long where the wakes have not settled.
     pub warmup_s: f64,
     /// Seconds that count, before any extension.
     pub duration_s: f64,
@@ -105,6 +105,11 @@ impl Workload {
     /// Time before anything counts.
     pub fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup_s)
+    }
+
+    /// The same where the wakes do not settle by then.
+    pub fn longest_warmup(&self) -> Duration {
+        self.warmup() * 2
     }
 
     /// How long a hog is stuck in one poll.
