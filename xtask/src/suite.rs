@@ -166,6 +166,7 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
         println!("bench: what needs the observer is left out: {why}");
     }
     let mut missing = 0;
+    let mut measured = 0;
     for (number, (row, command)) in rows.iter().enumerate() {
         let _observer = match (row.needs, &observer) {
             (Needs::Nothing, _) => None,
@@ -184,7 +185,10 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
             break;
         }
         match outcome {
-            Ok(()) => progress.end("measured"),
+            Ok(()) => {
+                measured += 1;
+                progress.end("measured");
+            }
             Err(error) => {
                 missing += 1;
                 progress.end(&format!("FAILED: {error}"));
@@ -207,6 +211,9 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
         }
     }
     let interrupted = interrupt::take();
+    if interrupted && measured == 0 {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     // What is there is shown, whatever is missing.
     let mut page = Command::new(program(context, "report"));
     let status = page.arg(&args.output).status()?;
