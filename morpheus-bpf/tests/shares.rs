@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
-use common::guest::{can_run, client, cpus, stuck_worker};
+use common::guest::{be_stuck, can_run, client, cpus, stuck_worker};
 use common::load::{Busy, compute, own_cpu_ns, shares};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
@@ -308,6 +308,71 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
     assert!(repaid > 0 && none == 0);
     assert!(3 * late < late_without, "{late:?}, {late_without:?}");
     assert!(part < 1.06, "nobody else waits for it: {part}");
+}
+
+/// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
+/// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
+#[test]
+fn who_goes_on_out_of_turn_does_not_take_the_clock_along() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    // A demoted worker that runs for whole slices, and is interrupted late in each.
+    let daemon = Daemon::schedule(&["--off", "worker-slice"]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
+    let _worker = {
+        let (client, mut ran_ns) = (Arc::clone(&client), 0);
+        let again = move || {
+            if own_cpu_ns() - ran_ns > 3_000_000 {
+                have_a_kernel_thread_work();
+                ran_ns = own_cpu_ns();
+            }
+        };
+        Busy::repeating(move || be_stuck(&client, 0, |_| {}), again)
+    };
+    let _others = Busy::many(2 * cpus(), 0);
+    let mut late = Vec::new();
+    let until = Instant::now() + 3 * WINDOW;
+    while Instant::now() < until {
+        // Long enough for the worker to have a slice in between.
+        let due = now_ns() + 7_000_000;
+        sleep(Duration::from_millis(7));
+        late.push(now_ns().saturating_sub(due));
+    }
+    let resumed = daemon.counter("resumed");
+    late.sort_unstable();
+    let at = |share: f64| Duration::from_nanos(late[((late.len() - 1) as f64 * share) as usize]);
+    say(&format!(
+        "{resumed} resumed; {} sleeps late by {:?}, at p99.7 {:?}, at most {:?}",
+        late.len(),
+        at(0.5),
+        at(0.997),
+        at(1.0)
+    ));
+    assert!(daemon.counter("demotions") > 0 && resumed > 0);
+    // Two slices of those that compute; it was 30 to 70 ms. Some are late by what else the machine does.
+    assert!(at(0.997) < Duration::from_millis(20));
+}
+
+/// A key that nobody holds any more is collected by this CPU's own thread.
+fn have_a_kernel_thread_work() {
+    const THREAD_KEYRING: libc::c_long = -1;
+    // SAFETY: the strings end with a zero, and the payload is as long as said.
+    let key = unsafe {
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            c"morpheus".as_ptr(),
+            c"x".as_ptr(),
+            1,
+            THREAD_KEYRING,
+        )
+    };
+    assert!(key > 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: no memory is involved.
+    let gone = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_UNLINK, key, THREAD_KEYRING) };
+    assert_eq!(gone, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Wall time, with the clock read all the time.

@@ -4,7 +4,8 @@
  *
  * A task's vtime is the CPU time that it has had, divided by its weight (and times `demotion` while it is demoted).
  * Whoever has the least goes first. The clock is the vtime at which tasks are picked at present; who comes back from
- * sleep is placed a little before it, wherever it was.
+ * sleep is placed a little before it, wherever it was. So the clock moves with those who are picked for their vtime, and
+ * with nobody else: not with who goes on after an interruption, whose time is over or has waited too long.
  *
  * Each domain of CPUs has three queues: main, batch (those that are demoted), and throttled (in order of the time at
  * which they may run again). Each CPU has one for the tasks that may run nowhere else. A CPU that has to choose takes
@@ -107,7 +108,8 @@ struct cpu {
 	__u64 rest_ns;
 	/* When its slice ends, if nobody takes it. */
 	__u64 slice_end_ns;
-	__u32 unused;
+	/* The next one to run here was not picked for its vtime. */
+	__u32 out_of_turn;
 	__u64 padding[2];
 };
 
@@ -390,6 +392,16 @@ static __always_inline bool take(__u64 queue, enum counter counter)
 	return true;
 }
 
+/* By the time at which it may, and not by its vtime. */
+static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
+{
+	bool taken = take(THROTTLED_QUEUE(domain), COUNTER_from_throttled);
+
+	if (taken)
+		cpu->out_of_turn = 1;
+	return taken;
+}
+
 /* Both are done under the lock of the CPU's run queue, so that the mark tells the truth. */
 static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 {
@@ -448,7 +460,7 @@ static __always_inline void look_into_queues(struct heads *heads, __u32 domain_i
 /* Takes the first of them that may run here. */
 static __always_inline bool take_least(const struct heads *heads, __u32 domain, __s32 index, struct cpu *cpu)
 {
-	if (heads->due && take(THROTTLED_QUEUE(domain), COUNTER_from_throttled))
+	if (heads->due && take_throttled(domain, cpu))
 		return true;
 	if (heads->batch != NOBODY && heads->batch == heads->least && take(BATCH_QUEUE(domain), COUNTER_from_batch))
 		return true;

@@ -130,7 +130,7 @@ static __always_inline void watch_over_queues(void)
 }
 
 /* Takes somebody who was brought forward. */
-static __always_inline bool take_rescued(__u32 index, struct domain *domain)
+static __always_inline bool take_rescued(__u32 index, struct domain *domain, struct cpu *cpu)
 {
 	if (!READ_ONCE(domain->rescue))
 		return false;
@@ -138,6 +138,7 @@ static __always_inline bool take_rescued(__u32 index, struct domain *domain)
 	WRITE_ONCE(domain->rescue, 0);
 	if (move_to_local(RESCUE_QUEUE(index))) {
 		WRITE_ONCE(domain->rescue, 1);
+		cpu->out_of_turn = 1;
 		return true;
 	}
 	/* Whoever is there may not run here. */

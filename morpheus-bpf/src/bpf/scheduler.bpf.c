@@ -95,6 +95,7 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
 		return false;
 	rest_ns = cpu->rest_ns;
 	cpu->rest_ns = 0;
+	cpu->out_of_turn = 1;
 	if (worker)
 		worker->resumes = 1;
 	insert_fifo(task, DSQ_LOCAL, rest_ns, flags);
@@ -206,7 +207,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	wants_on = previous && previous->scx.flags & TASK_QUEUED && cpu->since_ns;
 	if (!wants_on) {
 		cpu->kicked = KICK_NONE;
-		if (take_rescued(domain_index, domain))
+		if (take_rescued(domain_index, domain, cpu))
 			return 0;
 		/* Most often: it went to sleep, and nobody is in the other queues. */
 		if (!cpu->pinned && !before(now, domain->batch_until_ns) && !before(now, domain->throttled_until_ns)) {
@@ -217,7 +218,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		look_into_queues(&heads, domain_index, domain, index, cpu, now);
 		if (take_least(&heads, domain_index, index, cpu))
 			return 0;
-		if (heads.throttled && take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
+		if (heads.throttled && take_throttled(domain_index, cpu))
 			return 0;
 		take_from_others(domain_index);
 		return 0;
@@ -230,12 +231,12 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	look_into_queues(&heads, domain_index, domain, index, cpu, now);
 	if (READ_ONCE(domain->rescue)) {
 		cpu->kicked = KICK_NONE;
-		if (take_rescued(domain_index, domain))
+		if (take_rescued(domain_index, domain, cpu))
 			return 0;
 	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
-		if (heads.least == NOBODY)
+		if (heads.least == NOBODY && !(worker && worker->demoted))
 			/* Who runs alone takes the clock along, or it would wait for those who come later. */
 			advance_clock(previous->scx.dsq_vtime);
 		keep(previous, cpu, worker, now);
@@ -248,7 +249,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (take_least(&heads, domain_index, index, cpu))
 		return 0;
 	if (worker && has_spent(worker, now) && heads.throttled &&
-	    take(THROTTLED_QUEUE(domain_index), COUNTER_from_throttled))
+	    take_throttled(domain_index, cpu))
 		return 0;
 	/* What waits may not run here. */
 	cpu->kicked = KICK_NONE;
@@ -287,7 +288,16 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->yielded = 0;
 	/* Last: who sees it sees the others. */
 	WRITE_ONCE(cpu->since_ns, now);
-	advance_clock(cpu->vtime);
+	/*
+	 * Who is not picked for its vtime says nothing of where the others are. A demoted worker that goes on after an
+	 * interruption is ahead of all: with the clock there, who runs would be far behind, and who wakes behind those.
+	 */
+	if (is_kernels_own(task))
+		;
+	else if (cpu->out_of_turn)
+		cpu->out_of_turn = 0;
+	else if (!worker || !worker->demoted)
+		advance_clock(cpu->vtime);
 	speed_at_start(index, worker, now);
 	return 0;
 }

@@ -62,12 +62,15 @@ pub fn client(daemon: &Daemon, policy: u32) -> Arc<Client> {
 /// A worker that is in one watched poll for ever.
 pub fn stuck_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) -> Busy {
     let client = Arc::clone(client);
-    Busy::new(move || {
-        let slot = client.register(slot);
-        slot.set_flag(SlotFlag::Escapable);
-        slot.set_flag(SlotFlag::InPlace);
-        slot.unpark();
-        prepare(slot);
-        slot.begin_poll();
-    })
+    Busy::new(move || be_stuck(&client, slot, prepare))
+}
+
+/// Makes the calling thread one.
+pub fn be_stuck(client: &Client, slot: u32, prepare: fn(&RuntimeSlot)) {
+    let slot = client.register(slot);
+    slot.set_flag(SlotFlag::Escapable);
+    slot.set_flag(SlotFlag::InPlace);
+    slot.unpark();
+    prepare(slot);
+    slot.begin_poll();
 }
