@@ -344,9 +344,61 @@ unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     buffer.hand_over.end_write(request);
 }
 
-/// The signal that has the handler, if any.
 #[cfg(test)]
-pub(crate) fn installed() -> Option<i32> {
-    let signal = SIGNAL.load(Ordering::Relaxed);
-    (signal != 0 && is_ours(signal)).then_some(signal)
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    /// Asks a thread that computes until it is told to stop, and says what came of it.
+    fn ask_a_busy_thread() -> (Result<Raw, NoStack>, Duration) {
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (tx, rx) = mpsc::channel();
+        let inside = stop.clone();
+        let thread = std::thread::spawn(move || {
+            tx.send(crate::threads::own_tid()).unwrap();
+            while !inside.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let (begun, mut found) = (Instant::now(), Err(NoStack::NoAnswer));
+        let ask = ask(rx.recv().unwrap()).unwrap();
+        while begun.elapsed() < Duration::from_secs(20) {
+            if let Some(answer) = ask.answer() {
+                found = answer;
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let took = begun.elapsed();
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        (found, took)
+    }
+
+    #[test]
+    fn a_busy_thread_answers() {
+        for _ in 0..20 {
+            let (raw, _) = ask_a_busy_thread();
+            let raw = raw.unwrap();
+            assert!(raw.bp.is_some() && raw.bytes.len() > 256 && raw.ip != 0);
+        }
+    }
+
+    #[test]
+    fn who_is_gone_is_not_asked() {
+        let tid = std::thread::spawn(crate::threads::own_tid).join().unwrap();
+        while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
+            std::thread::yield_now();
+        }
+        assert_eq!(ask(tid).unwrap_err(), NoStack::Over);
+    }
+
+    #[test]
+    fn a_request_that_is_given_up_frees_its_buffer() {
+        // More often than there are buffers.
+        for _ in 0..4 * BUFFERS {
+            drop(ask(crate::threads::own_tid()).unwrap());
+        }
+    }
 }

@@ -2,11 +2,13 @@
 //!
 //! What tells a caller from its callee are the tables for exceptions, which every Rust program has, stripped
 //! or not; `framehop` reads them. They need the frame pointer in functions that have one, as std's do,
-//! and of a thread that was blocked it is not known. There the copy is searched upwards for the return
-//! address, as readers of crash dumps do: a word that points behind a call instruction; first for a call
-//! of the very function that is returned from, which is no guess. A function that begins with
-//! `push rbp` has left its caller's frame pointer below its return address, and from there on the tables
-//! have all they need. Frames that were found by searching are marked.
+//! and of a thread that was blocked it is not known. Two ways lead on, in this order:
+//!
+//! 1. A function with a frame pointer begins by saying how far the stack pointer is below it: pushes, and
+//!    one subtraction. So it is computed ([`below_bp`]), and checked: a call must lead to the return address.
+//! 2. The copy is searched upwards for a return address, as readers of crash dumps do: a word that points
+//!    behind a call instruction. Best is one whose call is of the very function that is returned from, next
+//!    one whose call could be of any function, by a register. Frames that were found so are marked.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -120,9 +122,12 @@ impl Walker {
             let (next, searched) = match self.by_tables(raw, at, is_first, &mut cache) {
                 Step::To(next) => (next, false),
                 Step::End => break,
-                Step::Lost => match self.search(raw, at, is_first) {
-                    Some(next) => (next, true),
-                    None => break,
+                Step::Lost => match self.with_computed_bp(raw, at, is_first) {
+                    Some(next) => (next, false),
+                    None => match self.search(raw, at, is_first) {
+                        Some(next) => (next, true),
+                        None => break,
+                    },
                 },
             };
             frames.push(Address {
@@ -159,27 +164,55 @@ impl Walker {
         }
     }
 
+    /// Where the function begins that a position is in.
+    fn function_at(&self, at: Position, is_first: bool) -> Option<u64> {
+        let inside = at.ip.checked_sub(u64::from(!is_first))?;
+        self.code_of(inside)?.starts.of(inside)
+    }
+
+    /// By the tables, with the frame pointer that the function's beginning says it has; not in the innermost
+    /// frame, which may be in that beginning.
+    fn with_computed_bp(&self, raw: &Raw, at: Position, is_first: bool) -> Option<Position> {
+        if is_first {
+            return None;
+        }
+        let function = self.function_at(at, is_first)?;
+        let bp = at.sp.checked_add(below_bp(&copy_own(function, 64))?)?;
+        let mut cache = CacheX86_64::<_>::new();
+        match self.by_tables(raw, Position { bp, ..at }, is_first, &mut cache) {
+            Step::To(next) => self.called_before(next.ip).map(|_| next),
+            Step::End | Step::Lost => None,
+        }
+    }
+
     /// The next return address above the stack pointer: the first that comes from a call of this function,
-    /// else the first that comes from any.
+    /// else the first that comes from a call that does not say of which, else the first.
     fn search(&self, raw: &Raw, at: Position, is_first: bool) -> Option<Position> {
-        let inside = at.ip - u64::from(!is_first);
-        let function = self.code_of(inside).and_then(|code| code.starts.of(inside));
+        let function = self.function_at(at, is_first);
         let end = at.sp.saturating_add(SEARCHED);
-        let mut any = None;
+        let (mut unsaid, mut any) = (None, None);
         let mut place = at.sp.checked_next_multiple_of(8)?;
         while place < end {
             let Some(word) = raw.word(place) else {
                 break;
             };
-            if let Some(called) = self.called_before(word) {
-                if called.is_some() && called == function {
+            match self.called_before(word) {
+                Some(Some(called)) if Some(called) == function => {
                     return Some(self.returned(raw, place, word, function));
                 }
-                any.get_or_insert((place, word));
+                Some(None) => {
+                    unsaid.get_or_insert((place, word));
+                }
+                Some(Some(_)) => {
+                    any.get_or_insert((place, word));
+                }
+                None => {}
             }
             place += 8;
         }
-        any.map(|(place, word)| self.returned(raw, place, word, function))
+        unsaid
+            .or(any)
+            .map(|(place, word)| self.returned(raw, place, word, function))
     }
 
     /// The registers after a return by the address at `place`.
@@ -227,6 +260,36 @@ impl Walker {
 fn saves_bp_first(function: u64) -> bool {
     let code = copy_own(function, 5);
     matches!(code[..], [0x55, ..] | [0xf3, 0x0f, 0x1e, 0xfa, 0x55])
+}
+
+/// How far the stack pointer is below the frame pointer in a function, once it has made room for itself: told
+/// by the instructions that it begins with. `None` where it does not begin as compilers let them.
+fn below_bp(code: &[u8]) -> Option<u64> {
+    // endbr64, where there is one; push rbp; mov rbp, rsp, in both encodings
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    let mut code = code
+        .strip_prefix(&[0x55, 0x48, 0x89, 0xe5])
+        .or_else(|| code.strip_prefix(&[0x55, 0x48, 0x8b, 0xec]))?;
+    let mut below = 0;
+    loop {
+        code = match code {
+            // push r8 to r15
+            [0x41, 0x50..=0x57, rest @ ..] => rest,
+            // push rax, rcx, rdx, rbx, rsi, rdi
+            [0x50..=0x53 | 0x56..=0x57, rest @ ..] => rest,
+            _ => break,
+        };
+        below += 8;
+    }
+    match *code {
+        // sub rsp, of one byte or four; and rsp, …: aligned, so that it is not known
+        [0x48, 0x83, 0xec, by, ..] => Some(below + u64::from(by)),
+        [0x48, 0x81, 0xec, a, b, c, d, ..] => {
+            Some(below + u64::from(u32::from_ne_bytes([a, b, c, d])))
+        }
+        [0x48, 0x83 | 0x81, 0xe4, ..] => None,
+        _ => Some(below),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -359,6 +422,31 @@ mod tests {
         assert_eq!(code.starts.of(start + 1), Some(start));
         assert_eq!(Starts::default().of(start), None);
         assert!(walker.code_of(8).is_none());
+    }
+
+    #[test]
+    fn beginnings_of_functions() {
+        for (code, below) in [
+            (
+                &[
+                    0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x53, 0x48, 0x83, 0xec, 0x20,
+                ][..],
+                Some(0x30),
+            ),
+            (
+                &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3],
+                Some(0),
+            ),
+            (
+                &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x81, 0xec, 0, 0x10, 0, 0],
+                Some(0x1000),
+            ),
+            (&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0], None),
+            (&[0x48, 0x83, 0xec, 0x20], None),
+            (&[], None),
+        ] {
+            assert_eq!(below_bp(code), below, "{code:x?}");
+        }
     }
 
     #[test]
