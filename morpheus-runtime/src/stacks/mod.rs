@@ -48,6 +48,20 @@ mod walk;
 #[path = "no_source.rs"]
 mod source;
 
+/// One stack, for benches: bytes, and whether the thread was asked.
+pub(crate) fn stack_of(tid: u32) -> Option<(usize, bool)> {
+    match source::begin(tid, || true) {
+        source::Begun::Copied(raw) => Some((raw.len(), false)),
+        source::Begun::Asked(ask) => loop {
+            match ask.answer() {
+                Some(answer) => break answer.ok().map(|raw| (raw.len(), true)),
+                None => std::hint::spin_loop(),
+            }
+        },
+        source::Begun::Moved | source::Begun::Failed(..) => None,
+    }
+}
+
 /// Why a stuck poll was reported without a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

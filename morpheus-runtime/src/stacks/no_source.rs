@@ -25,6 +25,12 @@ pub(crate) enum Begun {
     Failed(StallKind, NoStack),
 }
 
+impl Raw {
+    pub(crate) fn len(&self) -> usize {
+        match self.0 {}
+    }
+}
+
 impl Ask {
     pub(crate) fn answer(&self) -> Option<Result<Raw, NoStack>> {
         match self.0 {}

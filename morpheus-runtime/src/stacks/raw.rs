@@ -23,6 +23,11 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    /// Bytes that were copied.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The word at an address, if it was copied.
     pub(crate) fn word(&self, address: u64) -> Option<u64> {
         let offset = usize::try_from(address.checked_sub(self.sp)?).ok()?;

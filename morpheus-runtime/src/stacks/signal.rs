@@ -19,7 +19,7 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use morpheus_common::hand_over::{HandOver, Progress, Request};
 
@@ -35,6 +35,9 @@ struct Buffer {
     hand_over: HandOver,
     /// The thread that is asked; written by who claims, read by the handler.
     tid: AtomicU32,
+    /// A request that nobody waits for, and that could not be given up because the handler was writing: its
+    /// number, and 1. Who comes next frees the buffer.
+    left: AtomicU64,
     copy: UnsafeCell<Copy>,
 }
 
@@ -99,6 +102,7 @@ fn buffers_of(process: u32) -> &'static Buffers {
             let buffer = (&raw mut (*to).all).cast::<Buffer>().add(index);
             (&raw mut (*buffer).hand_over).write(HandOver::new());
             (&raw mut (*buffer).tid).write(AtomicU32::new(0));
+            (&raw mut (*buffer).left).write(AtomicU64::new(0));
             let copy = UnsafeCell::raw_get(&raw const (*buffer).copy);
             (&raw mut (*copy).ip).write(0);
             (&raw mut (*copy).sp).write(0);
@@ -199,7 +203,10 @@ pub(crate) fn ask(tid: u32) -> Result<Ask, NoStack> {
         .all
         .iter()
         .enumerate()
-        .find_map(|(index, buffer)| Some((index, buffer, buffer.hand_over.claim()?)))
+        .find_map(|(index, buffer)| {
+            buffer.free_what_is_left();
+            Some((index, buffer, buffer.hand_over.claim()?))
+        })
         .ok_or(NoStack::TooMany)?;
     // Relaxed: `publish` releases it.
     buffer.tid.store(tid, Ordering::Relaxed);
@@ -215,6 +222,27 @@ pub(crate) fn ask(tid: u32) -> Result<Ask, NoStack> {
     }
     ask.give_up();
     Err(NoStack::Over)
+}
+
+impl Buffer {
+    /// Frees the buffer of a request that nobody waits for, once it has been written.
+    fn free_what_is_left(&self) {
+        // Acquire: pairs with the Release in `Ask`'s drop; the request was its until then.
+        let left = self.left.load(Ordering::Acquire);
+        if left == 0 {
+            return;
+        }
+        let request = Request::from_number(left - 1);
+        let is_ours = || {
+            // Acquire, for the same reason. Relaxed otherwise: another one frees it.
+            self.left
+                .compare_exchange(left, 0, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        };
+        if self.hand_over.progress(request) == Progress::Written && is_ours() {
+            self.hand_over.free(request);
+        }
+    }
 }
 
 /// Sends a signal with a value to one thread of this process.
@@ -294,10 +322,13 @@ impl Ask {
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        // A controller that ends, or a domain that does. A handler that writes at this moment waits for
-        // nothing; whoever preempts it gets here again.
-        while !self.give_up() {
-            std::thread::yield_now();
+        // Nobody waits for a handler that is writing: its thread may be off the CPU just then.
+        let is_over = self.buffer.hand_over.progress(self.request) == Progress::Over;
+        if !is_over && !self.give_up() {
+            // Release: pairs with the Acquire in `free_what_is_left`.
+            self.buffer
+                .left
+                .store(self.request.number() + 1, Ordering::Release);
         }
     }
 }
