@@ -208,6 +208,15 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_has_these_lines() {
+        let readme = include_str!("../../README.md");
+        for mistake in ["hash", "lock", "lookup", "file"] {
+            let place = format!("in examples/doctor.rs:{}\n", line_of(mistake));
+            assert!(readme.contains(&place), "{mistake}: {place}");
+        }
+    }
+
+    #[test]
     fn all_four_lines_are_named() {
         if cfg!(not(all(feature = "stacks", target_arch = "x86_64"))) {
             return;

@@ -67,7 +67,7 @@ pub(crate) fn frames(addresses: &[Address]) -> Vec<Frame> {
 
 /// Whether a frame is of a library that is none of the plumbing.
 pub(crate) fn is_library(frame: &Frame) -> bool {
-    symbols::is_library(&frame.function)
+    symbols::is_library(&frame.function, frame.file.as_deref())
 }
 
 /// What two stacks have in common that are in the same place: where each frame goes on. Of a thread that

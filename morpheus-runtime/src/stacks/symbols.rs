@@ -9,10 +9,11 @@
 //!
 //! they cost nothing at run time, and without them there are names of functions only.
 //!
+//! (Such a profile has a function's own name only, `poll` and not `app::Task::poll`: the line says which.)
+//!
 //! The application's frame is the innermost one that is not somebody else's. Somebody else's is what lies
-//! in the Rust library, in a cargo registry or in a git checkout of cargo's, by its file; and by its crate
-//! ([`PLUMBING`]), for programs without line tables, for generic code of such a crate that the compiler gave
-//! no file, and for this crate, which may be built from anywhere. C functions have no crate, and are never it.
+//! in the Rust library, in a cargo registry or in a git checkout of cargo's, or in this crate, by its file;
+//! C; and, where there is no file, what is of a crate in [`PLUMBING`].
 
 use std::ffi::c_void;
 
@@ -117,16 +118,46 @@ pub(crate) fn frames_at(address: &Address) -> Vec<Frame> {
 
 /// Whether a function is the application's own.
 fn is_application(function: &str, file: Option<&str>) -> bool {
-    let Some(krate) = crate_of(function) else {
-        return false;
-    };
-    let elsewhere = |file: &str| ELSEWHERE.iter().any(|part| file.contains(part));
-    !PLUMBING.contains(&krate) && !file.is_some_and(elsewhere)
+    let is_plumbing = |krate: &str| PLUMBING.contains(&krate);
+    match file {
+        Some(file) => {
+            file.ends_with(".rs")
+                && !ELSEWHERE.iter().any(|part| file.contains(part))
+                && !is_own(file)
+                && !crate_of(function).is_some_and(is_plumbing)
+        }
+        None => crate_of(function).is_some_and(|krate| !is_plumbing(krate)),
+    }
 }
 
 /// Whether a function is some library's, other than those that everything passes through.
-pub(crate) fn is_library(function: &str) -> bool {
-    crate_of(function).is_some_and(|krate| !PLUMBING.contains(&krate))
+pub(crate) fn is_library(function: &str, file: Option<&str>) -> bool {
+    let krate = match file {
+        Some(file) => crate_of_file(file).or_else(|| crate_of(function).map(str::to_owned)),
+        None => crate_of(function).map(str::to_owned),
+    };
+    krate.is_some_and(|krate| !PLUMBING.contains(&krate.as_str()))
+}
+
+/// Whether a file is this crate's, or that of the one it shares its types with, in a checkout.
+fn is_own(file: &str) -> bool {
+    let Some(directory) = file!().strip_suffix("stacks/symbols.rs") else {
+        return false;
+    };
+    // Built by itself, the package has no directory here: then by name only.
+    directory.contains("morpheus-runtime")
+        && (file.contains(directory)
+            || file.contains(&directory.replace("morpheus-runtime", "morpheus-common")))
+}
+
+/// The crate of a file in a cargo registry, by its directory: `name-1.2.3`.
+fn crate_of_file(file: &str) -> Option<String> {
+    let (_, path) = file.split_once("/registry/src/")?;
+    let (directory, _) = path.split_once('/')?.1.split_once('/')?;
+    let version = directory
+        .match_indices('-')
+        .find(|(at, _)| directory[at + 1..].starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(directory[..version.0].replace('-', "_"))
 }
 
 /// The crate in a demangled name: of the type, where it is a type's implementation of a trait. None for
@@ -190,10 +221,28 @@ mod tests {
     fn whose_frame_it_is() {
         assert!(is_application("app::slow", Some("src/main.rs")));
         assert!(is_application("app::slow", None));
+        // As with `debug = "line-tables-only"`.
+        assert!(is_application("slow", Some("/home/user/app/src/main.rs")));
+        assert!(!is_application("slow", None));
+        assert!(!is_application(
+            "poll",
+            Some("/rustc/0123/library/core/src/future.rs")
+        ));
+        assert!(!is_application("poll", Some(file!())));
         assert!(!is_application("tokio::runtime::park", None));
         assert!(!is_application("fopen64", Some("fopen.c")));
         let registry = "/home/user/.cargo/registry/src/index/serde-1.0/src/lib.rs";
         assert!(!is_application("serde::de", Some(registry)));
+        assert!(is_library("de", Some(registry)));
+        assert!(!is_library(
+            "park",
+            Some("/x/registry/src/index/parking_lot-0.12.1/src/a.rs")
+        ));
+        assert!(!is_library(
+            "poll",
+            Some("/x/registry/src/index/futures-util-0.3/src/a.rs")
+        ));
+        assert!(!is_library("read", Some("read.c")));
         let library = "/rustc/0123/library/std/src/thread/mod.rs";
         assert!(!is_application("app::<T as std::Thing>::f", Some(library)));
     }
