@@ -5,6 +5,7 @@
 //! - [`broker`]: the messages by which an application gets that memory.
 //! - [`ladder`]: when a stuck poll is asked to yield, taken over, demoted, throttled; pure
 //!   functions.
+//! - [`hand_over`]: how a buffer is handed to a signal handler.
 //!
 //! The protocol, who writes which word, and why every memory ordering suffices is in
 //! `src/PROTOCOL.md`; `tests/loom.rs` checks it.
@@ -16,6 +17,7 @@ extern crate std;
 
 pub mod abi;
 pub mod broker;
+pub mod hand_over;
 pub mod ladder;
 pub mod slot;
 mod sync;

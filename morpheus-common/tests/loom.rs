@@ -16,6 +16,8 @@ use loom::thread;
 // Nothing here depends on what a reference count orders.
 use std::sync::Arc;
 
+use loom::cell::UnsafeCell;
+use morpheus_common::hand_over::{HandOver, Progress, Request};
 use morpheus_common::slot::{
     KernelSlot, RuntimeSlot, SlotFlag, VerdictFlags, WorkerState, YieldReason,
 };
@@ -773,4 +775,91 @@ fn controller_misses_nothing() {
 #[should_panic(expected = "deadlock")]
 fn bug_wake_forgotten() {
     loop_model(true);
+}
+
+/// A buffer that is handed to a signal handler (`hand_over.rs`): loom's cell finds two who have it at once.
+struct Handed {
+    hand_over: HandOver,
+    buffer: UnsafeCell<u64>,
+}
+
+impl Handed {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            hand_over: HandOver::new(),
+            buffer: UnsafeCell::new(0),
+        })
+    }
+
+    /// Claims it, and clears the buffer, as the asker may. `None` while a handler writes.
+    fn ask(&self) -> Option<Request> {
+        let request = self.hand_over.claim()?;
+        // SAFETY: claimed; loom checks it.
+        self.buffer.with_mut(|buffer| unsafe { *buffer = 0 });
+        self.hand_over.publish(request);
+        Some(request)
+    }
+
+    /// The handler of the signal that went with `request`, which writes the number, and whose it is.
+    fn handler(&self, request: Request) {
+        if self.hand_over.begin_write(request) {
+            // SAFETY: writing; loom checks it.
+            self.buffer
+                .with_mut(|buffer| unsafe { *buffer = request.number() + 1 });
+            self.hand_over.end_write(request);
+        }
+    }
+
+    /// What was written for the request, or nothing, in which case it is over. `None` while it is being
+    /// written.
+    fn settle(&self, request: Request, bug: bool) -> Option<Option<u64>> {
+        if self.hand_over.progress(request) == Progress::Written {
+            // SAFETY: written; loom checks it.
+            let found = self.buffer.with(|buffer| unsafe { *buffer });
+            self.hand_over.free(request);
+            return Some(Some(found));
+        }
+        if bug {
+            // The mistake: it is given up whatever the handler does.
+            self.hand_over.free(request);
+            return Some(None);
+        }
+        self.hand_over.give_up(request).then_some(None)
+    }
+}
+
+/// Two requests, one after the other; the handler of each comes at any time. What is read was written
+/// for this request, and nobody writes while it is read, or for the other.
+fn hand_over_model(bug: bool) {
+    loom::model(move || {
+        let handed = Handed::new();
+        let mut handlers = Vec::new();
+        for _ in 0..2 {
+            let Some(request) = handed.ask() else {
+                // The first is being written still.
+                break;
+            };
+            handlers.push(thread::spawn({
+                let handed = handed.clone();
+                move || handed.handler(request)
+            }));
+            if let Some(Some(found)) = handed.settle(request, bug) {
+                assert_eq!(found, request.number() + 1, "written for another");
+            }
+        }
+        for handler in handlers {
+            handler.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_late_handler_writes_nowhere() {
+    hand_over_model(false);
+}
+
+#[test]
+#[should_panic]
+fn bug_a_request_that_is_given_up_while_it_is_written() {
+    hand_over_model(true);
 }

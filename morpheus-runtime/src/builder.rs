@@ -19,6 +19,7 @@ use morpheus_common::slot::SlotFlag;
 
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
 pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
+pub(crate) const DEFAULT_REPORT_AFTER_NS: u64 = 10_000_000;
 /// Spares that a runtime has at the least by default; see `max_spares`.
 const MIN_DEFAULT_SPARES: usize = 32;
 /// In trouble, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
@@ -58,6 +59,7 @@ pub struct Builder {
     reserve: usize,
     budget: Duration,
     grace: Duration,
+    report_after: Duration,
     policy: Policy,
     link: Link,
     link_socket: Option<PathBuf>,
@@ -149,6 +151,7 @@ impl Builder {
             reserve: 1,
             budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
             grace: Duration::from_nanos(DEFAULT_GRACE_NS),
+            report_after: Duration::from_nanos(DEFAULT_REPORT_AFTER_NS),
             policy: Policy::Demote,
             link: Link::default(),
             link_socket: None,
@@ -198,6 +201,13 @@ impl Builder {
     /// of its CPU time).
     pub fn grace(&mut self, grace: Duration) -> &mut Self {
         self.grace = grace;
+        self
+    }
+
+    /// How long a watched poll may be stuck before its stack is taken, for [`Runtime::stalls`] and the summary
+    /// (default 10 ms). Polls that nobody watches are found after 100 ms.
+    pub fn report_after(&mut self, report_after: Duration) -> &mut Self {
+        self.report_after = report_after;
         self
     }
 
@@ -405,6 +415,7 @@ impl Builder {
             seats: (workers + spares)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
+            report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             mechanisms: self.mechanisms,
         })
     }

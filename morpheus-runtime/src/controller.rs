@@ -28,6 +28,7 @@ use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
 use crate::report::{self, Unwatched};
 use crate::slice;
+use crate::stacks::captor::{Captor, Long, Place};
 use crate::staffing::Staffing;
 
 /// How often the controller looks. Five times as often cost 8.5 % of a core and bought nothing.
@@ -57,6 +58,7 @@ pub(crate) struct Controller {
     own: Option<Own>,
     /// Only while a daemon is joined.
     mapped: Option<Mapped>,
+    captor: Captor,
     event_wakes: u32,
     quiet_samples: u32,
 }
@@ -76,6 +78,8 @@ struct Own {
     stuck: usize,
     poked_ns: u64,
     hogs: Hogs,
+    /// Polls that nobody watches and that stand, since the last look at their threads.
+    long: Vec<Long>,
 }
 
 impl Controller {
@@ -86,6 +90,7 @@ impl Controller {
         domain.can_nice.store(can_nice, Ordering::Relaxed);
         Controller {
             watchdog: Watchdog::new(domain.clone(), can_nice),
+            captor: Captor::new(domain.stacks.clone(), domain.settings.mechanisms.stacks),
             domain,
             own,
             mapped: None,
@@ -243,9 +248,33 @@ impl Controller {
         for stall in &look.stalls {
             stall.report(now_ns);
         }
+        self.take_stacks(now_ns, &look);
         let quiet = own_is_quiet && look.busy == 0 && !self.domain.permits.is_busy();
         self.quiet_samples = if quiet { self.quiet_samples + 1 } else { 0 };
         look
+    }
+
+    /// Looks at the threads of polls that have been stuck for long; last, because nobody waits for it.
+    fn take_stacks(&mut self, now_ns: u64, look: &watchdog::Look) {
+        let (domain, own) = (&self.domain, &mut self.own);
+        let unwatched = match own {
+            Some(own) if !own.long.is_empty() => std::mem::take(&mut own.long),
+            _ => Vec::new(),
+        };
+        let is_same = |place| match place {
+            Place::Seat(seat, seq) => domain.seats.runtime(seat).observe_poll() == seq,
+            Place::Core(core, since_ns) => own
+                .as_ref()
+                .is_some_and(|own| own.cores.still_stands(core, since_ns, &own.metrics)),
+        };
+        if !unwatched.is_empty() {
+            let new: Vec<Long> = unwatched
+                .into_iter()
+                .filter(|long| !self.captor.follows(long.place))
+                .collect();
+            self.captor.tend(now_ns, &new, is_same);
+        }
+        self.captor.tend(now_ns, &look.long, is_same);
     }
 
     /// An extra look between two samples, at the time when a poll of an origin that is known to be slow
@@ -261,6 +290,7 @@ impl Controller {
         for stall in &look.stalls {
             stall.report(now_ns);
         }
+        self.take_stacks(now_ns, &look);
         look.due_ns.filter(|&due_ns| due_ns > now_ns)
     }
 
@@ -297,6 +327,7 @@ impl Own {
             stuck: 0,
             poked_ns: 0,
             hogs: Hogs::default(),
+            long: Vec::new(),
             metrics,
             handle,
             domain,
@@ -351,9 +382,35 @@ impl Own {
         if unwatched > 0 {
             let blocked = blocked_unwatched(&self.domain).min(unwatched);
             self.staffing.saw_blocked(now_ns, blocked);
+            self.long = self.unwatched_polls(&standing);
             self.unwatched
                 .report_standing(now_ns, unwatched, blocked, served);
         }
+    }
+
+    /// Those of the cores that stand whose thread is known, and polls nothing that is watched.
+    fn unwatched_polls(&self, standing: &[usize]) -> Vec<Long> {
+        let polls_watched = |tid: u32| {
+            self.domain
+                .seats
+                .runtimes()
+                // Relaxed: a thread that sits down at this moment polls nothing yet.
+                .filter(|slot| slot.tid.load(Ordering::Relaxed) == tid)
+                .any(|slot| slot.observe_poll() % 2 == 1)
+        };
+        standing
+            .iter()
+            .filter_map(|&core| {
+                let tid = self.domain.core_thread(core)?;
+                let since_ns = self.cores.stands_since(core)?;
+                (!polls_watched(tid)).then_some(Long {
+                    place: Place::Core(core, since_ns),
+                    tid,
+                    label: None,
+                    since_ns,
+                })
+            })
+            .collect()
     }
 
     fn fill_reserve(&mut self, now_ns: u64) {

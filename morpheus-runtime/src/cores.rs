@@ -118,4 +118,24 @@ impl Cores {
         }
         standing
     }
+
+    /// Since when a core has shown no sign of life; only [`standing`](Self::standing) looks closely.
+    pub(crate) fn stands_since(&self, core: usize) -> Option<u64> {
+        self.seen.get(core).map(|seen| seen.stands_since_ns)
+    }
+
+    /// Whether it still shows none since then.
+    pub(crate) fn still_stands(
+        &self,
+        core: usize,
+        since_ns: u64,
+        metrics: &RuntimeMetrics,
+    ) -> bool {
+        self.seen.get(core).is_some_and(|seen| {
+            let busy_ns = crate::clock::nanos(metrics.worker_total_busy_duration(core));
+            seen.stands_since_ns == since_ns
+                && seen.parks == metrics.worker_park_unpark_count(core)
+                && seen.busy_ns == busy_ns
+        })
+    }
 }

@@ -20,6 +20,7 @@ use crate::quota::{self, Mask};
 use crate::sleeper::Sleeper;
 use crate::slice;
 use crate::spare::Spares;
+use crate::stacks;
 use crate::table::Table;
 
 /// Seats of the domain that serves threads of other runtimes.
@@ -46,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) nice_offenders: bool,
     pub(crate) max_in_place: usize,
     pub(crate) seats: usize,
+    pub(crate) report_after_ns: u64,
     pub(crate) mechanisms: Mechanisms,
 }
 
@@ -84,6 +86,8 @@ pub(crate) struct Domain {
     /// The controller's thread; 0 until it runs.
     pub(crate) controller_tid: AtomicU32,
     pub(crate) counters: Counters,
+    /// Where polls were stuck.
+    pub(crate) stacks: Arc<stacks::groups::Shared>,
     mask: Option<Mask>,
     /// Only for threads of other runtimes: when each of those was last asked for a blocking thread, and whether it has one.
     pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>>,
@@ -119,6 +123,7 @@ impl Domain {
             link: link::State::default(),
             controller_tid: AtomicU32::new(0),
             counters: Counters::default(),
+            stacks: Arc::default(),
             mask: settings.mechanisms.quota.then(Mask::for_quota).flatten(),
             warm_pools: None,
             settings,
@@ -211,6 +216,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 nice_offenders: false,
                 max_in_place: PLAIN_IN_PLACE,
                 seats: PLAIN_SEATS,
+                report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
                 mechanisms: Mechanisms {
                     quota: false,
                     ..Mechanisms::default()

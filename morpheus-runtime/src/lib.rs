@@ -32,7 +32,8 @@
 //! is switched off.
 //!
 //! Stall reports are [`tracing`] events under `morpheus::stall`. They come from the controller's thread:
-//! install a global subscriber. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits.
+//! install a global subscriber. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
+//! the lines in which polls were stuck; [`Runtime::stalls`] gives these to the program.
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
@@ -72,6 +73,7 @@ pub mod single_step;
 mod sleeper;
 pub mod slice;
 mod spare;
+mod stacks;
 mod staffing;
 pub mod strip;
 mod table;
@@ -87,6 +89,7 @@ pub use mechanism::{Mechanism, UnknownMechanism};
 pub use metrics::{LatencySummary, Metrics, Missing};
 pub use morpheus_macros::{main, test};
 pub use runtime::{Leftover, Mode, Runtime, ShutdownReport};
+pub use stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
 pub use strip::StripMine;
 pub use task::spawn;
 pub use watch::{Watch, Watched, watch};

@@ -25,11 +25,13 @@ pub enum Mechanism {
     Poke,
     /// Threads use all CPUs, whatever the quota.
     Quota,
+    /// Stuck polls are reported without their stacks: nothing is copied, no signal handler is installed.
+    Stacks,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Mechanism; 9] = [
+    pub const ALL: [Mechanism; 10] = [
         Mechanism::Takeover,
         Mechanism::Canary,
         Mechanism::Watch,
@@ -39,6 +41,7 @@ impl Mechanism {
         Mechanism::Permits,
         Mechanism::Poke,
         Mechanism::Quota,
+        Mechanism::Stacks,
     ];
 
     /// Its name on a command line.
@@ -54,6 +57,7 @@ impl Mechanism {
             Mechanism::Permits => "permits",
             Mechanism::Poke => "poke",
             Mechanism::Quota => "quota",
+            Mechanism::Stacks => "stacks",
         }
     }
 }
@@ -67,7 +71,7 @@ impl fmt::Display for Mechanism {
 /// A name that no mechanism has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, quota"
+    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, quota, stacks"
 )]
 pub struct UnknownMechanism(String);
 
@@ -94,6 +98,7 @@ pub(crate) struct Mechanisms {
     pub(crate) permits: bool,
     pub(crate) poke: bool,
     pub(crate) quota: bool,
+    pub(crate) stacks: bool,
 }
 
 impl Default for Mechanisms {
@@ -108,6 +113,7 @@ impl Default for Mechanisms {
             permits: true,
             poke: true,
             quota: true,
+            stacks: true,
         }
     }
 }
@@ -124,6 +130,7 @@ impl Mechanisms {
             Mechanism::Permits => &mut self.permits,
             Mechanism::Poke => &mut self.poke,
             Mechanism::Quota => &mut self.quota,
+            Mechanism::Stacks => &mut self.stacks,
         };
         *switch = false;
     }

@@ -5,6 +5,7 @@ use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 use crate::label::{self, Label};
+use crate::stacks;
 
 /// At most one event per label in so long; the others are counted.
 const EVENT_INTERVAL_NS: u64 = 1_000_000_000;
@@ -176,11 +177,16 @@ fn stuck_polls(label: &Label) -> u64 {
     label.totals.stuck_polls.load(Ordering::Relaxed)
 }
 
+/// `MORPHEUS_SUMMARY=1`.
+pub(crate) fn wants_summary() -> bool {
+    std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1")
+}
+
 /// With `MORPHEUS_SUMMARY=1`, prints the table of labels when the process exits.
 pub(crate) fn summary_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1") {
+        if wants_summary() {
             // SAFETY: the handler touches only leaked labels and stderr, which outlive every thread.
             unsafe { libc::atexit(print_summary) };
         }
@@ -189,7 +195,7 @@ pub(crate) fn summary_at_exit() {
 
 extern "C" fn print_summary() {
     // A panic must not cross into C, and there is nobody left to tell.
-    let _ = std::panic::catch_unwind(|| eprint!("{}", summary()));
+    let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::groups::summary()));
 }
 
 /// The table of labels that had a stuck poll, worst first, then the number of those that had none.

@@ -15,6 +15,7 @@ use crate::domain::Domain;
 use crate::label;
 use crate::link::ActiveLink;
 use crate::metrics::Metrics;
+use crate::stacks::Stalls;
 use crate::task;
 
 /// Requests in the last second put a runtime into [`Mode::Pressured`].
@@ -139,6 +140,27 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.domain, self.handle().metrics())
+    }
+
+    /// Where polls were stuck for [`Builder::report_after`] and longer: which label, which line, how often,
+    /// how long. Looks names up, so the first call may take a second in a large program.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = morpheus_runtime::Builder::new().workers(1).build()?;
+    /// let slow = runtime.spawn(async { std::thread::sleep(Duration::from_millis(60)) });
+    /// runtime.block_on(slow).unwrap();
+    /// for group in runtime.stalls().groups {
+    ///     if let Some(line) = group.culprit() {
+    ///         println!("{} polls of {} were {} in {line}", group.count, group.label, group.kind);
+    ///     }
+    /// }
+    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn stalls(&self) -> Stalls {
+        self.domain.stacks.stalls()
     }
 
     /// Which link is in force at this moment.

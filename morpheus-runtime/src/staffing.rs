@@ -198,6 +198,7 @@ mod tests {
             escapable: true,
             nice_offenders: false,
             max_in_place: 8,
+            report_after_ns: 10_000_000,
             seats: 64,
             mechanisms: Mechanisms::default(),
         };

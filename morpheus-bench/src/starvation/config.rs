@@ -144,7 +144,7 @@ pub struct Options {
     link: LinkName,
 
     /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, offenders, permits,
-    /// poke, quota, or all
+    /// poke, quota, stacks, or all
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     off: Vec<Off>,
 

@@ -18,6 +18,7 @@ use crate::label;
 use crate::link::mapped::OverBudget;
 use crate::nice;
 use crate::report::{Stall, Taken};
+use crate::stacks::captor::{Long, Place};
 
 /// New polls whose CPU clock is read in one sample, at most; each read is a system call.
 const NEW_POLLS_A_SAMPLE: usize = 24;
@@ -52,6 +53,8 @@ struct Seen {
     offended: bool,
     demoted: bool,
     poked: bool,
+    /// Its stack was asked for.
+    told: bool,
     stat: Option<ThreadStat>,
 }
 
@@ -82,6 +85,8 @@ pub(crate) struct Look {
     pub(crate) due_ns: Option<u64>,
     /// To be reported once everything urgent is done.
     pub(crate) stalls: Vec<Stall>,
+    /// Polls that have been stuck for as long as makes their stacks interesting, since this look.
+    pub(crate) long: Vec<Long>,
 }
 
 impl Look {
@@ -225,9 +230,20 @@ impl Watchdog {
                 self.ask_known_early(index, now_ns, cpu_ns, look);
             }
         }
-        let seen = &self.seen[index];
+        let seen = &mut self.seen[index];
         if !seen.stuck {
             return;
+        }
+        if stood_ns >= self.domain.settings.report_after_ns && !seen.told {
+            seen.told = true;
+            let slot = self.domain.seats.runtime(index);
+            look.long.push(Long {
+                place: Place::Seat(index, seen.seq),
+                tid: slot.tid.load(Ordering::Acquire),
+                // Relaxed: a label that changes under our hands is as good as the one before.
+                label: Some(slot.label.load(Ordering::Relaxed)),
+                since_ns: seen.since_ns,
+            });
         }
         if in_place {
             let private = &self.domain.seats.private[index];

@@ -1,0 +1,112 @@
+//! A stack as it is found: three registers, and the bytes above the stack pointer, copied by the kernel.
+//!
+//! `process_vm_readv` on one's own process is how a thread's memory is read here, also by the thread itself
+//! in its signal handler. It is a plain system call, it stops at what is not mapped instead of faulting, and
+//! what it reads may change meanwhile without that being a data race of ours. So nobody needs to know where
+//! a stack ends, and it may be any: a small one, a coroutine's, an alternate one.
+
+use std::mem::MaybeUninit;
+
+/// What is copied of a stack, at most. The frames between a system call and the function that made it
+/// are a tenth of that, and a copy of this size takes some microseconds.
+pub(crate) const MOST: usize = 32 * 1024;
+
+/// A captured stack.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) ip: u64,
+    pub(crate) sp: u64,
+    /// Unknown of a thread that was not asked.
+    pub(crate) bp: Option<u64>,
+    /// From `sp` upwards.
+    pub(crate) bytes: Box<[u8]>,
+}
+
+impl Raw {
+    /// Bytes that were copied.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The word at an address, if it was copied.
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        let offset = usize::try_from(address.checked_sub(self.sp)?).ok()?;
+        let bytes = self.bytes.get(offset..offset.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// Copies memory of this process from `address` on, until the buffer is full or something is not mapped.
+/// Returns how much; 0 also where the system call is refused. Async-signal-safe, but for `errno`.
+pub(crate) fn read_own(address: u64, into: &mut [MaybeUninit<u8>]) -> usize {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: into.len(),
+    };
+    // SAFETY: `local` is a buffer of ours for the whole call; the kernel checks the remote side.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    usize::try_from(read).unwrap_or(0)
+}
+
+/// The same into a vector of its own.
+pub(crate) fn copy_own(address: u64, most: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::with_capacity(most);
+    let read = read_own(address, bytes.spare_capacity_mut());
+    // SAFETY: the kernel has written so many of them.
+    unsafe { bytes.set_len(read.min(bytes.capacity())) };
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mapped_ends_the_copy() {
+        // SAFETY: a new mapping, of which the second half is taken away again.
+        let start = unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                8192,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(start, libc::MAP_FAILED);
+            assert_eq!(
+                libc::mprotect(start.byte_add(4096), 4096, libc::PROT_NONE),
+                0
+            );
+            start
+        };
+        assert_eq!(copy_own(start as u64 + 96, 8000).len(), 4000);
+        assert_eq!(copy_own(start as u64 + 4096, 64).len(), 0);
+        assert_eq!(copy_own(8, 64).len(), 0);
+        // SAFETY: the mapping from above.
+        unsafe { libc::munmap(start, 8192) };
+    }
+
+    #[test]
+    fn words_are_found_by_their_address() {
+        let raw = Raw {
+            ip: 0,
+            sp: 1000,
+            bp: None,
+            bytes: (0u8..24).collect(),
+        };
+        assert_eq!(
+            raw.word(1008),
+            Some(u64::from_ne_bytes([8, 9, 10, 11, 12, 13, 14, 15]))
+        );
+        assert_eq!(raw.word(992), None);
+        assert_eq!(raw.word(1017), None);
+        assert_eq!(raw.word(u64::MAX), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! Names and lines for addresses, and which frame is the application's.
+//!
+//! `backtrace` reads the program's own line tables, if it has any: with
+//!
+//! ```toml
+//! [profile.release]
+//! debug = "line-tables-only"
+//! ```
+//!
+//! they cost nothing at run time, and without them there are names of functions only.
+//!
+//! (Such a profile has a function's own name only, `poll` and not `app::Task::poll`: the line says which.)
+//!
+//! The application's frame is the innermost one that is not somebody else's. Somebody else's is what lies
+//! in the Rust library, in a cargo registry or in a git checkout of cargo's, or in this crate, by its file;
+//! C; and, where there is no file, what is of a crate in [`PLUMBING`].
+
+use std::ffi::c_void;
+
+use super::Frame;
+use super::walk::Address;
+
+/// Crates in which nobody looks for his own mistake: the Rust library with what it is made of, the
+/// executor, this runtime, and what stands between an executor and a handler (adapters of futures, tracing,
+/// servers), so that a frame of these is passed over where files are not known.
+const PLUMBING: &[&str] = &[
+    "std",
+    "core",
+    "alloc",
+    "proc_macro",
+    "test",
+    "hashbrown",
+    "backtrace",
+    "rustc_demangle",
+    "compiler_builtins",
+    "std_detect",
+    "tokio",
+    "tokio_util",
+    "tokio_stream",
+    "tokio_macros",
+    "mio",
+    "parking_lot",
+    "parking_lot_core",
+    "lock_api",
+    "morpheus_runtime",
+    "morpheus_common",
+    "futures",
+    "futures_core",
+    "futures_util",
+    "futures_executor",
+    "futures_channel",
+    "async_trait",
+    "pin_project",
+    "pin_project_lite",
+    "tracing",
+    "tracing_core",
+    "tracing_futures",
+    "tracing_subscriber",
+    "tower",
+    "tower_layer",
+    "tower_service",
+    "tower_http",
+    "hyper",
+    "hyper_util",
+    "h2",
+    "http",
+    "http_body",
+    "http_body_util",
+    "axum",
+    "axum_core",
+    "tonic",
+    "reqwest",
+    "bytes",
+    "libc",
+];
+
+/// Parts of paths below which nobody's own code is.
+const ELSEWHERE: &[&str] = &[
+    "/rustc/",
+    "/rustlib/src/",
+    "/registry/src/",
+    "/git/checkouts/",
+];
+
+/// The functions at an address, innermost first: those that were inlined there, and the one that has it.
+pub(crate) fn frames_at(address: &Address) -> Vec<Frame> {
+    // `backtrace` takes what it gets for a return address, and looks one before.
+    let at = address.address.wrapping_add(u64::from(!address.is_return));
+    let mut frames: Vec<Frame> = Vec::new();
+    backtrace::resolve(at as *mut c_void, |symbol| {
+        // Without the hash.
+        let function = match symbol.name() {
+            Some(name) => format!("{name:#}"),
+            None => format!("{:#x}", address.address),
+        };
+        frames.push(Frame {
+            is_application: false,
+            function,
+            file: symbol.filename().map(|file| file.display().to_string()),
+            line: symbol.lineno(),
+            searched: address.searched,
+        });
+    });
+    if frames.is_empty() {
+        frames.push(Frame {
+            is_application: false,
+            function: format!("{:#x}", address.address),
+            file: None,
+            line: None,
+            searched: address.searched,
+        });
+    }
+    for frame in &mut frames {
+        frame.is_application = is_application(&frame.function, frame.file.as_deref());
+    }
+    frames
+}
+
+/// Whether a function is the application's own.
+fn is_application(function: &str, file: Option<&str>) -> bool {
+    let is_plumbing = |krate: &str| PLUMBING.contains(&krate);
+    match file {
+        Some(file) => {
+            file.ends_with(".rs")
+                && !ELSEWHERE.iter().any(|part| file.contains(part))
+                && !is_own(file)
+                && !crate_of(function).is_some_and(is_plumbing)
+        }
+        None => crate_of(function).is_some_and(|krate| !is_plumbing(krate)),
+    }
+}
+
+/// Whether a function is some library's, other than those that everything passes through.
+pub(crate) fn is_library(function: &str, file: Option<&str>) -> bool {
+    let krate = match file {
+        Some(file) => crate_of_file(file).or_else(|| crate_of(function).map(str::to_owned)),
+        None => crate_of(function).map(str::to_owned),
+    };
+    krate.is_some_and(|krate| !PLUMBING.contains(&krate.as_str()))
+}
+
+/// Whether a file is this crate's, or that of the one it shares its types with, in a checkout.
+fn is_own(file: &str) -> bool {
+    let Some(directory) = file!().strip_suffix("stacks/symbols.rs") else {
+        return false;
+    };
+    // Built by itself, the package has no directory here: then by name only.
+    directory.contains("morpheus-runtime")
+        && (file.contains(directory)
+            || file.contains(&directory.replace("morpheus-runtime", "morpheus-common")))
+}
+
+/// The crate of a file in a cargo registry, by its directory: `name-1.2.3`.
+fn crate_of_file(file: &str) -> Option<String> {
+    let (_, path) = file.split_once("/registry/src/")?;
+    let (directory, _) = path.split_once('/')?.1.split_once('/')?;
+    let version = directory
+        .match_indices('-')
+        .find(|(at, _)| directory[at + 1..].starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(directory[..version.0].replace('-', "_"))
+}
+
+/// The crate in a demangled name: of the type, where it is a type's implementation of a trait. None for
+/// names that are not Rust's.
+fn crate_of(function: &str) -> Option<&str> {
+    let mut rest = function;
+    loop {
+        let trimmed = rest
+            .trim_start_matches(['<', '&', '(', '[', '*'])
+            .trim_start_matches("mut ")
+            .trim_start_matches("const ")
+            .trim_start_matches("dyn ");
+        if trimmed.len() == rest.len() {
+            break;
+        }
+        rest = trimmed;
+    }
+    let end = rest.find("::")?;
+    let krate = &rest[..end];
+    // With v0 mangling a crate may come with its number: `name[hash]`.
+    let krate = krate.split('[').next().unwrap_or(krate);
+    let is_name = !krate.is_empty()
+        && krate
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then_some(krate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_are_read_from_names() {
+        for (name, expected) in [
+            ("app::main::{{closure}}", Some("app")),
+            (
+                "<app::Hash as core::future::future::Future>::poll",
+                Some("app"),
+            ),
+            (
+                "<&mut app::Hash as core::future::Future>::poll",
+                Some("app"),
+            ),
+            (
+                "<core::pin::Pin<P> as core::future::Future>::poll",
+                Some("core"),
+            ),
+            ("<alloc::boxed::Box<dyn app::X> as F>::poll", Some("alloc")),
+            ("app[1f2e]::main", Some("app")),
+            ("__libc_recv", None),
+            ("0x7f00", None),
+            ("<", None),
+            ("", None),
+        ] {
+            assert_eq!(crate_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn whose_frame_it_is() {
+        assert!(is_application("app::slow", Some("src/main.rs")));
+        assert!(is_application("app::slow", None));
+        // As with `debug = "line-tables-only"`.
+        assert!(is_application("slow", Some("/home/user/app/src/main.rs")));
+        assert!(!is_application("slow", None));
+        assert!(!is_application(
+            "poll",
+            Some("/rustc/0123/library/core/src/future.rs")
+        ));
+        assert!(!is_application("poll", Some(file!())));
+        assert!(!is_application("tokio::runtime::park", None));
+        assert!(!is_application("fopen64", Some("fopen.c")));
+        let registry = "/home/user/.cargo/registry/src/index/serde-1.0/src/lib.rs";
+        assert!(!is_application("serde::de", Some(registry)));
+        assert!(is_library("de", Some(registry)));
+        assert!(!is_library(
+            "park",
+            Some("/x/registry/src/index/parking_lot-0.12.1/src/a.rs")
+        ));
+        assert!(!is_library(
+            "poll",
+            Some("/x/registry/src/index/futures-util-0.3/src/a.rs")
+        ));
+        assert!(!is_library("read", Some("read.c")));
+        let library = "/rustc/0123/library/std/src/thread/mod.rs";
+        assert!(!is_application("app::<T as std::Thing>::f", Some(library)));
+    }
+
+    #[test]
+    fn this_line_is_found() {
+        let (mut file, mut line, expected) = (None, None, line!() + 3);
+        let mut addresses = Vec::new();
+        backtrace::trace(|frame| {
+            addresses.push(frame.ip() as u64); // line!() + 3 is the call of `trace`, two above
+            true
+        });
+        for address in addresses {
+            for frame in frames_at(&Address {
+                address,
+                is_return: true,
+                searched: false,
+            }) {
+                if frame.function.contains("this_line_is_found")
+                    && !frame.function.contains("closure")
+                {
+                    (file, line) = (frame.file, frame.line);
+                }
+            }
+        }
+        assert!(file.is_some_and(|file| file.ends_with("symbols.rs")));
+        assert!(
+            line.is_some_and(|line| line.abs_diff(expected) <= 1),
+            "{line:?} {expected}"
+        );
+    }
+}

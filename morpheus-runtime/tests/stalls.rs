@@ -1,0 +1,559 @@
+//! Which line it was: the stacks of stuck polls, and what taking them may not do.
+
+mod common;
+
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{MS, PATIENCE, alone, burn, fresh_label, wait_for};
+use morpheus_runtime::{
+    Builder, Mechanism, NoStack, Runtime, StallGroup, StallKind, Stalls, Watch as _, task,
+};
+
+/// Whether stacks are to be had in this build, on this machine.
+const STACKS: bool = cfg!(all(feature = "stacks", target_arch = "x86_64"));
+
+fn runtime() -> Runtime {
+    Builder::new().workers(2).max_spares(8).build().unwrap()
+}
+
+/// The number of the line in this file that ends with this comment.
+fn line_of(marker: &str) -> u32 {
+    let ending = format!("// LINE {marker}");
+    let mut lines = include_str!("stalls.rs").lines();
+    let index = lines.position(|line| line.ends_with(&ending)).unwrap();
+    u32::try_from(index).unwrap() + 1
+}
+
+/// Runs a future under a label on a worker, until it is done.
+fn run<F>(runtime: &Runtime, label: &'static str, future: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let task = task::Builder::new()
+        .label(label)
+        .spawn_on(future, runtime.handle());
+    runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, task).await })
+        .expect("ended in time")
+        .unwrap()
+}
+
+fn groups_of(stalls: &Stalls, label: &str) -> Vec<StallGroup> {
+    let mut groups = stalls.groups.clone();
+    groups.retain(|group| group.label == label);
+    groups
+}
+
+/// The groups of a label, once there is one.
+fn wait_for_group(runtime: &Runtime, label: &str) -> Vec<StallGroup> {
+    let mut groups = Vec::new();
+    wait_for(PATIENCE, || {
+        groups = groups_of(&runtime.stalls(), label);
+        !groups.is_empty()
+    });
+    assert!(!groups.is_empty(), "{}", runtime.stalls());
+    groups
+}
+
+/// Fails unless a stall of the label was found in the line with the marker. Tries again where the machine
+/// was so busy that the thread was not on the CPU, or not yet asleep, when it was looked at.
+#[track_caller]
+fn names_the_line(kind: StallKind, marker: &str, stall: fn()) {
+    if !STACKS {
+        return;
+    }
+    let runtime = runtime();
+    let line = line_of(marker);
+    let mut seen = String::new();
+    for _ in 0..5 {
+        let label = fresh_label(marker);
+        run(&runtime, label, async move { stall() });
+        let groups = wait_for_group(&runtime, label);
+        let group = &groups[0];
+        let culprit = group.culprit();
+        if group.kind == kind
+            && culprit.is_some_and(|frame| {
+                frame.line == Some(line)
+                    && frame
+                        .file
+                        .as_deref()
+                        .is_some_and(|file| file.ends_with("tests/stalls.rs"))
+            })
+        {
+            assert!(group.longest >= 10 * MS, "{group:?}");
+            return;
+        }
+        seen += &runtime.stalls().to_string();
+    }
+    panic!("line {line} was not named: {seen}");
+}
+
+#[inline(never)]
+fn sleeps() {
+    std::thread::sleep(60 * MS); // LINE sleeps
+}
+
+#[inline(never)]
+fn waits_for_a_lock() {
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    let (tx, rx) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        let _guard = LOCK.lock().unwrap();
+        tx.send(()).unwrap();
+        std::thread::sleep(80 * MS);
+    });
+    rx.recv().unwrap();
+    *LOCK.lock().unwrap() += 1; // LINE waits for a lock
+    holder.join().unwrap();
+}
+
+#[inline(never)]
+fn reads_from_a_pipe() {
+    let (mut reader, writer) = UnixStream::pair().unwrap();
+    let closer = std::thread::spawn(move || {
+        std::thread::sleep(60 * MS);
+        drop(writer);
+    });
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).unwrap(); // LINE reads from a pipe
+    closer.join().unwrap();
+}
+
+#[inline(never)]
+fn computes() {
+    let (begun, mut sum) = (Instant::now(), 0u64);
+    while begun.elapsed() < 100 * MS {
+        sum = sum.wrapping_add((0..50_000u64).fold(0, |sum, x| std::hint::black_box(sum ^ x))); // LINE computes
+    }
+    std::hint::black_box(sum);
+}
+
+#[test]
+fn a_sleeper_s_line_is_named() {
+    let _alone = alone();
+    names_the_line(StallKind::Blocked, "sleeps", sleeps);
+}
+
+#[test]
+fn a_lock_s_line_is_named() {
+    let _alone = alone();
+    names_the_line(StallKind::Blocked, "waits for a lock", waits_for_a_lock);
+}
+
+#[test]
+fn a_reader_s_line_is_named() {
+    let _alone = alone();
+    names_the_line(StallKind::Blocked, "reads from a pipe", reads_from_a_pipe);
+}
+
+#[test]
+fn a_computing_line_is_named() {
+    let _alone = alone();
+    names_the_line(StallKind::Computing, "computes", computes);
+}
+
+/// A task that nobody watches: the worker stands, and its thread is known.
+#[test]
+fn an_unwatched_line_is_named() {
+    let _alone = alone();
+    if !STACKS {
+        return;
+    }
+    let runtime = runtime();
+    let line = line_of("unwatched");
+    let named = wait_for(PATIENCE, || {
+        let task = runtime.handle().spawn(async {
+            std::thread::sleep(400 * MS); // LINE unwatched
+        });
+        runtime.block_on(task).unwrap();
+        groups_of(&runtime.stalls(), "not watched")
+            .iter()
+            .any(|group| {
+                group
+                    .culprit()
+                    .is_some_and(|frame| frame.line == Some(line))
+            })
+    });
+    assert!(named, "{}", runtime.stalls());
+}
+
+#[test]
+fn polls_at_one_line_are_one_group_per_label() {
+    let _alone = alone();
+    let runtime = runtime();
+    let (one, two) = (fresh_label("one group"), fresh_label("another"));
+    for _ in 0..4 {
+        run(&runtime, one, async { sleeps() });
+    }
+    run(&runtime, two, async { sleeps() });
+    let counted = |label| {
+        let groups = groups_of(&runtime.stalls(), label);
+        groups.iter().map(|group| group.count).sum::<u64>()
+    };
+    assert!(wait_for(PATIENCE, || counted(one) == 4 && counted(two) == 1));
+    let groups = groups_of(&runtime.stalls(), one);
+    if STACKS {
+        // One that was not asleep yet when it was looked at may stand apart.
+        let longest = groups.iter().max_by_key(|group| group.count).unwrap();
+        assert!(longest.count >= 2, "{groups:?}");
+        assert!(longest.total >= 2 * 20 * MS, "{groups:?}");
+    }
+}
+
+/// A poll that never ends is seen while it lasts, and grows.
+#[test]
+fn a_poll_that_has_not_ended_is_there_already() {
+    let _alone = alone();
+    let runtime = runtime();
+    let gate = common::Gate::default();
+    let label = fresh_label("not ended");
+    let inside = gate.clone();
+    let task = task::Builder::new()
+        .label(label)
+        .spawn_on(async move { inside.wait() }, runtime.handle());
+    let first = wait_for_group(&runtime, label)[0].longest;
+    let grew = wait_for(PATIENCE, || {
+        groups_of(&runtime.stalls(), label)[0].longest > first + 5 * MS
+    });
+    gate.open();
+    runtime.block_on(task).unwrap();
+    assert!(grew);
+    let groups = groups_of(&runtime.stalls(), label);
+    assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), 1);
+}
+
+/// Handlers of real-time signals that are not the default ones.
+fn real_time_handlers() -> usize {
+    (libc::SIGRTMIN()..=libc::SIGRTMAX())
+        .filter(|&signal| {
+            // SAFETY: all-zero is a valid `sigaction`; this only asks.
+            let action = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &raw mut action);
+                action
+            };
+            action.sa_sigaction != libc::SIG_DFL
+        })
+        .count()
+}
+
+#[test]
+fn switched_off_there_is_no_stack_and_no_handler() {
+    let _alone = alone();
+    const NAME: &str = "switched_off_there_is_no_stack_and_no_handler";
+    if !common::is_child() {
+        common::in_child(NAME, &[]);
+        return;
+    }
+    let off = Builder::new()
+        .workers(2)
+        .without(Mechanism::Stacks)
+        .build()
+        .unwrap();
+    let label = fresh_label("off");
+    for _ in 0..3 {
+        run(&off, label, async { burn(40 * MS) });
+        run(&off, label, async { sleeps() });
+    }
+    let groups = wait_for_group(&off, label);
+    assert!(
+        groups
+            .iter()
+            .all(|group| group.stack.is_empty() && group.no_stack == Some(NoStack::Off)),
+        "{groups:?}"
+    );
+    assert_eq!(real_time_handlers(), 0);
+    if STACKS {
+        // The same, on, to see that this shows it.
+        let on = runtime();
+        assert_eq!(real_time_handlers(), 0, "nobody is stuck");
+        let installed = wait_for(PATIENCE, || {
+            run(&on, fresh_label("on"), async { computes() });
+            real_time_handlers() == 1
+        });
+        assert!(installed);
+    }
+}
+
+#[test]
+fn short_polls_are_no_stalls() {
+    let _alone = alone();
+    let runtime = Builder::new()
+        .workers(2)
+        .report_after(Duration::from_secs(30))
+        .build()
+        .unwrap();
+    run(&runtime, fresh_label("short"), async { sleeps() });
+    assert!(runtime.stalls().groups.is_empty(), "{}", runtime.stalls());
+}
+
+/// Calls that a signal would end early, whatever its handler's flags.
+#[test]
+fn no_call_is_interrupted() {
+    let _alone = alone();
+    static INTERRUPTED: AtomicUsize = AtomicUsize::new(0);
+    INTERRUPTED.store(0, Ordering::Relaxed);
+    let runtime = runtime();
+    let note = |result: isize| {
+        let error = std::io::Error::last_os_error();
+        if result < 0 && error.kind() == std::io::ErrorKind::Interrupted {
+            INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let (reader, _writer) = UnixStream::pair().unwrap();
+    reader.set_read_timeout(Some(40 * MS)).unwrap();
+    let descriptor = reader.as_raw_fd();
+    let label = fresh_label("calls");
+    let mut calls = 0;
+    for _ in 0..5 {
+        run(&runtime, label, async move {
+            let time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 40_000_000,
+            };
+            // SAFETY: readable for the call.
+            note(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) } as isize);
+        });
+        run(&runtime, label, async move {
+            let mut poll = libc::pollfd {
+                fd: descriptor,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one element, writable for the call.
+            note(unsafe { libc::poll(&raw mut poll, 1, 40) } as isize);
+        });
+        run(&runtime, label, async move {
+            let mut byte = 0u8;
+            // SAFETY: one byte, writable for the call.
+            note(unsafe { libc::recv(descriptor, (&raw mut byte).cast(), 1, 0) });
+        });
+        calls += 3;
+    }
+    let counted = || {
+        let groups = groups_of(&runtime.stalls(), label);
+        groups.iter().map(|group| group.count).sum::<u64>()
+    };
+    // So they were looked at, at least most of them.
+    assert!(
+        wait_for(PATIENCE, || counted() >= calls / 2),
+        "{}",
+        runtime.stalls()
+    );
+    assert_eq!(INTERRUPTED.load(Ordering::Relaxed), 0);
+}
+
+/// Blocks every signal for a closure.
+fn with_signals_blocked(inside: impl FnOnce()) {
+    // SAFETY: signal sets of the calling thread, initialised before they are used.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        inside();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+#[test]
+fn a_thread_with_signals_blocked_is_reported_without_a_stack() {
+    let _alone = alone();
+    if !STACKS {
+        return;
+    }
+    let runtime = runtime();
+    let label = fresh_label("blocked signals");
+    let said = wait_for(PATIENCE, || {
+        run(&runtime, label, async { with_signals_blocked(computes) });
+        groups_of(&runtime.stalls(), label)
+            .iter()
+            .any(|group| group.no_stack == Some(NoStack::SignalsBlocked))
+    });
+    assert!(said, "{}", runtime.stalls());
+}
+
+/// A watched future on threads of its own, with stacks as small as they come, which end at once.
+#[test]
+fn threads_that_end_and_have_small_stacks() {
+    let _alone = alone();
+    let label = fresh_label("small stack");
+    for round in 0..20u64 {
+        let threads: Vec<_> = (0..4u64)
+            .map(|number| {
+                std::thread::Builder::new()
+                    .stack_size(64 * 1024)
+                    .spawn(move || {
+                        let cpu = Duration::from_micros(9_000 + 500 * (round + number));
+                        let mut future = std::pin::pin!(async { burn(cpu) }.watched(label));
+                        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                        assert!(future.as_mut().poll(&mut context).is_ready());
+                    })
+                    .unwrap()
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+    assert_eq!(common::own_panics(), 0);
+}
+
+/// The signal of somebody else, with any value, and one that nobody asked for.
+#[test]
+fn a_signal_that_nobody_asked_for_does_nothing() {
+    let _alone = alone();
+    if !STACKS {
+        return;
+    }
+    let runtime = runtime();
+    let installed = wait_for(PATIENCE, || {
+        run(&runtime, fresh_label("installs"), async { computes() });
+        real_time_handlers() > 0
+    });
+    assert!(installed);
+    let ours = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|&signal| {
+        // SAFETY: all-zero is a valid `sigaction`; this only asks.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            action.sa_sigaction != libc::SIG_DFL
+        }
+    });
+    let ours = ours.unwrap();
+    for value in (0..64).chain([usize::MAX, usize::MAX / 8]) {
+        let value = libc::sigval {
+            sival_ptr: value as *mut libc::c_void,
+        };
+        // SAFETY: numbers only, to this process.
+        unsafe {
+            libc::sigqueue(libc::getpid(), ours, value);
+            libc::raise(ours);
+        }
+    }
+    run(&runtime, fresh_label("afterwards"), async { computes() });
+}
+
+/// A child has none of the threads that were asked, and can have stalls of its own.
+#[test]
+fn a_fork_in_between() {
+    let _alone = alone();
+    const NAME: &str = "a_fork_in_between";
+    if !common::is_child() {
+        common::in_child(NAME, &[]);
+        return;
+    }
+    let runtime = runtime();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| runtime.spawn(async { burn(300 * MS) }))
+        .collect();
+    std::thread::sleep(12 * MS);
+    for _ in 0..20 {
+        // SAFETY: the child does what is allowed after a fork of a process with threads: computes, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let begun = Instant::now();
+            while begun.elapsed() < 2 * MS {
+                std::hint::spin_loop();
+            }
+            // SAFETY: ends at once.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is writable; the child is ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    let label = fresh_label("after forks");
+    run(&runtime, label, async { sleeps() });
+    wait_for_group(&runtime, label);
+}
+
+/// Many stalls of all kinds at once, with the numbers from one seed.
+#[test]
+fn a_storm_of_stalls() {
+    let _alone = alone();
+    let runtime = Builder::new()
+        .workers(4)
+        .max_spares(16)
+        .report_after(2 * MS)
+        .build()
+        .unwrap();
+    let mut seed = 0x5eed_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let lock = Arc::new(Mutex::new(()));
+    let labels = [
+        fresh_label("storm"),
+        fresh_label("storm"),
+        fresh_label("storm"),
+    ];
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let (kind, micros, label) = (random(4), random(8_000), labels[random(3) as usize]);
+            let lock = lock.clone();
+            task::Builder::new().label(label).spawn_on(
+                async move {
+                    let time = Duration::from_micros(micros);
+                    match kind {
+                        0 => std::thread::sleep(time),
+                        1 => burn(time),
+                        2 => {
+                            let _guard = lock.lock().unwrap();
+                            std::thread::sleep(time / 4);
+                        }
+                        _ => with_signals_blocked(|| burn(time)),
+                    }
+                },
+                runtime.handle(),
+            )
+        })
+        .collect();
+    // Somebody asks all the while.
+    while !tasks.iter().all(|task| task.is_finished()) {
+        let stalls = runtime.stalls();
+        assert!(stalls.groups.len() <= 256);
+        std::thread::sleep(5 * MS);
+    }
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    let stalls = runtime.stalls();
+    let counted: u64 = stalls.groups.iter().map(|group| group.count).sum();
+    assert!(
+        counted > 0 && counted + stalls.not_captured <= 200 * 4,
+        "{stalls}"
+    );
+    assert_eq!(common::own_panics(), 0);
+}
+
+#[test]
+fn the_summary_has_the_lines() {
+    let _alone = alone();
+    const NAME: &str = "the_summary_has_the_lines";
+    if common::is_child() {
+        let runtime = runtime();
+        run(&runtime, "summarised", async { sleeps() });
+        return;
+    }
+    let said = common::in_child(NAME, &[("MORPHEUS_SUMMARY", "1")]);
+    assert!(
+        said.contains("polls that were stuck, by label and line"),
+        "{said}"
+    );
+    assert!(said.contains("summarised: "), "{said}");
+    let silent = common::in_child(NAME, &[]);
+    assert!(!silent.contains("by label and line"), "{silent}");
+}
