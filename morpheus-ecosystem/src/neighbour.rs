@@ -4,6 +4,7 @@
 //! answer, so it can only come from somebody else. On tokio they end after 200 ms; with all its workers in hogs' polls, no
 //! answer comes before one of them has left. That is the negative control: the same request, the same hogs.
 
+use std::panic::Location;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -75,36 +76,38 @@ struct Measured {
 }
 
 /// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the row of
-/// `ECOSYSTEM.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians.
+/// `ECOSYSTEM.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians, and behind a slash the
+/// longest that it took here.
 ///
 /// # Panics
 ///
 /// When the neighbour waits for the hogs here, or does not on tokio.
+#[track_caller]
 pub fn neighbour(package: &str, does: &str, prepare: impl AsyncFn(Stage) -> Scene) {
-    let mut cells = Vec::new();
-    let mut calm = Vec::new();
+    let file = Location::caller().file();
+    let (mut calm, mut cells) = (Vec::new(), String::new());
     for kind in [Kind::Computes, Kind::Sleeps] {
-        let mut beside = [Vec::new(), Vec::new()];
+        let (mut tokio, mut here) = (Vec::new(), Vec::new());
         for _ in 0..rounds() {
-            for (place, subject) in [Subject::Tokio, Subject::Morpheus].into_iter().enumerate() {
-                let measured = measure(subject, kind, &prepare);
-                judge(subject, kind, measured);
-                beside[place].push(measured.beside);
-                if subject == Subject::Morpheus {
-                    calm.push(measured.calm);
-                }
-            }
+            tokio.push(judged(Subject::Tokio, kind, &prepare).beside);
+            let measured = judged(Subject::Morpheus, kind, &prepare);
+            here.push(measured.beside);
+            calm.push(measured.calm);
         }
-        cells.extend(beside.map(median));
+        let worst = here.iter().max().copied().unwrap_or_default();
+        let [tokio, here, worst] = [median(tokio), median(here), worst].map(milliseconds);
+        cells += &format!(" {tokio} | **{here}** / {worst} |");
     }
-    let [tokio_cpu, here_cpu, tokio_sleep, here_sleep] =
-        [cells[0], cells[1], cells[2], cells[3]].map(milliseconds);
+    let (version, calm) = (version::of(package), milliseconds(median(calm)));
     // On a line of its own: without it, it would be behind the name of the test.
-    println!(
-        "\n| {package} {} | {does} | {} | {tokio_cpu} | **{here_cpu}** | {tokio_sleep} | **{here_sleep}** |",
-        version::of(package),
-        milliseconds(median(calm)),
-    );
+    println!("\n| [{package}]({file}) {version} | {does} | {calm} |{cells}");
+}
+
+/// One run that was as it should be.
+fn judged(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene) -> Measured {
+    let measured = measure(subject, kind, prepare);
+    judge(subject, kind, measured);
+    measured
 }
 
 fn judge(subject: Subject, kind: Kind, measured: Measured) {
