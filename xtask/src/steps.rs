@@ -91,6 +91,7 @@ pub(crate) fn all() -> Vec<Step> {
                 Tool::Setpriv,
                 Tool::Gcc,
                 Tool::Browser,
+                Tool::Redis,
             ],
             CountAs::Tests,
             "test --lib --bins --tests --examples --no-fail-fast",
@@ -135,6 +136,11 @@ pub(crate) fn all() -> Vec<Step> {
             "check --package morpheus-runtime --all-targets",
         ),
         unstable("tokio_unstable: tests", CountAs::Tests, ASSUMPTIONS),
+        unstable(
+            "tokio_unstable: console",
+            CountAs::Tests,
+            "test --package morpheus-ecosystem --no-default-features --features console --test console --no-fail-fast",
+        ),
         with(
             step(
                 "miri",

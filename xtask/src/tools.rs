@@ -46,6 +46,8 @@ pub(crate) enum Tool {
     Make,
     /// For the test that opens the benchmarks' page.
     Browser,
+    /// The server that the tests of the client `redis` start.
+    Redis,
     Rustfmt,
     Clippy,
 }
@@ -80,6 +82,7 @@ impl Tool {
             Tool::PkgConfig => "pkg-config",
             Tool::Make => "make",
             Tool::Browser => "chromium",
+            Tool::Redis => "redis-server",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
         }
@@ -110,6 +113,7 @@ impl Tool {
             Tool::PkgConfig => package(&["pkg-config"], "pkgconf-pkg-config", "pkgconf"),
             Tool::Make => package(&["make"], "make", "make"),
             Tool::Browser => package(&["chromium"], "chromium", "chromium"),
+            Tool::Redis => package(&["redis-server"], "valkey-compat-redis", "valkey"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
         }
@@ -121,6 +125,7 @@ impl Tool {
         match self {
             Tool::Libclang => Some(("MORPHEUS_REQUIRE_LIBCLANG", "1")),
             Tool::Browser => Some(("MORPHEUS_REQUIRE_BROWSER", "1")),
+            Tool::Redis => Some(("MORPHEUS_REQUIRE_REDIS", "1")),
             _ => None,
         }
     }
@@ -135,7 +140,8 @@ impl Tool {
             | Tool::Busybox
             | Tool::Iasl
             | Tool::PkgConfig
-            | Tool::Make => in_path(self.name()).is_some(),
+            | Tool::Make
+            | Tool::Redis => in_path(self.name()).is_some(),
             Tool::Clang => has_clang(),
             // The names that the test tries.
             Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),

@@ -1,0 +1,146 @@
+//! Handlers that do not give their worker back: several at once, and nobody but the test lets them go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use crate::PATIENCE;
+
+/// How long a hog is in its poll at the least.
+pub const POLL: Duration = Duration::from_millis(200);
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What a hog does in its poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It uses a CPU.
+    Computes,
+    /// It sleeps in the kernel.
+    Sleeps,
+}
+
+/// When a hog's poll ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After [`POLL`].
+    Time,
+    /// After [`POLL`], but not before the neighbour is answered. On tokio that would be never.
+    Answered,
+}
+
+/// Hogs that belong together, and where they have got to. Clones are the same hogs.
+///
+/// They gather before they begin ([`Hogs::turn`]), so that all requests are in flight when the first of them takes its
+/// worker. The time of each counts from when enough of them are in their polls at the same time ([`Hogs::together`]).
+#[derive(Clone, Debug)]
+pub struct Hogs(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    kind: Kind,
+    until: Until,
+    together: usize,
+    start: Semaphore,
+    gathered: AtomicUsize,
+    entered: AtomicUsize,
+    left: AtomicUsize,
+    answered: AtomicBool,
+}
+
+impl Hogs {
+    /// Hogs of which `together` will be in their polls at once.
+    #[must_use]
+    pub fn new(kind: Kind, until: Until, together: usize) -> Hogs {
+        Hogs(Arc::new(Shared {
+            kind,
+            until,
+            together,
+            start: Semaphore::new(0),
+            gathered: AtomicUsize::new(0),
+            entered: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            answered: AtomicBool::new(false),
+        }))
+    }
+
+    /// What a handler awaits: its turn, and then one long poll.
+    pub async fn hog(&self) {
+        self.turn().await;
+        self.hold();
+    }
+
+    /// Waits, as any task does, for the test to let the hogs begin.
+    pub async fn turn(&self) {
+        self.0.gathered.fetch_add(1, Ordering::SeqCst);
+        if let Ok(permit) = self.0.start.acquire().await {
+            permit.forget();
+        }
+    }
+
+    /// Computes, or sleeps, and does not return to the runtime meanwhile.
+    pub fn hold(&self) {
+        self.0.entered.fetch_add(1, Ordering::SeqCst);
+        let last_resort = Instant::now() + PATIENCE;
+        self.pass_until(|| self.entered() >= self.0.together || Instant::now() > last_resort);
+        match self.0.kind {
+            Kind::Computes => {
+                let end = Instant::now() + POLL;
+                self.pass_until(|| Instant::now() >= end);
+            }
+            Kind::Sleeps => std::thread::sleep(POLL),
+        }
+        if self.0.until == Until::Answered {
+            self.pass_until(|| {
+                self.0.answered.load(Ordering::SeqCst) || Instant::now() > last_resort
+            });
+        }
+        self.0.left.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Computes or sleeps until it is so.
+    fn pass_until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            match self.0.kind {
+                Kind::Computes => (0..1000).for_each(|_| std::hint::spin_loop()),
+                Kind::Sleeps => std::thread::sleep(MS),
+            }
+        }
+    }
+
+    /// How many have come as far as [`Hogs::turn`].
+    #[must_use]
+    pub fn gathered(&self) -> usize {
+        self.0.gathered.load(Ordering::SeqCst)
+    }
+
+    /// How many have begun their long poll.
+    #[must_use]
+    pub fn entered(&self) -> usize {
+        self.0.entered.load(Ordering::SeqCst)
+    }
+
+    /// How many have ended it.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.0.left.load(Ordering::SeqCst)
+    }
+
+    /// How many are in their polls at once before any of them ends.
+    #[must_use]
+    pub fn together(&self) -> usize {
+        self.0.together
+    }
+
+    /// Lets so many begin.
+    pub fn begin(&self, hogs: usize) {
+        self.0.start.add_permits(hogs);
+    }
+
+    /// The neighbour has its answer: nobody needs to be held any longer.
+    pub fn answered(&self) {
+        self.0.answered.store(true, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,253 @@
+//! What a neighbour of hogs notices: under tokio, and here.
+//!
+//! The order of events is judged, and not milliseconds. Here the hogs stay in their polls until the neighbour has its
+//! answer, so it can only come from somebody else. On tokio they end after 200 ms; with all its workers in hogs' polls, no
+//! answer comes before one of them has left. That is the negative control: the same request, the same hogs.
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::hog::{Hogs, Kind};
+use crate::stage::{HOGS, Running, Stage, Subject};
+use crate::{in_time, version};
+
+type Request = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// A request to a handler that hogs, one to a handler that does not, and where both are sent from.
+pub struct Scene {
+    side: Handle,
+    hog: Request,
+    neighbour: Request,
+}
+
+impl std::fmt::Debug for Scene {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scene").finish_non_exhaustive()
+    }
+}
+
+impl Scene {
+    /// A server is under test: the requests come from [`Stage::outside`]. Each checks its own answer.
+    pub fn of_server<H, N>(
+        stage: &Stage,
+        hog: impl Fn() -> H + 'static,
+        neighbour: impl Fn() -> N + 'static,
+    ) -> Scene
+    where
+        H: Future<Output = ()> + Send + 'static,
+        N: Future<Output = ()> + Send + 'static,
+    {
+        Scene {
+            side: stage.outside.clone(),
+            hog: Box::new(move || Box::pin(hog())),
+            neighbour: Box::new(move || Box::pin(neighbour())),
+        }
+    }
+
+    /// A client, or what runs inside of tasks, is under test: the requests are tasks of [`Stage::inside`].
+    pub fn of_tasks<H, N>(
+        stage: &Stage,
+        hog: impl Fn() -> H + 'static,
+        neighbour: impl Fn() -> N + 'static,
+    ) -> Scene
+    where
+        H: Future<Output = ()> + Send + 'static,
+        N: Future<Output = ()> + Send + 'static,
+    {
+        Scene {
+            side: stage.inside.clone(),
+            ..Scene::of_server(stage, hog, neighbour)
+        }
+    }
+}
+
+/// One run: what the neighbour's request took.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Before the hogs came.
+    calm: Duration,
+    /// While they were in their polls.
+    beside: Duration,
+    /// So many had left when it was answered.
+    left: usize,
+}
+
+/// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the row of
+/// `ECOSYSTEM.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians, and behind a slash the
+/// longest that it took here.
+///
+/// # Panics
+///
+/// When the neighbour waits for the hogs here, or does not on tokio.
+#[track_caller]
+pub fn neighbour(package: &str, does: &str, prepare: impl AsyncFn(Stage) -> Scene) {
+    let file = Location::caller().file();
+    let (mut calm, mut cells) = (Vec::new(), String::new());
+    for kind in [Kind::Computes, Kind::Sleeps] {
+        let (mut tokio, mut here) = (Vec::new(), Vec::new());
+        for _ in 0..rounds() {
+            tokio.push(judged(Subject::Tokio, kind, &prepare).beside);
+            let measured = judged(Subject::Morpheus, kind, &prepare);
+            here.push(measured.beside);
+            calm.push(measured.calm);
+        }
+        let worst = here.iter().max().copied().unwrap_or_default();
+        let [tokio, here, worst] = [median(tokio), median(here), worst].map(milliseconds);
+        cells += &format!(" {tokio} | **{here}** / {worst} |");
+    }
+    let (version, calm) = (version::of(package), milliseconds(median(calm)));
+    // On a line of its own: without it, it would be behind the name of the test.
+    println!("\n| [{package}]({file}) {version} | {does} | {calm} |{cells}");
+}
+
+/// One run that was as it should be.
+fn judged(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene) -> Measured {
+    let measured = measure(subject, kind, prepare);
+    judge(subject, kind, measured);
+    measured
+}
+
+fn judge(subject: Subject, kind: Kind, measured: Measured) {
+    match subject {
+        Subject::Tokio => assert!(
+            measured.left > 0,
+            "tokio answered while all its workers were in hogs' polls ({kind:?}): {measured:?}"
+        ),
+        Subject::Morpheus => assert!(
+            measured.left == 0,
+            "the neighbour waited for a hog ({kind:?}): {measured:?}"
+        ),
+    }
+}
+
+fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene) -> Measured {
+    let outside = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("tokio starts");
+    let running = Running::start(subject);
+    let stage = Stage::new(
+        subject,
+        kind,
+        running.handle().clone(),
+        outside.handle().clone(),
+    );
+    let _free = FreeAtTheEnd(stage.hogs.clone());
+    outside.block_on(async {
+        let hogs = stage.hogs.clone();
+        let scene = in_time(prepare(stage.clone())).await;
+        // The first request opens the connection.
+        ask(&scene).await;
+        let mut calm = Vec::new();
+        for _ in 0..5 {
+            calm.push(ask(&scene).await);
+        }
+        let hogging: Vec<_> = (0..HOGS).map(|_| scene.side.spawn((scene.hog)())).collect();
+        stage
+            .wait_for("all hogs are there", || hogs.gathered() == HOGS)
+            .await;
+        hogs.begin(HOGS);
+        stage
+            .wait_for("they are in their polls", || {
+                hogs.entered() >= hogs.together()
+            })
+            .await;
+        let beside = ask(&scene).await;
+        let left = hogs.left();
+        hogs.answered();
+        for hog in hogging {
+            in_time(hog)
+                .await
+                .expect("a hog's request is answered, too");
+        }
+        assert_eq!(hogs.left(), HOGS);
+        Measured {
+            calm: median(calm),
+            beside,
+            left,
+        }
+    })
+}
+
+/// The neighbour's request, and what it took.
+async fn ask(scene: &Scene) -> Duration {
+    let begun = Instant::now();
+    let request = scene.side.spawn((scene.neighbour)());
+    // Hogs are held for [`PATIENCE`] at most: whoever waits for them is told so by `judge`.
+    tokio::time::timeout(2 * crate::PATIENCE, request)
+        .await
+        .expect("the neighbour is answered at all")
+        .expect("the neighbour's answer is right");
+    begun.elapsed()
+}
+
+/// Frees hogs when a test fails in between: else its runtime could not end.
+struct FreeAtTheEnd(Hogs);
+
+impl Drop for FreeAtTheEnd {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+fn rounds() -> usize {
+    match std::env::var("MORPHEUS_ROUNDS") {
+        Ok(text) => text
+            .parse()
+            .ok()
+            .filter(|rounds| *rounds > 0)
+            .unwrap_or_else(|| panic!("MORPHEUS_ROUNDS={text}: a number of rounds, such as 5")),
+        Err(_) => 1,
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn milliseconds(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1e3;
+    if ms < 9.95 {
+        format!("{ms:.2} ms")
+    } else {
+        format!("{ms:.0} ms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(milliseconds(Duration::from_micros(123)), "0.12 ms");
+        assert_eq!(milliseconds(Duration::from_micros(9_960)), "10 ms");
+        assert_eq!(milliseconds(Duration::from_millis(201)), "201 ms");
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let times = [5, 1, 3].map(Duration::from_millis);
+        assert_eq!(median(times.to_vec()), Duration::from_millis(3));
+    }
+
+    /// Whoever answers on a thread that no hog can take is no proof of anything: tokio's control must say so.
+    #[test]
+    #[should_panic(expected = "tokio answered while all its workers were in hogs' polls")]
+    fn a_neighbour_that_needs_no_worker_is_found_out() {
+        neighbour("tokio", "nothing", async |stage| {
+            let hogs = stage.hogs.clone();
+            let inside = stage.inside.clone();
+            let hog = move || {
+                let (hogs, inside) = (hogs.clone(), inside.clone());
+                async move { inside.spawn(async move { hogs.hog().await }).await.unwrap() }
+            };
+            Scene::of_server(&stage, hog, async || ())
+        });
+    }
+}
