@@ -7,16 +7,17 @@
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
-//! people ([`report`], [`progress`], [`interrupt`], [`arguments`]). The benchmark `starvation` is built from them in
+//! people ([`report`], [`progress`], [`interrupt`], [`arguments`]), and children of the same program ([`supervised`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
-//! [`liar`] what critical sections cost and what lying about them gains. [`page`] makes a page with plots of what they all print.
+//! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where nobody is stuck. [`page`] makes a page with plots of what they all print.
 #![warn(missing_docs)]
 
 pub mod arguments;
 pub mod begin;
 pub mod clock;
+pub mod compare;
 pub mod cpus;
 pub mod executor;
 pub mod governor;
@@ -43,6 +44,7 @@ pub mod scx;
 pub mod settle;
 pub mod starvation;
 pub mod stats;
+pub mod supervised;
 pub mod thread;
 pub mod wake;
 pub mod work;

@@ -212,6 +212,15 @@ fn pin(name: &str, program: &str, lines: &[&str]) {
 }
 
 #[test]
+fn compare() {
+    let lines = [
+        "--case spawn10,tcp_echo_16 --pairs 2 --window-ms 1",
+        "--case spawn10 --pairs 10 --window-ms 1 --runtime morpheus",
+    ];
+    pin("compare", env!("CARGO_BIN_EXE_compare"), &lines);
+}
+
+#[test]
 fn jitter() {
     let lines = ["1 10", "1 10 --relative", "1 2 --sweep"];
     pin("jitter", env!("CARGO_BIN_EXE_jitter"), &lines);

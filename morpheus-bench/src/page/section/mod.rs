@@ -1,5 +1,6 @@
 //! What there is to show of each benchmark's file, and the pieces that they share.
 
+mod compare;
 mod criterion;
 mod governor;
 mod jitter;
@@ -124,7 +125,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
 }
 
 const KNOWN: &str =
-    "starvation, latency, liar, jitter, overhead, governor, takeover, request and kernel";
+    "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare and kernel";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -141,6 +142,7 @@ fn one(object: &Value) -> Result<Section, String> {
         "governor" => governor::section(object, None),
         "takeover" => takeover::section(object),
         "request" => request::section(object),
+        "compare" => compare::section(object),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -487,6 +489,10 @@ mod tests {
             ),
             (json!({ "bench": "takeover" }), "measure again"),
             (json!({ "bench": "request", "used_ns": 3 }), "measure again"),
+            (
+                json!({ "bench": "compare", "cases": [{ "case": 3 }, {}] }),
+                "measure again",
+            ),
             (
                 json!({ "bench": "criterion", "medians": [{ "name": 3 }] }),
                 "measure again",

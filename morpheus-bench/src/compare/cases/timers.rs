@@ -1,0 +1,41 @@
+//! Timers that are set and taken back, and such that fire.
+
+use std::time::Duration;
+
+use super::{Body, Stage};
+use crate::compare::spawner::Spawner;
+
+/// Tasks that set timeouts.
+const GUARDED: u64 = 16;
+/// Long enough never to be over.
+const NEVER: Duration = Duration::from_secs(60);
+/// Tasks that sleep.
+const SLEEPERS: u64 = 500;
+/// What they sleep: the least that tokio's timer tells apart.
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// Something that is soon done, under a timeout.
+pub fn timeout<S: Spawner>(stage: &Stage) -> Result<Body, String> {
+    let guarded = |times: u64| async move {
+        let mut in_time = 0;
+        for _ in 0..times {
+            let soon = tokio::time::timeout(NEVER, tokio::task::yield_now()).await;
+            in_time += u64::from(soon.is_ok());
+        }
+        in_time
+    };
+    Ok(stage.spread::<S, _, _>(GUARDED, guarded))
+}
+
+/// Many sleep at the same time, again and again.
+pub fn sleep<S: Spawner>(stage: &Stage) -> Result<Body, String> {
+    let sleeper = |times: u64| async move {
+        let mut slept = 0;
+        for _ in 0..times {
+            tokio::time::sleep(SLEEP).await;
+            slept += 1;
+        }
+        slept
+    };
+    Ok(stage.spread::<S, _, _>(SLEEPERS, sleeper))
+}

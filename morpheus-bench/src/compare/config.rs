@@ -1,0 +1,151 @@
+//! The command line.
+
+use clap::Parser;
+
+use super::cases::{self, Case};
+use super::contender::Contender;
+use crate::arguments::{counted, measured};
+
+const MORE: &str = "\
+Examples:
+  compare
+      All cases, Morpheus with every task watched and with none, beside tokio: six minutes.
+  compare --case ping_pong --case tcp_echo_16 --pairs 40
+      Two cases, with narrower intervals.
+  compare --runtime morpheus-watched --against morpheus
+      What watching alone costs.
+  compare --against tokio,tokio+32 --runtime morpheus
+      Also beside tokio with 32 more workers; tokio+slice has workers with short slices.
+  compare --list
+      The cases, and what one operation of each is.
+
+Each case is measured in pairs, in the order A B A' A' B A: A and A' are what Morpheus is compared with, B is
+Morpheus. Each measurement is a process of its own. What A and A' differ by is noise: inside it a case says 'no
+difference'. The rate is operations a second, and above 1 is better; CPU is CPU time of an operation, of all of the
+runtime's threads, and below 1 is better. CPU times repeat on a machine that others use, rates do not.
+
+Bars: the rate's interval reaches 0.97, the CPU time's stays below 1.03, or 1.05 where every task is watched; the
+geometric mean of the rates, without the cases beside busy tasks, is at least 0.99.
+
+Morpheus runs in its default settings, without a daemon.
+
+Exit codes: 0 measured, 1 some case could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
+
+/// What Morpheus costs where nobody is stuck: tokio's own benchmark cases, beside tokio.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "compare", version, after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// Only this case; again for more of them [default: all]
+    #[arg(long = "case", value_name = "NAME", value_delimiter = ',', value_parser = known)]
+    pub cases: Vec<String>,
+
+    /// What it is compared with
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "tokio"
+    )]
+    pub against: Vec<Contender>,
+
+    /// What is compared with it
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "morpheus,morpheus-watched"
+    )]
+    pub runtime: Vec<Contender>,
+
+    /// Pairs of each case; a verdict needs ten
+    #[arg(long, value_name = "N", default_value = "10", value_parser = counted(1, 10_000))]
+    pub pairs: usize,
+
+    /// Workers of each runtime
+    #[arg(long, value_name = "N", default_value = "2", value_parser = counted(1, 1_024))]
+    pub workers: usize,
+
+    /// Milliseconds that a measurement takes, about
+    #[arg(long, value_name = "MS", default_value = "60", value_parser = measured(0.1, 60_000.0))]
+    pub window_ms: f64,
+
+    /// Show the cases, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+
+    /// One measurement, of a job on stdin: how this program calls itself.
+    #[arg(long, hide = true)]
+    pub child: bool,
+}
+
+fn known(name: &str) -> Result<String, String> {
+    if cases::named(name).is_some() {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<&str> = cases::CASES.iter().map(|case| case.name).collect();
+    Err(format!(
+        "there is no such case: there are {}",
+        names.join(", ")
+    ))
+}
+
+impl Options {
+    /// The cases that were asked for, in the order of the table.
+    pub fn cases(&self) -> Vec<&'static Case> {
+        let asked =
+            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|name| name == case.name);
+        cases::CASES.iter().filter(asked).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_input_says_what_is_right() {
+        for (line, expected) in [
+            ("--case nonsense", "spawn_many_local, "),
+            ("--case spawn,nonsense", "no such case"),
+            ("--pairs 0", "from 1 to"),
+            ("--workers 0", "from 1 to"),
+            ("--window-ms 0", "a number from"),
+            ("--against go", "has none of tokio's"),
+            ("--runtime tokio-watched", "nobody can be watched"),
+        ] {
+            let words = std::iter::once("compare").chain(line.split_whitespace());
+            let error = Options::try_parse_from(words).unwrap_err();
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_name_and_all_by_default() {
+        let chosen = |line: &str| {
+            let words = std::iter::once("compare").chain(line.split_whitespace());
+            let options = Options::parse_from(words);
+            options
+                .cases()
+                .iter()
+                .map(|case| case.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("").len(), cases::CASES.len());
+        assert_eq!(
+            chosen("--case spawn10 --case yield_many"),
+            ["yield_many", "spawn10"]
+        );
+        assert_eq!(chosen("--case watch,sleep"), ["sleep", "watch"]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The benchmark `compare`: what Morpheus costs where nobody is stuck, case by case, beside stock tokio.
+//!
+//! Each case is something small that a runtime does all day, in tokio's own benchmarks or between a client and a server.
+//! It runs on each runtime in turns (A B A' A' B A …), where A' is the same runtime as A: what those two differ by is noise,
+//! and inside it no difference is claimed. Two figures stand side by side: operations a second, which whoever else uses
+//! the machine disturbs, and CPU time of an operation, which he hardly does.
+//!
+//! **Every measurement is a process of its own**, which builds one runtime, sets up one case, warms up until the CPU time
+//! of an operation has settled, measures one window and ends. One process for all would be quicker, and less sound:
+//!
+//! - A process's CPU clock then is the runtime's: workers, spares and controller alike, and nothing of another runtime. No
+//!   runtime is idle beside the one that is measured, so nobody has to believe that it is.
+//! - Runtimes do not share an allocator's arenas, a thread pool's threads, or page tables with those that ran before.
+//! - Where code, stacks and heap happen to lie is worth some percent, and stays as it is as long as a process lives. Drawn
+//!   anew for each measurement, it is part of the intervals and of the noise, and not a difference between runtimes.
+//!
+//! What it leaves out is what a runtime does only after many seconds. The number of operations is found once for each case,
+//! on what Morpheus is compared with, and is the same for all; each window must have done exactly so many.
+//!
+//! `config` reads the command line, `contender` names what is compared. [`cases`] are over the trait of [`spawner`].
+//! `child` is one measurement, `run` many of them; `result` is what comes out, `table` shows it.
+
+pub mod cases;
+mod child;
+mod config;
+mod contender;
+mod result;
+mod run;
+pub mod spawner;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use crate::report::WIDTH;
+pub use contender::Contender;
+pub use result::{Compared, Mean, Measured, Ratio, Report};
+
+use crate::{interrupt, report, thread};
+use config::Options;
+
+/// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    // Children inherit it.
+    thread::without_huge_pages();
+    if options.child {
+        child::main();
+    }
+    if options.list {
+        report::print(&table::list());
+        return ExitCode::SUCCESS;
+    }
+    interrupt::install();
+    let report = run::measure(&options);
+    let failed = report.cases.iter().any(|case| case.failed.is_some());
+    let interrupted = report.interrupted;
+    let code = report::conclude(
+        "compare",
+        Ok(report),
+        options.json,
+        table::render,
+        |report| report.interrupted,
+    );
+    if failed && !interrupted {
+        return ExitCode::FAILURE;
+    }
+    code
+}

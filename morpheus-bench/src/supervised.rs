@@ -1,0 +1,153 @@
+//! This program again, as a child process with one job on stdin and its answer on stdout: watched, and ended in time.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::interrupt;
+
+/// How often a child that says nothing is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Likewise one that has closed its stdout, and so is about to end.
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// This program again, under the name it goes by. By the link in /proc, which another user may follow where the path is
+/// closed to them, and which still leads here when the file was replaced by a new build.
+pub fn own(name: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(name).stdin(Stdio::null());
+    command
+}
+
+/// A child that does not outlive this value.
+pub struct Supervised {
+    child: Child,
+    ended: bool,
+    reader: Receiver<String>,
+    said: Option<String>,
+}
+
+impl Supervised {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it cannot be started; the text is for people.
+    pub fn start(command: &mut Command) -> Result<Self, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A group of its own: Ctrl-C reaches only us, and we end the child with everything it started.
+        command.process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("cannot start: {error}"))?;
+        let mut stdout = child.stdout.take().ok_or("no stdout")?;
+        let (sender, reader) = channel();
+        // In a thread: the parent must go on watching, and a full pipe must not hold up the child.
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stdout.read_to_string(&mut text);
+            let _ = sender.send(text);
+        });
+        Ok(Self {
+            child,
+            ended: false,
+            reader,
+            said: None,
+        })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives it a job, as a line of JSON.
+    ///
+    /// # Errors
+    /// When it does not read: it has ended.
+    pub fn send(&mut self, job: &impl Serialize) -> io::Result<()> {
+        let line = serde_json::to_string(job)?;
+        let stdin = self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")?;
+        stdin.flush()
+    }
+
+    /// Waits for the child's end; `None` when it takes longer than `bound`. Ctrl-C closes its stdin, which
+    /// is to end its window early. `tick` hears how long it has lasted.
+    pub fn wait(&mut self, bound: Duration, mut tick: impl FnMut(Duration)) -> Option<ExitStatus> {
+        let start = Instant::now();
+        let mut deadline = start + bound;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.ended = true;
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            if interrupt::happened() && self.child.stdin.take().is_some() {
+                deadline = deadline.min(Instant::now() + Duration::from_secs(10));
+            }
+            tick(start.elapsed());
+            if self.said.is_some() {
+                std::thread::sleep(LAST_LOOK);
+            } else {
+                self.said = self.reader.recv_timeout(LOOK).ok();
+            }
+        }
+    }
+
+    /// All that it printed.
+    pub fn output(&mut self) -> String {
+        let said = self.said.take().or_else(|| self.reader.recv().ok());
+        said.unwrap_or_default()
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // SAFETY: kill touches no memory. The group is the child's own (process_group(0)), and its id
+        // cannot have been given to another as long as the child is not waited for.
+        unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Supervised {
+        Supervised::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn a_job_goes_in_and_an_answer_comes_out() {
+        let mut child = shell("read line; echo \"got $line\"");
+        child.send(&[1, 2]).unwrap();
+        let status = child.wait(Duration::from_secs(60), |_| ()).unwrap();
+        assert!(status.success());
+        assert_eq!(child.output(), "got [1,2]\n");
+    }
+
+    #[test]
+    fn who_stands_still_is_ended() {
+        let mut child = shell("exec sleep 1000");
+        let id = child.id();
+        let mut ticks = 0;
+        assert!(
+            child
+                .wait(Duration::from_millis(120), |_| ticks += 1)
+                .is_none()
+        );
+        assert!(ticks > 0);
+        drop(child);
+        assert!(crate::clock::cpu_of_process(id).is_err(), "it is gone");
+    }
+}
