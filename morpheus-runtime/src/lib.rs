@@ -60,6 +60,7 @@ mod label;
 mod link;
 mod mechanism;
 mod metrics;
+mod names;
 mod nice;
 mod offender;
 mod permit;
@@ -77,6 +78,8 @@ pub mod strip;
 mod table;
 pub mod task;
 mod threads;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod watch;
 
 pub use builder::{BuildError, Builder, Policy};
