@@ -13,7 +13,7 @@ use morpheus_common::ladder::{self, Policy};
 use crate::controller::Controller;
 use crate::link;
 use crate::mechanism::Mechanisms;
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Missing};
 use crate::offender;
 use crate::permit::{self, Permits};
 use crate::quota::{self, Mask};
@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) nice_offenders: bool,
     pub(crate) max_in_place: usize,
     pub(crate) seats: usize,
+    /// What was asked for, and tokio was not built for.
+    pub(crate) refused: Vec<Missing>,
     pub(crate) mechanisms: Mechanisms,
 }
 
@@ -66,6 +68,8 @@ pub(crate) struct Domain {
     /// The tokio runtime it belongs to, once that is built.
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) seats: Table,
+    #[cfg(tokio_unstable)]
+    pub(crate) thread_ids: crate::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// By core (tokio's worker index): sits in a hold at this moment.
@@ -104,6 +108,8 @@ impl Domain {
         Domain {
             runtime: OnceLock::new(),
             seats: Table::new(settings.seats),
+            #[cfg(tokio_unstable)]
+            thread_ids: crate::threads::Ids::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
             held_cores: (0..settings.workers + settings.spares)
@@ -211,6 +217,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 nice_offenders: false,
                 max_in_place: PLAIN_IN_PLACE,
                 seats: PLAIN_SEATS,
+                refused: Vec::new(),
                 mechanisms: Mechanisms {
                     quota: false,
                     ..Mechanisms::default()

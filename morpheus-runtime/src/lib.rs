@@ -55,6 +55,8 @@ mod critical;
 mod domain;
 mod hogs;
 mod hold;
+#[cfg(tokio_unstable)]
+mod hooks;
 mod in_place;
 mod label;
 mod link;

@@ -119,6 +119,12 @@ pub enum Missing {
     Seats,
     /// Lowering offenders by `nice` was asked for, and the process may not raise them again.
     ReversibleNice,
+    /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    TaskHooks,
+    /// [`Builder::disable_lifo_slot`](crate::Builder::disable_lifo_slot) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    LifoSwitch,
 }
 
 impl fmt::Display for Missing {
@@ -131,6 +137,12 @@ impl fmt::Display for Missing {
             Missing::Seats => "seats for all threads",
             Missing::ReversibleNice => {
                 "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
+            }
+            Missing::TaskHooks => {
+                "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
+            Missing::LifoSwitch => {
+                "tokio's switch for the LIFO slot (RUSTFLAGS=\"--cfg tokio_unstable\")"
             }
         })
     }
@@ -293,5 +305,6 @@ fn missing(domain: &Domain) -> Vec<Missing> {
     ]
     .into_iter()
     .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .chain(domain.settings.refused.iter().copied())
     .collect()
 }

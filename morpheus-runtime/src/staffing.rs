@@ -199,6 +199,7 @@ mod tests {
             nice_offenders: false,
             max_in_place: 8,
             seats: 64,
+            refused: Vec::new(),
             mechanisms: Mechanisms::default(),
         };
         Staffing::new(&settings, 2, 0)

@@ -179,6 +179,9 @@ impl<F: Future> Future for Watched<F> {
             // More threads than seats: unwatched, and counted as such.
             return this.future.poll(cx);
         }
+        // The mark of the task around it, if it has one: this poll gets its own.
+        #[cfg(tokio_unstable)]
+        let _paused = crate::hooks::pause();
         let seat = seat::current();
         if seat.runtime.in_poll() {
             return poll_within(this.future, this.file, seat, cx);

@@ -135,6 +135,11 @@ pub(crate) fn all() -> Vec<Step> {
             "check --package morpheus-runtime --all-targets",
         ),
         unstable("tokio_unstable: tests", CountAs::Tests, ASSUMPTIONS),
+        unstable(
+            "tokio_unstable: every task watched",
+            CountAs::Tests,
+            "test --package morpheus-runtime --lib --test hooks --no-fail-fast",
+        ),
         with(
             step(
                 "miri",
