@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::controller::Controller;
-use crate::domain::{Domain, Settings};
+use crate::domain::{self, Domain, Settings};
 #[cfg(tokio_unstable)]
 use crate::hooks;
 use crate::link::{self, Link, LinkError};
@@ -382,6 +382,7 @@ impl Builder {
             .build()?;
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
+        domain::register(&domain);
         for _ in 0..domain.settings.spares {
             hold::ask_for_one(&domain, &handle);
         }

@@ -5,8 +5,8 @@
 //! judges and reports all the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use morpheus_common::ladder::{self, Policy};
 
@@ -74,6 +74,8 @@ pub(crate) struct Domain {
     pub(crate) permits: Arc<Permits>,
     /// By core (tokio's worker index): sits in a hold at this moment.
     pub(crate) held_cores: Box<[AtomicBool]>,
+    /// By core: how long it was held so far, without the hold that lasts.
+    pub(crate) held_ns: Box<[AtomicU64]>,
     /// By core: the thread that last came back from a park with it, and has not handed it over since; 0
     /// when there is none.
     pub(crate) core_threads: Box<[AtomicU32]>,
@@ -114,6 +116,9 @@ impl Domain {
             permits: Arc::new(Permits::new(limits)),
             held_cores: (0..settings.workers + settings.spares)
                 .map(|_| AtomicBool::new(false))
+                .collect(),
+            held_ns: (0..settings.workers + settings.spares)
+                .map(|_| AtomicU64::new(0))
                 .collect(),
             core_threads: (0..settings.workers + settings.spares)
                 .map(|_| AtomicU32::new(0))
@@ -196,6 +201,28 @@ impl std::fmt::Debug for Domain {
             .field("spares", &self.spares)
             .finish_non_exhaustive()
     }
+}
+
+/// The domains of the runtimes that there are.
+fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
+    static RUNTIMES: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+    RUNTIMES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Makes a domain known whose tokio runtime has been built.
+pub(crate) fn register(domain: &Arc<Domain>) {
+    let mut runtimes = runtimes();
+    runtimes.retain(|domain| domain.strong_count() > 0);
+    runtimes.push(Arc::downgrade(domain));
+}
+
+/// The domain of a tokio runtime, if it has one.
+pub(crate) fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
+    let runtimes = runtimes();
+    let mut domains = runtimes.iter().filter_map(Weak::upgrade);
+    domains.find(|domain| domain.runtime.get() == Some(&id))
 }
 
 /// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.

@@ -53,6 +53,8 @@ mod controller;
 mod cores;
 mod critical;
 mod domain;
+#[cfg(feature = "metrics")]
+mod export;
 mod hogs;
 mod hold;
 #[cfg(tokio_unstable)]

@@ -83,6 +83,12 @@ pub(crate) fn all() -> Vec<Step> {
             "clippy --all-targets -- -D warnings",
         ),
         step("release build", CountAs::One, "build --release --bins"),
+        // Elsewhere tests and examples turn its features on.
+        step(
+            "runtime without features",
+            CountAs::One,
+            "clippy --package morpheus-runtime -- -D warnings",
+        ),
         quick(
             "tests",
             &[
