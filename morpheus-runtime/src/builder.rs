@@ -8,9 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::controller::Controller;
-use crate::domain::{Domain, Settings};
+use crate::domain::{self, Domain, Settings};
+#[cfg(tokio_unstable)]
+use crate::hooks;
 use crate::link::{self, Link, LinkError};
 use crate::mechanism::{Mechanism, Mechanisms};
+use crate::metrics::Missing;
 use crate::runtime::Runtime;
 use crate::threads;
 use crate::{clock, hold, quota, report, seat, sleeper};
@@ -38,6 +41,8 @@ const MAX_WORKERS: usize = 4096;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 type Hook = Arc<dyn Fn() + Send + Sync>;
+#[cfg(tokio_unstable)]
+type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
 
 /// Builds a [`Runtime`].
 ///
@@ -73,6 +78,13 @@ pub struct Builder {
     on_stop: Option<Hook>,
     on_park: Option<Hook>,
     on_unpark: Option<Hook>,
+    /// Where nothing was said, what tokio was built for.
+    watch_every_task: Option<bool>,
+    disable_lifo_slot: bool,
+    #[cfg(tokio_unstable)]
+    on_before_task_poll: Option<TaskHook>,
+    #[cfg(tokio_unstable)]
+    on_after_task_poll: Option<TaskHook>,
     tokio: tokio::runtime::Builder,
 }
 
@@ -165,6 +177,12 @@ impl Builder {
             on_stop: None,
             on_park: None,
             on_unpark: None,
+            watch_every_task: None,
+            disable_lifo_slot: false,
+            #[cfg(tokio_unstable)]
+            on_before_task_poll: None,
+            #[cfg(tokio_unstable)]
+            on_after_task_poll: None,
             tokio,
         }
     }
@@ -288,8 +306,49 @@ impl Builder {
         self
     }
 
+    /// Whether every task is watched, under the place that spawned it, libraries' ones included: seen, asked to
+    /// yield, worked around and reported, but not polled in place, for which it takes a [`watch`](crate::watch()).
+    ///
+    /// That needs tokio's task hooks, which are there with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the default.
+    /// Asked for without them, nothing changes, and [`Missing::TaskHooks`](crate::Missing::TaskHooks) says so.
+    pub fn watch_every_task(&mut self, watch: bool) -> &mut Self {
+        self.watch_every_task = Some(watch);
+        self
+    }
+
+    /// Switches tokio's LIFO slot off (default: on). A task that a hog woke last waits there until that poll ends,
+    /// and nobody can steal it; without the slot messages between two tasks take longer.
+    ///
+    /// That needs `RUSTFLAGS="--cfg tokio_unstable"`. Without, nothing changes, and
+    /// [`Missing::LifoSwitch`](crate::Missing::LifoSwitch) says so.
+    pub fn disable_lifo_slot(&mut self, disable: bool) -> &mut Self {
+        self.disable_lifo_slot = disable;
+        self
+    }
+
+    /// Called before each poll of a task, as in tokio; set here, and not by [`tokio`](Self::tokio), because Morpheus
+    /// uses that hook too. (Only with `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_before_task_poll(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.on_before_task_poll = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called after each poll of a task, as in tokio. (Only with `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_after_task_poll(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.on_after_task_poll = Some(Arc::new(hook));
+        self
+    }
+
     /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
-    /// threads, the thread name, the four hooks) is set after this and wins.
+    /// threads, the thread name, the hooks of threads and of polls) is set after this and wins.
     ///
     /// ```
     /// let runtime = morpheus_runtime::Builder::new()
@@ -333,6 +392,7 @@ impl Builder {
             .build()?;
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
+        domain::register(&domain);
         for _ in 0..domain.settings.spares {
             hold::ask_for_one(&domain, &handle);
         }
@@ -416,6 +476,7 @@ impl Builder {
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
+            refused: self.refused(),
             mechanisms: self.mechanisms,
         })
     }
@@ -480,7 +541,47 @@ impl Builder {
             call(&theirs);
         });
         #[cfg(tokio_unstable)]
-        self.tokio.disable_lifo_slot();
+        self.set_task_hooks();
+    }
+
+    /// The application's around ours: its own time is no part of the poll. Set anew for each runtime, because
+    /// tokio's builder forgets nothing.
+    #[cfg(tokio_unstable)]
+    fn set_task_hooks(&mut self) {
+        let watch = self.watch_every_task.unwrap_or(true) && self.mechanisms.watch;
+        let theirs = self.on_before_task_poll.clone();
+        self.tokio.on_before_task_poll(move |meta| {
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+            if watch {
+                hooks::before_poll(meta);
+            }
+        });
+        let theirs = self.on_after_task_poll.clone();
+        self.tokio.on_after_task_poll(move |meta| {
+            if watch {
+                hooks::after_poll(meta);
+            }
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+        });
+        if self.disable_lifo_slot {
+            self.tokio.disable_lifo_slot();
+        }
+    }
+
+    /// What was asked for, and takes an unstable tokio.
+    fn refused(&self) -> Vec<Missing> {
+        let asked = [
+            (self.watch_every_task == Some(true), Missing::TaskHooks),
+            (self.disable_lifo_slot, Missing::LifoSwitch),
+        ];
+        let refused = asked.into_iter().filter(|_| !cfg!(tokio_unstable));
+        refused
+            .filter_map(|(asked, what)| asked.then_some(what))
+            .collect()
     }
 }
 

@@ -139,3 +139,10 @@ impl Cores {
         })
     }
 }
+
+/// Whether a thread has a core at this moment, as far as tokio tells: one that was handed over counts as had until
+/// another thread takes it up.
+#[cfg(tokio_unstable)]
+pub(crate) fn has_core(thread: std::thread::ThreadId, metrics: &RuntimeMetrics) -> bool {
+    (0..metrics.num_workers()).any(|core| metrics.worker_thread_id(core) == Some(thread))
+}

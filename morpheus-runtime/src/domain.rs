@@ -5,15 +5,15 @@
 //! judges and reports all the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use morpheus_common::ladder::{self, Policy};
 
 use crate::controller::Controller;
 use crate::link;
 use crate::mechanism::Mechanisms;
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Missing};
 use crate::offender;
 use crate::permit::{self, Permits};
 use crate::quota::{self, Mask};
@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) max_in_place: usize,
     pub(crate) seats: usize,
     pub(crate) report_after_ns: u64,
+    /// What was asked for, and tokio was not built for.
+    pub(crate) refused: Vec<Missing>,
     pub(crate) mechanisms: Mechanisms,
 }
 
@@ -68,10 +70,14 @@ pub(crate) struct Domain {
     /// The tokio runtime it belongs to, once that is built.
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) seats: Table,
+    #[cfg(tokio_unstable)]
+    pub(crate) thread_ids: crate::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// By core (tokio's worker index): sits in a hold at this moment.
     pub(crate) held_cores: Box<[AtomicBool]>,
+    /// By core: how long it was held so far, without the hold that lasts.
+    pub(crate) held_ns: Box<[AtomicU64]>,
     /// By core: the thread that last came back from a park with it, and has not handed it over since; 0
     /// when there is none.
     pub(crate) core_threads: Box<[AtomicU32]>,
@@ -108,10 +114,15 @@ impl Domain {
         Domain {
             runtime: OnceLock::new(),
             seats: Table::new(settings.seats),
+            #[cfg(tokio_unstable)]
+            thread_ids: crate::threads::Ids::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
             held_cores: (0..settings.workers + settings.spares)
                 .map(|_| AtomicBool::new(false))
+                .collect(),
+            held_ns: (0..settings.workers + settings.spares)
+                .map(|_| AtomicU64::new(0))
                 .collect(),
             core_threads: (0..settings.workers + settings.spares)
                 .map(|_| AtomicU32::new(0))
@@ -197,6 +208,28 @@ impl std::fmt::Debug for Domain {
     }
 }
 
+/// The domains of the runtimes that there are.
+fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
+    static RUNTIMES: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+    RUNTIMES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Makes a domain known whose tokio runtime has been built.
+pub(crate) fn register(domain: &Arc<Domain>) {
+    let mut runtimes = runtimes();
+    runtimes.retain(|domain| domain.strong_count() > 0);
+    runtimes.push(Arc::downgrade(domain));
+}
+
+/// The domain of a tokio runtime, if it has one.
+pub(crate) fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
+    let runtimes = runtimes();
+    let mut domains = runtimes.iter().filter_map(Weak::upgrade);
+    domains.find(|domain| domain.runtime.get() == Some(&id))
+}
+
 /// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.
 pub(crate) fn of_plain_threads() -> Arc<Domain> {
     static PLAIN: OnceLock<Arc<Domain>> = OnceLock::new();
@@ -217,6 +250,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 max_in_place: PLAIN_IN_PLACE,
                 seats: PLAIN_SEATS,
                 report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
+                refused: Vec::new(),
                 mechanisms: Mechanisms {
                     quota: false,
                     ..Mechanisms::default()

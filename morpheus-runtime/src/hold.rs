@@ -16,6 +16,7 @@ use std::task::{Context, Wake, Waker};
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::Handle;
 
+use crate::clock;
 use crate::domain::Domain;
 use crate::spare::HoldEnd;
 
@@ -79,7 +80,12 @@ fn hold_worker(domain: &Domain) {
         }
     };
     mark(true);
+    let since_ns = clock::now_ns();
     let end = domain.spares.hold();
+    if let Some(held_ns) = core.and_then(|core| domain.held_ns.get(core)) {
+        // Relaxed: a statistic.
+        held_ns.fetch_add(clock::now_ns().saturating_sub(since_ns), Ordering::Relaxed);
+    }
     mark(false);
     if is_seated {
         // Relaxed: this thread's own word.

@@ -98,6 +98,8 @@ pub(crate) struct Label {
     unproven: AtomicU32,
     stuck: History,
     offences: History,
+    #[cfg(tokio_unstable)]
+    is_own: bool,
     pub(crate) totals: Totals,
 }
 
@@ -124,6 +126,8 @@ impl Label {
             unproven: AtomicU32::new(0),
             stuck: History::on_probation(),
             offences: History::default(),
+            #[cfg(tokio_unstable)]
+            is_own: crate::hooks::is_own(origin),
             totals: Totals::default(),
         }
     }
@@ -134,6 +138,12 @@ impl Label {
 
     pub(crate) fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Whether its tasks are Morpheus's own: held spares, and no-ops.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
     }
 
     #[inline]
@@ -295,7 +305,8 @@ pub(crate) fn of(origin: Origin) -> &'static Label {
 /// hot path.
 pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
     use std::cell::Cell;
-    const REMEMBERED: usize = 16;
+    // With the task hooks it is asked before every poll.
+    const REMEMBERED: usize = if cfg!(tokio_unstable) { 256 } else { 16 };
     type Entry = Cell<Option<(&'static Location<'static>, &'static Label)>>;
     thread_local! {
         static RECENT: [Entry; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };

@@ -54,13 +54,18 @@ mod controller;
 mod cores;
 mod critical;
 mod domain;
+#[cfg(feature = "metrics")]
+mod export;
 mod hogs;
 mod hold;
+#[cfg(tokio_unstable)]
+mod hooks;
 mod in_place;
 mod label;
 mod link;
 mod mechanism;
 mod metrics;
+mod names;
 mod nice;
 mod offender;
 mod permit;
@@ -79,6 +84,8 @@ pub mod strip;
 mod table;
 pub mod task;
 mod threads;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod watch;
 
 pub use builder::{BuildError, Builder, Policy};

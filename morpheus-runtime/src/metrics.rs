@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hdrhistogram::Histogram;
 use tokio::runtime::RuntimeMetrics;
 
-use crate::domain::Domain;
-use crate::{sleeper, slice};
+use crate::domain::{self, Domain};
+use crate::{clock, sleeper, slice};
 
 /// The live counters of a domain. Relaxed everywhere: statistics order nothing.
 #[derive(Debug, Default)]
@@ -119,6 +119,12 @@ pub enum Missing {
     Seats,
     /// Lowering offenders by `nice` was asked for, and the process may not raise them again.
     ReversibleNice,
+    /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    TaskHooks,
+    /// [`Builder::disable_lifo_slot`](crate::Builder::disable_lifo_slot) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    LifoSwitch,
 }
 
 impl fmt::Display for Missing {
@@ -132,6 +138,12 @@ impl fmt::Display for Missing {
             Missing::ReversibleNice => {
                 "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
             }
+            Missing::TaskHooks => {
+                "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
+            Missing::LifoSwitch => {
+                "tokio's switch for the LIFO slot (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
         })
     }
 }
@@ -140,6 +152,17 @@ impl fmt::Display for Missing {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
+    /// Workers that are always in play.
+    pub workers: usize,
+    /// Tasks that have not ended: tokio's count without those that hold spares.
+    pub alive_tasks: usize,
+    /// Tasks that wait in tokio's queue for all workers.
+    pub queue_depth: usize,
+    /// Time that workers spent on anything but waiting, all together, in nanoseconds: tokio's count without the time
+    /// for which they were held as spares. It grows when a worker parks, or has had 61 polls.
+    pub busy_ns: u64,
+    /// How often workers parked.
+    pub parks: u64,
     /// Watched polls that were asked to yield.
     pub requests: u64,
     /// Spares released because a worker was stuck or the canary late: the three below together.
@@ -218,7 +241,32 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Tokio's own metrics of the runtime, in which held spares count as workers.
+    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
+    /// `None` outside, and on a runtime that is not Morpheus's.
+    ///
+    /// ```
+    /// # #[morpheus_runtime::main(workers = 2, max_spares = 4)]
+    /// # async fn main() {
+    /// let metrics = morpheus_runtime::Metrics::current().expect("on a runtime of Morpheus's");
+    /// assert_eq!(metrics.workers, 2);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn current() -> Option<Metrics> {
+        let handle = tokio::runtime::Handle::try_current().ok()?;
+        let domain = domain::of_runtime(handle.id())?;
+        Some(Metrics::of(&domain, handle.metrics()))
+    }
+
+    /// Workers in play at this moment: those that always are, and released spares.
+    #[must_use]
+    pub fn workers_in_play(&self) -> usize {
+        self.workers + self.spares_in_play
+    }
+
+    /// Tokio's own metrics of the runtime, in which held spares count as workers, as tasks, and as busy. What is
+    /// corrected for them: [`workers_in_play`](Self::workers_in_play), [`alive_tasks`](Self::alive_tasks),
+    /// [`busy_ns`](Self::busy_ns).
     #[must_use]
     pub fn tokio(&self) -> &RuntimeMetrics {
         &self.tokio
@@ -231,7 +279,18 @@ impl Metrics {
         let takeovers_watched = get(&counters.takeovers_watched);
         let takeovers_canary = get(&counters.takeovers_canary);
         let takeovers_kernel = get(&counters.takeovers_kernel);
+        let cores = 0..tokio.num_workers();
         Metrics {
+            workers: domain.settings.workers,
+            alive_tasks: tokio
+                .num_alive_tasks()
+                .saturating_sub(domain.spares.hold_tasks()),
+            queue_depth: tokio.global_queue_depth(),
+            busy_ns: cores
+                .clone()
+                .map(|core| busy_ns(domain, &tokio, core))
+                .sum(),
+            parks: cores.map(|core| tokio.worker_park_count(core)).sum(),
             requests: get(&counters.requests),
             takeovers: takeovers_watched + takeovers_canary + takeovers_kernel,
             takeovers_watched,
@@ -274,6 +333,16 @@ impl Metrics {
     }
 }
 
+/// What a core was busy with but for being held, which tokio takes for a long poll.
+fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
+    let held_ns = domain
+        .held_ns
+        .get(core)
+        // Relaxed: a statistic. Tokio counts the hold a moment later.
+        .map_or(0, |held_ns| held_ns.load(Ordering::Relaxed));
+    clock::nanos(tokio.worker_total_busy_duration(core)).saturating_sub(held_ns)
+}
+
 fn missing(domain: &Domain) -> Vec<Missing> {
     let states = domain
         .counters
@@ -293,5 +362,6 @@ fn missing(domain: &Domain) -> Vec<Missing> {
     ]
     .into_iter()
     .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .chain(domain.settings.refused.iter().copied())
     .collect()
 }

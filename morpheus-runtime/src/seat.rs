@@ -96,6 +96,10 @@ impl Drop for Claimed {
         let seat = current();
         SEAT.set(Pointers::to(STAND_IN));
         seat.runtime.set_state(WorkerState::Dead);
+        #[cfg(tokio_unstable)]
+        self.domain
+            .thread_ids
+            .forget(seat.runtime.tid.load(Ordering::Relaxed));
         seat.runtime.tid.store(0, Ordering::Release);
         self.domain.link.seats_changed();
         self.domain.seats.give_back(self.index);
@@ -179,6 +183,8 @@ fn claim_slow() -> bool {
             seat.runtime.set_flag(SlotFlag::Escapable);
         }
         let tid = crate::threads::own_tid();
+        #[cfg(tokio_unstable)]
+        domain.thread_ids.note(tid);
         // Release: pairs with the controller's Acquire load of `tid`; zero means nobody sits here.
         seat.runtime.tid.store(tid, Ordering::Release);
         seat.runtime.set_state(WorkerState::Running);

@@ -79,6 +79,12 @@ impl Spares {
         self.lock().held
     }
 
+    /// Tasks that hold a spare, or are about to.
+    pub(crate) fn hold_tasks(&self) -> usize {
+        let state = self.lock();
+        state.held + state.pending
+    }
+
     /// Announces one more hold task. The caller injects it.
     /// False when every spare is held already or the runtime is going away.
     #[must_use]

@@ -200,6 +200,7 @@ mod tests {
             max_in_place: 8,
             report_after_ns: 10_000_000,
             seats: 64,
+            refused: Vec::new(),
             mechanisms: Mechanisms::default(),
         };
         Staffing::new(&settings, 2, 0)

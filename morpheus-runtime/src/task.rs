@@ -112,6 +112,24 @@ impl Builder {
         }
     }
 
+    /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of somebody
+    /// else's task. The label is the place of this call unless it has a name.
+    ///
+    /// ```
+    /// use morpheus_runtime::task::Builder;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// let mut tasks = tokio::task::JoinSet::new();
+    /// tasks.spawn(Builder::new().label("journal").escapable(false).watch(async { "written" }));
+    /// assert_eq!(tasks.join_all().await, ["written"]);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn watch<F: Future>(self, future: F) -> Watched<F> {
+        Watched::with(future, self.options())
+    }
+
     /// Spawns the task on the current runtime.
     ///
     /// # Panics

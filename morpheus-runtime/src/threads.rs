@@ -9,6 +9,35 @@ pub(crate) fn own_tid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
+/// The names that the standard library, and so tokio, gives to threads, by the kernel's numbers.
+#[cfg(tokio_unstable)]
+#[derive(Debug, Default)]
+pub(crate) struct Ids(Mutex<std::collections::HashMap<u32, std::thread::ThreadId>>);
+
+#[cfg(tokio_unstable)]
+impl Ids {
+    fn lock(
+        &self,
+    ) -> std::sync::MutexGuard<'_, std::collections::HashMap<u32, std::thread::ThreadId>> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The calling thread is `tid`.
+    pub(crate) fn note(&self, tid: u32) {
+        self.lock().insert(tid, std::thread::current().id());
+    }
+
+    pub(crate) fn forget(&self, tid: u32) {
+        self.lock().remove(&tid);
+    }
+
+    pub(crate) fn of(&self, tid: u32) -> Option<std::thread::ThreadId> {
+        self.lock().get(&tid).copied()
+    }
+}
+
 /// How many of `wanted` threads can be had at this moment. Starts them, and lets them end again.
 ///
 /// They are gone when this returns: who starts a thread next meets the limits without them.

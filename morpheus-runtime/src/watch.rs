@@ -16,6 +16,7 @@ use crate::clock;
 use crate::domain::Domain;
 use crate::in_place;
 use crate::label::{self, Label, Origin};
+use crate::names;
 use crate::offender::{Offender, Record, Standing};
 use crate::permit::{Answer, Class, NoPermit, Permit, Waiter};
 use crate::seat::{self, Seat};
@@ -100,7 +101,7 @@ impl<F> Watched<F> {
         }
     }
 
-    fn labelled(future: F, label: &'static Label) -> Watched<F> {
+    pub(crate) fn labelled(future: F, label: &'static Label) -> Watched<F> {
         Watched::with(
             future,
             Options {
@@ -147,6 +148,23 @@ pub trait Watch: Future + Sized {
     fn watched(self, label: &'static str) -> Watched<Self> {
         Watched::labelled(self, label::of(Origin::Named(label)))
     }
+
+    /// The same, under a name that is made while the program runs. Labels live for ever, so a process keeps the
+    /// first 1024 such names, cut off after 96 bytes, and what comes later shares one.
+    ///
+    /// ```
+    /// use morpheus_runtime::Watch as _;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// for kind in ["mail", "invoice"] {
+    ///     async { 42 }.watched_as(&format!("job: {kind}")).await;
+    /// }
+    /// # }
+    /// ```
+    fn watched_as(self, label: &str) -> Watched<Self> {
+        Watched::labelled(self, names::GIVEN.label(format_args!("{label}")))
+    }
 }
 
 impl<F: Future> Watch for F {}
@@ -161,6 +179,9 @@ impl<F: Future> Future for Watched<F> {
             // More threads than seats: unwatched, and counted as such.
             return this.future.poll(cx);
         }
+        // The mark of the task around it, if it has one: this poll gets its own.
+        #[cfg(tokio_unstable)]
+        let _paused = crate::hooks::pause();
         let seat = seat::current();
         if seat.runtime.in_poll() {
             return poll_within(this.future, this.file, seat, cx);

@@ -491,3 +491,80 @@ fn drop_waits_for_a_worker_blocked_in_a_poll() {
     gate.open();
     within(PATIENCE, move || thread.join().unwrap());
 }
+
+/// We rely on, where it is there: the hooks before and after a poll run on the thread that polls, once each and never
+/// inside each other, also for a poll that panics, and name the place that spawned the task.
+#[cfg(tokio_unstable)]
+#[test]
+fn the_poll_hooks_enclose_each_poll_on_its_thread() {
+    use tokio::runtime::TaskMeta;
+    type Event = (tokio::task::Id, ThreadId, bool, u32);
+
+    let _alone = alone();
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let note = |begins: bool| {
+        let events = events.clone();
+        move |meta: &TaskMeta<'_>| {
+            let thread = std::thread::current().id();
+            let line = meta.spawned_at().line();
+            let mut events = events.lock().unwrap();
+            events.push((meta.id(), thread, begins, line));
+        }
+    };
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .on_before_task_poll(note(true))
+        .on_after_task_poll(note(false))
+        .build()
+        .unwrap();
+    let line = line!() + 1;
+    let yields = runtime.spawn(async { tokio::task::yield_now().await });
+    let panics = runtime.spawn(async { panic!("on purpose") });
+    let in_place = runtime.spawn(async { tokio::task::block_in_place(|| spin(5 * MS)) });
+    let ids = [yields.id(), panics.id(), in_place.id()];
+    runtime.block_on(async {
+        yields.await.unwrap();
+        panics.await.unwrap_err();
+        in_place.await.unwrap();
+    });
+    drop(runtime);
+    let events = events.lock().unwrap();
+    for (id, polls) in ids.into_iter().zip([2, 1, 1]) {
+        let of_task: Vec<&Event> = events.iter().filter(|event| event.0 == id).collect();
+        assert_eq!(of_task.len(), 2 * polls, "{of_task:?}");
+        for poll in of_task.chunks(2) {
+            assert!(poll[0].2 && !poll[1].2, "{poll:?}");
+            assert_eq!(poll[0].1, poll[1].1);
+            assert!((line..line + 3).contains(&poll[0].3), "{poll:?}");
+        }
+    }
+    for thread in events.iter().map(|event| event.1).collect::<HashSet<_>>() {
+        let begins: Vec<bool> = events
+            .iter()
+            .filter(|event| event.1 == thread)
+            .map(|event| event.2)
+            .collect();
+        let alternate = begins.chunks(2).all(|pair| pair == [true, false]);
+        assert!(alternate, "{begins:?}");
+    }
+}
+
+/// We rely on, where it is there: a worker's thread id is that of the thread which has its core, and another one's
+/// once a thread that handed it over polls on without.
+#[cfg(tokio_unstable)]
+#[test]
+fn the_thread_id_of_a_worker_follows_its_core() {
+    let _alone = alone();
+    let runtime = tokio_with(1);
+    let (before, after) = runtime
+        .block_on(runtime.spawn(async {
+            let metrics = Handle::current().metrics();
+            let is_mine = move || metrics.worker_thread_id(0) == Some(std::thread::current().id());
+            let before = is_mine();
+            let left = tokio::task::block_in_place(|| wait_for(PATIENCE, || !is_mine()));
+            (before, left)
+        }))
+        .unwrap();
+    assert!(before);
+    assert!(after);
+}

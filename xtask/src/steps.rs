@@ -83,6 +83,12 @@ pub(crate) fn all() -> Vec<Step> {
             "clippy --all-targets -- -D warnings",
         ),
         step("release build", CountAs::One, "build --release --bins"),
+        // Elsewhere tests and examples turn its features on.
+        step(
+            "runtime without features",
+            CountAs::One,
+            "clippy --package morpheus-runtime -- -D warnings",
+        ),
         quick(
             "tests",
             &[
@@ -140,6 +146,11 @@ pub(crate) fn all() -> Vec<Step> {
             "tokio_unstable: console",
             CountAs::Tests,
             "test --package morpheus-ecosystem --no-default-features --features console --test console --no-fail-fast",
+        ),
+        unstable(
+            "tokio_unstable: every task watched",
+            CountAs::Tests,
+            "test --package morpheus-runtime --lib --test hooks --no-fail-fast",
         ),
         with(
             step(

@@ -13,6 +13,8 @@ use tokio::runtime::RuntimeMetrics;
 
 use crate::asleep::ThreadStat;
 use crate::clock;
+#[cfg(tokio_unstable)]
+use crate::cores;
 use crate::domain::Domain;
 use crate::label;
 use crate::link::mapped::OverBudget;
@@ -215,6 +217,13 @@ impl Watchdog {
         let seen = &mut self.seen[index];
         let in_place = slot.has_flag(SlotFlag::InPlace);
         let stood_ns = now_ns - seen.since_ns;
+        if !in_place
+            && !seen.stuck
+            && stood_ns >= self.limits.budget_ns
+            && has_left_its_core(domain, index, metrics)
+        {
+            return;
+        }
         // A known sleeper is left alone until its next look is due.
         if !(seen.asleep && now_ns < seen.next_look_ns) {
             let tid = slot.tid.load(Ordering::Acquire);
@@ -460,6 +469,19 @@ fn is_asleep(
         seen.look_interval_ns = 0;
     }
     asleep
+}
+
+/// Whether the thread of a seat polls on without its core, which it handed over by itself (`block_in_place`): then
+/// nothing waits behind it. Only an unstable tokio tells which thread has which core.
+fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+    #[cfg(tokio_unstable)]
+    if let Some(metrics) = metrics {
+        let tid = domain.seats.runtime(index).tid.load(Ordering::Acquire);
+        let thread = domain.thread_ids.of(tid);
+        return thread.is_some_and(|thread| !cores::has_core(thread, metrics));
+    }
+    let _ = (domain, index, metrics);
+    false
 }
 
 /// Whether the core that a poll in place handed over has been served since.

@@ -1,0 +1,180 @@
+//! Every task watched by tokio's own hooks, and the LIFO slot off: with `--cfg tokio_unstable`. Without, that both
+//! say that they are not there.
+
+mod common;
+
+use common::alone;
+use morpheus_runtime::{Builder, Missing};
+
+#[cfg(not(tokio_unstable))]
+#[test]
+fn asked_for_in_vain_they_are_missing() {
+    let _alone = alone();
+    let mut builder = Builder::new();
+    builder.workers(1).max_spares(1);
+    let missing = |builder: &mut Builder| builder.build().unwrap().metrics().missing;
+    let wanted = [Missing::TaskHooks, Missing::LifoSwitch];
+    assert!(
+        !wanted
+            .iter()
+            .any(|what| missing(&mut builder).contains(what))
+    );
+    builder.watch_every_task(true).disable_lifo_slot(true);
+    assert!(
+        wanted
+            .iter()
+            .all(|what| missing(&mut builder).contains(what))
+    );
+    assert!(Missing::TaskHooks.to_string().contains("tokio_unstable"));
+}
+
+#[cfg(tokio_unstable)]
+mod unstable {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use morpheus_runtime::{Runtime, Watch as _, yield_requested};
+
+    use super::common::{Gate, Log, MS, PATIENCE, become_convict, in_time, wait_for};
+    use super::*;
+
+    /// So long nothing happens, where nothing can.
+    const NOTHING: Duration = Duration::from_millis(400);
+
+    fn one_worker(watch: bool) -> Runtime {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(8).watch_every_task(watch);
+        builder.build().unwrap()
+    }
+
+    /// Blocks a worker until the gate is open. Nobody asked for it to be watched.
+    fn start_blocker(runtime: &Runtime, gate: &Gate) {
+        let gate = gate.clone();
+        runtime.block_on(async { spawn_at(async move { gate.wait() }) });
+    }
+
+    /// As a library would.
+    #[track_caller]
+    fn spawn_at(task: impl Future<Output = ()> + Send + 'static) {
+        drop(tokio::spawn(task));
+    }
+
+    #[test]
+    fn a_plain_task_is_named_by_the_place_that_spawned_it() {
+        let _alone = alone();
+        let log = Log::global();
+        let gate = Gate::default();
+        let runtime = one_worker(true);
+        start_blocker(&runtime, &gate);
+        let named = || log.line_with(&["label=morpheus-runtime/tests/hooks.rs:", "blocked"]);
+        assert!(wait_for(PATIENCE, || named().is_some()), "{}", log.text());
+        // And the others go on.
+        let nap = runtime.spawn(async { tokio::time::sleep(MS).await });
+        runtime.block_on(in_time(nap)).unwrap();
+        assert!(runtime.metrics().takeovers_watched > 0);
+        gate.open();
+    }
+
+    #[test]
+    fn switched_off_nobody_is_named() {
+        let _alone = alone();
+        let log = Log::global();
+        log.clear();
+        let gate = Gate::default();
+        let runtime = one_worker(false);
+        start_blocker(&runtime, &gate);
+        let said = || log.line_with(&["not watched"]);
+        assert!(wait_for(PATIENCE, || said().is_some()), "{}", log.text());
+        assert!(log.line_with(&["tests/hooks.rs"]).is_none());
+        gate.open();
+    }
+
+    /// A task that asks whether it should yield, `limit` at the most.
+    fn is_asked(watch: bool, limit: Duration) -> bool {
+        let runtime = one_worker(watch);
+        let asked = runtime.handle().spawn(async move {
+            let until = std::time::Instant::now() + limit;
+            while std::time::Instant::now() < until && !yield_requested() {
+                std::hint::spin_loop();
+            }
+            yield_requested()
+        });
+        runtime.block_on(in_time(asked)).unwrap()
+    }
+
+    #[test]
+    fn a_plain_task_is_asked_to_yield() {
+        let _alone = alone();
+        assert!(is_asked(true, PATIENCE / 2));
+        assert!(!is_asked(false, NOTHING));
+    }
+
+    /// The task's own mark must not hide the future's: that is polled in place only where it is no part of a poll.
+    #[test]
+    fn watched_offenders_are_still_polled_in_place() {
+        let _alone = alone();
+        let runtime = one_worker(true);
+        let convict = runtime
+            .handle()
+            .spawn(become_convict().watched("hooks: convict"));
+        runtime.block_on(in_time(convict)).unwrap();
+        let metrics = runtime.metrics();
+        assert!(metrics.in_place_polls > 0, "{metrics:?}");
+    }
+
+    /// Whether a task that a hog woke last runs while the hog computes on.
+    fn woken_runs_beside(disable: bool, limit: Duration) -> bool {
+        let mut builder = Builder::new();
+        builder.workers(2).max_spares(8).disable_lifo_slot(disable);
+        let runtime = builder.build().unwrap();
+        let hog = runtime.handle().spawn(async move {
+            let ran = Arc::new(AtomicBool::new(false));
+            let woken = ran.clone();
+            drop(tokio::spawn(
+                async move { woken.store(true, Ordering::SeqCst) },
+            ));
+            wait_for(limit, || ran.load(Ordering::SeqCst))
+        });
+        runtime.block_on(in_time(hog)).unwrap()
+    }
+
+    #[test]
+    fn without_the_lifo_slot_whom_a_hog_woke_last_goes_on() {
+        let _alone = alone();
+        assert!(woken_runs_beside(true, PATIENCE / 2));
+        assert!(!woken_runs_beside(false, NOTHING));
+    }
+
+    #[test]
+    fn the_hooks_of_the_application_run_too() {
+        let _alone = alone();
+        let (before, after) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1);
+        let (counted, counted_too) = (before.clone(), after.clone());
+        builder.on_before_task_poll(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        builder.on_after_task_poll(move |_| {
+            counted_too.fetch_add(1, Ordering::SeqCst);
+        });
+        let runtime = builder.build().unwrap();
+        let task = runtime.spawn(async { tokio::task::yield_now().await });
+        runtime.block_on(in_time(task)).unwrap();
+        drop(runtime);
+        assert!(before.load(Ordering::SeqCst) >= 2);
+        assert!(after.load(Ordering::SeqCst) >= 2);
+    }
+
+    #[test]
+    fn nothing_is_missing() {
+        let _alone = alone();
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1);
+        builder.watch_every_task(true).disable_lifo_slot(true);
+        let missing = builder.build().unwrap().metrics().missing;
+        assert!(!missing.contains(&Missing::TaskHooks));
+        assert!(!missing.contains(&Missing::LifoSwitch));
+    }
+}

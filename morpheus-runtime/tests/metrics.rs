@@ -1,0 +1,279 @@
+//! What is published for the `metrics` crate: under the names of the dashboard, with the figures of the runtime, and
+//! with held spares left out of tokio's.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Gate, MS, PATIENCE, alone, fresh_label, in_time, wait_for};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+    Unit,
+};
+use morpheus_runtime::{Builder, Metrics, Runtime, Watch as _};
+
+/// Keeps the last value of each series; a counter and a gauge are told apart by their names.
+#[derive(Default)]
+struct Kept {
+    values: Mutex<BTreeMap<String, Arc<Cell>>>,
+    described: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Default)]
+struct Cell(AtomicU64);
+
+impl CounterFn for Cell {
+    fn increment(&self, _: u64) {
+        unreachable!("totals are published as they are");
+    }
+
+    fn absolute(&self, value: u64) {
+        self.0.store((value as f64).to_bits(), Ordering::SeqCst);
+    }
+}
+
+impl GaugeFn for Cell {
+    fn increment(&self, _: f64) {
+        unreachable!("as above");
+    }
+
+    fn decrement(&self, _: f64) {
+        unreachable!("as above");
+    }
+
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::SeqCst);
+    }
+}
+
+impl Kept {
+    fn cell(&self, key: &Key) -> Arc<Cell> {
+        let tags: Vec<String> = key
+            .labels()
+            .map(|tag| format!("{}={}", tag.key(), tag.value()))
+            .collect();
+        let series = format!("{} {}", key.name(), tags.join(","));
+        let mut values = self.values.lock().unwrap();
+        values
+            .entry(series.trim_end().to_owned())
+            .or_default()
+            .clone()
+    }
+
+    /// Of one series: its name, and its tags after a blank.
+    fn value(&self, series: &str) -> Option<f64> {
+        let values = self.values.lock().unwrap();
+        let cell = values.get(series)?;
+        Some(f64::from_bits(cell.0.load(Ordering::SeqCst)))
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let values = self.values.lock().unwrap();
+        let name = |series: &String| series.split(' ').next().unwrap_or_default().to_owned();
+        values.keys().map(name).collect()
+    }
+}
+
+impl Recorder for Kept {
+    fn describe_counter(&self, key: KeyName, _: Option<Unit>, help: SharedString) {
+        assert!(!help.is_empty());
+        self.described
+            .lock()
+            .unwrap()
+            .insert(key.as_str().to_owned());
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.describe_counter(key, unit, help);
+    }
+
+    fn describe_histogram(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        panic!("{} is a histogram", key.as_str());
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        assert!(key.name().ends_with("_total"), "{key}");
+        Counter::from_arc(self.cell(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        assert!(!key.name().ends_with("_total"), "{key}");
+        Gauge::from_arc(self.cell(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        panic!("{key} is a histogram");
+    }
+}
+
+fn published(metrics: &Metrics) -> Kept {
+    let kept = Kept::default();
+    metrics::with_local_recorder(&kept, || metrics.publish());
+    kept
+}
+
+fn runtime(workers: usize, spares: usize) -> Runtime {
+    let mut builder = Builder::new();
+    builder.workers(workers).max_spares(spares).reserve(1);
+    builder.build().unwrap()
+}
+
+/// Makes a label known for a stuck poll.
+fn get_stuck(runtime: &Runtime, label: &'static str) {
+    let stuck = async { std::thread::sleep(100 * MS) };
+    let task = runtime.handle().spawn(stuck.watched(label));
+    runtime.block_on(in_time(task)).unwrap();
+}
+
+/// All words in a text that look like names of ours.
+fn names_in(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter| !is_part(letter));
+    let ours = words.filter(|word| word.starts_with("morpheus_"));
+    ours.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_dashboard_shows_what_is_published_and_nothing_else() {
+    let _alone = alone();
+    let runtime = runtime(1, 4);
+    get_stuck(&runtime, fresh_label("dashboard"));
+    let kept = published(&runtime.metrics());
+    let published = kept.names();
+    assert_eq!(published, *kept.described.lock().unwrap());
+
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards/morpheus.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut shown = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+        let targets = panel["targets"].as_array().map_or(&[][..], Vec::as_slice);
+        assert!(!targets.is_empty() || panel["type"] == "row", "{panel}");
+        for target in targets {
+            let names = names_in(target["expr"].as_str().unwrap());
+            assert!(!names.is_empty(), "{target}");
+            shown.extend(names);
+        }
+    }
+    assert_eq!(shown, published);
+    // Also in the queries that fill its menus.
+    let anywhere = names_in(&text);
+    assert!(anywhere.is_subset(&published), "{anywhere:?}");
+}
+
+#[test]
+fn the_figures_are_the_runtime_s() {
+    let _alone = alone();
+    let label = fresh_label("figures");
+    let runtime = runtime(2, 6);
+    get_stuck(&runtime, label);
+    let metrics = runtime.metrics();
+    let kept = published(&metrics);
+    assert_eq!(kept.value("morpheus_workers"), Some(2.0));
+    assert_eq!(kept.value("morpheus_spares"), Some(6.0));
+    let in_play = kept.value("morpheus_workers_in_play").unwrap();
+    assert_eq!(in_play, metrics.workers_in_play() as f64);
+    let stuck = kept.value("morpheus_takeovers_watched_total").unwrap();
+    assert_eq!(stuck, metrics.takeovers_watched as f64);
+    assert!(stuck >= 1.0);
+    let longest = format!("morpheus_label_longest_poll_seconds label={label}");
+    assert!(kept.value(&longest).unwrap() > 0.0);
+    let median = "morpheus_canary_lateness_seconds quantile=0.5";
+    assert!(kept.value(median).is_some());
+}
+
+#[test]
+fn labels_that_were_never_stuck_have_no_series() {
+    let _alone = alone();
+    let label = fresh_label("harmless");
+    let runtime = runtime(1, 4);
+    let task = runtime.handle().spawn(async {}.watched(label));
+    runtime.block_on(in_time(task)).unwrap();
+    let kept = published(&runtime.metrics());
+    let series = format!("morpheus_label_polls_total label={label}");
+    assert_eq!(kept.value(&series), None);
+}
+
+#[test]
+fn several_runtimes_are_told_apart() {
+    let _alone = alone();
+    let kept = Kept::default();
+    for (workers, name) in [(1, "front"), (2, "back")] {
+        let runtime = runtime(workers, 1);
+        metrics::with_local_recorder(&kept, || runtime.metrics().publish_as(name));
+    }
+    assert_eq!(kept.value("morpheus_workers runtime=front"), Some(1.0));
+    assert_eq!(kept.value("morpheus_workers runtime=back"), Some(2.0));
+}
+
+#[test]
+fn a_task_finds_the_metrics_of_its_own_runtime() {
+    let _alone = alone();
+    assert!(Metrics::current().is_none());
+    let (one, two) = (runtime(1, 1), runtime(2, 1));
+    for (runtime, workers) in [(&one, 1), (&two, 2)] {
+        let task = runtime.spawn(async { Metrics::current().map(|metrics| metrics.workers) });
+        assert_eq!(runtime.block_on(in_time(task)).unwrap(), Some(workers));
+        let here = runtime.block_on(async { Metrics::current().map(|metrics| metrics.workers) });
+        assert_eq!(here, Some(workers));
+    }
+    let plain = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    assert!(plain.block_on(async { Metrics::current() }).is_none());
+}
+
+#[test]
+fn held_spares_are_no_tasks_and_no_workers_in_play() {
+    let _alone = alone();
+    let runtime = runtime(2, 8);
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let waiting = gate.clone();
+    let task = runtime.spawn(async move { waiting.notified().await });
+    // One spare is in reserve; the others are held, and tokio takes them for tasks and workers.
+    let settled = || {
+        let metrics = runtime.metrics();
+        metrics.spares_in_play == 1 && metrics.alive_tasks == 1
+    };
+    assert!(wait_for(PATIENCE, settled), "{:?}", runtime.metrics());
+    let metrics = runtime.metrics();
+    assert_eq!(metrics.workers_in_play(), 3);
+    assert_eq!(metrics.tokio().num_workers(), 10);
+    assert!(metrics.tokio().num_alive_tasks() > 1);
+    gate.notify_one();
+    runtime.block_on(in_time(task)).unwrap();
+}
+
+#[test]
+fn the_time_held_is_not_time_busy() {
+    let _alone = alone();
+    const HELD: Duration = Duration::from_millis(600);
+    let runtime = runtime(1, 4);
+    std::thread::sleep(HELD);
+    // Trouble: all spares are released, and tokio learns how long they were held.
+    let gate = Gate::default();
+    for _ in 0..2 {
+        let gate = gate.clone();
+        runtime.handle().spawn(async move { gate.wait() });
+    }
+    let tokio_busy = || {
+        let metrics = runtime.metrics();
+        let tokio = metrics.tokio();
+        let all = (0..tokio.num_workers()).map(|core| tokio.worker_total_busy_duration(core));
+        all.sum::<Duration>()
+    };
+    assert!(
+        wait_for(PATIENCE, || tokio_busy() >= 2 * HELD),
+        "{:?}",
+        tokio_busy()
+    );
+    gate.open();
+    let busy = Duration::from_nanos(runtime.metrics().busy_ns);
+    assert!(busy + HELD < tokio_busy(), "{busy:?} of {:?}", tokio_busy());
+}
