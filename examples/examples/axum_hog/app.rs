@@ -1,13 +1,42 @@
-//! The application: axum 0.8, nothing of Morpheus in it.
+//! The application: axum 0.8, nothing of Morpheus in it but the layer that one variant adds.
+
+use std::time::Duration;
 
 use argon2::password_hash::PasswordHasher;
 use argon2::{Argon2, Params};
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{MatchedPath, State};
 use axum::http::StatusCode;
 use axum::routing::get;
+use clap::ValueEnum;
+use morpheus_runtime::tower::WatchLayer;
+use serde::{Deserialize, Serialize};
 
-/// How the handler of `/hash` is written.
+/// What the handlers are busy with, where they hold a worker up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Passwords are hashed: it computes.
+    Hash,
+    /// Something is read by a call that blocks for 5 ms, as from a disk or by a database's client. (A sleep in its
+    /// place: all variants wait for as long.)
+    Read,
+}
+
+impl Work {
+    /// Where it is asked for.
+    pub fn path(self) -> &'static str {
+        match self {
+            Work::Hash => "/hash",
+            Work::Read => "/read",
+        }
+    }
+}
+
+/// For how long `/read` blocks.
+pub const READ: Duration = Duration::from_millis(5);
+
+/// How the handlers of `/hash` and `/read` are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handler {
     /// As most people write it first: it computes where it is called.
@@ -16,14 +45,40 @@ pub enum Handler {
     SpawnBlocking,
 }
 
-/// The app with one of the two handlers.
+/// The app with one of the two kinds of handlers.
 pub fn router(handler: Handler, hasher: Argon2<'static>) -> Router {
     let app = Router::new().route("/ping", get(async || "pong"));
     let app = match handler {
-        Handler::Inline => app.route("/hash", get(hash_inline)),
-        Handler::SpawnBlocking => app.route("/hash", get(hash_on_the_pool)),
+        Handler::Inline => app
+            .route("/hash", get(hash_inline))
+            .route("/read", get(read_inline)),
+        Handler::SpawnBlocking => app
+            .route("/hash", get(hash_on_the_pool))
+            .route("/read", get(read_on_the_pool)),
     };
     app.with_state(hasher)
+}
+
+/// The line that has all handlers watched, each under its route.
+pub fn watched(app: Router) -> Router {
+    app.layer(WatchLayer::by_route(|request| {
+        Some(request.extensions().get::<MatchedPath>()?.as_str())
+    }))
+}
+
+async fn read_inline() -> &'static str {
+    read()
+}
+
+async fn read_on_the_pool() -> Result<&'static str, StatusCode> {
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn read() -> &'static str {
+    std::thread::sleep(READ);
+    "row"
 }
 
 async fn hash_inline(State(hasher): State<Argon2<'static>>) -> Result<String, StatusCode> {

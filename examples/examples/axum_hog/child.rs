@@ -49,7 +49,7 @@ fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
     let server = started.map_err(|error| format!("the server does not start: {error}"))?;
     let from = Instant::now() + options.warmup();
     let end = from + options.duration();
-    let load = Load::start(server, options.hash_clients, Window { from, end });
+    let load = Load::start(server, options.work, options.clients, Window { from, end });
     load.map_err(|error| format!("the clients do not start: {error}"))?
         .finish()
 }

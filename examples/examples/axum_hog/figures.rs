@@ -15,7 +15,7 @@ pub struct Run {
     pub ping_ns: Summary,
     /// From 0 to 1.
     pub ping_answered: f64,
-    pub hash_per_s: f64,
+    pub work_per_s: f64,
 }
 
 impl Run {
@@ -25,7 +25,7 @@ impl Run {
             failed: None,
             ping_ns: seen.ping_ns,
             ping_answered: seen.ping_answered,
-            hash_per_s: seen.hash_per_s,
+            work_per_s: seen.work_per_s,
         }
     }
 
@@ -35,7 +35,7 @@ impl Run {
             failed: Some(why),
             ping_ns: Summary::default(),
             ping_answered: 0.0,
-            hash_per_s: 0.0,
+            work_per_s: 0.0,
         }
     }
 
@@ -52,7 +52,7 @@ impl Run {
             failed: None,
             ping_ns: Summary::median(own.iter().map(|run| &run.ping_ns)),
             ping_answered: of(|run| run.ping_answered).unwrap_or_default(),
-            hash_per_s: of(|run| run.hash_per_s).unwrap_or_default(),
+            work_per_s: of(|run| run.work_per_s).unwrap_or_default(),
         }
     }
 }
@@ -70,22 +70,32 @@ pub struct Ratios {
     pub p99_morpheus_over_rewritten: Option<f64>,
     pub p99_more_workers_over_morpheus: Option<f64>,
     pub p99_tokio_over_morpheus: Option<f64>,
-    pub hash_morpheus_over_rewritten: Option<f64>,
-    pub hash_morpheus_over_tokio: Option<f64>,
+    pub p99_layer_over_rewritten: Option<f64>,
+    pub work_layer_over_rewritten: Option<f64>,
+    pub work_morpheus_over_rewritten: Option<f64>,
+    pub work_morpheus_over_tokio: Option<f64>,
 }
 
 impl Ratios {
     pub fn of(medians: &[Run]) -> Self {
         let p99 = |variant| find(medians, variant)?.ping_ns.p99.map(|ns| ns as f64);
-        let hashes = |variant| Some(find(medians, variant)?.hash_per_s);
+        let work = |variant| Some(find(medians, variant)?.work_per_s);
         let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
-        let (own_p99, own_hashes) = (p99(Variant::Morpheus), hashes(Variant::Morpheus));
+        let (own_p99, own_work) = (p99(Variant::Morpheus), work(Variant::Morpheus));
         Self {
             p99_morpheus_over_rewritten: ratio(own_p99, p99(Variant::Rewritten)),
             p99_more_workers_over_morpheus: ratio(p99(Variant::TokioMoreSlice), own_p99),
             p99_tokio_over_morpheus: ratio(p99(Variant::Tokio), own_p99),
-            hash_morpheus_over_rewritten: ratio(own_hashes, hashes(Variant::Rewritten)),
-            hash_morpheus_over_tokio: ratio(own_hashes, hashes(Variant::Tokio)),
+            p99_layer_over_rewritten: ratio(
+                p99(Variant::MorpheusLayer),
+                p99(Variant::Rewritten),
+            ),
+            work_layer_over_rewritten: ratio(
+                work(Variant::MorpheusLayer),
+                work(Variant::Rewritten),
+            ),
+            work_morpheus_over_rewritten: ratio(own_work, work(Variant::Rewritten)),
+            work_morpheus_over_tokio: ratio(own_work, work(Variant::Tokio)),
         }
     }
 }
@@ -100,7 +110,7 @@ pub fn find(medians: &[Run], variant: Variant) -> Option<&Run> {
 pub mod tests {
     use super::*;
 
-    pub fn run(variant: Variant, p99_us: u64, hash_per_s: f64) -> Run {
+    pub fn run(variant: Variant, p99_us: u64, work_per_s: f64) -> Run {
         let ns = Some(p99_us * 1_000);
         Run {
             variant,
@@ -114,7 +124,7 @@ pub mod tests {
                 ..Summary::default()
             },
             ping_answered: 1.0,
-            hash_per_s,
+            work_per_s,
         }
     }
 
@@ -134,12 +144,12 @@ pub mod tests {
         assert_eq!(ratios.p99_morpheus_over_rewritten, Some(0.5));
         assert_eq!(ratios.p99_tokio_over_morpheus, Some(4_000.0));
         assert_eq!(ratios.p99_more_workers_over_morpheus, None);
-        assert_eq!(ratios.hash_morpheus_over_rewritten, Some(0.95));
+        assert_eq!(ratios.work_morpheus_over_rewritten, Some(0.95));
     }
 
     #[test]
     fn nothing_is_divided_by_zero() {
         let idle = [run(Variant::Morpheus, 1, 0.0), run(Variant::Tokio, 1, 0.0)];
-        assert_eq!(Ratios::of(&idle).hash_morpheus_over_tokio, None);
+        assert_eq!(Ratios::of(&idle).work_morpheus_over_tokio, None);
     }
 }

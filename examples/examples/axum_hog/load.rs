@@ -15,6 +15,7 @@ use morpheus_bench::clock;
 use morpheus_bench::histogram::{Latencies, Summary};
 use morpheus_bench::thread::precise;
 
+use crate::app::Work;
 use crate::http::Connection;
 
 /// Pings a second, of all threads together.
@@ -43,27 +44,34 @@ pub struct Seen {
     pub ping_ns: Summary,
     /// The share of them that was answered in time to be seen.
     pub ping_answered: f64,
-    /// Answers to `/hash` a second.
-    pub hash_per_s: f64,
+    /// Answers of the handlers that hold workers up, a second.
+    pub work_per_s: f64,
 }
 
 /// Clients at work.
 pub struct Load {
     window: Window,
     pings: Vec<JoinHandle<Pings>>,
-    hashes: Vec<JoinHandle<io::Result<()>>>,
-    hashed: Arc<AtomicU64>,
+    work: Work,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    worked: Arc<AtomicU64>,
     streams: Vec<TcpStream>,
 }
 
 impl Load {
-    /// Starts the pings and `hash_clients` clients that ask for `/hash` again and again.
-    pub fn start(server: SocketAddr, hash_clients: usize, window: Window) -> io::Result<Self> {
+    /// Starts the pings and `clients` that ask for `work` again and again.
+    pub fn start(
+        server: SocketAddr,
+        work: Work,
+        clients: usize,
+        window: Window,
+    ) -> io::Result<Self> {
         let mut load = Self {
             window,
             pings: Vec::new(),
-            hashes: Vec::new(),
-            hashed: Arc::default(),
+            work,
+            workers: Vec::new(),
+            worked: Arc::default(),
             streams: Vec::new(),
         };
         for i in 0..PING_THREADS {
@@ -73,11 +81,11 @@ impl Load {
             let client = move || Pings::send(connection, first, window);
             load.pings.push(thread::Builder::new().spawn(client)?);
         }
-        for _ in 0..hash_clients {
-            let connection = load.connect(server, "/hash")?;
-            let hashed = load.hashed.clone();
-            let client = move || ask_for_hashes(connection, window, &hashed);
-            load.hashes.push(thread::Builder::new().spawn(client)?);
+        for _ in 0..clients {
+            let connection = load.connect(server, work.path())?;
+            let worked = load.worked.clone();
+            let client = move || ask_for_work(connection, window, &worked);
+            load.workers.push(thread::Builder::new().spawn(client)?);
         }
         Ok(load)
     }
@@ -106,15 +114,17 @@ impl Load {
             answered += pings.answered;
             all.add(&pings.latencies);
         }
-        for client in self.hashes {
-            let result = client.join().map_err(|_| "a /hash client panicked")?;
-            result.map_err(|error| format!("/hash: {error}"))?;
+        let path = self.work.path();
+        for client in self.workers {
+            let panicked = |_| format!("a {path} client panicked");
+            let result = client.join().map_err(panicked)?;
+            result.map_err(|error| format!("{path}: {error}"))?;
         }
         let seconds = (self.window.end - self.window.from).as_secs_f64();
         Ok(Seen {
             ping_answered: answered as f64 / all.len().max(1) as f64,
             ping_ns: all.summary(),
-            hash_per_s: self.hashed.load(Relaxed) as f64 / seconds,
+            work_per_s: self.worked.load(Relaxed) as f64 / seconds,
         })
     }
 }
@@ -162,17 +172,17 @@ impl Pings {
     }
 }
 
-fn ask_for_hashes(
+fn ask_for_work(
     mut connection: Connection,
     window: Window,
-    hashed: &AtomicU64,
+    worked: &AtomicU64,
 ) -> io::Result<()> {
     while Instant::now() < window.end {
         if let Err(error) = connection.get() {
             return unless_over(error, window);
         }
         if window.contains(Instant::now()) {
-            hashed.fetch_add(1, Relaxed);
+            worked.fetch_add(1, Relaxed);
         }
     }
     Ok(())
@@ -205,9 +215,9 @@ mod tests {
     fn a_server_that_never_answers_counts_with_every_missed_ping() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let window = window(Duration::from_millis(400));
-        let load = Load::start(listener.local_addr().unwrap(), 1, window).unwrap();
+        let load = Load::start(listener.local_addr().unwrap(), Work::Read, 1, window).unwrap();
         let seen = load.finish().unwrap();
-        assert_eq!((seen.ping_answered, seen.hash_per_s), (0.0, 0.0));
+        assert_eq!((seen.ping_answered, seen.work_per_s), (0.0, 0.0));
         assert!((350..=400).contains(&seen.ping_ns.n), "{:?}", seen.ping_ns);
         assert!(
             seen.ping_ns.p50.unwrap() > 100_000_000,
@@ -225,7 +235,7 @@ mod tests {
                 drop(listener.accept());
             }
         });
-        let load = Load::start(server, 0, window(Duration::from_secs(1))).unwrap();
+        let load = Load::start(server, Work::Read, 0, window(Duration::from_secs(1))).unwrap();
         let error = load.finish().map(|seen| seen.ping_ns).unwrap_err();
         assert!(error.starts_with("/ping: "), "{error}");
         closes.join().unwrap();

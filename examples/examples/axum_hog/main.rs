@@ -92,7 +92,7 @@ fn as_text(options: &Options, host: &Host, hash: &Hash, medians: &[Run]) -> Stri
         "{}\n{}\n\n{}\n{}\n{}",
         host.line(print::WIDTH),
         report::wrap(&print::title(options, hash), print::WIDTH),
-        print::table(medians),
+        print::table(options.work, medians),
         print::ratios(&Ratios::of(medians)),
         report::wrap(&print::sentence(options, medians), print::WIDTH),
     )
@@ -104,7 +104,8 @@ fn as_json(options: &Options, host: &Host, hash: &Hash, runs: &[Run], medians: &
         "host": host,
         "config": {
             "workers": options.workers(),
-            "hash_clients": options.hash_clients,
+            "work": options.work,
+            "clients": options.clients,
             "hash_passes": hash.passes,
             "hash_cpu_ns": hash.cpu.as_nanos() as u64,
             "pings_per_s": load::PINGS_PER_S,

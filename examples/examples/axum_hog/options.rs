@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Parser;
 use morpheus_bench::host;
 
+use crate::app::Work;
 use crate::variant::Variant;
 
 const MORE: &str = "\
@@ -15,35 +16,42 @@ What is compared:
   tokio, rewritten       the handler moves its work to tokio's blocking pool (spawn_blocking)
   tokio+slice, rewritten the same with short slices on all threads
   morpheus               the app as it is; one line differs, the one that builds the runtime
+  morpheus+layer         and one more: a layer that has the handlers watched, each under its route
 
 What is measured:
   /ping p50, p99         from the time at which a ping was meant to be sent until its answer was read.
                          A ping that was never answered counts with its age at the end.
   answered               the share of the pings due that had an answer by the end
-  /hash per s            answers to the clients that ask for /hash again and again
+  /hash per s            answers to the clients that ask for /hash (or /read) again and again
 
 Examples:
   cargo run --release --example axum_hog
-      A minute and a half: five variants, three rounds, medians.
+      Under two minutes: six variants, three rounds, medians.
   cargo run --release --example axum_hog -- --rounds 1 --duration 2
       A quick look.
-  cargo run --release --example axum_hog -- --hash-clients 0
+  cargo run --release --example axum_hog -- --clients 0
       What the variants cost where nobody computes.
-  cargo run --release --example axum_hog -- --hash-clients 40
+  cargo run --release --example axum_hog -- --clients 40
       More hogs than Morpheus has spares. Nobody watches axum's tasks, so only the rewritten handler
-      holds out.";
+      and the layer hold out.
+  cargo run --release --example axum_hog -- --work read --clients 64
+      Handlers that block.";
 
-/// An axum server whose /hash handler computes for 50 ms: what does /ping see of it?
+/// An axum server whose handlers compute for 50 ms, or block: what does /ping see of it?
 ///
 /// Serves one small axum 0.8 app over TCP, on several runtimes in turn, each in a process of its own. Some
-/// clients ask for /hash without a pause; others send /ping 1,000 times a second. All are threads outside
+/// clients ask for /hash or /read without a pause; others send /ping 1,000 times a second. All are threads outside
 /// of the runtime.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "axum_hog", after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// Clients that ask for /hash, each again as soon as it has its answer
-    #[arg(long, value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
-    pub hash_clients: usize,
+    /// What the other clients ask for: /hash computes, /read blocks for 5 ms, both where they are called
+    #[arg(long, value_name = "WORK", default_value = "hash")]
+    pub work: Work,
+
+    /// Clients that ask for that, each again as soon as it has its answer
+    #[arg(long, visible_alias = "hash-clients", value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
+    pub clients: usize,
 
     /// CPU time that a hash should take; found by trying how many passes of Argon2 it needs
     #[arg(long, value_name = "MS", default_value = "50", value_parser = number(0.0, 10_000.0))]
@@ -96,7 +104,8 @@ impl Options {
         vec![
             format!("--child={}", variant.name()),
             format!("--passes={passes}"),
-            format!("--hash-clients={}", self.hash_clients),
+            format!("--work={}", self.work.path().trim_start_matches('/')),
+            format!("--clients={}", self.clients),
             format!("--duration={}", self.duration),
             format!("--warmup={}", self.warmup),
             format!("--workers={}", self.workers()),
@@ -137,14 +146,15 @@ mod tests {
     #[test]
     fn a_child_hears_what_its_parent_heard() {
         Options::command().debug_assert();
-        let options = parse("--hash-clients 7 --duration 0.5 --warmup 0 --workers 3").unwrap();
+        let options = parse("--clients 7 --work read --duration 0.5 --warmup 0 --workers 3").unwrap();
         let child = parse(&options.for_child(Variant::RewrittenSlice, 9).join(" ")).unwrap();
         assert_eq!(child.child, Some(Variant::RewrittenSlice));
         assert_eq!(
-            (child.hash_clients, child.workers(), child.passes),
+            (child.clients, child.workers(), child.passes),
             (7, 3, 9)
         );
         assert_eq!((child.duration, child.warmup), (0.5, 0.0));
+        assert_eq!(child.work, Work::Read);
     }
 
     #[test]
@@ -153,7 +163,7 @@ mod tests {
             "--rounds 0",
             "--duration nan",
             "--workers 0",
-            "--hash-clients -1",
+            "--clients -1",
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(

@@ -33,16 +33,20 @@ pub enum Variant {
     #[value(name = "morpheus")]
     #[serde(rename = "morpheus")]
     Morpheus,
+    #[value(name = "morpheus+layer")]
+    #[serde(rename = "morpheus+layer")]
+    MorpheusLayer,
 }
 
 impl Variant {
     /// In the order of the table.
-    pub const ALL: [Variant; 5] = [
+    pub const ALL: [Variant; 6] = [
         Variant::Tokio,
         Variant::TokioMoreSlice,
         Variant::Rewritten,
         Variant::RewrittenSlice,
         Variant::Morpheus,
+        Variant::MorpheusLayer,
     ];
 
     /// How it is called on the command line and in the JSON.
@@ -53,6 +57,7 @@ impl Variant {
             Variant::Rewritten => "tokio-rewritten",
             Variant::RewrittenSlice => "tokio+slice-rewritten",
             Variant::Morpheus => "morpheus",
+            Variant::MorpheusLayer => "morpheus+layer",
         }
     }
 
@@ -61,11 +66,14 @@ impl Variant {
         self.name().trim_end_matches("-rewritten")
     }
 
-    /// How the handler of `/hash` is written.
+    /// How the handlers are written.
     pub fn handler(self) -> Handler {
         match self {
             Variant::Rewritten | Variant::RewrittenSlice => Handler::SpawnBlocking,
-            Variant::Tokio | Variant::TokioMoreSlice | Variant::Morpheus => Handler::Inline,
+            Variant::Tokio
+            | Variant::TokioMoreSlice
+            | Variant::Morpheus
+            | Variant::MorpheusLayer => Handler::Inline,
         }
     }
 
@@ -94,7 +102,11 @@ impl Variant {
         hasher: Argon2<'static>,
     ) -> io::Result<()> {
         let app = app::router(self.handler(), hasher);
-        if self == Variant::Morpheus {
+        if matches!(self, Variant::Morpheus | Variant::MorpheusLayer) {
+            let app = match self {
+                Variant::MorpheusLayer => app::watched(app),
+                _ => app,
+            };
             let runtime = morpheus_runtime::Builder::new().workers(workers).build();
             let runtime = runtime.map_err(io::Error::other)?;
             serve_on(runtime.handle(), listener, app)?;
