@@ -86,10 +86,7 @@ impl Ratios {
             p99_morpheus_over_rewritten: ratio(own_p99, p99(Variant::Rewritten)),
             p99_more_workers_over_morpheus: ratio(p99(Variant::TokioMoreSlice), own_p99),
             p99_tokio_over_morpheus: ratio(p99(Variant::Tokio), own_p99),
-            p99_layer_over_rewritten: ratio(
-                p99(Variant::MorpheusLayer),
-                p99(Variant::Rewritten),
-            ),
+            p99_layer_over_rewritten: ratio(p99(Variant::MorpheusLayer), p99(Variant::Rewritten)),
             work_layer_over_rewritten: ratio(
                 work(Variant::MorpheusLayer),
                 work(Variant::Rewritten),

@@ -172,11 +172,7 @@ impl Pings {
     }
 }
 
-fn ask_for_work(
-    mut connection: Connection,
-    window: Window,
-    worked: &AtomicU64,
-) -> io::Result<()> {
+fn ask_for_work(mut connection: Connection, window: Window, worked: &AtomicU64) -> io::Result<()> {
     while Instant::now() < window.end {
         if let Err(error) = connection.get() {
             return unless_over(error, window);

@@ -146,13 +146,11 @@ mod tests {
     #[test]
     fn a_child_hears_what_its_parent_heard() {
         Options::command().debug_assert();
-        let options = parse("--clients 7 --work read --duration 0.5 --warmup 0 --workers 3").unwrap();
+        let options =
+            parse("--clients 7 --work read --duration 0.5 --warmup 0 --workers 3").unwrap();
         let child = parse(&options.for_child(Variant::RewrittenSlice, 9).join(" ")).unwrap();
         assert_eq!(child.child, Some(Variant::RewrittenSlice));
-        assert_eq!(
-            (child.clients, child.workers(), child.passes),
-            (7, 3, 9)
-        );
+        assert_eq!((child.clients, child.workers(), child.passes), (7, 3, 9));
         assert_eq!((child.duration, child.warmup), (0.5, 0.0));
         assert_eq!(child.work, Work::Read);
     }

@@ -191,6 +191,18 @@ pub struct Stalls {
     pub not_captured: u64,
 }
 
+impl Stalls {
+    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
+    /// `None` outside, and on a runtime that is not Morpheus's. Looks names up, as
+    /// [`Runtime::stalls`](crate::Runtime::stalls) does: to be called where that may block.
+    #[must_use]
+    pub fn current() -> Option<Stalls> {
+        let handle = tokio::runtime::Handle::try_current().ok()?;
+        let domain = crate::domain::of_runtime(handle.id())?;
+        Some(domain.stacks.stalls())
+    }
+}
+
 /// Frames that the table shows above the culprit, and below it.
 const SHOWN_ABOVE: usize = 3;
 const SHOWN_BELOW: usize = 1;

@@ -1,0 +1,184 @@
+//! A service with a page that shows where it was stuck: which route, which line, how often, how long.
+//!
+//! ```text
+//! cargo run --release --example stall_page               serves until Ctrl-C, and says where
+//! cargo run --release --example stall_page -- --once     asks itself, prints the page, and ends
+//! ```
+//!
+//! `/hash` computes where it is called and `/file` reads from a slow pipe. Nothing in them is of Morpheus: one line has
+//! all routes watched, and the page is made of what [`Stalls::current`] says.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _, pipe};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::MatchedPath;
+use axum::response::Html;
+use axum::routing::get;
+use morpheus_runtime::tower::WatchLayer;
+use morpheus_runtime::{StallGroup, StallKind, Stalls};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// For how long either is stuck.
+const STUCK: Duration = Duration::from_millis(50);
+
+async fn hash() -> String {
+    let (begun, mut state) = (Instant::now(), 1_u64);
+    while begun.elapsed() < STUCK {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+    }
+    format!("{state:x}")
+}
+
+async fn file() -> io::Result<String> {
+    let (mut reader, mut writer) = pipe()?;
+    // A slow disk.
+    std::thread::spawn(move || {
+        std::thread::sleep(STUCK);
+        writer.write_all(b"content")
+    });
+    let mut text = String::new();
+    reader.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+async fn stalls() -> Html<String> {
+    // To find names for addresses takes a while, and would be a stall of its own.
+    let stalls = tokio::task::spawn_blocking(Stalls::current).await;
+    Html(page(&stalls.ok().flatten().unwrap_or_default()))
+}
+
+/// The page: a bar for each group, as long as its longest poll, and the stack beneath.
+fn page(stalls: &Stalls) -> String {
+    let longest = stalls.groups.iter().map(|group| group.longest).max();
+    let longest = longest.unwrap_or_default().max(Duration::from_nanos(1));
+    let mut html = String::from(
+        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>Stalls</title>\
+         <style>body{font:15px system-ui;max-width:60em;margin:2em auto;padding:0 1em;color-scheme:light dark}\
+         .bar{height:.9em;border-radius:2px}.computing{background:#d55e00}.blocked{background:#0072b2}\
+         code,pre{font-size:13px;overflow-wrap:anywhere;white-space:pre-wrap}summary{cursor:pointer}</style>\
+         <h1>Where polls were stuck</h1>",
+    );
+    if stalls.groups.is_empty() {
+        html += "<p>Nowhere, so far.";
+    }
+    for group in &stalls.groups {
+        let _ = row(&mut html, group, group.longest.div_duration_f64(longest));
+    }
+    html
+}
+
+fn row(html: &mut String, group: &StallGroup, share: f64) -> std::fmt::Result {
+    let kind = match group.kind {
+        StallKind::Blocked => "blocked",
+        _ => "computing",
+    };
+    let line = group
+        .culprit()
+        .map_or("no line".into(), ToString::to_string);
+    write!(
+        html,
+        "<h3>{}</h3><div class='bar {kind}' style='width:{:.1}%'></div>\
+         <p>{kind}, {} times, {:.0} ms at the longest<br><code>{}</code><details><summary>stack</summary><pre>",
+        escaped(&group.label),
+        share * 100.0,
+        group.count,
+        group.longest.as_secs_f64() * 1e3,
+        escaped(&line)
+    )?;
+    for frame in &group.stack {
+        writeln!(html, "{}", escaped(&frame.to_string()))?;
+    }
+    *html += "</pre></details>";
+    Ok(())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+fn app() -> Router {
+    Router::new()
+        .route("/hash", get(hash))
+        .route(
+            "/file",
+            get(async || file().await.map_err(|error| error.to_string())),
+        )
+        .route("/stalls", get(stalls))
+        .layer(WatchLayer::by_route(|request| {
+            Some(request.extensions().get::<MatchedPath>()?.as_str())
+        }))
+}
+
+async fn ask(server: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(server).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
+    Ok(body.unwrap_or_default().into())
+}
+
+/// Some slow requests, and then the page.
+async fn once(server: SocketAddr) -> io::Result<String> {
+    for _ in 0..3 {
+        let (hash, file) = tokio::join!(ask(server, "/hash"), ask(server, "/file"));
+        (hash?, file?);
+    }
+    ask(server, "/stalls").await
+}
+
+#[morpheus_runtime::main]
+async fn main() -> io::Result<()> {
+    let asks_itself = std::env::args().nth(1).is_some_and(|word| word == "--once");
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let server = listener.local_addr()?;
+    let ctrl_c = async {
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    let serving = tokio::spawn(async {
+        axum::serve(listener, app())
+            .with_graceful_shutdown(ctrl_c)
+            .await
+    });
+    if asks_itself {
+        println!("{}", once(server).await?);
+        return Ok(());
+    }
+    println!(
+        "http://{server}/stalls shows what http://{server}/hash and /file have done; Ctrl-C ends it"
+    );
+    serving.await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_both_routes_and_their_lines() {
+        let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+        let page = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let server = listener.local_addr().unwrap();
+            tokio::spawn(async { axum::serve(listener, app()).await });
+            once(server).await.unwrap()
+        });
+        for (label, kind) in [("GET /hash", "computing"), ("GET /file", "blocked")] {
+            assert!(page.contains(label) && page.contains(kind), "{page}");
+        }
+        assert!(page.contains("stall_page.rs:"), "{page}");
+        assert!(
+            escaped("<a&b>") == "&lt;a&amp;b&gt;"
+                && super::page(&Stalls::default()).contains("Nowhere")
+        );
+    }
+}
