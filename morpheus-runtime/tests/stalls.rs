@@ -140,6 +140,26 @@ fn a_sleeper_s_line_is_named() {
     names_the_line(StallKind::Blocked, "sleeps", sleeps);
 }
 
+/// Of a blocked thread the frame pointer is not known, and std's functions need it: it is computed.
+#[test]
+fn nothing_is_searched_for_in_a_sleeper_s_stack() {
+    let _alone = alone();
+    if !STACKS {
+        return;
+    }
+    let runtime = runtime();
+    let by_tables = wait_for(PATIENCE, || {
+        let label = fresh_label("not searched");
+        run(&runtime, label, async { sleeps() });
+        let group = &wait_for_group(&runtime, label)[0];
+        let to_culprit = group.stack.iter().take_while(|frame| !frame.is_application);
+        group.culprit().is_some_and(|frame| !frame.searched)
+            && to_culprit.clone().count() >= 2
+            && to_culprit.clone().all(|frame| !frame.searched)
+    });
+    assert!(by_tables, "{}", runtime.stalls());
+}
+
 #[test]
 fn a_lock_s_line_is_named() {
     let _alone = alone();

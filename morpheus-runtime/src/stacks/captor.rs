@@ -13,8 +13,8 @@ use super::{NoStack, StallKind};
 use crate::asleep::ThreadStat;
 use crate::clock::SECOND_NS;
 
-/// Stacks are copied so often, and so many at once: a storm of stalls costs the controller a thousandth
-/// of a CPU for it. The others are counted.
+/// Stacks are copied so often, and so many at once, so that a storm of stalls is not one for the controller.
+/// The others are counted. What one costs: `cargo bench -p morpheus-bench --bench capture`.
 const CAPTURES_A_SECOND: u64 = 50;
 const CAPTURES_AT_ONCE: u64 = 32;
 /// A thread that was asked has so long to answer. It does when it gets the CPU.

@@ -7,8 +7,7 @@
 
 use std::mem::MaybeUninit;
 
-/// What is copied of a stack, at most. The frames between a system call and the function that made it
-/// are a tenth of that, and a copy of this size takes some microseconds.
+/// What is copied of a stack, at most. The line is found near its top; what lies deeper is cut off.
 pub(crate) const MOST: usize = 32 * 1024;
 
 /// A captured stack.

@@ -449,6 +449,50 @@ mod tests {
         }
     }
 
+    #[inline(never)]
+    fn return_address() -> u64 {
+        let mut found = 0;
+        backtrace::trace(|frame| {
+            // The first frame that is in the caller of this function.
+            let here = frame.symbol_address() as usize == return_address as fn() -> u64 as usize;
+            if found == 1 {
+                found = frame.ip() as u64;
+            } else if here {
+                found = 1;
+            }
+            found <= 1
+        });
+        found
+    }
+
+    #[test]
+    fn a_return_address_is_found_among_other_words() {
+        let walker = Walker::new();
+        let returns_to = return_address();
+        let called = walker.called_before(returns_to).expect("behind a call");
+        let function = return_address as fn() -> u64 as usize as u64;
+        assert!(called.is_none_or(|called| called == function));
+        // Zeros, the address of a function (no call is before it), one in the middle of an instruction or not
+        // of code, and then it.
+        let words = [0, function, 1, u64::MAX, returns_to, returns_to];
+        let raw = Raw {
+            ip: function + 1,
+            sp: 0x1000,
+            bp: None,
+            bytes: words
+                .iter()
+                .flat_map(|word: &u64| word.to_ne_bytes())
+                .collect(),
+        };
+        let at = Position {
+            ip: raw.ip,
+            sp: raw.sp,
+            bp: UNKNOWN_BP,
+        };
+        let found = walker.search(&raw, at, true).expect("it is there");
+        assert_eq!((found.ip, found.sp), (returns_to, 0x1000 + 5 * 8));
+    }
+
     #[test]
     fn nonsense_has_one_frame() {
         let walker = Walker::new();
