@@ -11,7 +11,6 @@ use super::cases::{self, Body, Case, Done, Stage};
 use super::contender::Contender;
 use crate::executor::morpheus::{LinkName, Morpheus};
 use crate::executor::{Executor, Runtime, tokio::Tokio};
-use crate::histogram::median;
 use crate::settle::Settle;
 use crate::{clock, report, thread};
 
@@ -21,8 +20,12 @@ const BLOCKS: u64 = 8;
 const TOLERANCE: f64 = 0.05;
 /// Blocks after which it begins, whether they agree or not.
 const WARMUP_MOST: usize = 24;
-/// A calibration is believed from so long on.
-const LEAST_CALIBRATION: Duration = Duration::from_millis(4);
+/// A trial is believed that took a window's part of this.
+const ENOUGH: f64 = 3.0;
+/// And so long in any case.
+const LEAST_CALIBRATION: Duration = Duration::from_millis(2);
+/// After the first that took so long there are as many more.
+const TRIALS: usize = 4;
 /// Nothing takes fewer nanoseconds than would make more operations fit into a window.
 const MOST_OPERATIONS: u64 = 1 << 30;
 
@@ -168,29 +171,30 @@ fn warm_up(case: &Case, body: &mut Body, operations: u64) -> Result<bool, String
     Ok(false)
 }
 
-/// How many operations fit into a window.
+/// How many operations fit into a window: by a trial that takes a good part of it, since tasks that are idle together
+/// make few operations take as long as many. Of several trials by the fastest: whoever else is at work only makes them
+/// slower.
 fn calibrate(case: &Case, body: &mut Body, window_ms: f64) -> Answer {
+    let enough = (window_ms * 1e6 / ENOUGH).max(LEAST_CALIBRATION.as_nanos() as f64);
     let mut operations = case.batch;
-    let enough = LEAST_CALIBRATION.as_nanos() as u64;
-    loop {
-        let (_, measured) = window(body, operations)?;
-        if measured.elapsed_ns >= enough || operations >= MOST_OPERATIONS {
-            break;
-        }
+    let mut fastest = window(body, operations)?.1;
+    while (fastest.elapsed_ns as f64) < enough && operations < MOST_OPERATIONS {
         operations *= 2;
+        fastest = window(body, operations)?.1;
+        for _ in 0..TRIALS {
+            if (fastest.elapsed_ns as f64) < enough {
+                break;
+            }
+            let again = window(body, operations)?.1;
+            if again.elapsed_ns < fastest.elapsed_ns {
+                fastest = again;
+            }
+        }
     }
-    let mut each = Vec::new();
-    let mut last = None;
-    for _ in 0..5 {
-        let (_, measured) = window(body, operations)?;
-        each.push(measured.elapsed_ns as f64 / operations as f64);
-        last = Some(measured);
-    }
-    let each = median(each).unwrap_or(f64::INFINITY);
+    let each = fastest.elapsed_ns as f64 / operations as f64;
     let fitting = (window_ms * 1e6 / each).clamp(1.0, MOST_OPERATIONS as f64);
-    let mut measured = last.ok_or("nothing was measured")?;
-    measured.operations = case.operations(fitting as u64);
-    Ok(measured)
+    fastest.operations = case.operations(fitting as u64);
+    Ok(fastest)
 }
 
 #[cfg(test)]

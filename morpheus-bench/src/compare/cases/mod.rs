@@ -145,7 +145,7 @@ pub const CASES: &[Case] = &[
     case!("remote_spawn", "task, started by one of four threads", spawn::contended),
     case!("spawn_blocking", "call on a thread for blocking ones, joined", spawn::blocking),
     case!("timeout", "timeout that is set and not needed", timers::timeout),
-    case!("sleep", "sleep of a millisecond, 500 at a time", timers::sleep),
+    case!("sleep", "sleep of a millisecond, 500 at a time", timers::sleep, batch: timers::SLEEPERS),
     case!("mpsc", "message from one of five tasks to one", channels::mpsc),
     case!("request_reply", "request by mpsc, answer by oneshot", channels::request_reply),
     case!("notify", "wake of one of 100 waiting tasks", locks::notify),

@@ -9,8 +9,8 @@ use crate::compare::spawner::Spawner;
 const GUARDED: u64 = 16;
 /// Long enough never to be over.
 const NEVER: Duration = Duration::from_secs(60);
-/// Tasks that sleep.
-const SLEEPERS: u64 = 500;
+/// Tasks that sleep; with fewer operations some would not.
+pub const SLEEPERS: u64 = 500;
 /// What they sleep: the least that tokio's timer tells apart.
 const SLEEP: Duration = Duration::from_millis(1);
 
