@@ -6,17 +6,22 @@ use std::sync::Arc;
 use morpheus_ecosystem::hog::{Kind, Until};
 use morpheus_ecosystem::{Hogs, Scene, in_time, neighbour, tls};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
+use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig};
 
 /// A server and what a client needs to trust it.
 fn configs() -> (ServerConfig, ClientConfig) {
     let (server, client) = tls::pair();
     let server = QuicServerConfig::try_from(server).unwrap();
     let client = QuicClientConfig::try_from(client).unwrap();
-    (
-        ServerConfig::with_crypto(Arc::new(server)),
-        ClientConfig::new(Arc::new(client)),
-    )
+    let mut server = ServerConfig::with_crypto(Arc::new(server));
+    let mut client = ClientConfig::new(Arc::new(client));
+    // A machine that stands still for long is no reason to hang up.
+    let mut patient = TransportConfig::default();
+    patient.max_idle_timeout(None);
+    let patient = Arc::new(patient);
+    server.transport_config(patient.clone());
+    client.transport_config(patient);
+    (server, client)
 }
 
 /// Echoes each stream, `hog` after a while.

@@ -5,10 +5,13 @@ use futures_util::StreamExt as _;
 use morpheus_ecosystem::redis_server::RedisServer;
 use morpheus_ecosystem::{Scene, in_time, neighbour};
 use redis::aio::{ConnectionManager, MultiplexedConnection};
-use redis::{AsyncCommands as _, Client};
+use redis::{AsyncCommands as _, AsyncConnectionConfig, Client};
 
+/// Without the client's limit of half a second for an answer: hogs take nearly as long.
 async fn connect(client: Client) -> MultiplexedConnection {
-    client.get_multiplexed_async_connection().await.unwrap()
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&patient);
+    connection.await.unwrap()
 }
 
 #[morpheus_runtime::test(workers = 2)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use futures_util::TryStreamExt as _;
-use morpheus_ecosystem::{Scene, in_time, neighbour};
+use morpheus_ecosystem::{PATIENCE, Scene, in_time, neighbour};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 
 /// A pool of four connections to a new database in a file.
@@ -11,6 +11,7 @@ async fn pool(directory: &Path) -> SqlitePool {
     let options = SqliteConnectOptions::new()
         .filename(directory.join("test.db"))
         .create_if_missing(true)
+        .busy_timeout(PATIENCE)
         .journal_mode(SqliteJournalMode::Wal);
     let pool = SqlitePoolOptions::new().max_connections(4);
     let pool = pool.connect_with(options).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio_util::codec::{Framed, LinesCodec};
 use tokio_util::io::{ReaderStream, StreamReader};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{LocalPoolHandle, TaskTracker};
 use tokio_util::time::DelayQueue;
 
 type Lines = Framed<TcpStream, LinesCodec>;
@@ -125,6 +125,24 @@ async fn a_reader_of_a_stream_of_a_reader() {
     in_time(reader.read_to_end(&mut read)).await.unwrap();
     assert_eq!(in_time(writer).await.unwrap(), 1_000_000);
     assert!(read == bytes);
+}
+
+/// The limit: a pool of single threads is a runtime of its own for each, and nobody can take over from one.
+#[morpheus_runtime::test(workers = 2)]
+async fn a_hog_on_a_local_pool_stops_that_thread_as_on_tokio() {
+    let pool = LocalPoolHandle::new(1);
+    let hogs = Hogs::new(Kind::Sleeps, Until::Time, 1);
+    let hog = pool.spawn_pinned({
+        let hogs = hogs.clone();
+        move || async move { hogs.hog().await }
+    });
+    hogs.begin(1);
+    while hogs.entered() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let left = pool.spawn_pinned(move || async move { hogs.left() });
+    assert_eq!(in_time(left).await.unwrap(), 1);
+    in_time(hog).await.unwrap();
 }
 
 #[test]
