@@ -366,13 +366,15 @@ impl Metrics {
     /// ```
     /// # use morpheus_runtime::Metrics;
     /// # fn render() -> String { String::new() } // that of the exporter's handle
+    /// // The handler of `/metrics`.
     /// async fn show() -> String {
     ///     if let Some(metrics) = Metrics::current() {
     ///         metrics.publish();
     ///     }
     ///     render()
     /// }
-    /// let app: axum::Router = axum::Router::new().route("/metrics", axum::routing::get(show));
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() { show().await; }
     /// ```
     ///
     /// Labels that had a stuck poll have five series each; the others have none.

@@ -20,20 +20,43 @@
 //! back. A controller thread notices that work waits and nobody serves it, and releases spares until it
 //! is served; nothing is added while nobody is stuck, and what was added is taken back.
 //!
-//! | what is watched | by | what it gets |
-//! |---|---|---|
-//! | every task, of whatever library | the canary: a no-op that must run within the [budget](Builder::budget) | a spare takes the waiting work; reported as "not watched" |
-//! | tasks of [`spawn`], [`watch`], [`Watch::watched`] | their worker's slot | also: asked to yield at [checkpoints](checkpoint()), reported by label, remembered, polled in place |
+//! # What is watched, and how
+//!
+//! | what | how | named as | asked to yield | polled in place |
+//! |---|---|---|---|---|
+//! | every task, of whatever library | nothing to do: the canary, and tokio's counters | "not watched" | no | no |
+//! | tasks that you spawn | [`spawn`], or [`task::Builder`] | the place, or a name | yes | yes |
+//! | a part of somebody else's task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
+//! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the route | yes | yes |
+//! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
+//! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | no |
+//! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |
+//!
+//! All of them are worked around: a spare takes the waiting work. *Asked to yield* is what [`checkpoint()`] and
+//! [`checkpoint_sync`] answer. *Polled in place* is what happens to tasks and labels that are known to be slow: nothing
+//! queues behind them any more, and a few of them run at a time. That takes the future itself; a hook around its
+//! poll cannot do it. A stuck poll that several of these watch counts once, for the innermost.
+//!
+//! **What the canary alone sees** is what no row but the first covers: without the flag, whatever libraries do in tasks
+//! of their own, such as accepting, TLS, parsing, and streaming a body after the handler has answered. The canary is
+//! a no-op that must run within the [budget](Builder::budget). It tells that work waits and nobody serves it, and
+//! a spare is released; it does not tell who it was. So the report says "not watched", nobody is asked or
+//! remembered, and the next poll of that kind takes a worker again.
 //!
 //! **One hole.** A task that an unknown hog woke *last*, before it computed on in the same poll, sits in
 //! its worker's LIFO slot, which tokio lets nobody steal from, and waits for that poll. From the second
 //! time on a watched hog is polled in place and the slot handed over; a [`checkpoint()`] or
-//! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable` the slot
-//! is switched off.
+//! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable`
+//! [`Builder::disable_lifo_slot`] does without the slot.
+//!
+//! # Telling who it was
 //!
 //! Stall reports are [`tracing`] events under `morpheus::stall`. They come from the controller's thread:
 //! install a global subscriber. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
 //! the lines in which polls were stuck; [`Runtime::stalls`] gives these to the program.
+//!
+//! [`Runtime::metrics`] and [`Metrics::current`] have the counters; feature `metrics` publishes them, and the labels that
+//! were ever stuck, to the `metrics` crate, under the names that `dashboards/morpheus.json` shows in Grafana.
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 
 use crate::label::{self, Label, Origin};
 
@@ -20,6 +20,7 @@ pub(crate) static PATHS: Names = Names::new(256, "(more paths than are kept)");
 pub(crate) struct Names {
     most: usize,
     rest: &'static str,
+    rest_label: OnceLock<&'static Label>,
     known: LazyLock<RwLock<HashMap<&'static str, &'static Label>>>,
 }
 
@@ -28,6 +29,7 @@ impl Names {
         Names {
             most,
             rest,
+            rest_label: OnceLock::new(),
             known: LazyLock::new(RwLock::default),
         }
     }
@@ -41,13 +43,18 @@ impl Names {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(name) {
             Some(label) => label,
-            // Full: no lock that others wait for, however many unknown names come.
-            None if known.len() >= self.most => label::of(Origin::Named(self.rest)),
+            // Full: nothing is locked for writing, however many unknown names come.
+            None if known.len() >= self.most => self.rest(),
             None => {
                 drop(known);
                 self.learn(name)
             }
         }
+    }
+
+    fn rest(&self) -> &'static Label {
+        self.rest_label
+            .get_or_init(|| label::of(Origin::Named(self.rest)))
     }
 
     fn learn(&self, name: &str) -> &'static Label {
@@ -56,7 +63,7 @@ impl Names {
             return label;
         }
         if known.len() >= self.most {
-            return label::of(Origin::Named(self.rest));
+            return self.rest();
         }
         let name: &'static str = Box::leak(name.into());
         let label = label::of(Origin::Named(name));

@@ -1,67 +1,9 @@
-//! A tower layer that watches handlers, under their routes as labels: one line in axum or tonic. (Feature
-//! `tower`.)
-//!
-//! ```
-//! use axum::{Router, extract::MatchedPath, routing::get};
-//! use morpheus_runtime::tower::WatchLayer;
-//!
-//! let app: Router = Router::new()
-//!     .route("/users/{id}", get(async || "a user"))
-//!     .layer(WatchLayer::by_route(|request| {
-//!         Some(request.extensions().get::<MatchedPath>()?.as_str())
-//!     }));
-//! ```
-//!
-//! The handler of `/users/7` is now watched as `GET /users/{id}`: when it computes or blocks, the stall report has
-//! that name, it is asked to yield, worked around, and remembered, so that the next request for it is polled where
-//! nothing queues behind it. The other routes have records of their own.
-//!
-//! Without a router that tells its routes, [`WatchLayer::new`] goes by the path: `GET /users` for the same request,
-//! which is the method and the path's first segment. A gRPC request has no number in its path, and goes by all of
-//! it: `/package.Service/Method`. For tonic that is all there is to do:
-//!
-//! ```
-//! # use tonic::server::NamedService;
-//! # use tonic::codegen::{Service, http::{Request, Response}};
-//! # fn server<S>(service: S) where
-//! #     S: Service<Request<tonic::body::Body>, Response = Response<tonic::body::Body>, Error = std::convert::Infallible>
-//! #         + NamedService + Clone + Send + Sync + 'static,
-//! #     S::Future: Send + 'static {
-//! use morpheus_runtime::tower::WatchLayer;
-//!
-//! let server = tonic::transport::Server::builder()
-//!     .layer(WatchLayer::new())
-//!     .add_service(service);
-//! # }
-//! ```
-//!
-//! hyper's own services are of another trait; `hyper_util` has the adapter for a stack with this layer:
-//!
-//! ```
-//! use hyper_util::service::TowerToHyperService;
-//! use morpheus_runtime::tower::WatchLayer;
-//! use tower::{Layer as _, service_fn};
-//! # use http::{Request, Response};
-//!
-//! async fn handle(_: Request<hyper::body::Incoming>) -> Result<Response<String>, std::convert::Infallible> {
-//!     Ok(Response::new("hello".to_owned()))
-//! }
-//! let service = TowerToHyperService::new(WatchLayer::new().layer(service_fn(handle)));
-//! # async fn serve(service: impl hyper::service::Service<Request<hyper::body::Incoming>,
-//! #     Response = Response<String>, Error = std::convert::Infallible>, io: hyper_util::rt::TokioIo<tokio::net::TcpStream>) {
-//! hyper::server::conn::http1::Builder::new().serve_connection(io, service).await.unwrap();
-//! # }
-//! # let _ = |io| serve(service, io);
-//! ```
-//!
-//! What is watched is the future that the service's `call` returns, until the response is there. What `call` does
-//! before it returns, and a body that is streamed afterwards, are not: the canary alone sees those.
-//!
-//! Routes become labels, and labels live for ever: a process keeps 1024 of the routes that a program names, and 256
-//! of those that are read from paths, which others choose. All further ones share a label each.
+// The module's docs are in a file of their own, because their examples need axum, tonic and hyper: the crate
+// `examples`, which has these, compiles them, and its `tests/tower.rs` tries the layer with each.
+#![cfg_attr(not(doctest), doc = include_str!("tower.md"))]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Method, Request, Uri, header};
@@ -138,6 +80,11 @@ impl<'a> Head<'a> {
     }
 }
 
+fn no_route() -> &'static Label {
+    static LABEL: OnceLock<&Label> = OnceLock::new();
+    LABEL.get_or_init(|| label::of(Origin::Named(NO_ROUTE)))
+}
+
 type Route = dyn for<'a> Fn(Head<'a>) -> Option<&'a str> + Send + Sync;
 
 /// Watches what the services it is laid around answer; see the [module](self).
@@ -174,7 +121,7 @@ impl WatchLayer {
         };
         match route(head) {
             Some(route) => names::GIVEN.label(format_args!("{} {route}", head.method)),
-            None => label::of(Origin::Named(NO_ROUTE)),
+            None => no_route(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The layer: a handler that is stuck is named by its route, and its neighbours are answered. With axum, tonic and
 //! hyper as they are, and each with its control on tokio alone.
 
+#[path = "../../morpheus-runtime/tests/common/mod.rs"]
 mod common;
 
 use std::io::{Read as _, Write as _};
