@@ -130,8 +130,7 @@ async fn ask(server: SocketAddr, path: &str) -> io::Result<String> {
 /// Some slow requests, and then the page.
 async fn once(server: SocketAddr) -> io::Result<String> {
     for _ in 0..3 {
-        let (hash, file) = tokio::join!(ask(server, "/hash"), ask(server, "/file"));
-        (hash?, file?);
+        tokio::try_join!(ask(server, "/hash"), ask(server, "/file"))?;
     }
     ask(server, "/stalls").await
 }
