@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{MS, PATIENCE, alone, burn, fresh_label, wait_for};
 use morpheus_runtime::{
-    Builder, Mechanism, NoStack, Runtime, StallGroup, StallKind, Stalls, Watch as _, task,
+    Builder, Mechanism, NoStack, Runtime, StallGroup, StallKind, Stalls, Watch as _, single_step,
+    task,
 };
 
 /// Whether stacks are to be had in this build, on this machine.
@@ -495,6 +496,57 @@ fn a_fork_in_between() {
     let label = fresh_label("after forks");
     run(&runtime, label, async { sleeps() });
     wait_for_group(&runtime, label);
+}
+
+/// What a stack costs the thread that it is of: the gap between two readings of the clock around the signal, the
+/// median of many. The bar is 1 ms; here it is five times that, because other tests run beside. With
+/// `--nocapture` it says what it measured.
+#[test]
+fn a_stack_costs_its_thread_little() {
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    let _alone = alone();
+    if !STACKS {
+        return;
+    }
+    static TID: AtomicU32 = AtomicU32::new(0);
+    static GAP_NS: AtomicU64 = AtomicU64::new(0);
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let busy = std::thread::spawn(|| {
+        // More stack than is copied.
+        let room = std::hint::black_box([1u8; 64 * 1024]);
+        // SAFETY: gettid has no preconditions.
+        TID.store(unsafe { libc::gettid() } as u32, Ordering::Relaxed);
+        let mut before = Instant::now();
+        while !STOP.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            GAP_NS.fetch_max((now - before).as_nanos() as u64, Ordering::Relaxed);
+            before = now;
+        }
+        std::hint::black_box(room);
+    });
+    assert!(wait_for(PATIENCE, || TID.load(Ordering::Relaxed) != 0));
+    let median = |asks: bool| {
+        let mut gaps: Vec<u64> = (0..101)
+            .map(|_| {
+                std::thread::sleep(MS / 2);
+                GAP_NS.store(0, Ordering::Relaxed);
+                if asks {
+                    let found = single_step::stack_of(TID.load(Ordering::Relaxed));
+                    let (bytes, was_asked) = found.expect("a stack");
+                    assert!(was_asked && bytes == 32 * 1024, "{bytes} {was_asked}");
+                }
+                std::thread::sleep(MS / 20);
+                GAP_NS.load(Ordering::Relaxed)
+            })
+            .collect();
+        gaps.sort_unstable();
+        Duration::from_nanos(gaps[gaps.len() / 2])
+    };
+    let (without, with) = (median(false), median(true));
+    STOP.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    println!("the thread is away for {with:.1?}, without a signal for {without:.1?}");
+    assert!(with < 5 * MS, "{with:?}");
 }
 
 /// Many stalls of all kinds at once, with the numbers from one seed.
