@@ -88,7 +88,7 @@ async fn a_certificate_that_nobody_vouches_for() {
     let (server, client) = tls::pair();
     let address = serve(server, Hogs::new(Kind::Sleeps, Until::Time, 1)).await;
     let refused = in_time(connect(tls::distrustful(), address)).await;
-    let refused = refused.err().expect("an unknown issuer").to_string();
+    let refused = refused.expect_err("an unknown issuer").to_string();
     assert!(refused.contains("UnknownIssuer"), "{refused}");
     let mut client = in_time(connect(client, address)).await.unwrap();
     in_time(echo(&mut client, "still there\n")).await;
