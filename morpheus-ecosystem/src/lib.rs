@@ -1,7 +1,7 @@
 //! The libraries that people build on, from crates.io and unchanged, on the Morpheus runtime.
 //!
 //! One file in `tests` for each. The first kind of test does real work through the library on a runtime of ours and
-//! checks what comes out. The second puts hogs into its handlers and asks what a neighbour notices ([`neighbour`]): on
+//! checks what comes out. The second puts hogs into its handlers and asks what a neighbour notices ([`neighbour()`]): on
 //! tokio, with as many workers, it waits for them; here it must be answered while they are still in their polls.
 //! `ECOSYSTEM.md` has the table that these tests print.
 //!
