@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tiny_skia::Pixmap;
 
 /// Every result that is kept for these tests.
-const RESULTS: usize = 15;
+const RESULTS: usize = 16;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/report")
@@ -145,6 +145,9 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "Frequency over time, without load<",
         "What waits behind a worker that blocks<",
         "Requests a second<",
+        "morpheus against tokio: operations a second<",
+        "morpheus-watched against tokio: CPU time of an operation<",
+        "morpheus against tokio: p99 of a round trip<",
         "Percentiles<",
     ] {
         assert!(page.contains(plot), "{plot}");

@@ -9,7 +9,7 @@ use crate::arguments::{counted, measured};
 const MORE: &str = "\
 Examples:
   compare
-      All cases, Morpheus with every task watched and with none, beside tokio: six minutes.
+      All cases, Morpheus with every task watched and with none, beside tokio: some minutes.
   compare --case ping_pong --case tcp_echo_16 --pairs 40
       Two cases, with narrower intervals.
   compare --runtime morpheus-watched --against morpheus

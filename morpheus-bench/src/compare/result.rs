@@ -240,11 +240,14 @@ impl Ratio {
         }
     }
 
-    /// For what is to be small.
+    /// For what is to be small. Where it is smaller beyond the noise, the bar is met, however great the noise is.
     fn at_most(pairs: Pairs, bar: f64) -> Self {
         let mut ratio = Self::of(pairs);
         ratio.bar = Some(bar);
-        ratio.judged = Some(ratio.verdict.judge(bar - 1.0));
+        ratio.judged = Some(match ratio.verdict {
+            Verdict::Differs { difference, .. } if difference.high < 0.0 => Bar::Met,
+            verdict => verdict.judge(bar - 1.0),
+        });
         ratio
     }
 

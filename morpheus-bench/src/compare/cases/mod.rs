@@ -281,8 +281,8 @@ mod tests {
                     workers: 2,
                 };
                 let mut body = case.start(&stage, watched).unwrap();
-                for asked in [1, 2_003] {
-                    let asked = asked * case.batch;
+                for asked in [1_u64, 2_003] {
+                    let asked = asked.next_multiple_of(case.batch);
                     let done = body(asked).unwrap();
                     assert_eq!(done.operations, asked, "{}", case.name);
                     let timed = if case.least > 1 { asked } else { 0 };

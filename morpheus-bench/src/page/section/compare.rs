@@ -8,7 +8,7 @@ use crate::page::claims::{at, count, list, number, numbers, text};
 use crate::page::plot::Plot;
 use crate::page::plot::rows::Axis;
 use crate::page::plot::unit::Unit;
-use crate::pairs::Pairs;
+use crate::pairs::{Pairs, Verdict};
 use crate::stats::Median;
 
 /// Greater ratios, and those below one over this, would leave the others no room on the axis.
@@ -116,7 +116,7 @@ fn figure(kind: &Kind, runtime: &str, against: &str, cases: &[(&Value, &Value)])
     table.heads.push(against.to_owned());
     table
         .heads
-        .extend(["ratio", "95 % interval", "says"].map(str::to_owned));
+        .extend(["ratio", "95 % interval", "A/A", "says"].map(str::to_owned));
     let mut bars = Vec::new();
     for (case, one) in cases {
         let Some(name) = text(case, "case") else {
@@ -132,6 +132,14 @@ fn figure(kind: &Kind, runtime: &str, against: &str, cases: &[(&Value, &Value)])
         let ratio = 1.0 + difference;
         let interval = Median::of(&pairs.differences).map(|m| (1.0 + m.low, 1.0 + m.high));
         let or = |text: Option<String>| text.unwrap_or_else(|| "–".into());
+        let (noise, says) = match pairs.verdict() {
+            Verdict::TooFew { .. } => ("–".into(), "n too small"),
+            Verdict::InsideNoise { noise, .. } => (plus_minus(noise), "no difference"),
+            Verdict::Differs { difference, noise } if difference.median > 0.0 => {
+                (plus_minus(noise), "more")
+            }
+            Verdict::Differs { noise, .. } => (plus_minus(noise), "less"),
+        };
         table.rows.push(vec![
             name.clone(),
             or(text(case, "operation")),
@@ -140,7 +148,8 @@ fn figure(kind: &Kind, runtime: &str, against: &str, cases: &[(&Value, &Value)])
             interval.map_or("n too small".into(), |(low, high)| {
                 format!("{} to {}", Unit::Factor.show(low), Unit::Factor.show(high))
             }),
-            pairs.verdict().to_string(),
+            noise,
+            says.into(),
         ]);
         let fits = |ratio: f64| (1.0 / BEYOND..=BEYOND).contains(&ratio);
         let shown = interval.filter(|(low, high)| fits(*low) && fits(*high));
@@ -170,6 +179,10 @@ fn figure(kind: &Kind, runtime: &str, against: &str, cases: &[(&Value, &Value)])
         plot,
         table,
     })
+}
+
+fn plus_minus(noise: f64) -> String {
+    format!("± {}", Unit::Share.show(noise))
 }
 
 /// A geometric mean, in a sentence.
@@ -222,10 +235,6 @@ mod tests {
         assert_eq!(values[0], None);
         assert!((values[1].unwrap() - 1.1).abs() < 1e-9);
         assert!(section.notes[0].contains("1.0020×"), "{:?}", section.notes);
-        assert!(
-            rate.table.rows[1][5].contains("+10 %"),
-            "{:?}",
-            rate.table.rows
-        );
+        assert_eq!(rate.table.rows[1][5..], [plus_minus(0.01), "more".into()]);
     }
 }
