@@ -2,11 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::interrupt;
 
@@ -14,6 +15,20 @@ use crate::interrupt;
 const LOOK: Duration = Duration::from_millis(50);
 /// Likewise one that has closed its stdout, and so is about to end.
 const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// What a child is to do, from its parent: the first line of its stdin. Where somebody else calls it so, it says that and
+/// ends with 2.
+pub fn job<J: DeserializeOwned>(name: &str) -> J {
+    let mut line = String::new();
+    let job = io::stdin()
+        .read_line(&mut line)
+        .map_err(|error| error.to_string())
+        .and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
+    job.unwrap_or_else(|error| {
+        eprintln!("{name}: no job on stdin ({error}): this is how it calls itself, not for people");
+        process::exit(2);
+    })
+}
 
 /// This program again, under the name it goes by. By the link in /proc, which another user may follow where the path is
 /// closed to them, and which still leads here when the file was replaced by a new build.

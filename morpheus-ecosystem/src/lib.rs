@@ -1,4 +1,4 @@
-//! The libraries that people build on, from crates.io and unchanged, on the Morpheus runtime.
+//! The libraries that people build on, as published and unchanged, on the Morpheus runtime.
 //!
 //! One file in `tests` for each. The first kind of test does real work through the library on a runtime of ours and
 //! checks what comes out. The second puts hogs into its handlers and asks what a neighbour notices ([`neighbour()`]): on

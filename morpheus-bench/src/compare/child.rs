@@ -1,6 +1,5 @@
 //! The child process: one runtime, one case, one measurement.
 
-use std::io;
 use std::process;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use super::contender::Contender;
 use crate::executor::morpheus::{LinkName, Morpheus};
 use crate::executor::{Executor, Runtime, tokio::Tokio};
 use crate::settle::Settle;
-use crate::{clock, report, thread};
+use crate::{clock, report, supervised, thread};
 
 /// The warm-up is measured in blocks of this share of the window; it ends when three in a row agree.
 const BLOCKS: u64 = 8;
@@ -77,20 +76,7 @@ pub type Answer = Result<Measurement, String>;
 /// Does the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
     thread::die_with_parent();
-    let mut line = String::new();
-    let job = io::stdin()
-        .read_line(&mut line)
-        .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str::<Job>(&line).map_err(|error| error.to_string()));
-    let job = match job {
-        Ok(job) => job,
-        Err(error) => {
-            eprintln!(
-                "compare: no job on stdin ({error}): this is how it calls itself, not for people"
-            );
-            process::exit(2);
-        }
-    };
+    let job: Job = supervised::job("compare");
     report::print(&report::json(&on_runtime(&job)));
     // Not by returning: tasks of the case go on for ever, and a runtime waits for its tasks.
     process::exit(0);

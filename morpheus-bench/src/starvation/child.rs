@@ -13,7 +13,7 @@ use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
-use crate::report;
+use crate::{report, supervised};
 
 /// What a child is to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,20 +41,7 @@ impl Job {
 
 /// Runs the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
-    let mut line = String::new();
-    let job = io::stdin()
-        .read_line(&mut line)
-        .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str::<Job>(&line).map_err(|error| error.to_string()));
-    let job = match job {
-        Ok(job) => job,
-        Err(error) => {
-            eprintln!(
-                "starvation: no job on stdin ({error}): this is how it calls itself, not for people"
-            );
-            process::exit(2);
-        }
-    };
+    let job: Job = supervised::job("starvation");
     let stop = Arc::new(AtomicBool::new(false));
     stop_at_end_of_input(stop.clone());
     let result = measure(&job, &stop).unwrap_or_else(|error| RunResult::failed(job.runtime, error));
