@@ -60,7 +60,7 @@ async fn a_pool_transactions_rows_and_errors() {
         in_time(pay).await.unwrap();
     }
     in_time(transaction.commit()).await.unwrap();
-    let rows = "SELECT owner, cents FROM account WHERE cents <> 100 ORDER BY id";
+    let rows = "SELECT owner, cents FROM account WHERE cents <> 100 ORDER BY owner";
     let rows = sqlx::query_as::<_, (String, i64)>(rows).fetch(&pool);
     let rows: Vec<_> = in_time(rows.try_collect()).await.unwrap();
     let expected = [("owner 1", 70), ("owner 2", 130)];

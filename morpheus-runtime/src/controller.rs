@@ -553,8 +553,9 @@ impl Own {
     }
 
     fn hold_one(&self) {
-        hold::ask_for_one(&self.domain, &self.handle);
+        // Counted first: whoever sees the spare held finds it counted.
         self.domain.counters.holds.fetch_add(1, Ordering::Relaxed);
+        hold::ask_for_one(&self.domain, &self.handle);
     }
 
     fn poke(&self) {
