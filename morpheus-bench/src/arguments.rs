@@ -22,6 +22,17 @@ pub fn measured(
     }
 }
 
+/// For the tests of command lines: each line is bad usage, and what is said has the words beside it.
+#[cfg(test)]
+pub fn refuses<O: clap::Parser + std::fmt::Debug>(lines: &[(&str, &str)]) {
+    for (line, expected) in lines {
+        let words = std::iter::once("program").chain(line.split_whitespace());
+        let error = O::try_parse_from(words).unwrap_err();
+        assert!(error.to_string().contains(expected), "{line}: {error}");
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

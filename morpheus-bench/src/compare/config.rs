@@ -105,6 +105,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::refuses;
     use clap::CommandFactory;
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn bad_input_says_what_is_right() {
-        for (line, expected) in [
+        refuses::<Options>(&[
             ("--case nonsense", "spawn_many_local, "),
             ("--case spawn,nonsense", "no such case"),
             ("--pairs 0", "from 1 to"),
@@ -122,12 +123,7 @@ mod tests {
             ("--window-ms 0", "a number from"),
             ("--against go", "has none of tokio's"),
             ("--runtime tokio-watched", "nobody can be watched"),
-        ] {
-            let words = std::iter::once("compare").chain(line.split_whitespace());
-            let error = Options::try_parse_from(words).unwrap_err();
-            assert!(error.to_string().contains(expected), "{line}: {error}");
-            assert_eq!(error.exit_code(), 2, "{line}");
-        }
+        ]);
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub struct Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::refuses;
     use clap::CommandFactory;
 
     #[test]
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn bad_input_says_what_is_right() {
-        for (line, expected) in [
+        refuses::<Options>(&[
             ("--workers 0", "from 1 to"),
             ("--duration 0", "a number from"),
             ("--ops-per-second 0", "a number from"),
@@ -98,11 +99,6 @@ mod tests {
             ("--pairs 5", "--paired"),
             ("--paired --duration 3", "--duration"),
             ("--link kernel", "observer"),
-        ] {
-            let words = std::iter::once("latency").chain(line.split_whitespace());
-            let error = Options::try_parse_from(words).unwrap_err();
-            assert!(error.to_string().contains(expected), "{line}: {error}");
-            assert_eq!(error.exit_code(), 2, "{line}");
-        }
+        ]);
     }
 }
