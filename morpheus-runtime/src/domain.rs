@@ -223,8 +223,15 @@ pub(crate) fn register(domain: &Arc<Domain>) {
     runtimes.push(Arc::downgrade(domain));
 }
 
+/// The runtime that is current on this thread, if it is one of Morpheus's.
+pub(crate) fn of_current() -> Option<(tokio::runtime::Handle, Arc<Domain>)> {
+    let handle = tokio::runtime::Handle::try_current().ok()?;
+    let domain = of_runtime(handle.id())?;
+    Some((handle, domain))
+}
+
 /// The domain of a tokio runtime, if it has one.
-pub(crate) fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
+fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
     let runtimes = runtimes();
     let mut domains = runtimes.iter().filter_map(Weak::upgrade);
     domains.find(|domain| domain.runtime.get() == Some(&id))

@@ -253,8 +253,7 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn current() -> Option<Metrics> {
-        let handle = tokio::runtime::Handle::try_current().ok()?;
-        let domain = domain::of_runtime(handle.id())?;
+        let (handle, domain) = domain::of_current()?;
         Some(Metrics::of(&domain, handle.metrics()))
     }
 

@@ -203,8 +203,7 @@ impl Stalls {
     /// [`Runtime::stalls`](crate::Runtime::stalls) does: to be called where that may block.
     #[must_use]
     pub fn current() -> Option<Stalls> {
-        let handle = tokio::runtime::Handle::try_current().ok()?;
-        let domain = crate::domain::of_runtime(handle.id())?;
+        let (_, domain) = crate::domain::of_current()?;
         Some(domain.stacks.stalls())
     }
 }
