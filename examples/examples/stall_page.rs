@@ -6,19 +6,17 @@
 //! ```
 //!
 //! `/hash` computes where it is called and `/file` reads from a slow pipe. Nothing in them is of Morpheus: one line has
-//! all routes watched, and the page is made of what [`Stalls::current`] says.
+//! all routes watched, and the page is [`examples::stall_page`].
 
-use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _, pipe};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::MatchedPath;
-use axum::response::Html;
 use axum::routing::get;
+use examples::stall_page::stalls;
 use morpheus_runtime::tower::WatchLayer;
-use morpheus_runtime::{StallGroup, StallKind, Stalls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -45,63 +43,6 @@ async fn file() -> io::Result<String> {
     let mut text = String::new();
     reader.read_to_string(&mut text)?;
     Ok(text)
-}
-
-async fn stalls() -> Html<String> {
-    // To find names for addresses takes a while, and would be a stall of its own.
-    let stalls = tokio::task::spawn_blocking(Stalls::current).await;
-    Html(page(&stalls.ok().flatten().unwrap_or_default()))
-}
-
-/// The page: a bar for each group, as long as its longest poll, and the stack beneath.
-fn page(stalls: &Stalls) -> String {
-    let longest = stalls.groups.iter().map(|group| group.longest).max();
-    let longest = longest.unwrap_or_default().max(Duration::from_nanos(1));
-    let mut html = String::from(
-        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>Stalls</title>\
-         <style>body{font:15px system-ui;max-width:60em;margin:2em auto;padding:0 1em;color-scheme:light dark}\
-         .bar{height:.9em;border-radius:2px}.computing{background:#d55e00}.blocked{background:#0072b2}\
-         code,pre{font-size:13px;overflow-wrap:anywhere;white-space:pre-wrap}summary{cursor:pointer}</style>\
-         <h1>Where polls were stuck</h1>",
-    );
-    if stalls.groups.is_empty() {
-        html += "<p>Nowhere, so far.";
-    }
-    for group in &stalls.groups {
-        let _ = row(&mut html, group, group.longest.div_duration_f64(longest));
-    }
-    html
-}
-
-fn row(html: &mut String, group: &StallGroup, share: f64) -> std::fmt::Result {
-    let kind = match group.kind {
-        StallKind::Blocked => "blocked",
-        _ => "computing",
-    };
-    let line = group
-        .culprit()
-        .map_or("no line".into(), ToString::to_string);
-    write!(
-        html,
-        "<h3>{}</h3><div class='bar {kind}' style='width:{:.1}%'></div>\
-         <p>{kind}, {} times, {:.0} ms at the longest<br><code>{}</code><details><summary>stack</summary><pre>",
-        escaped(&group.label),
-        share * 100.0,
-        group.count,
-        group.longest.as_secs_f64() * 1e3,
-        escaped(&line)
-    )?;
-    for frame in &group.stack {
-        writeln!(html, "{}", escaped(&frame.to_string()))?;
-    }
-    *html += "</pre></details>";
-    Ok(())
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 fn app() -> Router {
@@ -175,9 +116,5 @@ mod tests {
             assert!(page.contains(label) && page.contains(kind), "{page}");
         }
         assert!(page.contains("stall_page.rs:"), "{page}");
-        assert!(
-            escaped("<a&b>") == "&lt;a&amp;b&gt;"
-                && super::page(&Stalls::default()).contains("Nowhere")
-        );
     }
 }

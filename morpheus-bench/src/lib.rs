@@ -11,7 +11,9 @@
 //! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
-//! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where nobody is stuck. [`page`] makes a page with plots of what they all print.
+//! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where
+//! nobody is stuck, [`footprint`] what it takes of memory, [`loops`] what checkpoints cost loops, [`instructions`] how many
+//! instructions the hot path takes. [`service`] drives a real service with a real load generator. [`page`] makes a page with plots of what they all print.
 #![warn(missing_docs)]
 
 pub mod arguments;
@@ -20,17 +22,20 @@ pub mod clock;
 pub mod compare;
 pub mod cpus;
 pub mod executor;
+pub mod footprint;
 pub mod governor;
 pub mod hdr_log;
 pub mod histogram;
 pub mod host;
 pub mod idle;
+pub mod instructions;
 pub mod interrupt;
 pub mod jitter;
 pub mod kernel;
 pub mod latency;
 pub mod liar;
 pub mod load;
+pub mod loops;
 pub mod neighbours;
 pub mod order;
 pub mod overhead;
@@ -41,6 +46,7 @@ pub mod policy;
 pub mod progress;
 pub mod report;
 pub mod scx;
+pub mod service;
 pub mod settle;
 pub mod starvation;
 pub mod stats;

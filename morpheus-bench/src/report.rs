@@ -150,14 +150,44 @@ pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs of numbers and text") + "\n"
 }
 
-/// Shows what the benchmark `name` measured, as JSON or as `table` has it, and says how it ended: 0 measured, 1 failed,
+/// How a benchmark ended that has something to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All was measured.
+    Complete,
+    /// Some of it could not be.
+    Failed,
+    /// Ctrl-C came before the end.
+    Interrupted,
+}
+
+impl Ended {
+    /// From both answers. What Ctrl-C kept from being measured has not failed.
+    pub fn of(interrupted: bool, failed: bool) -> Ended {
+        match (interrupted, failed) {
+            (true, _) => Ended::Interrupted,
+            (false, true) => Ended::Failed,
+            (false, false) => Ended::Complete,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Ended::Complete => 0,
+            Ended::Failed => 1,
+            Ended::Interrupted => 130,
+        }
+    }
+}
+
+/// Shows what the benchmark `name` measured, as JSON or as `table` has it, and says how it `ended`: 0 measured, 1 failed,
 /// 130 after Ctrl-C.
 pub fn conclude<R: Serialize>(
     name: &str,
     measured: Result<R, String>,
     json: bool,
     table: impl FnOnce(&R) -> String,
-    interrupted: impl FnOnce(&R) -> bool,
+    ended: impl FnOnce(&R) -> Ended,
 ) -> ExitCode {
     match measured {
         Ok(result) => {
@@ -167,7 +197,7 @@ pub fn conclude<R: Serialize>(
                 table(&result)
             };
             print(&text);
-            ExitCode::from(if interrupted(&result) { 130 } else { 0 })
+            ExitCode::from(ended(&result).code())
         }
         Err(error) => {
             eprintln!("{name}: {error}");

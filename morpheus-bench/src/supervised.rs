@@ -38,6 +38,34 @@ pub fn own(name: &str) -> Command {
     command
 }
 
+/// Has this program, under the name it goes by, do a job as `--child`, within `bound`. `tick` hears how long it has lasted.
+///
+/// # Errors
+/// What the child says, or why it says nothing; the text is for people.
+pub fn ask<A: DeserializeOwned>(
+    name: &str,
+    job: &impl Serialize,
+    bound: Duration,
+    tick: impl FnMut(Duration),
+) -> Result<A, String> {
+    let mut child = Supervised::start(own(name).arg("--child"))?;
+    child
+        .send(job)
+        .map_err(|error| format!("ended at once: {error}"))?;
+    let Some(status) = child.wait(bound, tick) else {
+        return Err(format!(
+            "stands still: no answer within {} s, killed",
+            bound.as_secs()
+        ));
+    };
+    serde_json::from_str::<Result<A, String>>(child.output().trim())
+        .map_err(|_| match status.code() {
+            Some(code) => format!("no result, exit code {code}"),
+            None => format!("no result, {status}"),
+        })
+        .flatten()
+}
+
 /// A child that does not outlive this value.
 pub struct Supervised {
     child: Child,

@@ -70,14 +70,8 @@ fn people_get_a_table_and_a_log() {
         path.display()
     );
     let text = String::from_utf8(latency(&line).stdout).unwrap();
-    assert!(
-        text.lines().all(|line| line.chars().count() <= WIDTH),
-        "{text}"
-    );
-    assert!(
-        text.contains("from the intended start") && text.contains("that were asked for"),
-        "{text}"
-    );
+    let expected = ["from the intended start", "that were asked for"];
+    common::assert_table(&text, WIDTH, &expected);
     let log = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     for tag in ["Tag=response,", "Tag=service,"] {

@@ -221,6 +221,24 @@ fn compare() {
 }
 
 #[test]
+fn footprint() {
+    let lines = [
+        "--spares 2 --workers 1 --runs 1 --settle-ms 10 --tasks 100",
+        "--spares 2 --workers 1 --runs 6 --settle-ms 10 --only idle",
+    ];
+    pin("footprint", env!("CARGO_BIN_EXE_footprint"), &lines);
+}
+
+#[test]
+fn loops() {
+    let lines = [
+        "--case fnv --pairs 10 --window-ms 0.5",
+        "--case sum_u32,fnv --pairs 1 --window-ms 0.5",
+    ];
+    pin("loops", env!("CARGO_BIN_EXE_loops"), &lines);
+}
+
+#[test]
 fn jitter() {
     let lines = ["1 10", "1 10 --relative", "1 2 --sweep"];
     pin("jitter", env!("CARGO_BIN_EXE_jitter"), &lines);
@@ -278,7 +296,8 @@ fn overhead_migration_and_cache() {
 fn starvation() {
     let common = "--duration 0.2 --warmup 0.1 --runtime morpheus";
     let lines = [
-        "--hogs 1 --hog-ms 5 --load 1 --load-rate 100 --busy 1 --neighbours 1".to_owned(),
+        "--hogs 1 --hog-ms 5 --load 1 --load-rate 100 --busy 1 --neighbours 1 --spares 4"
+            .to_owned(),
         "--hogs 1 --hog-ms 20 --lifo unknown".into(),
         "--idle".into(),
         "--hogs 1 --hog-ms 5 --label-mix".into(),

@@ -13,7 +13,7 @@ fn needs_tokio_unstable() {
 mod unstable {
     use std::collections::HashMap;
     use std::net::SocketAddr;
-    use std::sync::{Mutex, MutexGuard, OnceLock};
+    use std::sync::OnceLock;
     use std::time::Duration;
 
     use console_api::field::{Name, Value};
@@ -23,6 +23,7 @@ mod unstable {
     use console_subscriber::{ConsoleLayer, ServerParts};
     use morpheus_ecosystem::{Scene, in_time, neighbour};
     use tokio::net::TcpListener;
+    use tokio::sync::Mutex;
     use tonic::transport::server::TcpIncoming;
     use tonic::transport::{Channel, Endpoint, Server};
     use tracing_subscriber::layer::SubscriberExt as _;
@@ -32,12 +33,7 @@ mod unstable {
     type Slot = reload::Handle<Option<ConsoleLayer>, Registry>;
 
     /// One console at a time: tokio tells the process's subscriber about the tasks of all runtimes.
-    fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        ALONE
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+    static ALONE: Mutex<()> = Mutex::const_new(());
 
     /// The process's subscriber, with a place for the console that is in use.
     fn slot() -> &'static Slot {
@@ -137,7 +133,7 @@ mod unstable {
 
     #[morpheus_runtime::test(workers = 2)]
     async fn tasks_with_names_locations_and_polls() {
-        let _alone = alone();
+        let _alone = ALONE.lock().await;
         let address = serve().await;
         let mut client = in_time(connect(address)).await;
         let mut updates = in_time(watch(&mut client)).await;
@@ -170,7 +166,7 @@ mod unstable {
 
     #[test]
     fn a_neighbour_of_hogs() {
-        let _alone = alone();
+        let _alone = ALONE.blocking_lock();
         let does =
             "the console's server; names, places and polls of tasks as its client reads them";
         neighbour("console-subscriber", does, async |stage| {

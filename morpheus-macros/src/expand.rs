@@ -208,7 +208,11 @@ fn builder(options: &Options) -> TokenStream {
             calls.extend(quote! { .#method(#value) });
         }
     }
-    let times = [("budget", options.budget_us), ("grace", options.grace_us)];
+    let times = [
+        ("budget", options.budget_us),
+        ("grace", options.grace_us),
+        ("report_after", options.report_after_us),
+    ];
     for (method, value) in times {
         if let Some(value) = value {
             let method = proc_macro2::Ident::new(method, Span::call_site());
@@ -250,6 +254,7 @@ mod tests {
                     .reserve(3usize)
                     .budget(::core::time::Duration::from_micros(500u64))
                     .grace(::core::time::Duration::from_micros(700u64))
+                    .report_after(::core::time::Duration::from_micros(20000u64))
                     .build();
                 match morpheus_built {
                     ::core::result::Result::Ok(morpheus_runtime) => morpheus_runtime.block_on(main()),
@@ -262,6 +267,7 @@ mod tests {
         };
         let expansion = main_of(
             quote!(
+                report_after_us = 20_000,
                 grace_us = 700,
                 budget_us = 500,
                 reserve = 3,

@@ -46,6 +46,7 @@ use crate::expand::{Kind, expand};
 /// | `reserve = N` | threads | `Builder::reserve`: how many stand ready before a worker is stuck |
 /// | `budget_us = N` | microseconds | `Builder::budget`: how long one poll may take before it is asked to yield |
 /// | `grace_us = N` | microseconds | `Builder::grace`: how long it has for that |
+/// | `report_after_us = N` | microseconds | `Builder::report_after`: how long a poll may be stuck before its stack is taken |
 /// | `crate = "path"` | | where `morpheus_runtime` is found, when it is renamed or re-exported |
 ///
 /// A number is an integer literal. For anything else (a policy, a link, hooks), use the builder.

@@ -17,10 +17,12 @@ pub(crate) struct Options {
     pub(crate) reserve: Option<usize>,
     pub(crate) budget_us: Option<u64>,
     pub(crate) grace_us: Option<u64>,
+    pub(crate) report_after_us: Option<u64>,
     pub(crate) crate_path: Option<TokenStream>,
 }
 
-const KNOWN: &str = "`workers`, `max_spares`, `reserve`, `budget_us`, `grace_us`, `crate`";
+const KNOWN: &str =
+    "`workers`, `max_spares`, `reserve`, `budget_us`, `grace_us`, `report_after_us`, `crate`";
 
 /// One `name = value`, or the bare name of an option whose value was forgotten.
 struct Word {
@@ -89,6 +91,7 @@ impl Options {
             "reserve" => self.reserve = Some(integer(name, word)?),
             "budget_us" => self.budget_us = Some(integer(name, word)?),
             "grace_us" => self.grace_us = Some(integer(name, word)?),
+            "report_after_us" => self.report_after_us = Some(integer(name, word)?),
             "crate" => self.crate_path = Some(path(word)?),
             _ => return Err(syn::Error::new(word.name.span(), unknown(name))),
         }
@@ -105,7 +108,7 @@ fn unknown(name: &str) -> String {
         "flavor" => format!(
             "there is no `flavor`: a Morpheus runtime always has several threads; the options are {KNOWN}"
         ),
-        "budget" | "grace" => {
+        "budget" | "grace" | "report_after" => {
             format!("`{name}` is called `{name}_us` here; the options are {KNOWN}")
         }
         _ => format!("unknown option `{name}`; the options are {KNOWN}"),

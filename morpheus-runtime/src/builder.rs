@@ -25,6 +25,8 @@ pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
 pub(crate) const DEFAULT_REPORT_AFTER_NS: u64 = 10_000_000;
 /// Spares that a runtime has at the least by default; see `max_spares`.
 const MIN_DEFAULT_SPARES: usize = 32;
+/// For a while after anything was stuck.
+const DEFAULT_RESERVE: usize = 1;
 /// In trouble, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
 /// twelfth more polls a second with six than with four, for they share the CPU with the hogs by threads;
 /// with one, a third as many.
@@ -61,7 +63,7 @@ type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
 pub struct Builder {
     workers: Option<usize>,
     max_spares: Option<usize>,
-    reserve: usize,
+    reserve: Option<usize>,
     budget: Duration,
     grace: Duration,
     report_after: Duration,
@@ -160,7 +162,7 @@ impl Builder {
         Builder {
             workers: None,
             max_spares: None,
-            reserve: 1,
+            reserve: None,
             budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
             grace: Duration::from_nanos(DEFAULT_GRACE_NS),
             report_after: Duration::from_nanos(DEFAULT_REPORT_AFTER_NS),
@@ -194,17 +196,19 @@ impl Builder {
     }
 
     /// Spares: workers that are held until others are stuck. Default: `max(32, 2 × workers)`. Each is a
-    /// thread (about 30 KB resident); more than a hundred slow tokio's stealing down, and let as many
+    /// thread (about 14 KB resident); more than a hundred slow tokio's stealing down, and let as many
     /// unwatched hogs run at once. With 0 nothing is ever taken over.
     pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
         self.max_spares = Some(max_spares);
         self
     }
 
-    /// Spares that are in play before one is needed, so that the first takeover has no delay (default 1;
-    /// it grows by itself in trouble).
+    /// Spares that are in play before one is needed, so that the next takeover has no delay. It grows by itself in
+    /// trouble. Default: 1 for ten seconds after anything was stuck, and none on a good day, for each worker more than
+    /// there are CPUs costs those that sleep and wake often; the first takeover after such a time comes up to four
+    /// milliseconds later. A number that is set here stays, and with 0 it does not grow.
     pub fn reserve(&mut self, reserve: usize) -> &mut Self {
-        self.reserve = reserve;
+        self.reserve = Some(reserve);
         self
     }
 
@@ -436,7 +440,7 @@ impl Builder {
         }
         let takeover = self.mechanisms.takeover && wanted > 0;
         let reserve = if self.mechanisms.reserve && takeover {
-            self.reserve
+            self.reserve.unwrap_or(DEFAULT_RESERVE)
         } else {
             0
         };
@@ -461,6 +465,7 @@ impl Builder {
             spares,
             spares_unavailable: wanted - spares,
             reserve,
+            reserve_when_calm: self.reserve.map_or(0, |_| reserve),
             reserve_in_trouble: if reserve > 0 {
                 in_trouble.max(reserve)
             } else {

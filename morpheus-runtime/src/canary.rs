@@ -80,6 +80,8 @@ impl Canary {
         drop(handle.spawn(async move {
             let late_ns = clock::now_ns().saturating_sub(now_ns);
             domain.counters.canary_lateness.record(late_ns);
+            // A worker that never parks tells of itself nowhere else.
+            domain.note_core_thread(crate::threads::own_tid());
             returned.store(number, Ordering::Release);
         }));
         self.domain

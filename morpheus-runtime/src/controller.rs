@@ -35,6 +35,9 @@ use crate::staffing::Staffing;
 const SAMPLE_NS: u64 = 1_000_000;
 /// Between two looks there is at least this.
 const SHORTEST_NAP_NS: u64 = 200_000;
+/// On a good day, with a worker parked at the time, it looks that much less often: whatever comes next has a worker to
+/// serve it, and a thread that wakes a thousand times a second costs a service that is mostly idle a third of its CPU time.
+const CALM_SHIFT: usize = 2;
 /// With more polls under way than this, it looks half as often, with twice as many a quarter.
 const BUSY_POLLS: usize = 64;
 /// Quiet for so many samples, it sleeps.
@@ -77,6 +80,8 @@ struct Own {
     /// Watched polls that the last look found stuck.
     stuck: usize,
     poked_ns: u64,
+    /// Nothing was stuck for long, and the last look found a worker parked.
+    is_calm: bool,
     hogs: Hogs,
     /// Polls that nobody watches and that stand, since the last look at their threads.
     long: Vec<Long>,
@@ -140,7 +145,13 @@ impl Controller {
             // a controller that has just run has no claim to the CPU when the next event comes.
             let by_itself = self.mapped.is_none();
             due_ns = look.due_ns.filter(|&due_ns| by_itself && due_ns > now_ns);
-            tick_ns = now_ns + (SAMPLE_NS << (look.busy / BUSY_POLLS).min(2));
+            let is_calm = look.busy == 0 && self.own.as_ref().is_some_and(|own| own.is_calm);
+            let shift = if is_calm {
+                CALM_SHIFT
+            } else {
+                (look.busy / BUSY_POLLS).min(2)
+            };
+            tick_ns = now_ns + (SAMPLE_NS << shift);
             let counters = &self.domain.counters;
             counters.samples.fetch_add(1, Ordering::Relaxed);
             counters
@@ -326,6 +337,7 @@ impl Own {
             looked_for_standing_ns: now_ns,
             stuck: 0,
             poked_ns: 0,
+            is_calm: false,
             hogs: Hogs::default(),
             long: Vec::new(),
             metrics,
@@ -346,10 +358,11 @@ impl Own {
         let mechanisms = self.domain.settings.mechanisms;
         let cores = self.cores.look(now_ns, &self.domain, &self.metrics);
         if cores.trouble && mechanisms.reserve {
-            self.staffing.saw_trouble(now_ns);
+            self.staffing.saw_trouble(now_ns, cores.parked);
         }
         self.stuck = look.stuck;
         self.fill(now_ns, look.stuck);
+        self.is_calm = cores.parked > 0 && self.staffing.is_calm(now_ns);
         self.hogs.forgive(&self.domain, &self.metrics);
         let poke = mechanisms.poke && (cores.wants_poke || look.wants_poke);
         let idle = self.tend_canary(now_ns, &cores, poke);
@@ -374,9 +387,7 @@ impl Own {
             return;
         }
         self.looked_for_standing_ns = now_ns;
-        let standing = self
-            .cores
-            .standing(now_ns, STANDING_NS, &self.domain, &self.metrics);
+        let standing = self.cores.standing(now_ns, STANDING_NS, &self.domain);
         self.hogs.mark(&standing, &self.domain, &self.metrics);
         let unwatched = standing.len().saturating_sub(watched);
         if unwatched > 0 {
@@ -520,9 +531,7 @@ impl Own {
         }
         let in_play = self.domain.spares.in_play();
         if let Some(window_ns) = self.staffing.window_over(now_ns, in_play) {
-            let standing = self
-                .cores
-                .standing(now_ns, window_ns, &self.domain, &self.metrics);
+            let standing = self.cores.standing(now_ns, window_ns, &self.domain);
             let excess = self.staffing.did_not_help(now_ns, in_play, standing.len());
             self.domain
                 .counters

@@ -6,21 +6,94 @@
 
 use tokio::runtime::RuntimeMetrics;
 
+use crate::asleep::ThreadStat;
+use crate::clock;
 use crate::domain::Domain;
 
-/// Busy for so long without parking, a core in play is a sign of trouble.
-pub(crate) const TROUBLE_NS: u64 = 2_000_000;
+/// A core in play that shows no sign of life for so long is a sign of trouble, if it also [computed](COMPUTED_NS)
+/// or sleeps.
+pub(crate) const TROUBLE_NS: u64 = 3_000_000;
+/// So much CPU time without a sign of life. One that used less was preempted: with more threads than CPUs each
+/// stands now and then, and to answer that with more threads would feed on itself. A sample less than
+/// [`TROUBLE_NS`]: that much may pass between its last sign and the first look at it.
+const COMPUTED_NS: u64 = 2_000_000;
+/// Where its thread is not known, because it has had its core for a short time only and has not parked since.
+const UNKNOWN_TROUBLE_NS: u64 = 20_000_000;
 
+/// Signs of life are that it parks, unparks, or passes its maintenance, as it does every 61 polls.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     parks: u64,
-    /// Since when the count stands, or the core was last held.
-    since_ns: u64,
     /// Busy time that tokio reports, which grows when a core passes its maintenance.
     busy_ns: u64,
-    /// Since when neither of the two moved.
+    /// Since when neither of the two moved, or the core was last held or parked.
     stands_since_ns: u64,
+    /// Its thread, and the CPU time of that at the first and at the last look that saw no sign of life.
+    thread: Option<Used>,
     poked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    tid: u32,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Seen {
+    fn alive(parks: u64, busy_ns: u64, now_ns: u64) -> Seen {
+        Seen {
+            parks,
+            busy_ns,
+            stands_since_ns: now_ns,
+            thread: None,
+            poked: false,
+        }
+    }
+
+    /// Whether a core that gave no sign of life has been in a poll that computes or sleeps for [`TROUBLE_NS`], and is
+    /// not just waiting for a CPU.
+    fn suspicion(&mut self, now_ns: u64, thread: Option<u32>) -> Suspicion {
+        let stands_ns = now_ns - self.stands_since_ns;
+        let Some((tid, cpu_ns)) = thread.and_then(|tid| Some((tid, clock::cpu_ns_of(tid)?))) else {
+            return match stands_ns {
+                UNKNOWN_TROUBLE_NS.. => Suspicion::Trouble,
+                _ => Suspicion::None,
+            };
+        };
+        let fresh = Used {
+            tid,
+            first_ns: cpu_ns,
+            last_ns: cpu_ns,
+        };
+        let before = self.thread.filter(|used| used.tid == tid).unwrap_or(fresh);
+        self.thread = Some(Used {
+            last_ns: cpu_ns,
+            ..before
+        });
+        if stands_ns < TROUBLE_NS {
+            Suspicion::None
+        } else if cpu_ns == before.last_ns {
+            Suspicion::MaySleep(tid)
+        } else if cpu_ns.saturating_sub(before.first_ns) >= COMPUTED_NS {
+            Suspicion::Trouble
+        } else {
+            Suspicion::None
+        }
+    }
+}
+
+/// What a core that stands looks like.
+enum Suspicion {
+    None,
+    Trouble,
+    /// Its thread had no CPU since the last look: it sleeps, which is trouble, or was preempted. To tell takes a file of
+    /// `/proc`, and so is left until nobody else computes.
+    MaySleep(u32),
+}
+
+fn is_asleep(tid: u32) -> bool {
+    ThreadStat::open(tid).is_some_and(|stat| stat.is_asleep() == Some(true))
 }
 
 /// What one look at all cores found.
@@ -28,9 +101,11 @@ struct Seen {
 pub(crate) struct Look {
     /// A core in play parked or unparked since the last look.
     pub(crate) any_parked_since: bool,
+    /// Cores in play that are parked.
+    pub(crate) parked: usize,
     /// Every core in play is parked.
     pub(crate) all_parked: bool,
-    /// Some core in play has been busy for [`TROUBLE_NS`].
+    /// Some core in play has been in one poll, or in polls nearly as long, for [`TROUBLE_NS`].
     pub(crate) trouble: bool,
     /// Some core in play was busy through the whole sample, and has not been poked for it.
     pub(crate) wants_poke: bool,
@@ -43,15 +118,8 @@ pub(crate) struct Cores {
 
 impl Cores {
     pub(crate) fn new(count: usize, now_ns: u64) -> Cores {
-        let fresh = Seen {
-            parks: 0,
-            since_ns: now_ns,
-            busy_ns: 0,
-            stands_since_ns: now_ns,
-            poked: false,
-        };
         Cores {
-            seen: vec![fresh; count],
+            seen: vec![Seen::alive(0, 0, now_ns); count],
         }
     }
 
@@ -60,66 +128,56 @@ impl Cores {
             all_parked: true,
             ..Look::default()
         };
+        let mut may_sleep = Vec::new();
         for (core, seen) in self.seen.iter_mut().enumerate() {
             let parks = metrics.worker_park_unpark_count(core);
             if domain.is_core_held(core) {
-                *seen = Seen {
-                    parks,
-                    since_ns: now_ns,
-                    stands_since_ns: now_ns,
-                    poked: false,
-                    ..*seen
-                };
+                *seen = Seen::alive(parks, seen.busy_ns, now_ns);
                 continue;
             }
             let is_parked = parks % 2 == 1;
             look.all_parked &= is_parked;
+            look.parked += usize::from(is_parked);
+            let busy_ns = clock::nanos(metrics.worker_total_busy_duration(core));
             if seen.parks != parks {
                 look.any_parked_since = true;
-                *seen = Seen {
-                    parks,
-                    since_ns: now_ns,
-                    stands_since_ns: now_ns,
-                    poked: false,
-                    ..*seen
-                };
-            } else if is_parked {
-                seen.since_ns = now_ns;
+                *seen = Seen::alive(parks, busy_ns, now_ns);
+                continue;
+            }
+            if is_parked {
                 seen.stands_since_ns = now_ns;
+                continue;
+            }
+            if seen.busy_ns != busy_ns {
+                // It does not park, so whoever polls the driver for it is still to be found out.
+                let poked = seen.poked;
+                *seen = Seen::alive(parks, busy_ns, now_ns);
+                seen.poked = poked;
             } else {
-                look.trouble |= now_ns - seen.since_ns >= TROUBLE_NS;
-                if !seen.poked {
-                    seen.poked = true;
-                    look.wants_poke = true;
+                match seen.suspicion(now_ns, domain.core_thread(core)) {
+                    Suspicion::None => {}
+                    Suspicion::Trouble => look.trouble = true,
+                    Suspicion::MaySleep(tid) => may_sleep.push(tid),
                 }
             }
+            if !seen.poked {
+                seen.poked = true;
+                look.wants_poke = true;
+            }
         }
+        look.trouble = look.trouble || may_sleep.into_iter().any(is_asleep);
         look
     }
 
-    /// Cores in play that have shown no sign of life for `window_ns`: a poll that long. Looks at one more
-    /// counter than [`look`](Self::look), so it is asked only now and then.
-    pub(crate) fn standing(
-        &mut self,
-        now_ns: u64,
-        window_ns: u64,
-        domain: &Domain,
-        metrics: &RuntimeMetrics,
-    ) -> Vec<usize> {
-        let mut standing = Vec::new();
-        for (core, seen) in self.seen.iter_mut().enumerate() {
-            let busy_ns = crate::clock::nanos(metrics.worker_total_busy_duration(core));
-            if seen.busy_ns != busy_ns {
-                seen.busy_ns = busy_ns;
-                seen.stands_since_ns = now_ns;
-            } else if !domain.is_core_held(core) && now_ns - seen.stands_since_ns >= window_ns {
-                standing.push(core);
-            }
-        }
-        standing
+    /// Cores in play that have shown no sign of life for `window_ns`, at the last look: a poll that long.
+    pub(crate) fn standing(&self, now_ns: u64, window_ns: u64, domain: &Domain) -> Vec<usize> {
+        let stands = |&core: &usize| {
+            !domain.is_core_held(core) && now_ns - self.seen[core].stands_since_ns >= window_ns
+        };
+        (0..self.seen.len()).filter(stands).collect()
     }
 
-    /// Since when a core has shown no sign of life; only [`standing`](Self::standing) looks closely.
+    /// Since when a core has shown no sign of life.
     pub(crate) fn stands_since(&self, core: usize) -> Option<u64> {
         self.seen.get(core).map(|seen| seen.stands_since_ns)
     }
@@ -132,7 +190,7 @@ impl Cores {
         metrics: &RuntimeMetrics,
     ) -> bool {
         self.seen.get(core).is_some_and(|seen| {
-            let busy_ns = crate::clock::nanos(metrics.worker_total_busy_duration(core));
+            let busy_ns = clock::nanos(metrics.worker_total_busy_duration(core));
             seen.stands_since_ns == since_ns
                 && seen.parks == metrics.worker_park_unpark_count(core)
                 && seen.busy_ns == busy_ns

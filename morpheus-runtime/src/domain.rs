@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     /// Spares asked for but not had, because the system gives no more threads.
     pub(crate) spares_unavailable: usize,
     pub(crate) reserve: usize,
+    /// Where nothing has been stuck for long.
+    pub(crate) reserve_when_calm: usize,
     pub(crate) reserve_in_trouble: usize,
     pub(crate) budget_ns: u64,
     pub(crate) grace_ns: u64,
@@ -171,7 +173,7 @@ impl Domain {
         }
     }
 
-    /// For a worker that is back from a park.
+    /// For a thread that has a core, and says so: back from a park or a hold, or with a canary.
     pub(crate) fn note_core_thread(&self, tid: u32) {
         // Relaxed, all of these: the controller samples them.
         if let Some(core) = tokio::runtime::worker_index()
@@ -248,6 +250,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 spares: 0,
                 spares_unavailable: 0,
                 reserve: 0,
+                reserve_when_calm: 0,
                 reserve_in_trouble: 0,
                 budget_ns: crate::builder::DEFAULT_BUDGET_NS,
                 grace_ns: crate::builder::DEFAULT_GRACE_NS,

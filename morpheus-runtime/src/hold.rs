@@ -31,7 +31,7 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
     let again = handle.clone();
     drop(handle.spawn(async move {
         // Before that there is nothing that could be left behind.
-        if domain.has_tasks.load(Ordering::Acquire) && !leave_nothing_behind() {
+        if domain.has_tasks.load(Ordering::Acquire) && !leave_nothing_behind(&domain) {
             inject(domain, &again);
             return;
         }
@@ -40,9 +40,16 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
 }
 
 /// Whether the calling worker has its core back, with everything in it where others can steal it.
-fn leave_nothing_behind() -> bool {
+fn leave_nothing_behind(domain: &Domain) -> bool {
+    if let Some(core) = tokio::runtime::worker_index() {
+        domain.forget_core_thread(core);
+    }
     tokio::task::block_in_place(|| drop(tokio::spawn(async {})));
-    has_core()
+    let is_back = has_core();
+    if is_back {
+        domain.note_core_thread(crate::threads::own_tid());
+    }
+    is_back
 }
 
 /// Without its core, a thread of tokio's wakes at once who yields there; with it, later.

@@ -26,6 +26,10 @@ const PROBATION_POLLS: u32 = 16;
 const CONVICT_MIN_POLLS: u32 = 4;
 const CONVICT_PERCENT: u32 = 80;
 
+/// So many stuck polls, and this part of them asleep when they were found, make a label one that sleeps.
+const SLEEPER_MIN_POLLS: u32 = 4;
+const SLEEPER_PERCENT: u32 = 80;
+
 /// Where a label comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
@@ -97,6 +101,8 @@ pub(crate) struct Label {
     /// Polls under way on workers that began on probation.
     unproven: AtomicU32,
     stuck: History,
+    /// Of those, polls that slept when they were found stuck.
+    blocked: History,
     offences: History,
     #[cfg(tokio_unstable)]
     is_own: bool,
@@ -125,6 +131,7 @@ impl Label {
             counted: AtomicU32::new(0),
             unproven: AtomicU32::new(0),
             stuck: History::on_probation(),
+            blocked: History::default(),
             offences: History::default(),
             #[cfg(tokio_unstable)]
             is_own: crate::hooks::is_own(origin),
@@ -180,6 +187,7 @@ impl Label {
             self.totals.stuck_blocked.fetch_add(1, Ordering::Relaxed);
         }
         self.stuck.push(true);
+        self.blocked.push(blocked);
         self.offences.push(false);
         self.count_one();
         self.judge();
@@ -196,6 +204,7 @@ impl Label {
     /// A poll ended without a verdict. Only worth a call while the label is not calm.
     pub(crate) fn learn_good(&self) {
         let stuck = self.stuck.push(false);
+        self.blocked.push(false);
         self.offences.push(false);
         self.count_one();
         if stuck == 0 {
@@ -205,6 +214,15 @@ impl Label {
         } else {
             self.judge();
         }
+    }
+
+    /// Whether most of its stuck polls slept: the next will, too.
+    pub(crate) fn sleeps(&self) -> bool {
+        let polls = self.counted.load(Ordering::Relaxed).min(64);
+        let used = used(polls);
+        let stuck = (self.stuck.bits() & used).count_ones();
+        let blocked = (self.blocked.bits() & used).count_ones();
+        stuck >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stuck
     }
 
     pub(crate) fn saw_duration(&self, stood_ns: u64) {
@@ -241,11 +259,7 @@ impl Drop for Unproven {
 
 /// What the last `polls` polls say of a label.
 fn judge(polls: u32, stuck: u64, offences: u64) -> Standing {
-    let used = if polls >= 64 {
-        u64::MAX
-    } else {
-        (1 << polls) - 1
-    };
+    let used = used(polls);
     let share = |bits: u64, percent: u32| (bits & used).count_ones() * 100 >= percent * polls;
     if polls >= CONVICT_MIN_POLLS && share(offences, CONVICT_PERCENT) {
         Standing::Convict
@@ -253,6 +267,15 @@ fn judge(polls: u32, stuck: u64, offences: u64) -> Standing {
         Standing::Suspect
     } else {
         Standing::Warm
+    }
+}
+
+/// The bits of the last `polls` polls.
+fn used(polls: u32) -> u64 {
+    if polls >= 64 {
+        u64::MAX
+    } else {
+        (1 << polls) - 1
     }
 }
 
@@ -390,6 +413,22 @@ mod tests {
     #[test]
     fn blocked_polls_make_suspects_but_never_convicts() {
         assert_eq!(judge(64, u64::MAX, 0), Standing::Suspect);
+    }
+
+    #[test]
+    fn a_label_sleeps_whose_stuck_polls_mostly_did() {
+        let label = of(Origin::Named("label, sleeps"));
+        for _ in 0..3 {
+            label.learn_stuck(true);
+        }
+        assert!(!label.sleeps(), "too few to tell");
+        label.learn_stuck(true);
+        label.learn_good();
+        assert!(label.sleeps());
+        label.learn_stuck(false);
+        assert!(label.sleeps(), "four of five");
+        label.learn_stuck(false);
+        assert!(!label.sleeps());
     }
 
     #[test]

@@ -120,6 +120,6 @@ pub use metrics::{LatencySummary, Metrics, Missing};
 pub use morpheus_macros::{main, test};
 pub use runtime::{Leftover, Mode, Runtime, ShutdownReport};
 pub use stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
-pub use strip::StripMine;
+pub use strip::{StripMine, strips};
 pub use task::spawn;
 pub use watch::{Watch, Watched, watch};

@@ -1,8 +1,8 @@
 //! Counters of everything the runtime does beyond tokio, and a snapshot of them.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
 use tokio::runtime::RuntimeMetrics;
@@ -50,9 +50,35 @@ impl Counters {
     }
 }
 
-/// A histogram that is made when the first value comes. 1 µs to 1 min, two digits: 30 KB.
+/// So many latencies are kept as they are.
+const FEW: usize = 32;
+
+/// A few latencies, or a histogram of many.
 #[derive(Default)]
-pub(crate) struct Latencies(Mutex<Option<Histogram<u64>>>);
+pub(crate) struct Latencies(Mutex<Recorded>);
+
+/// What was recorded. A runtime that has nothing to do records one or two, and a histogram has 30 KB.
+enum Recorded {
+    Few(Vec<u64>),
+    /// 1 µs to 1 min, two digits.
+    Many(Box<Histogram<u64>>),
+}
+
+impl Default for Recorded {
+    fn default() -> Self {
+        Recorded::Few(Vec::new())
+    }
+}
+
+/// These in a histogram.
+fn histogram(latencies: &[u64]) -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds are valid");
+    for ns in latencies {
+        histogram.saturating_record(*ns);
+    }
+    histogram
+}
 
 impl fmt::Debug for Latencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,30 +87,38 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    pub(crate) fn record(&self, ns: u64) {
-        let mut histogram = self
-            .0
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.0
             .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let histogram = histogram.get_or_insert_with(|| {
-            Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds are valid")
-        });
-        histogram.saturating_record(ns);
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn record(&self, ns: u64) {
+        let mut recorded = self.lock();
+        match &mut *recorded {
+            Recorded::Many(histogram) => histogram.saturating_record(ns),
+            Recorded::Few(latencies) => {
+                latencies.push(ns);
+                if latencies.len() > FEW {
+                    *recorded = Recorded::Many(Box::new(histogram(latencies)));
+                }
+            }
+        }
     }
 
     fn summary(&self) -> LatencySummary {
-        let histogram = self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        histogram
-            .as_ref()
-            .map_or_else(LatencySummary::default, |h| LatencySummary {
-                count: h.len(),
-                p50_ns: h.value_at_quantile(0.5),
-                p99_ns: h.value_at_quantile(0.99),
-                max_ns: h.max(),
-            })
+        let recorded = self.lock();
+        let of = |histogram: &Histogram<u64>| LatencySummary {
+            count: histogram.len(),
+            p50_ns: histogram.value_at_quantile(0.5),
+            p99_ns: histogram.value_at_quantile(0.99),
+            max_ns: histogram.max(),
+        };
+        match &*recorded {
+            Recorded::Few(latencies) if latencies.is_empty() => LatencySummary::default(),
+            Recorded::Few(latencies) => of(&histogram(latencies)),
+            Recorded::Many(histogram) => of(histogram),
+        }
     }
 }
 
@@ -363,4 +397,32 @@ fn missing(domain: &Domain) -> Vec<Missing> {
     .filter_map(|(is_missing, what)| is_missing.then_some(what))
     .chain(domain.settings.refused.iter().copied())
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_latencies_say_the_same_as_a_histogram_of_them() {
+        let latencies = Latencies::default();
+        assert_eq!(latencies.summary(), LatencySummary::default());
+        for n in 1..=FEW as u64 {
+            latencies.record(n * 1_000_000);
+        }
+        assert!(matches!(*latencies.lock(), Recorded::Few(_)));
+        let few = latencies.summary();
+        assert_eq!(few.count, FEW as u64);
+        // Two digits.
+        assert!((15_800_000..=16_300_000).contains(&few.p50_ns), "{few:?}");
+        assert!((31_600_000..=32_500_000).contains(&few.max_ns), "{few:?}");
+        // One more in the middle, and of those beyond the bounds.
+        for ns in [16_000_000, 1, u64::MAX] {
+            latencies.record(ns);
+        }
+        assert!(matches!(*latencies.lock(), Recorded::Many(_)));
+        let many = latencies.summary();
+        assert_eq!((many.count, many.p50_ns), (few.count + 3, few.p50_ns));
+        assert!(many.max_ns >= 59_000_000_000, "{many:?}");
+    }
 }

@@ -5,6 +5,10 @@
 //! be a convict's, and one convict beside any number of suspects; the rest wait, each class in the order
 //! of arrival. Two hundred hogs thus run a few at a time.
 //!
+//! Who sleeps is seen once a sample. Where a label's polls have mostly slept when they were found stuck, its next
+//! counts as asleep from the beginning, so that it need not wait for that: else calls that block would begin at four
+//! a millisecond.
+//!
 //! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (offenders that spin until another
 //! one runs) the head is let in beyond every limit. Patience alone is no reason: behind polls of 200 ms
 //! every head is patient, and twice the hogs would take the machine from its neighbours. A permit that was
@@ -76,6 +80,8 @@ pub(crate) struct Waiter {
     class: AtomicUsize,
     /// Whose conviction makes a suspect that waits a convict.
     label: Option<&'static Label>,
+    /// It will probably sleep.
+    sleeps: bool,
     since_ns: u64,
     /// Not before this time: a throttled offender's bandwidth is capped.
     not_before_ns: u64,
@@ -166,10 +172,13 @@ impl State {
         self.out[class as usize].saturating_sub(self.asleep[class as usize])
     }
 
-    fn may_start(&self, class: Class, limits: &Limits) -> bool {
+    fn may_start(&self, class: Class, sleeps: bool, limits: &Limits) -> bool {
         let all = self.running(Class::Suspect) + self.running(Class::Convict);
         if self.out[0] + self.out[1] >= limits.in_place {
             return false;
+        }
+        if sleeps {
+            return true;
         }
         match class {
             Class::Suspect => all < limits.running,
@@ -188,6 +197,21 @@ impl State {
             .enumerate()
             .find(|(_, waiter)| waiter.not_before_ns <= now_ns)
             .map(|(at, waiter)| (at, &**waiter))
+    }
+
+    /// The first of those that may start: one that will sleep does not queue behind those that compute.
+    fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<usize> {
+        let (may_run, may_sleep) = (
+            self.may_start(class, false, limits),
+            self.may_start(class, true, limits),
+        );
+        // Whoever may run may sleep: with neither, nobody need be looked at.
+        if !may_sleep {
+            return None;
+        }
+        self.queues[class as usize]
+            .iter()
+            .position(|waiter| waiter.not_before_ns <= now_ns && (may_run || waiter.sleeps))
     }
 
     /// Since when the one waits that waits longest, its class and its place in the queue.
@@ -228,11 +252,26 @@ impl State {
         }
     }
 
-    fn take(&mut self, class: Class, now_ns: u64) {
+    fn take(&mut self, class: Class, sleeps: bool, now_ns: u64) {
         self.out[class as usize] += 1;
+        // Until the next sample says how it is.
+        self.asleep[class as usize] += usize::from(sleeps);
         self.moved_at_ns = now_ns;
         self.peak = self.peak.max(self.out[0] + self.out[1]);
     }
+}
+
+/// For whom a permit is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) class: Class,
+    /// Whose conviction makes a suspect that waits a convict: many of one origin may ask before the first of them
+    /// has done anything.
+    pub(crate) label: Option<&'static Label>,
+    /// It will probably sleep.
+    pub(crate) sleeps: bool,
+    /// 0, or the time until which a throttled offender has to wait.
+    pub(crate) not_before_ns: u64,
 }
 
 /// What came of asking for a permit.
@@ -286,24 +325,25 @@ impl Permits {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Asks for a permit; queues when there is none. `not_before_ns` is 0 or the time until which a
-    /// throttled offender has to wait. With `must_wait_when_full` there is no [`Answer::Full`]. A suspect
-    /// that waits becomes a convict when `label` does: many of one origin may ask before the first of them
-    /// has done anything.
+    /// Asks for a permit; queues when there is none. With `must_wait_when_full` there is no [`Answer::Full`].
     pub(crate) fn ask(
         self: &Arc<Permits>,
-        class: Class,
-        label: Option<&'static Label>,
-        not_before_ns: u64,
+        request: Request,
         must_wait_when_full: bool,
         waker: &Waker,
     ) -> Answer {
+        let Request {
+            class,
+            label,
+            sleeps,
+            not_before_ns,
+        } = request;
         let now_ns = clock::now_ns();
         let mut state = self.lock();
-        let first = state.first_due(class, now_ns).is_none();
+        let first = sleeps || state.first_due(class, now_ns).is_none();
         let due = not_before_ns <= now_ns;
-        if first && due && state.may_start(class, &self.limits) {
-            state.take(class, now_ns);
+        if first && due && state.may_start(class, sleeps, &self.limits) {
+            state.take(class, sleeps, now_ns);
             return Answer::Granted(Permit {
                 permits: self.clone(),
                 class,
@@ -322,6 +362,7 @@ impl Permits {
             permits: self.clone(),
             class: AtomicUsize::new(class as usize),
             label,
+            sleeps,
             since_ns: now_ns,
             not_before_ns,
             phase: Mutex::new(Phase::Waiting(waker.clone())),
@@ -407,10 +448,7 @@ impl Permits {
     fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Waker> {
         let mut woken = Vec::new();
         for class in [Class::Suspect, Class::Convict] {
-            while let Some((at, _)) = state.first_due(class, now_ns) {
-                if !state.may_start(class, &self.limits) {
-                    break;
-                }
+            while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
                 woken.extend(Self::grant(state, class, at, now_ns));
             }
         }
@@ -425,7 +463,7 @@ impl Permits {
                 "only waiting ones are queued: leave and take_up remove theirs under the lock"
             )
         };
-        state.take(class, now_ns);
+        state.take(class, waiter.sleeps, now_ns);
         state.granted.push((waiter, now_ns));
         Some(waker)
     }
@@ -490,15 +528,27 @@ mod tests {
         }
     }
 
+    fn of(class: Class) -> Request {
+        Request {
+            class,
+            label: None,
+            sleeps: false,
+            not_before_ns: 0,
+        }
+    }
+
     fn ask(permits: &Arc<Permits>, class: Class) -> Answer {
-        permits.ask(class, None, 0, false, Waker::noop())
+        permits.ask(of(class), false, Waker::noop())
     }
 
     #[test]
     fn suspects_that_wait_are_convicted_with_their_label() {
         let label = label::of(Origin::Named("permit, convicted while waiting"));
         let permits = permits(1);
-        let ask = |class, label| permits.ask(class, label, 0, false, Waker::noop());
+        let ask = |class, label| {
+            let request = Request { label, ..of(class) };
+            permits.ask(request, false, Waker::noop())
+        };
         let _running = [
             granted(ask(Class::Suspect, None)),
             granted(ask(Class::Suspect, None)),
@@ -523,7 +573,7 @@ mod tests {
         let first = granted(ask(&permits, Class::Convict));
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let second = waiting(permits.ask(Class::Convict, None, 0, false, &waker));
+        let second = waiting(permits.ask(of(Class::Convict), false, &waker));
         let third = waiting(ask(&permits, Class::Convict));
         drop(first);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
@@ -568,6 +618,33 @@ mod tests {
     }
 
     #[test]
+    fn those_that_will_sleep_need_not_be_seen_asleep_first() {
+        let permits = permits(1);
+        let sleeper = || {
+            let request = Request {
+                sleeps: true,
+                ..of(Class::Suspect)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let _asleep: Vec<Permit> = (0..50).map(|_| granted(sleeper())).collect();
+        let _running = [
+            granted(ask(&permits, Class::Suspect)),
+            granted(ask(&permits, Class::Suspect)),
+        ];
+        let waits = waiting(ask(&permits, Class::Suspect));
+        let _beside = granted(sleeper());
+        // They computed after all: as many as there are run, but no more begin.
+        permits.tick(clock::now_ns(), [0, 0], false);
+        assert!(waits.take_up(Waker::noop()).unwrap().is_none());
+        drop(_asleep);
+        assert!(
+            waits.take_up(Waker::noop()).unwrap().is_none(),
+            "two others run"
+        );
+    }
+
+    #[test]
     fn a_standstill_ends() {
         let permits = permits(1);
         let _out: Vec<Permit> = (0..2)
@@ -599,7 +676,14 @@ mod tests {
         let permits = permits(1);
         let now_ns = clock::now_ns();
         let later = now_ns + 3_600_000_000_000;
-        let waiter = waiting(permits.ask(Class::Convict, None, later, false, Waker::noop()));
+        let waiter = waiting(permits.ask(
+            Request {
+                not_before_ns: later,
+                ..of(Class::Convict)
+            },
+            false,
+            Waker::noop(),
+        ));
         permits.tick(now_ns, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
         permits.tick(later, [0, 0], false);
@@ -614,7 +698,7 @@ mod tests {
         }));
         let _first = granted(ask(&permits, Class::Suspect));
         assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
-        let _waits = waiting(permits.ask(Class::Suspect, None, 0, true, Waker::noop()));
+        let _waits = waiting(permits.ask(of(Class::Suspect), true, Waker::noop()));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! - At least `stuck + reserve`: every stuck worker is replaced, and the reserve takes over with no delay.
 //!   Stuck are watched polls that were taken over, and workers that sleep in polls that are not watched.
-//!   The reserve grows for a second after any sign of trouble.
+//!   It is none on a good day, when nothing was stuck for ten seconds, because for tokio it is one worker more to wake.
+//!   It grows by one with each sign of trouble, and shrinks a second after the last.
 //! - More while the canary is late: nobody knows who is stuck, but work waits.
 //! - Fewer, lazily: one spare a step once nothing was needed for [`Staffing::patience_ns`], which doubles
 //!   when holding one turned out to be wrong.
@@ -12,6 +13,10 @@
 
 use crate::domain::Settings;
 
+/// With nothing stuck for so long, it is a good day: no reserve, and fewer looks.
+const CALM_AFTER_NS: u64 = 10_000_000_000;
+/// So many signs of trouble, or late canaries in a row, end it: one may be the machine's.
+const ALARMING: usize = 2;
 /// The larger reserve lasts for so long after the last sign of trouble.
 const TROUBLE_LASTS_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 100_000_000;
@@ -28,11 +33,17 @@ const LONGEST_WINDOW_NS: u64 = 2_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Staffing {
     reserve: usize,
+    reserve_when_calm: usize,
     reserve_in_trouble: usize,
     budget_ns: u64,
     workers: usize,
     cpus: usize,
+    /// When something was last stuck.
+    alarm_ns: Option<u64>,
     trouble_ns: Option<u64>,
+    /// Signs of trouble since the last second without: one alone may be the machine's, and spares that nobody needs
+    /// cost a busy runtime a third of its work.
+    troubles: usize,
     /// Workers that were last seen asleep in polls that are not watched, and when.
     blocked: usize,
     blocked_ns: u64,
@@ -53,11 +64,14 @@ impl Staffing {
     pub(crate) fn new(settings: &Settings, cpus: usize, now_ns: u64) -> Staffing {
         Staffing {
             reserve: settings.reserve.min(settings.spares),
+            reserve_when_calm: settings.reserve_when_calm.min(settings.spares),
             reserve_in_trouble: settings.reserve_in_trouble.min(settings.spares),
             budget_ns: settings.budget_ns,
             workers: settings.workers,
             cpus: cpus.max(1),
+            alarm_ns: None,
             trouble_ns: None,
+            troubles: 0,
             blocked: 0,
             blocked_ns: now_ns,
             needed_ns: now_ns,
@@ -71,8 +85,30 @@ impl Staffing {
         }
     }
 
-    pub(crate) fn saw_trouble(&mut self, now_ns: u64) {
+    /// A core stands, and so many in play are parked: where there is one for each CPU, more would only spread the
+    /// work over more threads, each with caches and memory of its own to warm.
+    pub(crate) fn saw_trouble(&mut self, now_ns: u64, parked: usize) {
+        if !self.is_in_trouble(now_ns) {
+            self.troubles = 0;
+        }
+        if parked < self.cpus || self.troubles < ALARMING {
+            self.troubles = self.troubles.saturating_add(1);
+        }
         self.trouble_ns = Some(now_ns);
+        if self.troubles >= ALARMING {
+            self.alarm_ns = Some(now_ns);
+        }
+    }
+
+    /// Nothing has been stuck for long.
+    pub(crate) fn is_calm(&self, now_ns: u64) -> bool {
+        self.alarm_ns
+            .is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= CALM_AFTER_NS)
+    }
+
+    fn is_in_trouble(&self, now_ns: u64) -> bool {
+        self.trouble_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < TROUBLE_LASTS_NS)
     }
 
     /// So many workers sleep in polls that are not watched. Those that were seen are counted for as long as
@@ -92,19 +128,25 @@ impl Staffing {
     }
 
     pub(crate) fn reserve(&self, now_ns: u64) -> usize {
-        let in_trouble = self
-            .trouble_ns
-            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < TROUBLE_LASTS_NS);
-        if in_trouble {
-            self.reserve_in_trouble
+        let reserve = if self.is_calm(now_ns) {
+            self.reserve_when_calm
         } else {
             self.reserve
+        };
+        if self.is_in_trouble(now_ns) && self.troubles >= ALARMING {
+            let grown = reserve.saturating_add(self.troubles);
+            grown.min(self.reserve_in_trouble.max(reserve))
+        } else {
+            reserve
         }
     }
 
     /// Spares to release now, for `stuck` workers and the reserve.
     pub(crate) fn missing(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> usize {
         let stuck = stuck + self.blocked(now_ns);
+        if stuck > 0 {
+            self.alarm_ns = Some(now_ns);
+        }
         let missing = (stuck + self.reserve(now_ns)).saturating_sub(in_play);
         if stuck > 0 || missing > 0 {
             self.needed_ns = now_ns;
@@ -127,6 +169,9 @@ impl Staffing {
             self.patience_ns = (self.patience_ns * 2).min(LONGEST_PATIENCE_NS);
         }
         self.late_in_a_row = self.late_in_a_row.saturating_add(1);
+        if self.late_in_a_row as usize >= ALARMING {
+            self.alarm_ns = Some(now_ns);
+        }
         // One, one, two, two, four …: but no more than there is work.
         (1 << (self.late_in_a_row / 2).min(2)).min(queued.max(1))
     }
@@ -166,7 +211,13 @@ impl Staffing {
     /// Whether to hold one spare again.
     pub(crate) fn may_hold(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> bool {
         let enough = stuck + self.blocked(now_ns) + self.reserve(now_ns);
-        if in_play <= enough || now_ns.saturating_sub(self.needed_ns) < self.patience_ns {
+        // What was released for one sign alone was probably not needed.
+        let patience_ns = if self.is_calm(now_ns) {
+            self.patience_ns / 5
+        } else {
+            self.patience_ns
+        };
+        if in_play <= enough || now_ns.saturating_sub(self.needed_ns) < patience_ns {
             return false;
         }
         self.needed_ns = now_ns;
@@ -186,11 +237,22 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn staffing() -> Staffing {
-        let settings = Settings {
+        Staffing::new(&settings(), 2, 0)
+    }
+
+    fn alarmed() -> Staffing {
+        let mut staffing = staffing();
+        staffing.alarm_ns = Some(0);
+        staffing
+    }
+
+    fn settings() -> Settings {
+        Settings {
             workers: 2,
             spares: 32,
             spares_unavailable: 0,
             reserve: 1,
+            reserve_when_calm: 1,
             reserve_in_trouble: 8,
             budget_ns: MS,
             grace_ns: MS,
@@ -202,8 +264,60 @@ mod tests {
             seats: 64,
             refused: Vec::new(),
             mechanisms: Mechanisms::default(),
+        }
+    }
+
+    #[test]
+    fn a_good_day_has_no_reserve() {
+        let settings = Settings {
+            reserve_when_calm: 0,
+            ..settings()
         };
-        Staffing::new(&settings, 2, 0)
+        let mut staffing = Staffing::new(&settings, 2, 0);
+        assert!(staffing.is_calm(0));
+        assert_eq!(staffing.missing(MS, 0, 0), 0);
+        assert_eq!(
+            staffing.missing(2 * MS, 0, 1),
+            2,
+            "the stuck one and the reserve"
+        );
+        assert_eq!(staffing.missing(3 * MS, 0, 0), 1);
+        assert!(staffing.is_calm(2 * MS + CALM_AFTER_NS));
+        assert_eq!(staffing.missing(2 * MS + CALM_AFTER_NS, 0, 0), 0);
+    }
+
+    #[test]
+    fn on_a_good_day_spares_are_held_again_sooner() {
+        let mut staffing = staffing();
+        let _ = staffing.late(MS, 1);
+        assert!(!staffing.may_hold(20 * MS, 2, 0));
+        assert!(staffing.may_hold(21 * MS, 2, 0));
+    }
+
+    #[test]
+    fn with_a_parked_worker_for_each_cpu_the_reserve_does_not_grow() {
+        let mut staffing = alarmed();
+        for ms in 1..40 {
+            staffing.saw_trouble(ms * MS, 2);
+        }
+        let enough = staffing.reserve(40 * MS);
+        assert!(enough <= 1 + ALARMING, "{enough}");
+        staffing.saw_trouble(41 * MS, 1);
+        assert_eq!(staffing.reserve(42 * MS), enough + 1);
+    }
+
+    #[test]
+    fn one_sign_is_no_alarm() {
+        let mut staffing = staffing();
+        staffing.saw_trouble(MS, 0);
+        let _ = staffing.late(2 * MS, 1);
+        assert!(staffing.is_calm(3 * MS));
+        let _ = staffing.late(4 * MS, 1);
+        assert!(!staffing.is_calm(5 * MS));
+        let mut staffing = self::staffing();
+        staffing.saw_trouble(MS, 0);
+        staffing.saw_trouble(2 * MS, 0);
+        assert!(!staffing.is_calm(3 * MS));
     }
 
     #[test]
@@ -215,16 +329,23 @@ mod tests {
     }
 
     #[test]
-    fn trouble_enlarges_the_reserve_for_a_second() {
+    fn trouble_enlarges_the_reserve_for_a_second_by_as_much_as_it_was_seen() {
         let mut staffing = staffing();
-        staffing.saw_trouble(5 * MS);
-        assert_eq!(staffing.missing(6 * MS, 1, 0), 7);
+        staffing.saw_trouble(5 * MS, 0);
+        assert_eq!(staffing.missing(6 * MS, 1, 0), 0, "one sign is none");
+        for ms in 7..40 {
+            staffing.saw_trouble(ms * MS, 0);
+        }
+        assert_eq!(staffing.missing(41 * MS, 1, 0), 7);
         assert_eq!(staffing.reserve(2000 * MS), 1);
+        staffing.saw_trouble(2001 * MS, 0);
+        staffing.saw_trouble(2002 * MS, 0);
+        assert_eq!(staffing.reserve(2003 * MS), 3, "it grows anew");
     }
 
     #[test]
     fn spares_are_held_again_one_at_a_time_and_lazily() {
-        let mut staffing = staffing();
+        let mut staffing = alarmed();
         assert!(!staffing.may_hold(50 * MS, 9, 0));
         assert!(staffing.may_hold(101 * MS, 9, 0));
         assert!(!staffing.may_hold(102 * MS, 8, 0));
@@ -245,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_hold_that_was_wrong_doubles_the_patience() {
-        let mut staffing = staffing();
+        let mut staffing = alarmed();
         assert!(staffing.may_hold(101 * MS, 5, 0));
         assert_eq!(staffing.late(110 * MS, 10), 1);
         staffing.punctual();

@@ -17,7 +17,7 @@ use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
 use crate::clock;
-use crate::link::area::{Area, Lent};
+use crate::link::area::{Area, Lent, Untouched};
 
 /// What only this process needs to know of a seat; the shared halves are in [`morpheus_common`].
 #[derive(Debug)]
@@ -70,14 +70,14 @@ unsafe impl Send for Lease {}
 /// All seats of a domain.
 pub(crate) struct Table {
     own: Area,
-    homes: Box<[AtomicPtr<Area>]>,
+    homes: Untouched<AtomicPtr<Area>>,
     /// Where slots are to move; what workers compare with where theirs is.
     target: AtomicPtr<Area>,
     /// For seats that lent memory has no room for: never changes.
     stay: AtomicPtr<Area>,
     /// Everything that was ever lent: a few pages for each daemon that came.
     lent: Mutex<Vec<NonNull<Area>>>,
-    pub(crate) private: Box<[Private]>,
+    pub(crate) private: Untouched<Private>,
     free: Mutex<Vec<u32>>,
     /// Seats below this number were taken at least once: what a controller has to look at.
     high_water: AtomicUsize,
@@ -90,10 +90,9 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 /// A zeroed slice whose pages are not touched before they are used.
-fn zeroed<T>(len: usize) -> Box<[T]> {
-    // SAFETY: the callers' types (slots, `Private`, pointers) consist of atomics only, for which zero is
-    // valid.
-    unsafe { Box::new_zeroed_slice(len).assume_init() }
+fn zeroed<T>(len: usize) -> Untouched<T> {
+    // SAFETY: the callers' types (slots, `Private`, pointers) consist of atomics only.
+    unsafe { Untouched::new(len) }
 }
 
 impl Table {

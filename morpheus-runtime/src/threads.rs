@@ -40,14 +40,14 @@ impl Ids {
 
 /// How many of `wanted` threads can be had at this moment. Starts them, and lets them end again.
 ///
-/// They are gone when this returns: who starts a thread next meets the limits without them.
+/// They are gone when this returns: who starts a thread next meets the limits without them. Their stacks are as large as
+/// those of the workers that come next, for the C library keeps some of them: others it would keep for nobody, resident.
 pub(crate) fn available(wanted: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let threads: Vec<_> = (0..wanted)
         .map_while(|_| {
             let gate = gate.clone();
             std::thread::Builder::new()
-                .stack_size(16 * 1024)
                 .spawn(move || {
                     let (open, changed) = &*gate;
                     let open = open.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

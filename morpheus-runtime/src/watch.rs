@@ -18,7 +18,7 @@ use crate::in_place;
 use crate::label::{self, Label, Origin};
 use crate::names;
 use crate::offender::{Offender, Record, Standing};
-use crate::permit::{Answer, Class, NoPermit, Permit, Waiter};
+use crate::permit::{Answer, Class, NoPermit, Permit, Request, Waiter};
 use crate::seat::{self, Seat};
 
 /// A throttled offender gets one part in this many of a CPU.
@@ -374,12 +374,14 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
     } else {
         Class::Suspect
     };
-    let label = may_demote.then_some(file.label);
+    let request = Request {
+        class,
+        label: may_demote.then_some(file.label),
+        sleeps: file.label.sleeps(),
+        not_before_ns: file.not_before_ns,
+    };
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
-    match domain
-        .permits
-        .ask(class, label, file.not_before_ns, scarce, waker)
-    {
+    match domain.permits.ask(request, scarce, waker) {
         Answer::Granted(permit) => Turn::Now(permit),
         Answer::Wait(waiter) => {
             file.waiter = Some(waiter);

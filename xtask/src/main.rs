@@ -2,7 +2,7 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do; `measure` measures there, and `suite` measures here.
+//! steps that do; `measure` measures there, `suite` and `service` measure here.
 #![warn(missing_docs)]
 
 mod context;
@@ -17,6 +17,7 @@ mod progress;
 mod requirement;
 mod rights;
 mod runner;
+mod service;
 mod steps;
 mod suite;
 mod tokio_range;
@@ -30,6 +31,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::measure::MeasureArgs;
+use crate::service::ServiceArgs;
 use crate::suite::SuiteArgs;
 use crate::vm::VmArgs;
 
@@ -91,6 +93,21 @@ enum Command {
     /// scx_bpfland is not part of this project:
     /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
     Kernel(MeasureArgs),
+    /// Drives a real service on Morpheus and on tokio with a load generator, and shows one table.
+    ///
+    /// Builds the example `http_service` (axum, SQLite, argon2), its twin on tokio, which differs in one line, and the benchmark
+    /// `service`, and calls that. The load is made by wrk, which is a package of that name on Debian, Ubuntu and others. Four
+    /// minutes.
+    ///
+    /// The exit code is 0 when everything was measured, 1 when something could not be, 2 for a command line that makes no
+    /// sense and without wrk, 130 after Ctrl-C (what was measured until then is shown).
+    #[command(after_help = "\
+Examples:
+  cargo xtask service                       four clients of /hash, and /ping and /db meanwhile
+  cargo xtask service --clients 40          more hogs than there are spares
+  cargo xtask service --scene blocking      64 clients of a query that blocks
+  cargo xtask service -- --help             all that the benchmark can be told")]
+    Service(ServiceArgs),
     /// Runs the benchmarks, each at a size that fits into fifteen minutes, and makes a page of what they measured.
     ///
     /// Figures go into the directory of --output as JSON, and so does the page, index.html, with its pictures. As root, with a
@@ -147,6 +164,7 @@ fn main() -> ExitCode {
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
         Command::Kernel(args) => measure::run(&context, &args),
+        Command::Service(args) => service::run(&context, &args),
         Command::Bench(args) => suite::run(&context, &args),
     }
 }

@@ -83,6 +83,14 @@ pub(crate) fn all() -> Vec<Step> {
             "clippy --all-targets -- -D warnings",
         ),
         step("release build", CountAs::One, "build --release --bins"),
+        Step {
+            needs: &[Tool::Valgrind],
+            ..step(
+                "instructions",
+                CountAs::One,
+                "run --release --package morpheus-bench --bin instructions",
+            )
+        },
         // Elsewhere tests and examples turn its features on.
         step(
             "runtime without features",
@@ -98,6 +106,7 @@ pub(crate) fn all() -> Vec<Step> {
                 Tool::Gcc,
                 Tool::Browser,
                 Tool::Redis,
+                Tool::Wrk,
             ],
             CountAs::Tests,
             "test --lib --bins --tests --examples --no-fail-fast",

@@ -96,6 +96,7 @@ const ROWS: &[Row] = &[
     row("request-watchdog", &["request"], Some(&["request", "--polls", "500"])),
     observed("request-observer", &["request", "--link", "observer"], Some(&["request", "--link", "observer", "--polls", "500"])),
     row("compare", &["compare", "--window-ms", "15", "--runtime", "morpheus"], Some(&["compare", "--case", "spawn_many_local,yield_many,ping_pong,tcp_echo_16", "--window-ms", "5", "--runtime", "morpheus"])),
+    row("footprint", &["footprint"], Some(&["footprint", "--spares", "8,128", "--runs", "6"])),
     row("latency", &["latency", "--duration", "15"], Some(&["latency", "--duration", "2"])),
     row("latency-pressure", &["latency", "--duration", "15", "--pressure"], None),
     row("latency-checkpoints", &["latency", "--paired", "--workers", "2"], Some(&["latency", "--paired", "--workers", "2", "--pairs", "10"])),

@@ -48,6 +48,10 @@ pub(crate) enum Tool {
     Browser,
     /// The server that the tests of the client `redis` start.
     Redis,
+    /// Counts instructions.
+    Valgrind,
+    /// What loads the service of the examples.
+    Wrk,
     Rustfmt,
     Clippy,
 }
@@ -83,6 +87,8 @@ impl Tool {
             Tool::Make => "make",
             Tool::Browser => "chromium",
             Tool::Redis => "redis-server",
+            Tool::Valgrind => "valgrind",
+            Tool::Wrk => "wrk",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
         }
@@ -113,7 +119,9 @@ impl Tool {
             Tool::PkgConfig => package(&["pkg-config"], "pkgconf-pkg-config", "pkgconf"),
             Tool::Make => package(&["make"], "make", "make"),
             Tool::Browser => package(&["chromium"], "chromium", "chromium"),
+            Tool::Valgrind => package(&["valgrind"], "valgrind", "valgrind"),
             Tool::Redis => package(&["redis-server"], "valkey-compat-redis", "valkey"),
+            Tool::Wrk => package(&["wrk"], "wrk", "wrk"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
         }
@@ -126,6 +134,7 @@ impl Tool {
             Tool::Libclang => Some(("MORPHEUS_REQUIRE_LIBCLANG", "1")),
             Tool::Browser => Some(("MORPHEUS_REQUIRE_BROWSER", "1")),
             Tool::Redis => Some(("MORPHEUS_REQUIRE_REDIS", "1")),
+            Tool::Wrk => Some(("MORPHEUS_REQUIRE_WRK", "1")),
             _ => None,
         }
     }
@@ -141,7 +150,9 @@ impl Tool {
             | Tool::Iasl
             | Tool::PkgConfig
             | Tool::Make
-            | Tool::Redis => in_path(self.name()).is_some(),
+            | Tool::Redis
+            | Tool::Wrk
+            | Tool::Valgrind => in_path(self.name()).is_some(),
             Tool::Clang => has_clang(),
             // The names that the test tries.
             Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use argon2::password_hash::PasswordHasher;
-use argon2::{Argon2, Params};
+use argon2::Argon2;
 use axum::Router;
 use axum::extract::{MatchedPath, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use clap::ValueEnum;
+use examples::password;
 use morpheus_runtime::tower::WatchLayer;
 use serde::{Deserialize, Serialize};
 
@@ -91,30 +91,6 @@ async fn hash_on_the_pool(State(hasher): State<Argon2<'static>>) -> Result<Strin
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?
 }
 
-/// Hashes a password for storage, with a salt of its own. Never yields.
-pub fn hash(hasher: &Argon2<'_>) -> Result<String, StatusCode> {
-    let hash = hasher.hash_password(b"correct horse battery staple");
-    hash.map(|hash| hash.to_string())
-        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-/// Argon2id on 19 MiB, as OWASP recommends at the least, with so many passes over them.
-pub fn hasher(passes: u32) -> Result<Argon2<'static>, argon2::Error> {
-    let params = Params::new(Params::DEFAULT_M_COST, passes, Params::DEFAULT_P_COST, None)?;
-    Ok(params.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hash_is_what_a_database_would_store() {
-        let hash = hash(&hasher(3).unwrap()).unwrap();
-        assert!(
-            hash.starts_with("$argon2id$v=19$m=19456,t=3,p=1$"),
-            "{hash}"
-        );
-        assert!(hasher(0).is_err());
-    }
+fn hash(hasher: &Argon2<'_>) -> Result<String, StatusCode> {
+    password::hash(hasher).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }

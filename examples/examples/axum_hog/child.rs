@@ -9,7 +9,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use crate::app;
+use examples::password;
+
 use crate::figures::Run;
 use crate::load::{Load, Seen, Window};
 use crate::options::Options;
@@ -40,7 +41,7 @@ fn end_with_parent() {
 }
 
 fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
-    let hasher = app::hasher(options.passes).map_err(|error| error.to_string())?;
+    let hasher = password::hasher(options.passes).map_err(|error| error.to_string())?;
     let started = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| {
         let server = listener.local_addr()?;
         variant.serve(listener, options.workers(), hasher)?;

@@ -9,7 +9,6 @@
 //! is measured.
 
 mod app;
-mod calibration;
 mod child;
 mod figures;
 mod http;
@@ -22,11 +21,11 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use examples::password::Hash;
 use morpheus_bench::host::Host;
 use morpheus_bench::report;
 use serde_json::json;
 
-use calibration::Hash;
 use figures::{Ratios, Run};
 use options::Options;
 use variant::Variant;

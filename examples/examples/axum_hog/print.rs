@@ -1,9 +1,9 @@
 //! What a person reads: the table, the ratios, and one sentence.
 
+use examples::password::Hash;
 use morpheus_bench::report::{Table, count, maybe_time, time, times};
 
 use crate::app::{self, Handler, Work};
-use crate::calibration::Hash;
 use crate::figures::{Ratios, Run, find};
 use crate::load::PINGS_PER_S;
 use crate::options::Options;

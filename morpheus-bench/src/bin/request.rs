@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         measure(&options),
         options.json,
         table,
-        |report| report.interrupted,
+        |report| report::Ended::of(report.interrupted, false),
     )
 }
 

@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         measure(&options),
         options.json,
         |report| table(&options, report),
-        |report| report.interrupted,
+        |report| report::Ended::of(report.interrupted, false),
     )
 }
 

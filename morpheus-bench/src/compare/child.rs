@@ -3,15 +3,11 @@
 use std::process;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use tokio::runtime::Handle;
-
 use super::cases::{self, Body, Case, Done, Stage};
 use super::contender::Contender;
-use crate::executor::morpheus::{LinkName, Morpheus};
-use crate::executor::{Executor, Runtime, tokio::Tokio};
 use crate::settle::Settle;
 use crate::{clock, report, supervised, thread};
+use serde::{Deserialize, Serialize};
 
 /// The warm-up is measured in blocks of this share of the window; it ends when three in a row agree.
 const BLOCKS: u64 = 8;
@@ -77,35 +73,15 @@ pub type Answer = Result<Measurement, String>;
 pub fn main() -> ! {
     thread::die_with_parent();
     let job: Job = supervised::job("compare");
-    report::print(&report::json(&on_runtime(&job)));
+    report::print(&report::json(&measure(&job)));
     // Not by returning: tasks of the case go on for ever, and a runtime waits for its tasks.
     process::exit(0);
 }
 
-fn on_runtime(job: &Job) -> Answer {
-    let workers = job.workers;
-    match job.contender.runtime {
-        Runtime::Morpheus => {
-            let morpheus = Morpheus::build_linked(workers, LinkName::Watchdog, &[])?;
-            let handle = morpheus.block_on(async { Handle::current() });
-            measure(job, &handle)
-        }
-        Runtime::Tokio { extra, slice } => {
-            let (tokio, runtime) = Tokio::build(workers + extra, slice)
-                .map_err(|error| format!("no runtime: {error}"))?;
-            let measured = measure(job, &tokio.block_on(async { Handle::current() }));
-            // Dropping a tokio runtime waits for polls to end: leave it to the end of the process.
-            std::mem::forget(runtime);
-            measured
-        }
-        Runtime::Smol | Runtime::Go => Err("it has none of tokio's sync, time and net".into()),
-    }
-}
-
-fn measure(job: &Job, runtime: &Handle) -> Answer {
+fn measure(job: &Job) -> Answer {
     let case = cases::named(&job.case).ok_or("no such case")?;
     let stage = Stage {
-        runtime: runtime.clone(),
+        runtime: job.contender.build(job.workers)?,
         workers: job.workers,
     };
     let mut body = case.start(&stage, job.contender.watched)?;

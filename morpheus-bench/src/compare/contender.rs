@@ -4,11 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tokio::runtime::Handle;
 
-use crate::executor::Runtime;
+use crate::executor::morpheus::{LinkName, Morpheus};
+use crate::executor::{Executor, Runtime, tokio::Tokio};
 
 /// The end of a name that says that every task is watched.
 const WATCHED: &str = "-watched";
+/// What stands before a number of spares, as before tokio's workers.
+const PLUS: &str = "morpheus+";
+/// More threads than this no runtime starts.
+const MOST_SPARES: usize = 4_000;
 
 /// A runtime that cases run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +23,43 @@ pub struct Contender {
     pub runtime: Runtime,
     /// Whether every task of a case is watched. Only Morpheus can.
     pub watched: bool,
+    /// How many spares Morpheus has; without a number, its default.
+    pub spares: Option<usize>,
+}
+
+impl Contender {
+    /// Builds it, with so many workers. It lasts as long as the process: dropping a runtime waits for polls to end.
+    ///
+    /// # Errors
+    /// When it cannot be built; the text is for people.
+    pub fn build(&self, workers: usize) -> Result<Handle, String> {
+        match self.runtime {
+            Runtime::Morpheus => {
+                let link = LinkName::Watchdog;
+                let morpheus = Morpheus::build_with_spares(workers, self.spares, link, &[])?;
+                let handle = morpheus.block_on(async { Handle::current() });
+                std::mem::forget(morpheus);
+                Ok(handle)
+            }
+            Runtime::Tokio { extra, slice } => {
+                let (_, runtime) = Tokio::build(workers + extra, slice)
+                    .map_err(|error| format!("no runtime: {error}"))?;
+                let handle = runtime.handle().clone();
+                std::mem::forget(runtime);
+                Ok(handle)
+            }
+            Runtime::Smol | Runtime::Go => Err("it has none of tokio's sync, time and net".into()),
+        }
+    }
 }
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let watched = if self.watched { WATCHED } else { "" };
-        write!(f, "{}{watched}", self.runtime)
+        match self.spares {
+            Some(spares) => write!(f, "{}+{spares}{watched}", self.runtime),
+            None => write!(f, "{}{watched}", self.runtime),
+        }
     }
 }
 
@@ -30,18 +67,30 @@ impl FromStr for Contender {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        const KNOWN: &str =
-            "morpheus, morpheus-watched, tokio, and tokio+N, tokio+slice, tokio+N+slice";
-        if let Some(runtime) = name.strip_suffix(WATCHED) {
-            return match runtime.parse() {
-                Ok(Runtime::Morpheus) => Ok(Self {
-                    runtime: Runtime::Morpheus,
-                    watched: true,
-                }),
-                _ => Err(format!(
-                    "nobody can be watched on '{runtime}': there are {KNOWN}"
-                )),
-            };
+        const KNOWN: &str = "morpheus, morpheus-watched, tokio, and morpheus+N (with N spares), morpheus+N-watched, \
+                             tokio+N, tokio+slice, tokio+N+slice";
+        let (own, watched) = match name.strip_suffix(WATCHED) {
+            Some(own) => (own, true),
+            None => (name, false),
+        };
+        let spares = own.strip_prefix(PLUS).map(|number| {
+            let known = number.parse().ok().filter(|n| *n <= MOST_SPARES);
+            known.ok_or_else(|| {
+                format!("'{name}': after the plus stands a number of spares, at most {MOST_SPARES}")
+            })
+        });
+        let spares = spares.transpose()?;
+        if spares.is_some() || own == Runtime::Morpheus.to_string() {
+            return Ok(Self {
+                runtime: Runtime::Morpheus,
+                watched,
+                spares,
+            });
+        }
+        if watched {
+            return Err(format!(
+                "nobody can be watched on '{own}': there are {KNOWN}"
+            ));
         }
         match name.parse() {
             Ok(Runtime::Smol | Runtime::Go) => Err(format!(
@@ -50,7 +99,8 @@ impl FromStr for Contender {
             )),
             Ok(runtime) => Ok(Self {
                 runtime,
-                watched: false,
+                watched,
+                spares,
             }),
             Err(error) if error.contains("at most") => Err(error),
             Err(_) => Err(format!("unknown runtime '{name}': there are {KNOWN}")),
@@ -77,9 +127,18 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for name in ["morpheus", "morpheus-watched", "tokio", "tokio+8+slice"] {
+        for name in [
+            "morpheus",
+            "morpheus-watched",
+            "morpheus+128",
+            "morpheus+8-watched",
+            "tokio",
+            "tokio+8+slice",
+        ] {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }
+        let spares = |name: &str| name.parse::<Contender>().unwrap().spares;
+        assert_eq!((spares("morpheus"), spares("morpheus+0")), (None, Some(0)));
     }
 
     #[test]
@@ -90,6 +149,9 @@ mod tests {
             ("tokio-watched", "nobody can be watched on 'tokio'"),
             ("tokyo", "unknown runtime"),
             ("all", "unknown runtime"),
+            ("morpheus+", "a number of spares"),
+            ("morpheus+x-watched", "a number of spares"),
+            ("morpheus+9999", "at most 4000"),
             ("tokio+9999", "at most 4096"),
         ] {
             let error = name.parse::<Contender>().unwrap_err();

@@ -35,8 +35,10 @@ use clap::Parser;
 
 pub use crate::report::WIDTH;
 pub use contender::Contender;
+pub(crate) use result::geometric;
 pub use result::{Compared, Mean, Measured, Ratio, Report};
 
+use crate::report::Ended;
 use crate::{interrupt, report, thread};
 use config::Options;
 
@@ -54,17 +56,14 @@ pub fn main() -> ExitCode {
     }
     interrupt::install();
     let report = run::measure(&options);
-    let failed = report.cases.iter().any(|case| case.failed.is_some());
-    let interrupted = report.interrupted;
-    let code = report::conclude(
+    report::conclude(
         "compare",
         Ok(report),
         options.json,
         table::render,
-        |report| report.interrupted,
-    );
-    if failed && !interrupted {
-        return ExitCode::FAILURE;
-    }
-    code
+        |report| {
+            let failed = report.cases.iter().any(|case| case.failed.is_some());
+            Ended::of(report.interrupted, failed)
+        },
+    )
 }

@@ -231,7 +231,7 @@ impl Compared {
 }
 
 impl Ratio {
-    fn of(pairs: Pairs) -> Self {
+    pub(crate) fn of(pairs: Pairs) -> Self {
         Self {
             verdict: pairs.verdict(),
             pairs,
@@ -241,7 +241,7 @@ impl Ratio {
     }
 
     /// For what is to be small. Where it is smaller beyond the noise, the bar is met, however great the noise is.
-    fn at_most(pairs: Pairs, bar: f64) -> Self {
+    pub(crate) fn at_most(pairs: Pairs, bar: f64) -> Self {
         let mut ratio = Self::of(pairs);
         ratio.bar = Some(bar);
         ratio.judged = Some(match ratio.verdict {
@@ -310,7 +310,7 @@ impl Mean {
 }
 
 /// The geometric mean of the cases' ratios in each round that all of them have, and of these the median.
-fn geometric(cases: &[&[f64]]) -> Option<Median> {
+pub(crate) fn geometric(cases: &[&[f64]]) -> Option<Median> {
     let rounds = cases.iter().map(|differences| differences.len()).min()?;
     let mean = |round: usize| {
         let logarithms: Vec<f64> = cases.iter().map(|all| all[round].ln_1p()).collect();

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::progress::Progress;
-use crate::supervised::{self, Supervised};
+use crate::supervised;
 
 /// What starting a child, building a runtime and setting up a case take, about.
 const START: Duration = Duration::from_millis(30);
@@ -111,22 +111,6 @@ fn one(
 }
 
 fn in_child(job: &Job, tick: impl FnMut(Duration)) -> Answer {
-    let mut child = Supervised::start(supervised::own("compare").arg("--child"))?;
-    child
-        .send(job)
-        .map_err(|error| format!("ended at once: {error}"))?;
     let bound = GRACE + Duration::from_secs_f64(job.window_ms * MOST_WINDOWS / 1e3);
-    let Some(status) = child.wait(bound, tick) else {
-        return Err(format!(
-            "stands still: no answer within {} s, killed",
-            bound.as_secs()
-        ));
-    };
-    let output = child.output();
-    serde_json::from_str::<Answer>(output.trim())
-        .map_err(|_| match status.code() {
-            Some(code) => format!("no result, exit code {code}"),
-            None => format!("no result, {status}"),
-        })
-        .flatten()
+    supervised::ask("compare", job, bound, tick)
 }

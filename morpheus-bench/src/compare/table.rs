@@ -15,6 +15,13 @@ pub fn render(report: &Report) -> String {
         "{} workers, {} pairs, {} ms a measurement, each in a process of its own\n",
         report.workers, report.pairs, report.window_ms
     );
+    if report.workers > report.host.cpus {
+        let line = format!(
+            "{} workers share {} CPUs: a check that everything works, and no measurement of a large machine.",
+            report.workers, report.host.cpus
+        );
+        text += &(wrap(&line, WIDTH) + "\n");
+    }
     for mean in &report.means {
         text += &part(report, mean);
     }
@@ -214,6 +221,16 @@ mod tests {
             "{text}"
         );
         assert!(line.contains("watched"));
+    }
+
+    #[test]
+    fn more_workers_than_cpus_measure_nothing() {
+        let mut report = report("--runtime morpheus --pairs 1", 1, 1.0, 1.0);
+        report.host.cpus = report.workers;
+        assert!(!render(&report).contains("no measurement"));
+        report.host.cpus -= 1;
+        let text = render(&report);
+        assert!(text.contains("2 workers share 1 CPUs"), "{text}");
     }
 
     #[test]

@@ -106,7 +106,24 @@ impl Morpheus {
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        let runtime = link.build(&mut builder(workers, without))?;
+        Self::build_with_spares(workers, None, link, without)
+    }
+
+    /// The same with so many spares, or with as many as there are by default.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn build_with_spares(
+        workers: usize,
+        spares: Option<usize>,
+        link: LinkName,
+        without: &[Mechanism],
+    ) -> Result<Self, String> {
+        let mut builder = builder(workers, without);
+        if let Some(spares) = spares {
+            builder.max_spares(spares);
+        }
+        let runtime = link.build(&mut builder)?;
         Ok(Self {
             runtime: Arc::new(runtime),
         })

@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
         measure(&options),
         options.json,
         table::render,
-        |result| result.interrupted,
+        |result| report::Ended::of(result.interrupted, false),
     )
 }
 

@@ -167,7 +167,7 @@ pub fn main() -> ExitCode {
         measure(&options),
         options.common.json,
         table,
-        |report| report.interrupted,
+        |report| report::Ended::of(report.interrupted, false),
     )
 }
 

@@ -70,7 +70,12 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             let off: Vec<_> = off
                 .collect::<Result<_, _>>()
                 .map_err(|_| "unknown mechanism")?;
-            let morpheus = Morpheus::build_linked(workload.workers, workload.link, &off)?;
+            let morpheus = Morpheus::build_with_spares(
+                workload.workers,
+                workload.spares,
+                workload.link,
+                &off,
+            )?;
             run::measure(&morpheus, job, stop).map_err(said)
         }
         Runtime::Tokio { extra, slice } => {

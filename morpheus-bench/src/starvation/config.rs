@@ -20,6 +20,8 @@ Examples:
       The same without hogs: what the probes alone see.
   starvation --runtime morpheus,tokio --hogs 20 --hog-kind read --rounds 3
       Twenty tasks that block in read(2); medians over three rounds, interleaved.
+  starvation --runtime morpheus,tokio+128 --spares 128 --hogs 128 --hog-kind sleep
+      Every spare in play: as many tasks as there are spares sleep in the kernel.
   starvation --runtime morpheus --hogs 200 --hog-via spawn --fresh
       Two hundred hogs at once, watched, each poll of theirs a new task.
   starvation --load 16 --warmup 2
@@ -114,6 +116,10 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = counted(1, 1_024))]
     workers: Option<usize>,
 
+    /// Spares of Morpheus [default: as many as it has by itself]
+    #[arg(long, value_name = "N", value_parser = counted(0, 4_000))]
+    spares: Option<usize>,
+
     /// Period of the wakes and of the sleepers
     #[arg(long, value_name = "US", default_value = "1000", value_parser = counted(10, 10_000_000))]
     period_us: usize,
@@ -194,9 +200,10 @@ impl Options {
                 "--quota leaves more than there is: {cpus} CPUs"
             )));
         }
-        if !self.off.is_empty() && !self.runtimes().contains(&Runtime::Morpheus) {
+        let about_morpheus = !self.off.is_empty() || self.spares.is_some();
+        if about_morpheus && !self.runtimes().contains(&Runtime::Morpheus) {
             return Err(bad(
-                "--off switches mechanisms of morpheus, which is not measured".into(),
+                "--off and --spares are about morpheus, which is not measured".into(),
             ));
         }
         let workers = self.workers.unwrap_or_else(host::cpus);
@@ -213,6 +220,7 @@ impl Options {
         }
         let workload = Workload {
             workers,
+            spares: self.spares,
             tasks: self.tasks,
             period_us: self.period_us as u64,
             hogs: if self.idle {
@@ -324,6 +332,8 @@ mod tests {
             ("--runtime tokyo", "tokio+32+slice"),
             ("--off everything", "canary"),
             ("--runtime tokio --off canary", "not measured"),
+            ("--runtime tokio --spares 8", "not measured"),
+            ("--spares 9999", "from 0 to 4000"),
             ("--quota 1000", "more than there is"),
             ("--strict", "--suite"),
             ("--lifo known --hogs 0", "must not be 0"),

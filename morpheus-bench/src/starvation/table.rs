@@ -8,6 +8,7 @@ use crate::report::{self, Table, count, maybe_time};
 /// One line that says what is measured.
 pub fn title(workload: &Workload, rounds: usize) -> String {
     let mut parts = vec![format!("{} workers", workload.workers)];
+    parts.extend(workload.spares.map(|spares| format!("{spares} spares")));
     if workload.idle {
         parts.push("nothing to do".into());
     } else {

@@ -49,6 +49,8 @@ pub enum Lifo {
 pub struct Workload {
     /// Workers of the runtime.
     pub workers: usize,
+    /// Morpheus's spares; without a number, its default.
+    pub spares: Option<usize>,
     /// Sleeping tasks whose lateness is measured.
     pub tasks: usize,
     /// Their period, and that of the outside wakes.
@@ -151,6 +153,7 @@ pub(super) mod tests {
     pub(in crate::starvation) fn workload() -> Workload {
         Workload {
             workers: 2,
+            spares: None,
             tasks: 32,
             period_us: 1_000,
             hogs: 2,

@@ -18,6 +18,17 @@ pub fn run(program: &str, arguments: &str) -> Output {
     command(program, arguments).output().unwrap()
 }
 
+/// Asserts that a table fits into so many columns and has these words in it.
+pub fn assert_table(text: &str, width: usize, expected: &[&str]) {
+    assert!(
+        text.lines().all(|line| line.chars().count() <= width),
+        "{text}"
+    );
+    for words in expected {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
 /// What it prints with `--json`, which must succeed.
 pub fn json<R: DeserializeOwned>(program: &str, arguments: &str) -> R {
     let output = run(program, &format!("{arguments} --json"));

@@ -3,14 +3,17 @@
 //! Lent memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
 //! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::io;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Bytes of a slot and of a header.
 const ENTRY: usize = 64;
@@ -49,6 +52,16 @@ impl Mapping {
         Ok(Mapping { start, bytes })
     }
 
+    /// Memory of nobody else's, all zero. Its pages are there when they are first written, not before.
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapping> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the place, so that nothing is replaced.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, bytes })
+    }
+
     /// The `T` at an offset.
     ///
     /// # Panics
@@ -78,13 +91,49 @@ impl Drop for Mapping {
     }
 }
 
+/// A slice of atomics, all zero at first, whose pages are there when they are first written. An allocator clears what
+/// it hands out, and so touches all of it: always where `T` is aligned to more than 16 bytes.
+#[derive(Debug)]
+pub(crate) struct Untouched<T> {
+    mapping: Mapping,
+    len: usize,
+    of: PhantomData<T>,
+}
+
+impl<T> Untouched<T> {
+    /// # Safety
+    ///
+    /// `T` consists of atomics, for which every value is valid.
+    pub(crate) unsafe fn new(len: usize) -> Untouched<T> {
+        let layout = Layout::array::<T>(len).expect("a table of some thousand");
+        // The kernel maps no empty range.
+        let bytes = layout.size().max(1);
+        let mapping = Mapping::anonymous(bytes).unwrap_or_else(|_| handle_alloc_error(layout));
+        Untouched {
+            mapping,
+            len,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for Untouched<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping has `len` of them and begins at a page, so that they are aligned; zero is valid for `T`, and
+        // nobody has a reference but by this one, which ends with `self`.
+        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr().cast(), self.len) }
+    }
+}
+
 /// Slots of both halves.
 #[derive(Debug)]
 pub(crate) enum Area {
     /// The controller writes the kernel's half.
     Own {
-        runtime: Box<[RuntimeSlot]>,
-        kernel: Box<[KernelSlot]>,
+        runtime: Untouched<RuntimeSlot>,
+        kernel: Untouched<KernelSlot>,
     },
     /// The kernel side writes it.
     Lent(Lent),
@@ -186,5 +235,22 @@ impl Area {
             Area::Own { kernel, .. } => Some(&kernel[index]),
             Area::Lent(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_zero_and_keeps_what_is_written() {
+        // SAFETY: atomics.
+        let slice: Untouched<AtomicU64> = unsafe { Untouched::new(5_000) };
+        assert!(slice.len() == 5_000 && slice.iter().all(|n| n.load(Ordering::Relaxed) == 0));
+        slice[4_999].store(7, Ordering::Relaxed);
+        assert_eq!(slice[4_999].load(Ordering::Relaxed), 7);
+        // SAFETY: as above.
+        let empty: Untouched<AtomicU64> = unsafe { Untouched::new(0) };
+        assert!(empty.is_empty());
     }
 }

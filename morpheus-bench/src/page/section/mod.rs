@@ -2,6 +2,7 @@
 
 mod compare;
 mod criterion;
+mod footprint;
 mod governor;
 mod jitter;
 mod kernel;
@@ -124,8 +125,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str =
-    "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare and kernel";
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, footprint and kernel";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -143,6 +143,7 @@ fn one(object: &Value) -> Result<Section, String> {
         "takeover" => takeover::section(object),
         "request" => request::section(object),
         "compare" => compare::section(object),
+        "footprint" => footprint::section(object),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -491,6 +492,10 @@ mod tests {
             (json!({ "bench": "request", "used_ns": 3 }), "measure again"),
             (
                 json!({ "bench": "compare", "cases": [{ "case": 3 }, {}] }),
+                "measure again",
+            ),
+            (
+                json!({ "bench": "footprint", "idle": [{ "runtime": 3 }, {}], "tasks": 1 }),
                 "measure again",
             ),
             (

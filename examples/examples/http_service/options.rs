@@ -1,0 +1,86 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use morpheus_bench::arguments::measured;
+
+const MORE: &str = "\
+Examples:
+  http_service
+      Serves at http://localhost:3000; the file service.rs has lines to try with curl.
+  http_service --layer
+      The handlers watched, each under its route. (Not on tokio.)
+  http_service_tokio --hand-written
+      What an expert would do on tokio: SQLite and argon2 in spawn_blocking.
+  TOKIO_WORKER_THREADS=34 http_service_tokio
+      What a sceptic would try first: more threads.
+  cargo xtask service
+      Drives all of them with a load generator, and compares.
+
+Exit codes: 0 ended as asked, 1 something failed or requests were left unanswered, 2 bad usage.";
+
+/// A service with axum and SQLite whose handlers block and compute where they stand.
+#[derive(Clone, Debug, Parser)]
+#[command(name = env!("CARGO_CRATE_NAME"), after_help = MORE, max_term_width = 110)]
+pub struct Options {
+    /// Where to listen; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3000")]
+    pub listen: SocketAddr,
+
+    /// The handlers rewritten with spawn_blocking around SQLite and argon2
+    #[arg(long)]
+    pub hand_written: bool,
+
+    /// Have Morpheus watch each handler under its route
+    #[arg(long)]
+    pub layer: bool,
+
+    /// Passes of argon2 over its 19 MiB in each hash; OWASP recommends 2 at the least
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    pub passes: u32,
+
+    /// The database; a temporary file if not given
+    #[arg(long, value_name = "FILE")]
+    pub database: Option<PathBuf>,
+
+    /// Seconds that open requests have when the service is asked to end
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measured(0.0, 3_600.0))]
+    pub grace: f64,
+
+    /// Serve nothing: say how many passes make a hash of so many milliseconds of CPU time here, as JSON
+    #[arg(long, value_name = "MS", value_parser = measured(0.0, 10_000.0))]
+    pub calibrate: Option<f64>,
+}
+
+impl Options {
+    /// How long open requests have.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs_f64(self.grace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn bad_input_says_what_is_right() {
+        Options::command().debug_assert();
+        for (line, expected) in [
+            ("--grace -1", "unexpected"),
+            ("--grace nan", "a number from"),
+            ("--passes 0", "0 is not in"),
+            ("--listen here", "invalid socket address"),
+        ] {
+            let words = std::iter::once("http_service").chain(line.split_whitespace());
+            let error = Options::try_parse_from(words).unwrap_err();
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

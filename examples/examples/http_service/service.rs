@@ -1,0 +1,136 @@
+//! A service as people write them: axum, JSON, rows in SQLite, passwords. Nothing in its handlers is made for Morpheus:
+//! they call SQLite and argon2 where they stand, and hold a worker up meanwhile.
+//!
+//! ```text
+//! cargo run --release --example http_service             on Morpheus, until Ctrl-C or SIGTERM
+//! cargo run --release --example http_service_tokio       the same source on tokio
+//!
+//! curl localhost:3000/ping                               pong
+//! curl localhost:3000/db                                 the ten newest rows, as JSON
+//! curl localhost:3000/db --json '{"text":"milk"}'        adds one
+//! curl localhost:3000/hash                               hashes a password: computes, and never yields
+//! curl localhost:3000/report                             a query that waits for a disk: blocks for 5 ms
+//! curl localhost:3000/stalls                             where it was stuck: a page with bars, for a browser
+//! curl localhost:3000/metrics                            the runtime's counters, as Prometheus reads them
+//! ```
+//!
+//! Ask for /hash from several terminals at once, and for /ping meanwhile: on Morpheus it is answered in a millisecond,
+//! on tokio when the hashes leave a worker in peace. `cargo xtask service` measures both with a load generator, and with
+//! `--hand-written`: the handlers moved to `spawn_blocking`, as an expert would write them for tokio. `--layer` has
+//! Morpheus watch each handler under its route: then known offenders are polled out of the way, however many there are.
+//!
+//! Ctrl-C or SIGTERM: nobody new is let in, open requests are finished, for at most `--grace` seconds; then the service
+//! says how many it left, and ends with 1.
+//!
+//! `routes` are the handlers, `database` is where rows are, `observe` shows the runtime, `shutdown` ends it, `options` is the
+//! command line.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use argon2::Argon2;
+use clap::Parser;
+use examples::password::{self, Hash};
+use morpheus_runtime::Metrics;
+use tokio::net::TcpListener;
+
+use crate::database::Database;
+use crate::options::Options;
+use crate::routes::Handlers;
+use crate::shutdown::{Open, Signals};
+use crate::{observe, routes, shutdown};
+
+/// As which of the two programs this was built.
+const PROGRAM: &str = env!("CARGO_CRATE_NAME");
+
+/// What the handlers share.
+pub type Service = Arc<Shared>;
+
+/// See [`Service`].
+pub struct Shared {
+    pub database: Database,
+    pub hasher: Argon2<'static>,
+    pub open: Open,
+}
+
+/// The whole program. Exit codes: 0 ended as asked, 1 something failed or requests were left, 2 bad usage.
+pub async fn run() -> ExitCode {
+    let options = Options::parse();
+    let outcome = match options.calibrate {
+        Some(ms) => calibrate(ms),
+        None if options.layer && Metrics::current().is_none() => {
+            eprintln!("{PROGRAM}: --layer needs Morpheus: on tokio nobody can be watched");
+            return ExitCode::from(2);
+        }
+        None => serve(&options).await,
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{PROGRAM}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says how many passes make a hash of so many milliseconds here: for whoever starts several services to compare.
+fn calibrate(ms: f64) -> Result<(), String> {
+    let Hash { passes, cpu } = Hash::calibrate(ms)?;
+    let answer = serde_json::json!({ "passes": passes, "cpu_ns": cpu.as_nanos() as u64 });
+    println!("{answer}");
+    Ok(())
+}
+
+async fn serve(options: &Options) -> Result<(), String> {
+    // Removed with everything in it when this ends.
+    let directory =
+        tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let file = match &options.database {
+        Some(file) => file.clone(),
+        None => directory.path().join("rows.sqlite"),
+    };
+    let cannot = |what: String| move |error: &dyn std::fmt::Display| format!("{what}: {error}");
+    let service = Arc::new(Shared {
+        database: Database::open(&file)
+            .map_err(|error| cannot(format!("{}", file.display()))(&error))?,
+        hasher: password::hasher(options.passes)
+            .map_err(|error| cannot("the hash".into())(&error))?,
+        open: Open::default(),
+    });
+    // Before anybody can ask: a signal that comes now is not lost.
+    let signals = Signals::listen().map_err(|error| cannot("signals".into())(&error))?;
+    observe::install()?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|error| cannot(format!("cannot listen at {}", options.listen))(&error))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| cannot("no address".into())(&error))?;
+    println!(
+        "http://{address} on {}; Ctrl-C ends it",
+        observe::runtime_name()
+    );
+
+    let handlers = Handlers::of(options);
+    let app = routes::router(handlers, options.layer, Arc::clone(&service));
+    let left = shutdown::serve(
+        listener,
+        app,
+        signals.asked(),
+        options.grace(),
+        &service.open,
+    )
+    .await
+    .map_err(|error| cannot("serving".into())(&error))?;
+    if left == 0 {
+        println!("ended; no request was left");
+        return Ok(());
+    }
+    // Dropping the runtime would wait for their polls, however long these take, and they had their time.
+    eprintln!(
+        "{PROGRAM}: {left} requests were left unanswered after {} s",
+        options.grace
+    );
+    drop(directory);
+    std::process::exit(1)
+}

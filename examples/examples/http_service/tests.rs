@@ -1,0 +1,228 @@
+//! The service on both runtimes, and how it ends.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use examples::password;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::database::Database;
+use crate::routes::{Handlers, router};
+use crate::service::{Service, Shared};
+use crate::shutdown::{Open, Signals};
+use crate::{observe, shutdown};
+
+/// Far longer than anything here takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Running {
+    address: SocketAddr,
+    service: Service,
+    stop: oneshot::Sender<()>,
+    /// How many requests were left.
+    ended: JoinHandle<usize>,
+    _rows: TempDir,
+}
+
+impl Running {
+    fn start(
+        on: &Handle,
+        handlers: Handlers,
+        layer: bool,
+        passes: u32,
+        grace: Duration,
+    ) -> Running {
+        let rows = tempfile::tempdir().unwrap();
+        let service = Arc::new(Shared {
+            database: Database::open(&rows.path().join("rows")).unwrap(),
+            hasher: password::hasher(passes).unwrap(),
+            open: Open::default(),
+        });
+        let app = router(handlers, layer, Arc::clone(&service));
+        let listener = on.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (on, shared) = (on.clone(), Arc::clone(&service));
+        // As in `main`: served from a thread that is no worker.
+        let ended = thread::spawn(move || {
+            let asked = async { stopped.await.unwrap_or_default() };
+            on.block_on(shutdown::serve(listener, app, asked, grace, &shared.open))
+                .unwrap()
+        });
+        Running {
+            address,
+            service,
+            stop,
+            ended,
+            _rows: rows,
+        }
+    }
+
+    fn end(self) -> usize {
+        self.stop.send(()).unwrap();
+        self.ended.join().unwrap()
+    }
+}
+
+/// The status and what follows the headers.
+fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.into())
+}
+
+fn answers_everything(on: &Handle, handlers: Handlers, layer: bool) -> Running {
+    let running = Running::start(on, handlers, layer, 1, PATIENCE);
+    let get = |path| ask(running.address, "GET", path, "");
+    let post = |body| ask(running.address, "POST", "/db", body);
+    assert_eq!(get("/ping"), (200, "pong".into()));
+    let (status, row) = post(r#"{"text":"milk"}"#);
+    assert_eq!(
+        (status, row.as_str()),
+        (200, r#"{"id":1001,"text":"milk"}"#)
+    );
+    let (status, rows) = get("/db");
+    assert_eq!(status, 200);
+    assert!(rows.starts_with(&format!("[{row},")), "{rows}");
+    assert_eq!(post(r#"{"word":"milk"}"#).0, 422);
+    assert_eq!(post("milk").0, 400);
+    assert!(get("/hash").1.starts_with("$argon2id$"));
+    let (status, report) = get("/report");
+    assert!(
+        status == 200 && report.contains(r#""rows":100"#),
+        "{report}"
+    );
+    assert_eq!(get("/nowhere").0, 404);
+    running
+}
+
+#[test]
+fn it_answers_on_morpheus() {
+    observe::install().unwrap();
+    let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    for (handlers, layer) in [
+        (Handlers::AsPeopleWriteThem, false),
+        (Handlers::AsPeopleWriteThem, true),
+        (Handlers::HandWritten, false),
+    ] {
+        let running = answers_everything(runtime.handle(), handlers, layer);
+        let get = |path| ask(running.address, "GET", path, "");
+        let (status, page) = get("/stalls");
+        assert!(
+            status == 200 && page.contains("Where polls were stuck"),
+            "{page}"
+        );
+        let (status, metrics) = get("/metrics");
+        assert_eq!(status, 200);
+        assert!(
+            metrics.lines().any(|line| line == "morpheus_workers 2"),
+            "{metrics}"
+        );
+        assert_eq!(running.end(), 0);
+    }
+}
+
+#[test]
+fn it_answers_on_tokio_and_says_what_only_morpheus_has() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for handlers in [Handlers::AsPeopleWriteThem, Handlers::HandWritten] {
+        let running = answers_everything(runtime.handle(), handlers, false);
+        for path in ["/stalls", "/metrics"] {
+            let (status, why) = ask(running.address, "GET", path, "");
+            assert_eq!(status, 501, "{path}");
+            assert!(why.contains("plain tokio"), "{path}: {why}");
+        }
+        assert_eq!(running.end(), 0);
+    }
+}
+
+/// A client whose hash is being made.
+fn open_request(running: &Running) -> JoinHandle<(u16, String)> {
+    let address = running.address;
+    let client = thread::spawn(move || ask(address, "GET", "/hash", ""));
+    let begun = Instant::now();
+    while running.service.open.count() == 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    client
+}
+
+fn ends_gracefully(on: &Handle) {
+    let running = Running::start(on, Handlers::AsPeopleWriteThem, false, 10, PATIENCE);
+    let client = open_request(&running);
+    let address = running.address;
+    assert_eq!(running.end(), 0);
+    let (status, hash) = client.join().unwrap();
+    assert!(status == 200 && hash.starts_with("$argon2id$"), "{hash}");
+    assert!(TcpStream::connect(address).is_err(), "nobody new is let in");
+}
+
+#[test]
+fn an_open_request_is_finished_before_it_ends() {
+    let morpheus = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    ends_gracefully(morpheus.handle());
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    ends_gracefully(tokio.handle());
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_left_and_counted() {
+    let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    // Seconds of hashing, and no time for it.
+    let running = Running::start(
+        runtime.handle(),
+        Handlers::AsPeopleWriteThem,
+        false,
+        300,
+        Duration::ZERO,
+    );
+    let _client = open_request(&running);
+    assert_eq!(running.end(), 1);
+    // Not by dropping it, which would wait for the hash.
+    runtime.shutdown_background();
+}
+
+#[test]
+fn a_signal_asks_it_to_end() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        runtime.block_on(async {
+            let signals = Signals::listen().unwrap();
+            // SAFETY: a plain system call; tokio's handler is installed, so that the process goes on.
+            unsafe { libc::raise(signal) };
+            let asked = tokio::time::timeout(PATIENCE, signals.asked()).await;
+            assert!(asked.is_ok(), "{signal}");
+        });
+    }
+}
+
+/// What makes the comparison honest.
+#[test]
+fn the_twin_differs_in_the_attribute_and_in_nothing_else() {
+    let (own, twin) = (include_str!("main.rs"), include_str!("main_tokio.rs"));
+    let differ: Vec<_> = own
+        .lines()
+        .zip(twin.lines())
+        .filter(|(own, twin)| own != twin)
+        .collect();
+    assert_eq!(differ, [("#[morpheus_runtime::main]", "#[tokio::main]")]);
+    assert_eq!(own.lines().count(), twin.lines().count());
+}

@@ -1,0 +1,10 @@
+//! What a Morpheus runtime takes of memory, beside tokio: see [`morpheus_bench::footprint`].
+
+use morpheus_bench::footprint::{self, counting::Counting};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() -> std::process::ExitCode {
+    footprint::main()
+}

@@ -1,0 +1,196 @@
+//! The child process: one runtime, and what it, or tasks on it, take of memory.
+
+use std::hint::black_box;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use morpheus_runtime::{Watch as _, Watched};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use super::counting::Requested;
+use super::memory::Memory;
+use crate::compare::Contender;
+use crate::{report, supervised, thread};
+
+/// Tasks that a runtime has served before it is idle.
+const SERVED: usize = 64;
+/// Tasks that are started before anything counts: labels and lists are then there.
+const FIRST: usize = 100;
+/// All tasks have been polled by then, or something is wrong.
+const POLLED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a child is to measure.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// On what.
+    pub runtime: Contender,
+    /// Workers of the runtime.
+    pub workers: usize,
+    /// How long the runtime has to come to rest.
+    pub settle_ms: u64,
+    /// Tasks; without, it is the runtime itself that is measured.
+    pub tasks: Option<Tasks>,
+}
+
+/// Tasks that wait.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Tasks {
+    /// How they are started.
+    pub via: Via,
+    /// How many.
+    pub count: usize,
+    /// What each keeps beside what it needs: one of [`KEPT`].
+    pub kept: usize,
+}
+
+/// tokio puts a task on lines of 128 bytes, so one that is 32 bytes larger takes nothing or 128 more. Over these four,
+/// every length of the last line comes once.
+pub const KEPT: [usize; 4] = [0, 32, 64, 96];
+
+/// How a task is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// `tokio::spawn`: nobody watches.
+    Tokio,
+    /// `morpheus_runtime::spawn`.
+    Spawn,
+    /// `tokio::spawn(future.watched(…))`.
+    Watched,
+    /// `tokio::spawn(future.watched_as(…))`.
+    WatchedAs,
+}
+
+/// What it found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// What the runtime takes while it has nothing to do: what was there before it is taken off.
+    Idle(Memory),
+    /// What a task takes.
+    Task {
+        /// Its future, as it is given to tokio.
+        future_bytes: usize,
+        /// What was asked for by the thread that started it.
+        requested_bytes: f64,
+        /// In so many blocks.
+        blocks: f64,
+        /// By how much resident memory grew.
+        resident_bytes: f64,
+    },
+}
+
+/// What a child answers.
+pub type Answer = Result<Found, String>;
+
+/// Does the job and ends the process, whatever state the runtime is in by then.
+pub fn main() -> ! {
+    thread::die_with_parent();
+    let job: Job = supervised::job("footprint");
+    report::print(&report::json(&measure(&job)));
+    process::exit(0);
+}
+
+fn measure(job: &Job) -> Answer {
+    // Twice: the first reads what reading needs.
+    let _ = Memory::now()?;
+    let before = Memory::now()?;
+    let runtime = job.runtime.build(job.workers)?;
+    serve(&runtime);
+    std::thread::sleep(Duration::from_millis(job.settle_ms));
+    match job.tasks {
+        None => Ok(Found::Idle(Memory::now()?.since(before))),
+        Some(tasks) => match tasks.kept {
+            0 => parked::<0>(&runtime, tasks),
+            32 => parked::<32>(&runtime, tasks),
+            64 => parked::<64>(&runtime, tasks),
+            96 => parked::<96>(&runtime, tasks),
+            other => Err(format!("nothing keeps {other} bytes")),
+        },
+    }
+}
+
+/// Has the runtime do a little of everything once. One that nobody ever used has touched nothing of what it needs, and
+/// Morpheus's spares have run a task each when it is built.
+fn serve(runtime: &Handle) {
+    let task = || async {
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..SERVED).map(|_| tokio::spawn(task())).collect();
+        for task in tasks {
+            let _ = task.await;
+        }
+    });
+}
+
+/// Starts tasks, and looks when each has been polled and waits.
+fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
+    if !Requested::is_counted() {
+        return Err("this program was not linked with the allocator that counts".into());
+    }
+    let polled = Arc::new(AtomicUsize::new(0));
+    let _context = runtime.enter();
+    let start = |count: usize| -> usize {
+        let mut size = 0;
+        for _ in 0..count {
+            size = start_one(tasks.via, wait::<KEPT>(polled.clone()));
+        }
+        size
+    };
+    start(FIRST);
+    wait_for(&polled, FIRST)?;
+    let (before, requested) = (Memory::now()?, Requested::so_far());
+    let future_bytes = start(tasks.count);
+    let requested = Requested::so_far().since(requested);
+    wait_for(&polled, FIRST + tasks.count)?;
+    let grown = Memory::now()?.since(before);
+    let each = |all: i64| all as f64 / tasks.count as f64;
+    Ok(Found::Task {
+        future_bytes,
+        requested_bytes: each(requested.bytes),
+        blocks: each(requested.blocks),
+        resident_bytes: each(grown.resident),
+    })
+}
+
+/// A task that keeps so much, is polled once and then waits for ever.
+async fn wait<const KEPT: usize>(polled: Arc<AtomicUsize>) {
+    let kept = black_box([1_u8; KEPT]);
+    polled.fetch_add(1, Relaxed);
+    std::future::pending::<()>().await;
+    black_box(&kept);
+}
+
+/// Starts a task, and says how large its future is as tokio gets it.
+fn start_one<F>(via: Via, future: F) -> usize
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    match via {
+        Via::Tokio => drop(tokio::spawn(future)),
+        Via::Spawn => drop(morpheus_runtime::spawn(future)),
+        Via::Watched => drop(tokio::spawn(future.watched("parked"))),
+        Via::WatchedAs => drop(tokio::spawn(future.watched_as("parked, as it is called"))),
+    }
+    match via {
+        Via::Tokio => size_of::<F>(),
+        Via::Spawn | Via::Watched | Via::WatchedAs => size_of::<Watched<F>>(),
+    }
+}
+
+fn wait_for(polled: &AtomicUsize, count: usize) -> Result<(), String> {
+    let until = Instant::now() + POLLED_WITHIN;
+    while polled.load(Relaxed) < count {
+        if Instant::now() >= until {
+            let polled = polled.load(Relaxed);
+            return Err(format!("only {polled} of {count} tasks were polled"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

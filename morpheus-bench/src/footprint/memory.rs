@@ -1,0 +1,254 @@
+//! What the kernel says of this process's memory: how much is there, and what it is for.
+//!
+//! All by `/proc/self`. What reads it must take no memory worth mentioning: with 512 spares `smaps` has half a megabyte
+//! of text, so it is read line by line.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+
+use serde::{Deserialize, Serialize};
+
+/// glibc's arenas begin at multiples of this (its `HEAP_MAX_SIZE` on 64-bit machines).
+const ARENA: u64 = 64 << 20;
+/// A mapping behind a guard that is no larger belongs to no thread that runs: alternate stacks for signals, and the
+/// stacks of threads that ended, which glibc keeps.
+const SMALL_STACK: u64 = 64 << 10;
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Resident: pages that are there (`Rss`).
+    pub resident: i64,
+    /// The same, pages that others have too by their share (`Pss`).
+    pub proportional: i64,
+    /// Pages without a file behind them (`Anonymous`): stacks, heap, data that was written. `Private_Dirty` would be the same,
+    /// were pages of a program that was just built not dirty as well.
+    pub anonymous: i64,
+    /// Addresses that are taken (`VmSize`).
+    pub mapped: i64,
+    /// Mappings.
+    pub mappings: i64,
+    /// Threads.
+    pub threads: i64,
+    /// What the resident pages are for.
+    pub split: Split,
+}
+
+/// Resident memory by what it is for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Stacks of threads, with what is thread-local.
+    pub stacks: i64,
+    /// Small ones: alternate stacks for signals, and stacks of threads that ended.
+    pub small_stacks: i64,
+    /// The allocator's: the heap, and the arenas of threads.
+    pub heap: i64,
+    /// Other memory without a file.
+    pub other: i64,
+    /// Code and data of the program and its libraries, as far as they were used.
+    pub files: i64,
+}
+
+impl Memory {
+    /// What there is at this moment.
+    ///
+    /// # Errors
+    /// When `/proc` is not there or cannot be read; the text is for people.
+    pub fn now() -> Result<Self, String> {
+        Self::read().map_err(|error| format!("/proc/self/smaps cannot be read: {error}"))
+    }
+
+    fn read() -> io::Result<Self> {
+        let mut memory = Self {
+            // Before anything is read that takes memory.
+            threads: fs::read_dir("/proc/self/task")?.count() as i64,
+            ..Self::default()
+        };
+        for line in fs::read_to_string("/proc/self/smaps_rollup")?.lines() {
+            match field(line) {
+                Some(("Rss", bytes)) => memory.resident = bytes,
+                Some(("Pss", bytes)) => memory.proportional = bytes,
+                Some(("Anonymous", bytes)) => memory.anonymous = bytes,
+                _ => {}
+            }
+        }
+        let mut mappings = Mappings::default();
+        for line in BufReader::with_capacity(4096, File::open("/proc/self/smaps")?).lines() {
+            mappings.take(&line?);
+        }
+        memory.mapped = mappings.mapped;
+        memory.mappings = mappings.count;
+        memory.split = mappings.split;
+        Ok(memory)
+    }
+
+    /// What came since an earlier reading.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            resident: self.resident - earlier.resident,
+            proportional: self.proportional - earlier.proportional,
+            anonymous: self.anonymous - earlier.anonymous,
+            mapped: self.mapped - earlier.mapped,
+            mappings: self.mappings - earlier.mappings,
+            threads: self.threads - earlier.threads,
+            split: Split {
+                stacks: self.split.stacks - earlier.split.stacks,
+                small_stacks: self.split.small_stacks - earlier.split.small_stacks,
+                heap: self.split.heap - earlier.split.heap,
+                other: self.split.other - earlier.split.other,
+                files: self.split.files - earlier.split.files,
+            },
+        }
+    }
+}
+
+/// A line such as `Rss:    12 kB`, in bytes.
+fn field(line: &str) -> Option<(&str, i64)> {
+    let (name, value) = line.split_once(':')?;
+    let kilobytes: i64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some((name, kilobytes * 1024))
+}
+
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    Stack,
+    SmallStack,
+    Heap,
+    File,
+    #[default]
+    Other,
+}
+
+/// Reads `smaps` line by line.
+#[derive(Debug, Default)]
+struct Mappings {
+    split: Split,
+    mapped: i64,
+    count: i64,
+    purpose: Purpose,
+    /// Where the last mapping ended, if nobody may use it: a guard.
+    guard_end: Option<u64>,
+}
+
+impl Mappings {
+    fn take(&mut self, line: &str) {
+        if let Some(mapping) = Mapping::parse(line) {
+            self.count += 1;
+            self.mapped += (mapping.end - mapping.start) as i64;
+            self.purpose = mapping.purpose(self.guard_end == Some(mapping.start));
+            self.guard_end = mapping.is_guard.then_some(mapping.end);
+        } else if let Some(("Rss", bytes)) = field(line) {
+            let part = match self.purpose {
+                Purpose::Stack => &mut self.split.stacks,
+                Purpose::SmallStack => &mut self.split.small_stacks,
+                Purpose::Heap => &mut self.split.heap,
+                Purpose::File => &mut self.split.files,
+                Purpose::Other => &mut self.split.other,
+            };
+            *part += bytes;
+        }
+    }
+}
+
+/// The head of a mapping's paragraph.
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    is_guard: bool,
+    name: &'a str,
+}
+
+impl<'a> Mapping<'a> {
+    /// Of a line such as `7f00-7f10 rw-p 00000000 00:00 0  [heap]`.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let [start, end] = [start, end].map(|number| u64::from_str_radix(number, 16));
+        let mut words = rest.splitn(5, ' ');
+        let rights = words.next()?;
+        Some(Self {
+            start: start.ok()?,
+            end: end.ok()?,
+            is_guard: rights == "---p",
+            name: words.nth(3).unwrap_or("").trim(),
+        })
+    }
+
+    fn purpose(&self, behind_guard: bool) -> Purpose {
+        match self.name {
+            "[heap]" => Purpose::Heap,
+            "[stack]" => Purpose::Stack,
+            name if name.starts_with('/') => Purpose::File,
+            // Named ones of newer C libraries as well.
+            name if !name.is_empty() && !name.starts_with("[anon:") => Purpose::Other,
+            _ if self.is_guard => Purpose::Other,
+            _ if self.start.is_multiple_of(ARENA) => Purpose::Heap,
+            _ if behind_guard && self.end - self.start <= SMALL_STACK => Purpose::SmallStack,
+            _ if behind_guard => Purpose::Stack,
+            _ => Purpose::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let text = "\
+55d000000000-55d000001000 r-xp 00000000 fd:01 7      /usr/bin/a program
+Rss:                   4 kB
+55d000100000-55d000200000 rw-p 00000000 00:00 0      [heap]
+Rss:                  16 kB
+Pss:                  16 kB
+7f0000000000-7f0000021000 rw-p 00000000 00:00 0 
+Rss:                   8 kB
+7f0000021000-7f0004000000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+7f0010001000-7f0010002000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+7f0010002000-7f0010202000 rw-p 00000000 00:00 0 
+Rss:                  24 kB
+7f0010301000-7f0010302000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+7f0010302000-7f0010304000 rw-p 00000000 00:00 0 
+Rss:                   2 kB
+7f0010400000-7f0010404000 rw-p 00000000 00:00 0      [anon:something]
+Rss:                   1 kB
+7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0      [vdso]
+Rss:                  32 kB
+VmFlags: rd ex mr mw me de sd";
+        let mut mappings = Mappings::default();
+        text.lines().for_each(|line| mappings.take(line));
+        let of = |kilobytes: i64| kilobytes * 1024;
+        let expected = Split {
+            stacks: of(24),
+            small_stacks: of(2),
+            heap: of(24),
+            other: of(33),
+            files: of(4),
+        };
+        assert_eq!((mappings.split, mappings.count), (expected, 10));
+        let arena = 64 << 20;
+        assert!((arena + (2 << 20)..arena + (4 << 20)).contains(&mappings.mapped));
+    }
+
+    /// What is written is resident, and nothing else.
+    #[test]
+    fn pages_that_were_written_are_resident() {
+        let before = Memory::now().unwrap();
+        assert!(before.threads > 0 && before.mappings > 0 && before.mapped > before.resident);
+        let mut block = vec![0_u8; 256 << 20];
+        block[..32 << 20].fill(1);
+        let since = Memory::now().unwrap().since(before);
+        std::hint::black_box(&block);
+        // Other tests run beside it.
+        assert!(since.resident > 30 << 20, "{since:?}");
+        assert!(since.anonymous > 30 << 20, "{since:?}");
+        assert!(since.split.other + since.split.heap > 30 << 20, "{since:?}");
+        assert!(since.mapped > 200 << 20, "{since:?}");
+        assert!(since.resident < 200 << 20, "{since:?}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The service: started, found to answer, asked to end.
+
+use std::env;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::variant::Variant;
+use crate::supervised::Supervised;
+use crate::{host, interrupt, thread};
+
+/// How long a service may take to come up, on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it has for requests that nobody waits for any more.
+const GRACE_S: &str = "1";
+/// Somebody may take the port between finding it and starting.
+const ATTEMPTS: usize = 5;
+
+/// Where the programs of the examples are.
+#[derive(Clone, Debug)]
+pub struct Programs(PathBuf);
+
+/// How much work a hash is.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Hash {
+    /// Passes of argon2.
+    pub passes: u32,
+    /// CPU time that these take.
+    pub cpu_ns: u64,
+}
+
+impl Programs {
+    /// In this directory, or beside this program, as cargo puts them.
+    ///
+    /// # Errors
+    /// They are not there; the text says how to build them.
+    pub fn find(directory: Option<&Path>) -> Result<Self, String> {
+        let directory = match directory {
+            Some(directory) => directory.to_owned(),
+            None => env::current_exe()
+                .map_err(|error| format!("where this program is cannot be found out: {error}"))?
+                .with_file_name("examples"),
+        };
+        for variant in Variant::ALL {
+            let program = directory.join(variant.program());
+            if !program.is_file() {
+                return Err(format!(
+                    "{} is not there: cargo xtask service builds it, and so does cargo build --release --example {}",
+                    program.display(),
+                    variant.program()
+                ));
+            }
+        }
+        Ok(Self(directory))
+    }
+
+    /// Finds out how much work is a hash of so many milliseconds here. Once, so that all have the same to do.
+    ///
+    /// # Errors
+    /// The program does not say.
+    pub fn calibrate(&self, hash_ms: f64) -> Result<Hash, String> {
+        let program = self.0.join(Variant::Tokio.program());
+        let output = Command::new(&program)
+            .args(["--calibrate", &hash_ms.to_string()])
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("{} does not start: {error}", program.display()))?;
+        serde_json::from_slice(&output.stdout)
+            .map_err(|_| format!("{} --calibrate: {}", program.display(), output.status))
+    }
+}
+
+/// A service that answers, until this is dropped.
+pub struct Server {
+    process: Supervised,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not; the text is for people.
+    pub fn start(programs: &Programs, variant: Variant, hash: Hash) -> Result<Self, String> {
+        for _ in 0..ATTEMPTS {
+            let address = free_address()?;
+            let mut command = Command::new(programs.0.join(variant.program()));
+            command
+                .args(["--listen", &address.to_string(), "--grace", GRACE_S])
+                .args(["--passes", &hash.passes.to_string()])
+                .args(variant.arguments());
+            match variant.more_workers() {
+                // Whatever the user's environment says: one for each CPU, as Morpheus has.
+                0 => command.env_remove("TOKIO_WORKER_THREADS"),
+                more => command.env("TOKIO_WORKER_THREADS", (host::cpus() + more).to_string()),
+            };
+            let process = supervised(&mut command)?;
+            let mut server = Self { process, address };
+            if server.comes_up()? {
+                return Ok(server);
+            }
+        }
+        Err(format!(
+            "{} ended {ATTEMPTS} times right after its start",
+            variant.program()
+        ))
+    }
+
+    /// Of one of its paths.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Whether it answers before it ends.
+    fn comes_up(&mut self) -> Result<bool, String> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until && !interrupt::happened() {
+            // The answer of another server at that port would not count: ours then ends.
+            if self
+                .process
+                .wait(Duration::from_millis(10), |_| ())
+                .is_some()
+            {
+                return Ok(false);
+            }
+            if self.answers() {
+                return Ok(true);
+            }
+        }
+        Err(format!(
+            "it does not answer at {} within {} s",
+            self.address,
+            PATIENCE.as_secs()
+        ))
+    }
+
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.address) else {
+            return false;
+        };
+        let mut answer = Vec::new();
+        let limit = Some(Duration::from_secs(1));
+        stream.set_read_timeout(limit).is_ok()
+            && stream
+                .write_all(b"GET /ping HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
+                .is_ok()
+            && stream.read_to_end(&mut answer).is_ok()
+            && answer.ends_with(b"pong")
+    }
+
+    /// Asks it to end, as whoever deploys it would.
+    ///
+    /// # Errors
+    /// It has ended before, or does not.
+    pub fn end(mut self) -> Result<(), String> {
+        if let Some(status) = self.process.wait(Duration::ZERO, |_| ()) {
+            return Err(format!("the service ended meanwhile, {status}"));
+        }
+        // SAFETY: kill touches no memory; the child has not been waited for, so that the number is its own.
+        unsafe { libc::kill(self.process.id() as libc::pid_t, libc::SIGTERM) };
+        match self.process.wait(PATIENCE, |_| ()) {
+            Some(_) => Ok(()),
+            None => Err("the service did not end when it was asked to".into()),
+        }
+    }
+}
+
+/// A child in the background, which is gone when this program is, however it ends.
+pub fn supervised(command: &mut Command) -> Result<Supervised, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(|| {
+            thread::die_with_parent();
+            Ok(())
+        })
+    };
+    Supervised::start(command).map_err(|error| format!("{program}: {error}"))
+}
+
+fn free_address() -> Result<SocketAddr, String> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| format!("no free port on loopback: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_said_with_how_to_get_it() {
+        let error = Programs::find(Some(Path::new("/nonexistent"))).unwrap_err();
+        assert!(error.contains("/nonexistent/http_service_tokio is not there"));
+        assert!(error.contains("cargo xtask service"), "{error}");
+    }
+}
