@@ -81,9 +81,11 @@ pub(crate) struct Arguments {
 
     /// Switch a mechanism off, to see what it is good for (may be repeated)
     #[arg(
-        long,
+        long = "without",
+        visible_alias = "off",
         value_name = "MECHANISM",
         value_enum,
+        value_delimiter = ',',
         conflicts_with = "observe",
         hide_possible_values = false
     )]
