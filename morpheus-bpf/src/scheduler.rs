@@ -130,9 +130,29 @@ pub struct Options {
     pub exit_dump_bytes: u32,
     /// What is switched off.
     pub off: Vec<Mechanism>,
+    /// Names of tasks that go first always, beside [`COMPOSITORS`].
+    pub boosts: Vec<String>,
     /// Whether libbpf says on standard error what it does.
     pub verbose: bool,
 }
+
+/// What draws the screen: everybody who looks at it waits for these. As they stand in `/proc/PID/comm`.
+pub const COMPOSITORS: [&str; 11] = [
+    "kwin_wayland",
+    "kwin_x11",
+    "gnome-shell",
+    "mutter",
+    "sway",
+    "Hyprland",
+    "picom",
+    "weston",
+    "labwc",
+    "wayfire",
+    "niri",
+];
+
+/// The longest name that a task has, in bytes.
+pub const NAME_MOST: usize = 15;
 
 /// The programs, attached.
 #[allow(missing_debug_implementations)]
@@ -218,6 +238,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     }
     let mut skeleton = open.load().map_err(refused("load the programs"))?;
     kernel::greet(&skeleton.progs.greet)?;
+    boost(&skeleton, options).map_err(refused("say who goes first"))?;
     // Tried in any case: what does not work is said now, and not when the first application comes.
     let watching = Watching::attach(&skeleton)?;
     let scheduler = skeleton
@@ -329,6 +350,21 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
         };
         *switch = false;
     }
+}
+
+/// Before the scheduler is attached: names are looked at when it meets a task.
+fn boost(skeleton: &SchedulerSkel<'_>, options: &Options) -> libbpf_rs::Result<()> {
+    let names = COMPOSITORS.into_iter();
+    for name in names.chain(options.boosts.iter().map(String::as_str)) {
+        let mut key = [0; NAME_MOST + 1];
+        let bytes = &name.as_bytes()[..name.len().min(NAME_MOST)];
+        key[..bytes.len()].copy_from_slice(bytes);
+        skeleton
+            .maps
+            .boosts
+            .update(&key, &1u32.to_ne_bytes(), MapFlags::ANY)?;
+    }
+    Ok(())
 }
 
 /// Whether CPUs ask for the speed that they need. Where nobody would hear of it, nothing of it is loaded.
