@@ -25,6 +25,7 @@
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
 //! - [`stats`]: the counters, for whoever asks.
+//! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -66,6 +67,7 @@ pub mod kernel;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod scaling;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
