@@ -26,6 +26,8 @@
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
 //! - [`stats`]: the counters, for whoever asks.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
+//! - [`tier`]: what tasks are taken for.
+//! - [`adapt`]: from what the scheduler has counted to what it is told.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -59,6 +61,7 @@
 //! - What a peer can make the daemon hold is bounded: connections, slots, one message at a time.
 #![warn(missing_docs)]
 
+pub mod adapt;
 pub mod broker;
 pub mod bucket;
 pub mod check;
@@ -73,6 +76,7 @@ pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod status;
+pub mod tier;
 
 mod leases;
 mod skeleton;
