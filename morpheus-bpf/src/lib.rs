@@ -28,6 +28,7 @@
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`tier`]: what tasks are taken for.
 //! - [`adapt`]: from what the scheduler has counted to what it is told.
+//! - [`procdb`]: what tasks of a name turned out to be, over many runs.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -70,6 +71,7 @@ pub mod kernel;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod procdb;
 pub mod scaling;
 pub mod scheduler;
 pub mod session;
