@@ -26,6 +26,7 @@
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
 //! - [`stats`]: the counters, for whoever asks.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
+//! - [`topology`]: which CPUs there are and what they share.
 //! - [`tier`]: what tasks are taken for.
 //! - [`adapt`]: from what the scheduler has counted to what it is told.
 //! - [`procdb`]: what tasks of a name turned out to be, over many runs.
@@ -79,6 +80,7 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod tier;
+pub mod topology;
 
 mod leases;
 mod skeleton;
