@@ -12,7 +12,8 @@ pub const RELAX_STEP_NS: u64 = 500_000;
 /// As long must waits have been short before the first step back.
 pub const RELAX_AFTER_NS: u64 = 2_000_000_000;
 
-/// How long the slowest hundredth of wakes may wait in a regime.
+/// How long the slowest hundredth of wakes may wait in a regime. It is compared with an estimate that is right to a factor
+/// of two, so within that of the ceiling either may happen.
 #[must_use]
 pub const fn p99_ceiling_ns(regime: Regime) -> u64 {
     match regime {

@@ -13,8 +13,9 @@
 //!                                         file (saved at the end, loaded at the start)
 //! ```
 //!
-//! Names are claims: a process sets its own. What that gains is a first impression, once, so it is not worth more than
-//! that here either: a flood of new names evicts other names that were hardly seen, before any that was seen often.
+//! Names are claims: a process sets its own. What that gains is a first impression, once. And a flood of made-up names
+//! evicts names that were hardly seen before any that was seen often, of those that were seen within the last minute or so;
+//! what is older is learnt again.
 
 pub mod file;
 
