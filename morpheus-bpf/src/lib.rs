@@ -25,6 +25,11 @@
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
 //! - [`stats`]: the counters, for whoever asks.
+//! - [`scaling`]: what of the policy depends on the number of CPUs.
+//! - [`topology`]: which CPUs there are and what they share.
+//! - [`tier`]: what tasks are taken for.
+//! - [`adapt`]: from what the scheduler has counted to what it is told.
+//! - [`procdb`]: what tasks of a name turned out to be, over many runs.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -58,6 +63,7 @@
 //! - What a peer can make the daemon hold is bounded: connections, slots, one message at a time.
 #![warn(missing_docs)]
 
+pub mod adapt;
 pub mod broker;
 pub mod bucket;
 pub mod check;
@@ -66,11 +72,15 @@ pub mod kernel;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod procdb;
+pub mod scaling;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod status;
+pub mod tier;
+pub mod topology;
 
 mod leases;
 mod skeleton;
