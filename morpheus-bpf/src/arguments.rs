@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use morpheus_bpf::broker;
 use morpheus_bpf::observer;
+use morpheus_bpf::reporter::Plan;
 use morpheus_bpf::scheduler::{self, Mechanism};
 use morpheus_bpf::session::Limits;
 use morpheus_common::abi;
@@ -106,12 +107,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
 
-    /// Schedule, and print a line of statistics every so many seconds
+    /// Schedule, and print a line every so many seconds: what happened since the one before, per second
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     stats: Option<u32>,
 
-    /// Print the statistics of the daemon that runs, every so many seconds, and schedule nothing
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe"])]
+    /// Write the statistics for Prometheus to a file, again and again; the textfile collector of its node exporter reads
+    /// files that end in .prom
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+
+    /// How often to write that file
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    prometheus_interval: u32,
+
+    /// Print what the daemon that runs does, every so many seconds, and schedule nothing
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe", "prometheus"])]
     pub(crate) monitor: Option<u32>,
 
     /// Say who connects and is refused, and what libbpf does
@@ -132,6 +142,9 @@ pub(crate) enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// As Prometheus's text
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
     },
 }
 
@@ -185,9 +198,13 @@ impl Arguments {
                 grace_ns: ns(self.grace_us),
                 ..Limits::default()
             },
-            statistics: self
-                .stats
-                .map(|seconds| Duration::from_secs(seconds.into())),
+            reports: Plan {
+                lines: self
+                    .stats
+                    .map(|seconds| Duration::from_secs(seconds.into())),
+                file: self.prometheus.clone(),
+                file_interval: Duration::from_secs(self.prometheus_interval.into()),
+            },
             verbose: self.verbose,
         }
     }

@@ -24,7 +24,9 @@
 //! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
-//! - [`stats`]: the counters, for whoever asks.
+//! - [`stats`]: the counters, for whoever asks; [`connections`]: who is connected, for the same.
+//! - [`reading`]: what was handed out, read back. [`telemetry`]: rates, percentiles and the line of `--stats`.
+//!   [`prometheus`]: the same as metrics. [`reporter`]: what the daemon says unasked.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
@@ -61,16 +63,21 @@
 pub mod broker;
 pub mod bucket;
 pub mod check;
+pub mod connections;
 pub mod exit;
 pub mod kernel;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod prometheus;
+pub mod reading;
+pub mod reporter;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod status;
+pub mod telemetry;
 
 mod leases;
 mod skeleton;
