@@ -17,6 +17,7 @@ const AFTER_HELP: &str = "\
 Try it:
   scx_morpheus check             say whether this machine can be scheduled, and what to do where not
   scx_morpheus                   schedule; Ctrl-C gives the machine back to the kernel's own scheduler
+  scx_morpheus top               in another terminal: what it does, and for whom
   scx_morpheus --monitor 1       in another terminal: what it does, once a second
   scx_morpheus --observe         on a kernel without sched_ext: see and tell, and schedule nothing
 
@@ -145,6 +146,12 @@ pub(crate) enum Command {
         /// As Prometheus's text
         #[arg(long, conflicts_with = "json")]
         prometheus: bool,
+    },
+    /// Show in the terminal what the daemon does, and how the connected processes fare; ? tells the keys
+    Top {
+        /// How often to ask the daemon
+        #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        interval: u32,
     },
 }
 

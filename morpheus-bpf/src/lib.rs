@@ -28,6 +28,7 @@
 //! - [`reading`]: what was handed out, read back. [`telemetry`]: rates, percentiles and the line of `--stats`.
 //!   [`prometheus`]: the same as metrics. [`reporter`]: what the daemon says unasked.
 //! - [`pressure`]: how busy the machine is, for the area's header.
+//! - [`top`]: the same in a terminal.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
 //!
@@ -78,6 +79,7 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod telemetry;
+pub mod top;
 
 mod leases;
 mod skeleton;

@@ -18,7 +18,7 @@ use morpheus_bpf::reading::Reading;
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::telemetry::{self, Rates};
-use morpheus_bpf::{prometheus, stats, status};
+use morpheus_bpf::{prometheus, stats, status, top};
 
 use arguments::{Arguments, Command};
 
@@ -36,6 +36,12 @@ fn main() -> ExitCode {
                 _ => Form::Words,
             };
             return run_status(&arguments.socket, form);
+        }
+        Some(Command::Top { interval }) => {
+            let interval = Duration::from_secs((*interval).into());
+            top::run(&arguments.socket, interval)
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(Into::into)
         }
         None => match arguments.monitor {
             Some(seconds) => monitor(&arguments.socket, seconds),

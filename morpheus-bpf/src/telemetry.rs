@@ -124,6 +124,8 @@ pub struct Rates {
     pub wake: [Option<WakeHistogram>; TIERS.len()],
     /// Which part of the sleeps was for input or output, from 0 to 1.
     pub sleeps_for_io: Option<f64>,
+    /// How far the readings are apart; 0 only where there are none.
+    pub seconds: f64,
 }
 
 impl Rates {
@@ -155,6 +157,7 @@ impl Rates {
                 let others: f64 = others.iter().map(|count| *count as f64).sum();
                 share(io as f64, others)
             }),
+            seconds,
         }
     }
 
@@ -162,6 +165,14 @@ impl Rates {
     #[must_use]
     pub fn of(&self, name: &str) -> Option<f64> {
         self.per_second.get(name).copied()
+    }
+
+    /// Wakeups of a tier in a second, by its index in [`TIERS`].
+    #[must_use]
+    pub fn wakeups(&self, tier: usize) -> Option<f64> {
+        let histogram = self.wake.get(tier)?.as_ref()?;
+        let all: f64 = histogram.iter().map(|count| *count as f64).sum();
+        Some(all / self.seconds)
     }
 
     /// The sum of those whose names begin so, where there are any.

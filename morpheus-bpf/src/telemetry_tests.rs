@@ -36,6 +36,10 @@ fn a_full_line() {
     }));
     let rates = Rates::between(&before, &now, Duration::from_secs(2));
     assert_eq!(
+        (rates.wakeups(0), rates.wakeups(1), rates.wakeups(9)),
+        (None, Some(50.0), None)
+    );
+    assert_eq!(
         line(&now, &rates),
         "processes 1, workers 2, refused 0; dispatches 110/s; idle 5 %; wake: interactive 6.0 µs p99 8.0 µs; \
          to: main 100/s, idle cpu 10/s; from: main 100/s, sojourn rescue 0.5/s; preempted at tick 2.5/s; \
