@@ -14,6 +14,7 @@ use libbpf_rs::{
 };
 use morpheus_common::abi;
 
+use crate::connections::{self, Ladder};
 use crate::exit::Exit;
 use crate::leases::Leases;
 use crate::pressure::Pressure;
@@ -192,6 +193,15 @@ impl<P: Programs> Kernel<P> {
 impl<P: Programs> KernelSide for Kernel<P> {
     fn mode(&self) -> u32 {
         self.mode
+    }
+
+    fn ladder(&self, lease: LeaseNumber, slots: &[u32]) -> Option<Ladder> {
+        connections::ladder(
+            &self.maps.runtime_areas,
+            &self.maps.kernel_areas,
+            lease,
+            slots,
+        )
     }
 
     fn open(&mut self, lease: LeaseNumber, terms: Terms) -> io::Result<Areas> {

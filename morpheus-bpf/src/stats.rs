@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::broker::{Listener, Statistics, seqpacket};
 use crate::kernel::Counters;
 
-/// More than all counters take.
-const MOST_BYTES: usize = 1 << 16;
+/// More than all counters and connections take; a packet may be about 200 kB.
+const MOST_BYTES: usize = 1 << 17;
 /// How long a daemon may take.
 const ANSWERS_WITHIN: Timespec = Timespec {
     tv_sec: 5,
