@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use morpheus_bpf::broker;
 use morpheus_bpf::observer;
+use morpheus_bpf::procdb;
 use morpheus_bpf::reporter::Plan;
 use morpheus_bpf::scheduler::{self, Mechanism};
 use morpheus_bpf::session::Limits;
@@ -96,6 +97,18 @@ pub(crate) struct Arguments {
     /// Let tasks of this name (/proc/PID/comm) go first always, as compositors do (may be repeated)
     #[arg(long, value_name = "NAME", conflicts_with = "observe", value_parser = task_name)]
     boost: Vec<String>,
+
+    /// Let the formulas count with so many CPUs, in place of those that are online
+    #[arg(long, value_name = "N", conflicts_with = "observe", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    nr_cpus: Option<u32>,
+
+    /// Where to keep what was learnt of processes, for the next start
+    #[arg(long, value_name = "FILE", default_value = procdb::DEFAULT_PATH)]
+    procdb: PathBuf,
+
+    /// Keep nothing of that
+    #[arg(long)]
+    no_procdb: bool,
 
     /// How many processes may be connected
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -208,6 +221,8 @@ impl Arguments {
             exit_dump_bytes: self.exit_dump_len,
             off: self.off.clone(),
             boosts: self.boost.clone(),
+            cpus: self.nr_cpus,
+            procdb: (!self.no_procdb).then(|| self.procdb.clone()),
             verbose: self.verbose,
         }
     }

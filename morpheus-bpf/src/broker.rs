@@ -253,6 +253,7 @@ impl<K: KernelSide> Broker<K> {
                 return Ok(End::Kernel);
             }
             self.heartbeat_if_due();
+            self.kernel.tend();
             self.report_if_due();
             self.accept_again.take_if(|then| *then <= Instant::now());
             let ready = self.wait(stop.as_fd())?;

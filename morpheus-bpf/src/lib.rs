@@ -24,6 +24,7 @@
 //! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
+//! - [`machine`]: what the daemon does for the machine as a whole, once in a second.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`topology`]: which CPUs there are and what they share.
 //! - [`tier`]: what tasks are taken for.
@@ -73,23 +74,24 @@ pub mod check;
 pub mod connections;
 pub mod exit;
 pub mod kernel;
+pub mod machine;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
 pub mod procdb;
-pub mod scaling;
 pub mod prometheus;
 pub mod reading;
 pub mod reporter;
+pub mod scaling;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod status;
-pub mod tier;
-pub mod topology;
 pub mod telemetry;
+pub mod tier;
 pub mod top;
+pub mod topology;
 
 mod leases;
 mod skeleton;

@@ -20,6 +20,8 @@ use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::telemetry::{self, Rates};
 use morpheus_bpf::{prometheus, stats, status, top};
 
+use serde_json::Value;
+
 use arguments::{Arguments, Command};
 
 /// The kernel took the scheduler out.
@@ -168,7 +170,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         observer,
         Some(numbers),
         |observer: &Observer, statistics| {
-            stats::describe("observer", &observer.counters(), statistics)
+            stats::describe("observer", &observer.counters(), Value::Null, statistics)
         },
     )
     .run(&stop)?;
@@ -191,7 +193,12 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             scheduler,
             numbers,
             |scheduler: &Scheduler, statistics| {
-                stats::describe("scheduler", &scheduler.counters(), statistics)
+                stats::describe(
+                    "scheduler",
+                    &scheduler.counters(),
+                    scheduler.machine(),
+                    statistics,
+                )
             },
         );
         let end = broker.run(&stop)?;

@@ -95,6 +95,9 @@ pub trait KernelSide {
         false
     }
 
+    /// Does what is to be done now and then, for the machine as a whole; called about as often as `look_again` says.
+    fn tend(&mut self) {}
+
     /// How soon that has to be asked again; `None` where it cannot end.
     fn look_again(&self) -> Option<Duration> {
         None
