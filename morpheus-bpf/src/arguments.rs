@@ -81,13 +81,19 @@ pub(crate) struct Arguments {
 
     /// Switch a mechanism off, to see what it is good for (may be repeated)
     #[arg(
-        long,
+        long = "without",
+        visible_alias = "off",
         value_name = "MECHANISM",
         value_enum,
+        value_delimiter = ',',
         conflicts_with = "observe",
         hide_possible_values = false
     )]
     off: Vec<Mechanism>,
+
+    /// Let tasks of this name (/proc/PID/comm) go first always, as compositors do (may be repeated)
+    #[arg(long, value_name = "NAME", conflicts_with = "observe", value_parser = task_name)]
+    boost: Vec<String>,
 
     /// How many processes may be connected
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -144,6 +150,19 @@ pub(crate) enum Mode {
     Observe,
 }
 
+/// A task's name has an end: what is longer would never be found.
+fn task_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("a task's name is not empty".to_owned()),
+        1..=scheduler::NAME_MOST => Ok(text.to_owned()),
+        _ => Err(format!(
+            "the kernel keeps {} bytes of a task's name: \"{}\" is what /proc/PID/comm would say",
+            scheduler::NAME_MOST,
+            String::from_utf8_lossy(&text.as_bytes()[..scheduler::NAME_MOST])
+        )),
+    }
+}
+
 fn ns(us: u32) -> u64 {
     u64::from(us) * 1000
 }
@@ -168,6 +187,7 @@ impl Arguments {
             partial: self.partial,
             exit_dump_bytes: self.exit_dump_len,
             off: self.off.clone(),
+            boosts: self.boost.clone(),
             verbose: self.verbose,
         }
     }
@@ -202,6 +222,14 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn names_that_no_task_can_have_are_refused() {
+        assert_eq!(task_name("gamescope").unwrap(), "gamescope");
+        assert!(task_name("").is_err());
+        let error = task_name("a-name-that-is-too-long").unwrap_err();
+        assert!(error.contains("\"a-name-that-is-\""), "{error}");
     }
 
     #[test]

@@ -68,6 +68,45 @@ pub enum Mechanism {
     Rescue,
     /// A CPU that a higher class takes gives its queue back
     Reenqueue,
+    /// Tasks are known by what they have done, and those that sleep more than they compute go first; without it, none of the
+    /// mechanisms below has anything to do
+    Tiers,
+    /// A tier has turns of its own length
+    TierSlices,
+    /// Who computes for long is one that computes, whatever it was, until it sleeps
+    CpuBound,
+    /// Some names go first always (--boost)
+    Boost,
+    /// The kernel's work queues are never taken for tasks that compute
+    KworkerFloor,
+    /// Who has hardly slept yet does not go first
+    ImmatureGate,
+    /// Who goes first preempts at once one that computes
+    WakeupPreemption,
+    /// The same at a tick, for those that wait still
+    TickPreemption,
+    /// An idle CPU that others were sent to already gets no more
+    IdleDepth,
+    /// Who waits behind pinned tasks goes before them when it has waited too long
+    OverflowRescue,
+    /// After so many that go first, one that computes has its turn
+    Deficit,
+    /// Those that compute are served after a while in any case
+    StarvationRescue,
+    /// And after a shorter one, as things are at present
+    SojournRescue,
+    /// Far behind the others is not as far on many CPUs
+    VtimeCeiling,
+    /// A CPU without work takes it from other nodes
+    Steal,
+    /// A change in the rate of enqueues is a burst
+    Cusum,
+    /// Many wakes of unknown tasks are a burst
+    WakeupBurst,
+    /// Where some compute all the time, turns are short
+    Longrun,
+    /// What a name was like in earlier runs is how it begins
+    Profiles,
 }
 
 /// How to schedule.
@@ -91,9 +130,29 @@ pub struct Options {
     pub exit_dump_bytes: u32,
     /// What is switched off.
     pub off: Vec<Mechanism>,
+    /// Names of tasks that go first always, beside [`COMPOSITORS`].
+    pub boosts: Vec<String>,
     /// Whether libbpf says on standard error what it does.
     pub verbose: bool,
 }
+
+/// What draws the screen: everybody who looks at it waits for these. As they stand in `/proc/PID/comm`.
+pub const COMPOSITORS: [&str; 11] = [
+    "kwin_wayland",
+    "kwin_x11",
+    "gnome-shell",
+    "mutter",
+    "sway",
+    "Hyprland",
+    "picom",
+    "weston",
+    "labwc",
+    "wayfire",
+    "niri",
+];
+
+/// The longest name that a task has, in bytes.
+pub const NAME_MOST: usize = 15;
 
 /// The programs, attached.
 #[allow(missing_debug_implementations)]
@@ -167,7 +226,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }
-    if !asks_for_speed(options) {
+    if !asks_for_speed(options) && options.off.contains(&Mechanism::Tiers) {
         table.tick = std::ptr::null_mut();
         open.progs.morpheus_tick.set_autoload(false);
     }
@@ -179,6 +238,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     }
     let mut skeleton = open.load().map_err(refused("load the programs"))?;
     kernel::greet(&skeleton.progs.greet)?;
+    boost(&skeleton, options).map_err(refused("say who goes first"))?;
     // Tried in any case: what does not work is said now, and not when the first application comes.
     let watching = Watching::attach(&skeleton)?;
     let scheduler = skeleton
@@ -265,9 +325,46 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::Cpuperf => &mut constants.cpuperf_on,
             Mechanism::Rescue => &mut constants.rescue_on,
             Mechanism::Reenqueue => &mut constants.reenqueue_on,
+            Mechanism::Tiers => &mut constants.tiers_on,
+            Mechanism::TierSlices => &mut constants.tier_slices_on,
+            Mechanism::CpuBound => &mut constants.cpu_bound_on,
+            Mechanism::Boost => &mut constants.boost_on,
+            Mechanism::KworkerFloor => &mut constants.kworker_floor_on,
+            Mechanism::ImmatureGate => &mut constants.immature_gate_on,
+            Mechanism::WakeupPreemption => &mut constants.wakeup_preemption_on,
+            Mechanism::TickPreemption => &mut constants.tick_preemption_on,
+            Mechanism::IdleDepth => &mut constants.idle_depth_on,
+            Mechanism::OverflowRescue => &mut constants.overflow_rescue_on,
+            Mechanism::Deficit => &mut constants.deficit_on,
+            Mechanism::StarvationRescue => &mut constants.starvation_rescue_on,
+            Mechanism::SojournRescue => &mut constants.sojourn_rescue_on,
+            Mechanism::VtimeCeiling => {
+                constants.vtime_ceiling_ns = 0;
+                continue;
+            }
+            Mechanism::Steal => &mut constants.steal_on,
+            Mechanism::Cusum => &mut constants.cusum_on,
+            Mechanism::WakeupBurst => &mut constants.wakeup_burst_on,
+            Mechanism::Longrun => &mut constants.longrun_on,
+            Mechanism::Profiles => &mut constants.profiles_on,
         };
         *switch = false;
     }
+}
+
+/// Before the scheduler is attached: names are looked at when it meets a task.
+fn boost(skeleton: &SchedulerSkel<'_>, options: &Options) -> libbpf_rs::Result<()> {
+    let names = COMPOSITORS.into_iter();
+    for name in names.chain(options.boosts.iter().map(String::as_str)) {
+        let mut key = [0; NAME_MOST + 1];
+        let bytes = &name.as_bytes()[..name.len().min(NAME_MOST)];
+        key[..bytes.len()].copy_from_slice(bytes);
+        skeleton
+            .maps
+            .boosts
+            .update(&key, &1u32.to_ne_bytes(), MapFlags::ANY)?;
+    }
+    Ok(())
 }
 
 /// Whether CPUs ask for the speed that they need. Where nobody would hear of it, nothing of it is loaded.

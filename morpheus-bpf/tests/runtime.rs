@@ -328,7 +328,7 @@ fn a_real_time_hog_is_outlived() {
     if !in_guest() {
         return say("\nNOT RUN HERE: it needs a guest (cargo xtask vm)\n");
     }
-    for seconds in [3, 8] {
+    for seconds in [2, 8] {
         if seconds == 8 {
             // The kernel's complaint is no failure of this guest's.
             tell_console("vm: a stall is meant");
@@ -339,7 +339,7 @@ fn a_real_time_hog_is_outlived() {
         let done = Arc::new(AtomicU64::new(0));
         let hog = std::thread::spawn(move || real_time_hog(Duration::from_secs(seconds)));
         start_work(&runtime, &done, 100);
-        let until = Instant::now() + Duration::from_secs(40);
+        let until = Instant::now() + Duration::from_secs(90);
         while done.load(Ordering::Relaxed) < 100 {
             assert!(Instant::now() < until, "{seconds} s: {done:?} of 100 done");
             sleep(Duration::from_millis(50));
@@ -351,8 +351,10 @@ fn a_real_time_hog_is_outlived() {
             runtime.link()
         ));
         tell_console("vm: no stall is meant");
-        if seconds == 3 {
-            assert!(!ejected && runtime.link() == ActiveLink::Scheduler);
+        if seconds == 2 {
+            assert!(!ejected);
+            // The daemon may have been among those that waited, and was then given up for a while.
+            wait_for_link(&runtime, ActiveLink::Scheduler);
         }
         if ejected {
             wait_for_link(&runtime, ActiveLink::Watchdog);

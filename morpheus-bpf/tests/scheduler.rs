@@ -84,7 +84,7 @@ fn every_step_of_the_ladder() {
         "demotions",
         "undemotions",
         "throttles",
-        "to_batch",
+        "to_demoted",
         "to_throttled",
     ] {
         assert!(daemon.counter(name) > 0, "{name}");

@@ -79,7 +79,7 @@ fn a_demoted_worker_gets_a_tenth() {
     say(&format!("a demoted worker gets {part:.3} of an equal"));
     assert!((0.05..=0.15).contains(&part), "{part}");
     assert!(daemon.counter("demotions") > 0);
-    assert!(daemon.counter("from_batch") > 0);
+    assert!(daemon.counter("from_demoted") > 0);
     drop(daemon);
 
     // Controls: the same without demotion, and by those who only look.

@@ -25,6 +25,8 @@ use rustix::fs::{CWD, FileType, Mode};
 const MS: Duration = Duration::from_millis(1);
 /// Requests of each kind.
 const REQUESTS: u32 = 5;
+/// Of FNV-1a with 64 bits.
+const PRIME: u64 = 0x100_0000_01b3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stalls = examine()?;
@@ -96,15 +98,12 @@ struct Service {
     directory: PathBuf,
 }
 
-/// Computes for a while, as a hash for passwords does on purpose.
+/// Computes for a while, as a hash for passwords does on purpose. All of it is one line, so that any look finds that line.
 fn hash(password: &[u8]) -> u64 {
     let (begun, mut state) = (Instant::now(), 0xcbf2_9ce4_8422_2325_u64);
     while begun.elapsed() < 60 * MS {
-        for round in 0..20_000u64 {
-            for &byte in password {
-                state = (state ^ u64::from(byte) ^ round).wrapping_mul(0x100_0000_01b3); // MISTAKE hash
-            }
-        }
+        let bytes = password.iter().cycle().take(100_000);
+        state = bytes.fold(state, |sum, &b| (sum ^ u64::from(b)).wrapping_mul(PRIME)); // MISTAKE hash
     }
     state
 }

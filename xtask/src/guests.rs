@@ -23,6 +23,7 @@ const FUNCTION: &[&str] = &[
     "isolation",
     "runtime",
     "scheduler",
+    "tiers",
     "hostile",
 ];
 

@@ -32,18 +32,46 @@
 	X(kicks_at_demotion) \
 	X(kicks_at_extension_end) \
 	X(kicks_at_quota) \
+	X(kicks_for_tier) \
+	X(preempted_at_tick) \
+	/* What tasks turned out to be. */ \
+	X(became_lat_critical) \
+	X(became_interactive) \
+	X(became_batch) \
+	X(cpu_bound) \
+	X(cpu_bound_reversed) \
+	X(kworkers_raised) \
+	X(boosts) \
+	X(warm_starts) \
+	X(immature) \
+	/* What goes on in the machine. */ \
+	X(bursts_by_rate) \
+	X(bursts_by_wakes) \
+	X(longruns) \
+	/* Wakes, and tasks that were put into a queue again. */ \
+	X(wakeups) \
+	X(enqueues_again) \
 	/* Where tasks were put. */ \
 	X(to_idle_cpu) \
+	X(idle_cpu_full) \
+	X(to_lat_critical) \
+	X(to_interactive) \
 	X(to_main) \
-	X(to_batch) \
+	X(vtime_ceilings) \
+	X(to_demoted) \
 	X(to_throttled) \
 	X(to_pinned) \
 	X(to_local) \
 	X(to_next) \
 	X(resumed) \
 	/* What a CPU did when it had to choose. */ \
+	X(from_front) \
 	X(from_main) \
-	X(from_batch) \
+	X(from_overflow_rescue) \
+	X(from_deficit) \
+	X(from_starvation_rescue) \
+	X(from_sojourn_rescue) \
+	X(from_demoted) \
 	X(from_throttled) \
 	X(from_pinned) \
 	X(from_other_domains) \

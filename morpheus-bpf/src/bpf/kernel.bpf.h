@@ -28,6 +28,7 @@ enum { false = 0, true = 1 };
 
 /* From here to the next comment: numbers of the kernel's interface to user space, which never change. */
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
@@ -94,13 +95,16 @@ struct task_struct {
 	int prio;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
+	char comm[16];
 	struct sched_entity se;
 	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));
 
 /* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */
 #define TASK_DEAD 0x80
-/* A flag of task_struct.flags: a thread of the kernel. */
+/* Flags of task_struct.flags: one that does what others in the kernel put off, */
+#define PF_WQ_WORKER 0x20
+/* a thread of the kernel. */
 #define PF_KTHREAD 0x200000
 /* One that is bound to its CPU for good. */
 #define PF_NO_SETAFFINITY 0x4000000

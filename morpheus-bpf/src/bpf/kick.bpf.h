@@ -7,8 +7,11 @@
  * over. A CPU that runs a stuck worker is given up at once for a worker that serves and for a runtime's controller. All
  * that a kick does is to make the CPU choose; whom it takes is a matter of vtime, so that nobody gains a share by it.
  *
- * At most two CPUs are looked at, beside the hint for stuck ones: the one where the task ran last, and one of the others
- * in turn. With many CPUs, one of them is done with its slice soon in any case.
+ * Who goes before those that compute (tiers INTERACTIVE and LAT_CRITICAL) preempts one of them at once: it will not sleep
+ * soon. The bits of `batch_cpus` tell where.
+ *
+ * Else at most two CPUs are looked at, beside the hint for stuck ones: the one where the task ran last, and one of the
+ * others in turn. With many CPUs, one of them is done with its slice soon in any case.
  */
 #ifndef MORPHEUS_KICK_BPF_H
 #define MORPHEUS_KICK_BPF_H
@@ -40,6 +43,15 @@ struct {
 	__type(value, struct kick_timer);
 } kick_timers SEC(".maps");
 
+/*
+ * How much less vtime one of this tier needs to preempt there. Who may go before those that compute need not be ahead of
+ * one that does.
+ */
+static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
+{
+	return wakeup_preemption_on && tiers_on && tier > cpu->tier && cpu->tier == TIER_BATCH ? 0 : MARGIN_NS;
+}
+
 static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 {
 	struct cpu *cpu = cpu_at(*index);
@@ -54,7 +66,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
 	waits = least_waiting(*index, cpu);
-	if (waits != NOBODY && before(waits + MARGIN_NS, present_vtime(cpu, now)))
+	if (waits != NOBODY && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now)))
 		kick(*index, cpu, COUNTER_kicks_made_up);
 	return 0;
 }
@@ -101,6 +113,28 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 	return -1;
 }
 
+/* CPUs that run tasks of the tier BATCH: a hint, as `stuck_cpus` is. Bits of idle ones stay. */
+__u64 batch_cpus[STUCK_WORDS];
+
+static __always_inline void mark_batch(__s32 index, struct cpu *cpu, __u32 tier)
+{
+	__u32 word = (__u32)index / 64;
+	__u64 bit = 1ULL << ((__u32)index % 64);
+
+	if (word >= STUCK_WORDS || (cpu->tier == TIER_BATCH) == (tier == TIER_BATCH)) {
+		cpu->tier = tier;
+		return;
+	}
+	cpu->tier = tier;
+	if (tier == TIER_BATCH)
+		__sync_fetch_and_or(&batch_cpus[word], bit);
+	else
+		__sync_fetch_and_and(&batch_cpus[word], ~bit);
+}
+
+/* So many of them are looked at, from the one after this CPU on. */
+#define BATCH_LOOKS 8
+
 /* How a CPU looks to who wants to preempt. */
 enum target {
 	/* Not it: its task has as good a claim. */
@@ -110,9 +144,11 @@ enum target {
 	TARGET_NOW,
 };
 
-static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __u64 now)
+static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __u32 tier, __u64 now)
 {
-	if (!cpu->since_ns || cpu->kicked || !before(vtime + MARGIN_NS, present_vtime(cpu, now)))
+	__u64 margin = margin_ns(cpu, tier);
+
+	if (!cpu->since_ns || cpu->kicked || !before(vtime + margin, present_vtime(cpu, now)))
 		return TARGET_NO;
 	/* It may hold a lock that others wait for, and is soon done. */
 	if (cpu->kernel)
@@ -120,6 +156,9 @@ static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __
 	/* It is in a critical section, and kicked when that is over. */
 	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
 		return TARGET_NO;
+	/* It will not sleep soon. */
+	if (!margin)
+		return TARGET_NOW;
 	/* Another CPU's clock may be ahead. */
 	return min_run_ns && before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
@@ -147,14 +186,44 @@ static __always_inline void kick_later(__u32 index, struct cpu *cpu, __u64 now)
 		cpu->made_up = 0;
 }
 
+/*
+ * A CPU of this word of `batch_cpus` that a task may have at once, or -1.
+ */
+static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 own, __u64 vtime, __u64 now)
+{
+	__u64 bits, later;
+	__u32 seen;
+
+	if (!task || word >= STUCK_WORDS)
+		return -1;
+	bits = batch_cpus[word];
+	/* Not always the first. */
+	later = own % 64 < 63 ? ~0ULL << (own % 64 + 1) : 0;
+	bpf_for(seen, 0, BATCH_LOOKS) {
+		__u64 rest = bits & later ? bits & later : bits;
+		struct cpu *cpu;
+		__s32 index;
+
+		if (!rest)
+			break;
+		index = word * 64 + __builtin_ctzll(rest);
+		bits &= ~(rest & -rest);
+		cpu = cpu_at(index);
+		if (cpu && cpu->tier == TIER_BATCH && bpf_cpumask_test_cpu(index, task->cpus_ptr) &&
+		    assess(cpu, vtime, TIER_INTERACTIVE, now) == TARGET_NOW)
+			return index;
+	}
+	return -1;
+}
+
 /* A task woke, and waits for this CPU alone. */
-static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtime, __u64 now)
+static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtime, __u32 tier, __u64 now)
 {
 	enum target target;
 
 	if (!kicks_on || !cpu->since_ns)
 		return;
-	target = assess(cpu, vtime, now);
+	target = assess(cpu, vtime, tier, now);
 	if (target == TARGET_NOW)
 		kick(index, cpu, COUNTER_kicks_for_waiting);
 	else if (target == TARGET_LATER)
@@ -162,7 +231,8 @@ static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtim
 }
 
 /* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */
-static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving, __u64 now)
+static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving, __u32 tier,
+					__u64 now)
 {
 	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
 	__u64 vtime = task->scx.dsq_vtime;
@@ -189,10 +259,21 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 	domain = domain_at(domain_of(own));
 	if (!own_cpu || !domain)
 		return;
-	own_target = assess(own_cpu, vtime, now);
+	own_target = assess(own_cpu, vtime, tier, now);
 	if (own_target == TARGET_NOW) {
-		kick(own, own_cpu, COUNTER_kicks_for_waiting);
+		kick(own, own_cpu,
+		     margin_ns(own_cpu, tier) ? COUNTER_kicks_for_waiting : COUNTER_kicks_for_tier);
 		return;
+	}
+	if (tiers_on && wakeup_preemption_on && tier != TIER_BATCH && cpu_count > 1) {
+		chosen = find_batch(task, (__u32)own / 64, own, vtime, now);
+		if (chosen >= 0) {
+			struct cpu *cpu = cpu_at(chosen);
+
+			if (cpu)
+				kick(chosen, cpu, COUNTER_kicks_for_tier);
+			return;
+		}
 	}
 	if (task->nr_cpus_allowed > 1 && cpu_count > 1) {
 		/* Two that do so at once take the same one, which is no harm. */
@@ -206,7 +287,7 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 			other = other + 1 < cpu_count ? other + 1 : 0;
 		other_cpu = cpu_at(other);
 		if (other_cpu && bpf_cpumask_test_cpu(other, task->cpus_ptr)) {
-			other_target = assess(other_cpu, vtime, now);
+			other_target = assess(other_cpu, vtime, tier, now);
 			if (other_target == TARGET_NOW) {
 				kick(other, other_cpu, COUNTER_kicks_for_waiting);
 				return;

@@ -7,21 +7,32 @@
  * sleep is placed a little before it, wherever it was. So the clock moves with those who are picked for their vtime, and
  * with nobody else: not with who goes on after an interruption, whose time is over or has waited too long.
  *
- * Each domain of CPUs has three queues: main, batch (those that are demoted), and throttled (in order of the time at
- * which they may run again). Each CPU has one for the tasks that may run nowhere else. A CPU that has to choose takes
- * the least vtime of the heads that concern it and of the task that it ran up to now, which is in no queue: without
- * that comparison it would go last, and weights would mean nothing to a task that runs through.
+ * Each domain of CPUs, a node of memory, has these queues: front (tasks that sleep more than they compute, and have had
+ * less than others), main, demoted, and throttled (in order of the time at which they may run again). Each CPU has one
+ * for the tasks that may run nowhere else. A CPU that has to choose takes the least vtime of the heads that concern it and
+ * of the task that it ran up to now, which is in no queue: without that comparison it would go last, and weights would
+ * mean nothing to a task that runs through. Only who is in the front queue goes before those of the main one with less
+ * vtime; how often it may is bounded thrice (turn_of_main).
  *
- * There is one domain. Nothing here goes through all CPUs, so that what grows with their number is the contention for
- * the lock of one queue: at 64 CPUs and slices of 4 ms that is 16,000 picks in a second, plus wakes, which one lock can
- * bear; at 512 it is not meant to be used like this. `domain_of` is where CPUs are divided; a CPU that finds nothing in
- * its own domain looks into the others in turn.
+ * In the order in which a CPU that has nothing looks:
+ *	-  the rescue queue (rescue.bpf.h)
+ *	0  overdue ones, where a queue of pinned tasks would go before them
+ *	1  its own queue of pinned tasks
+ *	2, 3, 5  the main queue, when it is its turn before the front one
+ *	4  the front queue
+ *	6  the main queue, and demoted ones by their vtime
+ *	7  other domains
+ *	8  the task that it ran goes on
+ *
+ * Nothing here goes through all CPUs, so that what grows with their number is the contention for the lock of a domain's
+ * queue: at 64 CPUs and slices of 4 ms that is 16,000 picks in a second, plus wakes, which one lock can bear.
  */
 #ifndef MORPHEUS_QUEUE_BPF_H
 #define MORPHEUS_QUEUE_BPF_H
 
 #include "scx.bpf.h"
 #include "slot.bpf.h"
+#include "behaviour.bpf.h"
 
 /* How long a task may run before others that wait are considered. The kernel looks at each of its ticks. */
 const volatile __u64 slice_ns = 4000000;
@@ -43,17 +54,26 @@ const volatile __u64 window_ns = 100000000;
 const volatile __u64 quota_ns = 5000000;
 /* CPUs have numbers below this. */
 const volatile __u32 cpu_count = 1;
+#define MOST_CPUS 1024
+/* Nodes of memory, and which one a CPU is in. */
+const volatile __u32 domain_count = 1;
+const volatile __u8 domains_of_cpus[MOST_CPUS];
 /* The running task's vtime counts when a CPU chooses. Off for tests. */
 const volatile bool previous_on = true;
 
-#define DOMAINS 1
+/* At most; a power of two. */
+#define DOMAINS 16
 /* Queues of domain d are 8 * d and so on; those of CPUs come after all domains. */
 #define QUEUES_PER_DOMAIN 8
+/* Shorter turns cost more than they help. */
+#define LEAST_SLICE_NS 500000ULL
 #define MAIN_QUEUE(domain) ((__u64)(domain) * QUEUES_PER_DOMAIN)
-#define BATCH_QUEUE(domain) (MAIN_QUEUE(domain) + 1)
+#define DEMOTED_QUEUE(domain) (MAIN_QUEUE(domain) + 1)
 #define THROTTLED_QUEUE(domain) (MAIN_QUEUE(domain) + 2)
 /* In order of arrival. */
 #define RESCUE_QUEUE(domain) (MAIN_QUEUE(domain) + 3)
+/* Those that sleep more than they compute, as long as they have had less than others. */
+#define FRONT_QUEUE(domain) (MAIN_QUEUE(domain) + 4)
 #define PINNED_QUEUE(cpu) (1ULL << 32 | (__u32)(cpu))
 
 /* No task's vtime. */
@@ -110,7 +130,11 @@ struct cpu {
 	__u64 slice_end_ns;
 	/* The next one to run here was not picked for its vtime. */
 	__u32 out_of_turn;
-	__u64 padding[2];
+	/* Of the task that runs: enum tier. */
+	__u32 tier;
+	/* Not yet added to those of the machine (detect.bpf.h). */
+	__u32 enqueues;
+	__u64 padding[1];
 };
 
 struct {
@@ -122,13 +146,19 @@ struct {
 
 struct domain {
 	/* Until when its batch and throttled queues are looked into. */
-	__u64 batch_until_ns;
+	__u64 demoted_until_ns;
 	__u64 throttled_until_ns;
 	/* There is somebody in its rescue queue. */
 	__u32 rescue;
 	/* Whom to look at next for somebody to preempt. */
 	__u32 cursor;
-	__u64 padding[5];
+	/* When somebody was last taken from there, or came where nobody was. */
+	__u64 main_served_ns;
+	__u64 front_served_ns;
+	/* How many were taken from the front queue since, while somebody was in the main one. */
+	__u32 fronts_in_a_row;
+	__u32 padding;
+	__u64 paddings[2];
 };
 
 struct {
@@ -147,7 +177,7 @@ static __always_inline struct cpu *cpu_at(__s32 index)
 
 static __always_inline __u32 domain_of(__s32 cpu)
 {
-	return 0;
+	return domains_of_cpus[(__u32)cpu & (MOST_CPUS - 1)] & (DOMAINS - 1);
 }
 
 static __always_inline struct domain *domain_at(__u32 index)
@@ -224,6 +254,11 @@ static __always_inline __u64 bounded_vtime(struct task_struct *task, __u64 most_
 	__u64 vtime = task->scx.dsq_vtime, least = vtime_now - most_lag_ns;
 	__u64 most = vtime_now + lead_ns + 2 * demotion * by_weight(slice_ns, weight_of(task));
 
+	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
+	if (vtime_ceiling_ns && before(vtime_now + vtime_ceiling_ns, vtime)) {
+		vtime = vtime_now + vtime_ceiling_ns;
+		count(COUNTER_vtime_ceilings);
+	}
 	if (before(vtime, least))
 		vtime = least;
 	if (before(most, vtime))
@@ -298,20 +333,27 @@ static __noinline __u64 head_of(__u64 queue)
 	return vtime;
 }
 
+/* The lesser vtime, either of which may be NOBODY. */
+static __always_inline __u64 lesser(__u64 a, __u64 b)
+{
+	if (a == NOBODY)
+		return b;
+	return b != NOBODY && before(b, a) ? b : a;
+}
+
 /* The least vtime among those who wait and may be for this CPU, or NOBODY. Not under a run queue's lock. */
 static __always_inline __u64 least_waiting(__s32 index, const struct cpu *cpu)
 {
-	__u64 queue = MAIN_QUEUE(domain_of(index)), waits = NOBODY;
+	__u32 domain = domain_of(index);
+	__u64 waits = NOBODY;
 
 	bpf_rcu_read_lock();
-	if (scx_bpf_dsq_nr_queued(queue) > 0)
-		waits = head_of(queue);
-	if (cpu->pinned) {
-		__u64 pinned = head_of(PINNED_QUEUE(index));
-
-		if (waits == NOBODY || (pinned != NOBODY && before(pinned, waits)))
-			waits = pinned;
-	}
+	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain)) > 0)
+		waits = head_of(MAIN_QUEUE(domain));
+	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain)) > 0)
+		waits = lesser(waits, head_of(FRONT_QUEUE(domain)));
+	if (cpu->pinned)
+		waits = lesser(waits, head_of(PINNED_QUEUE(index)));
 	bpf_rcu_read_unlock();
 	return waits;
 }
@@ -340,11 +382,29 @@ static __always_inline bool is_pinned(const struct task_struct *task)
 	return cpu_count > 1 && task->nr_cpus_allowed == 1;
 }
 
-/* Puts a task that wants a CPU where it waits. */
-static __always_inline void put(struct task_struct *task, struct worker *worker, __u64 flags, __u64 now)
+/*
+ * Whether a task may go before those that compute: it is known to sleep, and has had no more than the others. By the tier
+ * alone, whoever sleeps now and then would have all of the CPU.
+ */
+static __always_inline bool is_entitled(__u32 tier, __u64 vtime)
+{
+	return tiers_on && tier != TIER_BATCH && before(vtime, vtime_now + slice_ns / 2);
+}
+
+/* Somebody comes where nobody was: from here on it is counted how long nobody is taken. */
+static __always_inline void note_arrival(__u64 queue, __u64 *served_ns, __u64 now)
+{
+	if (!scx_bpf_dsq_nr_queued(queue))
+		WRITE_ONCE(*served_ns, now);
+}
+
+/* Puts a task that wants a CPU where it waits. Returns whether that is the front queue. */
+static __always_inline bool put(struct task_struct *task, struct worker *worker, __u32 tier, __u64 slice, __u64 flags,
+				__u64 now)
 {
 	__s32 index = scx_bpf_task_cpu(task);
-	struct domain *domain = domain_at(domain_of(index));
+	__u32 domain_index = domain_of(index);
+	struct domain *domain = domain_at(domain_index);
 	__u64 vtime;
 
 	if (worker) {
@@ -361,27 +421,37 @@ static __always_inline void put(struct task_struct *task, struct worker *worker,
 
 		if (cpu)
 			cpu->pinned = 1;
-		insert_by_vtime(task, PINNED_QUEUE(index), slice_ns, vtime, flags);
+		insert_by_vtime(task, PINNED_QUEUE(index), slice, vtime, flags);
 		count(COUNTER_to_pinned);
-		return;
+		return false;
 	}
-	if (worker && domain && is_demoted(worker)) {
+	if (!domain)
+		return false;
+	if (worker && is_demoted(worker)) {
 		if (has_spent(worker, now)) {
 			worker->true_vtime = vtime;
 			worker->has_true_vtime = 1;
 			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
-			insert_by_vtime(task, THROTTLED_QUEUE(domain_of(index)), slice_ns,
-					worker->window_ns + window_ns, flags);
+			insert_by_vtime(task, THROTTLED_QUEUE(domain_index), slice, worker->window_ns + window_ns, flags);
 			count(COUNTER_to_throttled);
-			return;
+			return false;
 		}
-		WRITE_ONCE(domain->batch_until_ns, now + USED_FOR_NS);
-		insert_by_vtime(task, BATCH_QUEUE(domain_of(index)), slice_ns, vtime, flags);
-		count(COUNTER_to_batch);
-		return;
+		WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
+		insert_by_vtime(task, DEMOTED_QUEUE(domain_index), slice, vtime, flags);
+		count(COUNTER_to_demoted);
+		return false;
 	}
-	insert_by_vtime(task, MAIN_QUEUE(domain_of(index)), slice_ns, vtime, flags);
+	if (is_entitled(tier, vtime)) {
+		note_arrival(FRONT_QUEUE(domain_index), &domain->front_served_ns, now);
+		insert_by_vtime(task, FRONT_QUEUE(domain_index), slice, vtime, flags);
+		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
+		return true;
+	}
+	if (tiers_on)
+		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
+	insert_by_vtime(task, MAIN_QUEUE(domain_index), slice, vtime, flags);
 	count(COUNTER_to_main);
+	return false;
 }
 
 static __always_inline bool take(__u64 queue, enum counter counter)
@@ -414,8 +484,9 @@ static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 
 /* The queues that concern a CPU at present, and the least vtime in each. */
 struct heads {
+	__u64 front;
 	__u64 main;
-	__u64 batch;
+	__u64 demoted;
 	__u64 pinned;
 	/* The least of them. */
 	__u64 least;
@@ -428,13 +499,16 @@ struct heads {
 static __always_inline void look_into_queues(struct heads *heads, __u32 domain_index, struct domain *domain, __s32 index,
 					     struct cpu *cpu, __u64 now)
 {
+	heads->front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 ?
+			       head_of(FRONT_QUEUE(domain_index)) :
+			       NOBODY;
 	heads->main = head_of(MAIN_QUEUE(domain_index));
-	heads->batch = heads->pinned = NOBODY;
+	heads->demoted = heads->pinned = NOBODY;
 	heads->due = heads->throttled = false;
-	if (before(now, domain->batch_until_ns)) {
-		heads->batch = head_of(BATCH_QUEUE(domain_index));
-		if (heads->batch != NOBODY)
-			WRITE_ONCE(domain->batch_until_ns, now + USED_FOR_NS);
+	if (before(now, domain->demoted_until_ns)) {
+		heads->demoted = head_of(DEMOTED_QUEUE(domain_index));
+		if (heads->demoted != NOBODY)
+			WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
 	}
 	if (before(now, domain->throttled_until_ns)) {
 		__u64 time = head_of(THROTTLED_QUEUE(domain_index));
@@ -450,43 +524,120 @@ static __always_inline void look_into_queues(struct heads *heads, __u32 domain_i
 		if (heads->pinned == NOBODY)
 			cpu->pinned = 0;
 	}
-	heads->least = heads->main;
-	if (heads->least == NOBODY || (heads->batch != NOBODY && before(heads->batch, heads->least)))
-		heads->least = heads->batch;
-	if (heads->least == NOBODY || (heads->pinned != NOBODY && before(heads->pinned, heads->least)))
-		heads->least = heads->pinned;
+	heads->least = lesser(lesser(heads->front, heads->main), lesser(heads->demoted, heads->pinned));
 }
 
-/* Takes the first of them that may run here. */
-static __always_inline bool take_least(const struct heads *heads, __u32 domain, __s32 index, struct cpu *cpu)
+/* Whether nobody was taken from a queue for so long. */
+static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now)
 {
-	if (heads->due && take_throttled(domain, cpu))
+	return before(served_ns + most_ns, now);
+}
+
+/*
+ * Whether the main queue is served before the front one this once, and why: enough of those in front have gone before
+ * (2), or nobody was taken from it for far too long (3), or for too long as things are at present (5). COUNTERS: no.
+ */
+static __always_inline enum counter turn_of_main(struct domain *domain, __u64 now)
+{
+	__u32 budget = READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget;
+
+	if (deficit_on && domain->fronts_in_a_row >= budget)
+		return COUNTER_from_deficit;
+	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
+		return COUNTER_from_starvation_rescue;
+	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns, now))
+		return COUNTER_from_sojourn_rescue;
+	return COUNTERS;
+}
+
+static __always_inline bool take_main(__u32 index, struct domain *domain, enum counter counter, __u64 now)
+{
+	if (!take(MAIN_QUEUE(index), counter))
+		return false;
+	if (tiers_on) {
+		domain->fronts_in_a_row = 0;
+		WRITE_ONCE(domain->main_served_ns, now);
+	}
+	return true;
+}
+
+static __always_inline bool take_front(__u32 index, struct domain *domain, bool others, __u64 now)
+{
+	if (!take(FRONT_QUEUE(index), COUNTER_from_front))
+		return false;
+	domain->fronts_in_a_row = others ? domain->fronts_in_a_row + 1 : 0;
+	WRITE_ONCE(domain->front_served_ns, now);
+	return true;
+}
+
+/* Takes from the front or the main queue. `front` and `main`: somebody is there. */
+static __always_inline bool take_by_tier(__u32 index, struct domain *domain, bool front, bool main, __u64 now)
+{
+	if (front) {
+		enum counter why = main ? turn_of_main(domain, now) : COUNTERS;
+
+		if (why != COUNTERS && take_main(index, domain, why, now))
+			return true;
+		if (take_front(index, domain, main, now))
+			return true;
+	}
+	return take_main(index, domain, COUNTER_from_main, now);
+}
+
+/*
+ * Takes the first of them that may run here.
+ *
+ * A queue of pinned tasks that is never empty, with little vtime in it, could keep its CPU from the others for long: those
+ * are overdue (0) then, and go first.
+ */
+static __always_inline bool take_least(const struct heads *heads, __u32 domain_index, struct domain *domain, __s32 index,
+				       struct cpu *cpu, __u64 now)
+{
+	bool front = heads->front != NOBODY, main = heads->main != NOBODY;
+
+	if (heads->due && take_throttled(domain_index, cpu))
 		return true;
-	if (heads->batch != NOBODY && heads->batch == heads->least && take(BATCH_QUEUE(domain), COUNTER_from_batch))
+	if (tiers_on && overflow_rescue_on && heads->pinned != NOBODY && heads->pinned == heads->least) {
+		if (front && is_overdue(domain->front_served_ns, overflow_rescue_ns, now) &&
+		    take_front(domain_index, domain, main, now)) {
+			count(COUNTER_from_overflow_rescue);
+			return true;
+		}
+		if (main && is_overdue(domain->main_served_ns, overflow_rescue_ns, now) &&
+		    take_main(domain_index, domain, COUNTER_from_main, now)) {
+			count(COUNTER_from_overflow_rescue);
+			return true;
+		}
+	}
+	if (!front && heads->demoted != NOBODY && heads->demoted == heads->least &&
+	    take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted))
 		return true;
 	if (heads->pinned != NOBODY && heads->pinned == heads->least && take_pinned(cpu, index))
 		return true;
-	if (take(MAIN_QUEUE(domain), COUNTER_from_main))
+	if (take_by_tier(domain_index, domain, front, main, now))
 		return true;
 	if (heads->pinned != NOBODY && take_pinned(cpu, index))
 		return true;
-	return heads->batch != NOBODY && take(BATCH_QUEUE(domain), COUNTER_from_batch);
+	return heads->demoted != NOBODY && take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted);
 }
 
 /* Nothing waits in this domain: looks into the others, one after the other. */
 static __always_inline bool take_from_others(__u32 own)
 {
-#if DOMAINS > 1
 	__u32 step;
 
-	bpf_for(step, 1, DOMAINS) {
-		__u32 domain = (own + step) % DOMAINS;
+	if (domain_count < 2 || !steal_on)
+		return false;
+	bpf_for(step, 1, domain_count) {
+		__u32 domain = own + step;
 
-		if (take(MAIN_QUEUE(domain), COUNTER_from_other_domains) ||
-		    take(BATCH_QUEUE(domain), COUNTER_from_other_domains))
+		if (domain >= domain_count)
+			domain -= domain_count;
+		if (take(FRONT_QUEUE(domain), COUNTER_from_other_domains) ||
+		    take(MAIN_QUEUE(domain), COUNTER_from_other_domains) ||
+		    take(DEMOTED_QUEUE(domain), COUNTER_from_other_domains))
 			return true;
 	}
-#endif
 	return false;
 }
 

@@ -66,7 +66,7 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 	__u32 index, waiting = 0;
 
 	bpf_rcu_read_lock();
-	bpf_for(index, 0, DOMAINS) {
+	bpf_for(index, 0, domain_count) {
 		struct domain *domain = domain_at(index);
 		int brought = 0;
 
@@ -76,9 +76,13 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 			waiting = 1;
 			brought += bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));
 		}
-		if (scx_bpf_dsq_nr_queued(BATCH_QUEUE(index)) > 0) {
+		if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0) {
 			waiting = 1;
-			brought += bring_forward(BATCH_QUEUE(index), RESCUE_QUEUE(index));
+			brought += bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index));
+		}
+		if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0) {
+			waiting = 1;
+			brought += bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index));
 		}
 		if (brought || scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0) {
 			waiting = 1;

@@ -2,7 +2,8 @@
 /*
  * The scheduler. In the order of a task's life, the table of callbacks last.
  *
- * What it has of its own is in the headers: queues and vtime (queue), preemption (kick), the ladder for registered
+ * What it has of its own is in the headers: what the daemon sets (knobs), what tasks are like (behaviour), queues and
+ * vtime (queue), what goes on in the machine (detect), preemption (kick), the ladder for registered
  * workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against stalls (rescue). Workers
  * are watched as by the observer (watch), at sched_switch.
  */
@@ -13,6 +14,7 @@
 #include "lease.bpf.h"
 #include "watch.bpf.h"
 #include "queue.bpf.h"
+#include "detect.bpf.h"
 #include "ladder.bpf.h"
 #include "loan.bpf.h"
 #include "kick.bpf.h"
@@ -47,6 +49,7 @@ struct {
 int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 {
 	set_vtime(task, vtime_now);
+	meet(task);
 	return 0;
 }
 
@@ -56,6 +59,11 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	bool is_idle = false;
 	__s32 cpu = scx_bpf_select_cpu_dfl(task, previous, flags, &is_idle);
 
+	if (is_idle && idle_depth_on && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | (__u32)cpu) >= (__s32)idle_depth) {
+		/* Others were sent there before it woke up: whoever is free first takes this one from a queue. */
+		count(COUNTER_idle_cpu_full);
+		return cpu;
+	}
 	if (is_idle) {
 		struct worker *worker = worker_of(task);
 
@@ -107,7 +115,7 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
  * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
  * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
  */
-static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u64 now)
+static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u32 tier, __u64 now)
 {
 	__s32 index = scx_bpf_task_cpu(task);
 	struct cpu *cpu = cpu_at(index);
@@ -120,13 +128,35 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	if (cpu->since_ns) {
 		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
 			return false;
-		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))))
+		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))) ||
+		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index)))))
 			return false;
 	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 	count(COUNTER_to_next);
-	preempt_own(cpu, index, vtime, now);
+	preempt_own(cpu, index, vtime, tier, now);
 	return true;
+}
+
+/*
+ * What a task is treated as. A worker's slot says whether others wait for what it does; of another one it is known how it
+ * has behaved, and while that is little it does not go before others.
+ */
+static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour *behaviour, struct worker *worker,
+				     const struct morpheus_runtime_slot *serving, __u64 flags)
+{
+	__u32 tier;
+
+	if (!behaviour)
+		return TIER_BATCH;
+	if (worker)
+		return serving ? TIER_LAT_CRITICAL : TIER_BATCH;
+	tier = tier_within_turn(task, behaviour);
+	if (tier == TIER_INTERACTIVE && immature_gate_on && !is_mature(behaviour)) {
+		count(COUNTER_immature);
+		return TIER_BATCH;
+	}
+	return tier;
 }
 
 /*
@@ -136,12 +166,15 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
 	struct morpheus_runtime_slot *serving = 0;
+	struct behaviour *behaviour;
 	struct worker *worker;
+	struct cpu *cpu;
+	bool wakes = flags & ENQ_WAKEUP, front;
+	__u32 tier;
 	__u64 now;
 
 	if (is_kernels_own(task)) {
-		struct cpu *cpu = cpu_at(scx_bpf_task_cpu(task));
-
+		cpu = cpu_at(scx_bpf_task_cpu(task));
 		if (cpu)
 			cpu->kicked = KICK_KERNEL;
 		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | ENQ_PREEMPT);
@@ -152,19 +185,29 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (resume(task, worker, flags))
 		return 0;
 	now = scx_now();
-	if (flags & ENQ_WAKEUP && goes_next(task, worker, now))
-		return 0;
-	if (worker && flags & ENQ_WAKEUP) {
+	if (worker && wakes) {
 		serving = runtime_slot(worker);
 		if (serving && !serves(worker, serving))
 			serving = 0;
-		if (serving)
-			borrow(task, worker);
 	}
-	put(task, worker, flags, now);
+	behaviour = behaviour_of(task);
+	tier = tier_of(task, behaviour, worker, serving, flags);
+	if (behaviour) {
+		if (wakes)
+			behaviour->woke_ns = now;
+		cpu = cpu_at(bpf_get_smp_processor_id());
+		if (cpu)
+			note_enqueue(cpu, wakes && !is_mature(behaviour));
+	}
+	count(wakes ? COUNTER_wakeups : COUNTER_enqueues_again);
+	if (wakes && goes_next(task, worker, tier, now))
+		return 0;
+	if (serving)
+		borrow(task, worker);
+	front = put(task, worker, tier, slice_for(behaviour, tier), flags, now);
 	watch_over_queues();
-	if (flags & ENQ_WAKEUP && !(worker && worker->demoted))
-		preempt_for(task, serving, now);
+	if (wakes && !(worker && worker->demoted))
+		preempt_for(task, serving, front ? tier : TIER_BATCH, now);
 	return 0;
 }
 
@@ -173,6 +216,8 @@ static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, s
 				    const struct heads *heads, __u64 now)
 {
 	if (heads->due || cpu->yielded || !previous_on)
+		return false;
+	if (heads->front != NOBODY && cpu->tier == TIER_BATCH)
 		return false;
 	if (heads->least == NOBODY)
 		return !heads->throttled || !worker || !has_spent(worker, now);
@@ -183,12 +228,24 @@ static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, s
 
 static __always_inline void keep(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
 {
+	__u64 slice;
+
 	if (worker)
 		worker->extended = 0;
 	cpu->yielded = 0;
-	cpu->slice_end_ns = now + slice_ns;
-	set_slice(task, slice_ns);
+	slice = slice_for(behaviour_of(task), cpu->tier);
+	cpu->slice_end_ns = now + slice;
+	set_slice(task, slice);
 	count(COUNTER_kept);
+}
+
+/* The task that runs here may have computed for too long by now. */
+static __always_inline void look_at_tier(struct task_struct *task, __s32 index, struct cpu *cpu)
+{
+	struct behaviour *behaviour = cpu->tier == TIER_BATCH ? 0 : behaviour_of(task);
+
+	if (behaviour)
+		mark_batch(index, cpu, tier_within_turn(task, behaviour));
 }
 
 int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
@@ -210,13 +267,16 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		if (take_rescued(domain_index, domain, cpu))
 			return 0;
 		/* Most often: it went to sleep, and nobody is in the other queues. */
-		if (!cpu->pinned && !before(now, domain->batch_until_ns) && !before(now, domain->throttled_until_ns)) {
-			if (!take(MAIN_QUEUE(domain_index), COUNTER_from_main))
+		if (!cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns)) {
+			bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0;
+			bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_index)) > 0;
+
+			if (!take_by_tier(domain_index, domain, front, main, now))
 				take_from_others(domain_index);
 			return 0;
 		}
 		look_into_queues(&heads, domain_index, domain, index, cpu, now);
-		if (take_least(&heads, domain_index, index, cpu))
+		if (take_least(&heads, domain_index, domain, index, cpu, now))
 			return 0;
 		if (heads.throttled && take_throttled(domain_index, cpu))
 			return 0;
@@ -228,6 +288,8 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	charge(previous, cpu, worker, now);
 	if (worker)
 		repay(previous, cpu, worker);
+	else
+		look_at_tier(previous, index, cpu);
 	look_into_queues(&heads, domain_index, domain, index, cpu, now);
 	if (READ_ONCE(domain->rescue)) {
 		cpu->kicked = KICK_NONE;
@@ -246,7 +308,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		return 0;
 	}
-	if (take_least(&heads, domain_index, index, cpu))
+	if (take_least(&heads, domain_index, domain, index, cpu, now))
 		return 0;
 	if (worker && has_spent(worker, now) && heads.throttled &&
 	    take_throttled(domain_index, cpu))
@@ -262,10 +324,18 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
+	struct behaviour *behaviour = behaviour_of(task);
 	__u64 now = scx_now();
+	__u32 tier = TIER_BATCH;
 
 	if (!cpu)
 		return 0;
+	if (behaviour) {
+		note_wait(behaviour, now);
+		tier = behaviour->tier;
+	}
+	/* Its slot is looked at by who wants to preempt it (stuck_cpus); and a poll that computes is as good a victim. */
+	mark_batch(index, cpu, worker ? TIER_INTERACTIVE : tier);
 	cpu->extended_until_ns = 0;
 	if (worker) {
 		restore_vtime(task, worker);
@@ -302,10 +372,33 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	return 0;
 }
 
-/* Not in the table where the kernel has no governors. */
+/* Somebody waits who goes before those that compute, and one of those runs: a wake that could not preempt, or a turn of
+ * the main queue that was due. */
+static __always_inline void preempt_at_tick(struct task_struct *task, __s32 index, struct cpu *cpu, __u64 now)
+{
+	__u64 after_ns = READ_ONCE(burst_now) ? 0 : knobs.preempt_after_ns;
+
+	if (!tick_preemption_on || cpu->tier != TIER_BATCH || !task->scx.slice || cpu->extended_until_ns ||
+	    before(now, cpu->began_ns + after_ns) || !scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index))))
+		return;
+	set_slice(task, 0);
+	count(COUNTER_preempted_at_tick);
+}
+
+/* Not in the table where there are no tiers, and no governors. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
-	speed_at_tick(bpf_get_smp_processor_id(), worker_of(task), scx_now());
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
+	__u64 now = scx_now();
+
+	if (tiers_on && cpu) {
+		detect(now);
+		if (!cpu->worker)
+			look_at_tier(task, index, cpu);
+		preempt_at_tick(task, index, cpu, now);
+	}
+	speed_at_tick(index, worker_of(task), now);
 	return 0;
 }
 
@@ -328,6 +421,7 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
+	struct behaviour *behaviour;
 	struct worker *worker = 0;
 	__u64 now = scx_now(), until_ns;
 
@@ -336,6 +430,9 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	if (cpu->worker)
 		worker = worker_of(task);
 	charge(task, cpu, worker, now);
+	behaviour = behaviour_of(task);
+	if (behaviour)
+		turn_goes_on_or_ends(task, behaviour, !runnable, now);
 	if (worker && runnable)
 		count_preempted_section(task, cpu, worker);
 	if (runnable || !before(now, cpu->began_ns + min_run_ns))
@@ -433,11 +530,14 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 	__u32 index;
 	int error;
 
-	bpf_for(index, 0, DOMAINS) {
+	bpf_for(index, 0, domain_count) {
 		error = scx_bpf_create_dsq(MAIN_QUEUE(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(BATCH_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(FRONT_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = scx_bpf_create_dsq(DEMOTED_QUEUE(index), -1);
 		if (error)
 			return error;
 		error = scx_bpf_create_dsq(THROTTLED_QUEUE(index), -1);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What goes on in the machine as a whole, found at ticks, without a timer: in each window of 10 ms one CPU looks.
+ *
+ * A *burst* is a storm of new work. Two detectors, either of which will do:
+ * - CUSUM (E. S. Page, Continuous Inspection Schemes, 1954) on the rate of enqueues: what each window has beyond the
+ *   average and a quarter of it is summed up, and what it lacks taken off again. It finds any change that lasts, and needs
+ *   to have seen how it was before.
+ * - Wakes of tasks that nobody knows yet, against a fixed number: forks, from the first window on.
+ *
+ * A *long run* is when the main queue has not been empty for two seconds: others compute all the time.
+ */
+#ifndef MORPHEUS_DETECT_BPF_H
+#define MORPHEUS_DETECT_BPF_H
+
+#include "queue.bpf.h"
+
+#define WINDOW_NS 10000000ULL
+/* So many windows make the first average. */
+#define WARM_UP 16
+/* An average moves by a sixteenth. */
+#define BASELINE_SHIFT 4
+/* The sum that is a burst, in averages, and at least. */
+#define BURST_AVERAGES 4
+#define BURST_LEAST 64
+/* A burst that lasts so long is how things are: the average begins anew. */
+#define BURST_MOST_NS 1000000000ULL
+#define LONGRUN_AFTER_NS 2000000000ULL
+/* CPUs add up what they count in steps. */
+#define COUNT_STEP 8
+
+struct detectors {
+	__u64 window_ns;
+	/* Added to by all CPUs. */
+	__u64 enqueues;
+	__u64 strangers;
+	/* Of earlier windows, in 1/16 enqueues. */
+	__u64 baseline;
+	__u64 sum;
+	__u64 burst_since_ns;
+	__u64 busy_since_ns;
+	__u64 windows;
+};
+
+struct detectors detectors;
+
+/* A task was put into a queue. Strangers are those that are not known yet and have just woken. */
+static __always_inline void note_enqueue(struct cpu *cpu, bool stranger)
+{
+	if (stranger)
+		__sync_fetch_and_add(&detectors.strangers, 1);
+	if (!cusum_on || ++cpu->enqueues < COUNT_STEP)
+		return;
+	cpu->enqueues = 0;
+	__sync_fetch_and_add(&detectors.enqueues, COUNT_STEP);
+}
+
+/* Whether the rate of enqueues has changed. The window took `passed_ns`. */
+static __always_inline bool has_changed(__u64 enqueues, __u64 passed_ns)
+{
+	__u64 rate = (enqueues << BASELINE_SHIFT) * WINDOW_NS / passed_ns, usual;
+
+	if (detectors.windows < WARM_UP) {
+		detectors.windows++;
+		detectors.baseline += (rate - detectors.baseline) / detectors.windows;
+		return false;
+	}
+	usual = detectors.baseline + (detectors.baseline >> 2);
+	if (rate > usual)
+		detectors.sum += rate - usual;
+	else
+		detectors.sum -= usual - rate < detectors.sum ? usual - rate : detectors.sum;
+	/* What is being found out must not become the average meanwhile. */
+	if (!detectors.sum)
+		detectors.baseline = detectors.baseline - (detectors.baseline >> BASELINE_SHIFT) +
+				     (rate >> BASELINE_SHIFT);
+	return detectors.sum > BURST_AVERAGES * detectors.baseline + (BURST_LEAST << BASELINE_SHIFT);
+}
+
+static __always_inline void look_for_burst(__u64 now, __u64 passed_ns)
+{
+	__u64 enqueues = __sync_lock_test_and_set(&detectors.enqueues, 0);
+	__u64 strangers = __sync_lock_test_and_set(&detectors.strangers, 0);
+	bool changed = cusum_on && has_changed(enqueues, passed_ns);
+	bool storm = wakeup_burst_on && strangers * WINDOW_NS / passed_ns > burst_wakeups;
+
+	if (changed || storm) {
+		if (!burst_now) {
+			detectors.burst_since_ns = now;
+			WRITE_ONCE(burst_now, 1);
+			count(changed ? COUNTER_bursts_by_rate : COUNTER_bursts_by_wakes);
+		} else if (changed && now - detectors.burst_since_ns > BURST_MOST_NS) {
+			detectors.sum = 0;
+			detectors.windows = 0;
+			detectors.baseline = 0;
+		}
+	} else if (burst_now && (!cusum_on || !detectors.sum || detectors.windows < WARM_UP)) {
+		WRITE_ONCE(burst_now, 0);
+	}
+}
+
+static __always_inline void look_for_longrun(__u64 now)
+{
+	__u32 index;
+	bool busy = false;
+
+	if (!longrun_on)
+		return;
+	bpf_for(index, 0, domain_count) {
+		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0)
+			busy = true;
+	}
+	if (!busy) {
+		detectors.busy_since_ns = 0;
+		WRITE_ONCE(longrun_now, 0);
+	} else if (!detectors.busy_since_ns) {
+		detectors.busy_since_ns = now;
+	} else if (!longrun_now && now - detectors.busy_since_ns > LONGRUN_AFTER_NS) {
+		WRITE_ONCE(longrun_now, 1);
+		count(COUNTER_longruns);
+	}
+}
+
+/* At a tick of any CPU. */
+static __always_inline void detect(__u64 now)
+{
+	__u64 began_ns = READ_ONCE(detectors.window_ns), passed_ns = now - began_ns;
+
+	if ((__s64)passed_ns < (__s64)WINDOW_NS)
+		return;
+	/* One of them does it. */
+	if (__sync_val_compare_and_swap(&detectors.window_ns, began_ns, now) != began_ns)
+		return;
+	look_for_burst(now, passed_ns);
+	look_for_longrun(now);
+}
+
+/* How long a task's turn is. Without a behaviour it is BATCH. */
+static __always_inline __u64 slice_for(const struct behaviour *behaviour, __u32 tier)
+{
+	__u64 slice;
+
+	if (!tiers_on || !tier_slices_on)
+		return slice_ns;
+	if (tier == TIER_BATCH || !behaviour)
+		slice = knobs.batch_slice_ns;
+	else if (tier == TIER_LAT_CRITICAL)
+		slice = behaviour->runtime_ns + (behaviour->runtime_ns >> 1);
+	else
+		slice = behaviour->runtime_ns * 2;
+	if (tier != TIER_BATCH) {
+		if (slice > knobs.slice_ns)
+			slice = knobs.slice_ns;
+		if (slice < LEAST_SLICE_NS)
+			slice = LEAST_SLICE_NS;
+	}
+	if ((READ_ONCE(burst_now) || READ_ONCE(longrun_now)) && slice > knobs.burst_slice_ns)
+		slice = knobs.burst_slice_ns;
+	return slice;
+}
+
+#endif /* MORPHEUS_DETECT_BPF_H */
