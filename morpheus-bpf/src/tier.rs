@@ -43,6 +43,20 @@ impl Tier {
     }
 }
 
+/// The constants of an `enum` in a header of the BPF programs, in their order.
+#[cfg(test)]
+pub(crate) fn constants_of<'a>(header: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, body) = header
+        .split_once(&format!("\nenum {name} {{"))
+        .expect("the header has it");
+    let (body, _) = body.split_once('}').expect("it ends");
+    body.lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()))
+        .map(|line| line.trim_end_matches(','))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
