@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use morpheus_bpf::broker;
 use morpheus_bpf::observer;
+use morpheus_bpf::procdb;
+use morpheus_bpf::reporter::Plan;
 use morpheus_bpf::scheduler::{self, Mechanism};
 use morpheus_bpf::session::Limits;
 use morpheus_common::abi;
@@ -16,6 +18,7 @@ const AFTER_HELP: &str = "\
 Try it:
   scx_morpheus check             say whether this machine can be scheduled, and what to do where not
   scx_morpheus                   schedule; Ctrl-C gives the machine back to the kernel's own scheduler
+  scx_morpheus top               in another terminal: what it does, and for whom
   scx_morpheus --monitor 1       in another terminal: what it does, once a second
   scx_morpheus --observe         on a kernel without sched_ext: see and tell, and schedule nothing
 
@@ -95,6 +98,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with = "observe", value_parser = task_name)]
     boost: Vec<String>,
 
+    /// Let the formulas count with so many CPUs, in place of those that are online
+    #[arg(long, value_name = "N", conflicts_with = "observe", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    nr_cpus: Option<u32>,
+
+    /// Where to keep what was learnt of processes, for the next start
+    #[arg(long, value_name = "FILE", default_value = procdb::DEFAULT_PATH)]
+    procdb: PathBuf,
+
+    /// Keep nothing of that
+    #[arg(long)]
+    no_procdb: bool,
+
     /// How many processes may be connected
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: u32,
@@ -112,12 +127,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
 
-    /// Schedule, and print a line of statistics every so many seconds
+    /// Schedule, and print a line every so many seconds: what happened since the one before, per second
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     stats: Option<u32>,
 
-    /// Print the statistics of the daemon that runs, every so many seconds, and schedule nothing
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe"])]
+    /// Write the statistics for Prometheus to a file, again and again; the textfile collector of its node exporter reads
+    /// files that end in .prom
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+
+    /// How often to write that file
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    prometheus_interval: u32,
+
+    /// Print what the daemon that runs does, every so many seconds, and schedule nothing
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe", "prometheus"])]
     pub(crate) monitor: Option<u32>,
 
     /// Say who connects and is refused, and what libbpf does
@@ -138,6 +162,15 @@ pub(crate) enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// As Prometheus's text
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
+    },
+    /// Show in the terminal what the daemon does, and how the connected processes fare; ? tells the keys
+    Top {
+        /// How often to ask the daemon
+        #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        interval: u32,
     },
 }
 
@@ -188,6 +221,8 @@ impl Arguments {
             exit_dump_bytes: self.exit_dump_len,
             off: self.off.clone(),
             boosts: self.boost.clone(),
+            cpus: self.nr_cpus,
+            procdb: (!self.no_procdb).then(|| self.procdb.clone()),
             verbose: self.verbose,
         }
     }
@@ -205,9 +240,13 @@ impl Arguments {
                 grace_ns: ns(self.grace_us),
                 ..Limits::default()
             },
-            statistics: self
-                .stats
-                .map(|seconds| Duration::from_secs(seconds.into())),
+            reports: Plan {
+                lines: self
+                    .stats
+                    .map(|seconds| Duration::from_secs(seconds.into())),
+                file: self.prometheus.clone(),
+                file_interval: Duration::from_secs(self.prometheus_interval.into()),
+            },
             verbose: self.verbose,
         }
     }

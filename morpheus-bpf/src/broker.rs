@@ -21,8 +21,10 @@ use rustix::net::{
 };
 use serde_json::Value;
 
+use crate::connections;
 use crate::peer::Peer;
 use crate::pressure::Pressure;
+use crate::reporter::{Plan, Reporter};
 use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
 use crate::signals::StopSignals;
 use crate::stats;
@@ -37,7 +39,7 @@ const ACCEPTED_IN_A_TURN: usize = 16;
 const BACKLOG: i32 = 64;
 
 /// What the daemon takes on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// How many processes may be connected.
     pub processes: usize,
@@ -45,8 +47,8 @@ pub struct Options {
     pub processes_per_user: usize,
     /// What one of them may take.
     pub limits: Limits,
-    /// How often to print a line of statistics.
-    pub statistics: Option<Duration>,
+    /// What to say of it unasked, and how often.
+    pub reports: Plan,
     /// Whether to say who comes and goes.
     pub verbose: bool,
 }
@@ -158,7 +160,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), Error> {
     }
 }
 
-/// What is printed with `--stats`.
+/// What a broker itself has to say of its numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Processes that have a lease.
@@ -177,7 +179,7 @@ pub struct Broker<K> {
     connections: Vec<Connection>,
     next_lease: LeaseNumber,
     next_heartbeat: Instant,
-    next_statistics: Option<Instant>,
+    reporter: Reporter,
     /// Set while there is no descriptor for another connection.
     accept_again: Option<Instant>,
     refused: u64,
@@ -214,8 +216,8 @@ struct Ready {
 }
 
 impl<K: KernelSide> Broker<K> {
-    /// A daemon that has no connections yet. What `describe` says is handed out at `numbers`, and printed where the options
-    /// say so.
+    /// A daemon that has no connections yet. What `describe` says, and who is connected, is handed out at `numbers`, and said
+    /// unasked where the options say so.
     #[must_use]
     pub fn new(
         listener: Listener,
@@ -227,12 +229,12 @@ impl<K: KernelSide> Broker<K> {
         let now = Instant::now();
         Broker {
             listener,
+            reporter: Reporter::new(options.reports.clone(), now),
             options,
             kernel,
             connections: Vec::new(),
             next_lease: 1,
             next_heartbeat: now,
-            next_statistics: options.statistics.map(|interval| now + interval),
             accept_again: None,
             refused: 0,
             numbers,
@@ -251,6 +253,7 @@ impl<K: KernelSide> Broker<K> {
                 return Ok(End::Kernel);
             }
             self.heartbeat_if_due();
+            self.kernel.tend();
             self.report_if_due();
             self.accept_again.take_if(|then| *then <= Instant::now());
             let ready = self.wait(stop.as_fd())?;
@@ -352,7 +355,7 @@ impl<K: KernelSide> Broker<K> {
             heartbeat,
             hello,
             kernel,
-            self.next_statistics,
+            self.reporter.next(),
             self.accept_again,
         ]
         .into_iter()
@@ -380,11 +383,10 @@ impl<K: KernelSide> Broker<K> {
 
     fn report_if_due(&mut self) {
         let now = Instant::now();
-        if self.next_statistics.is_none_or(|then| now < then) {
-            return;
+        if self.reporter.is_due(now) {
+            let numbers = self.count();
+            self.reporter.report(&numbers, now);
         }
-        self.next_statistics = self.options.statistics.map(|interval| now + interval);
-        println!("{}", stats::line(&self.count()));
     }
 
     fn count(&self) -> Value {
@@ -393,7 +395,10 @@ impl<K: KernelSide> Broker<K> {
             workers: self.connections.iter().map(|c| c.session.bound()).sum(),
             refused: self.refused,
         };
-        (self.describe)(&self.kernel, statistics)
+        let mut numbers = (self.describe)(&self.kernel, statistics);
+        let sessions = self.connections.iter().map(|c| &c.session);
+        connections::add_to(&mut numbers, sessions, &self.kernel);
+        numbers
     }
 
     fn accept(&mut self) {

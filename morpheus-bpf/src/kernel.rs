@@ -7,15 +7,17 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType, PrintLevel, ProgramInput, ProgramMut, libbpf_sys,
 };
 use morpheus_common::abi;
 
+use crate::connections::{self, Ladder};
 use crate::exit::Exit;
 use crate::leases::Leases;
+use crate::machine;
 use crate::pressure::Pressure;
 use crate::session::{Areas, Binding, KernelSide, LeaseNumber, Terms};
 
@@ -98,6 +100,8 @@ pub trait Programs {
     fn set_leases(&mut self, leases: u32);
     /// Why they ended, once they have.
     fn exit(&self) -> Option<Exit>;
+    /// Looks after the machine, given what the programs have counted.
+    fn tend(&mut self, _counters: &Counters) {}
 }
 
 /// The programs, attached. They are detached, and all maps gone, when this is dropped.
@@ -107,6 +111,7 @@ pub struct Kernel<P> {
     leases: u32,
     maps: Maps,
     changes: Leases,
+    tend_again: Instant,
 }
 
 impl<P> std::fmt::Debug for Kernel<P> {
@@ -130,6 +135,7 @@ impl<P: Programs> Kernel<P> {
             leases: 0,
             maps,
             changes: Leases::default(),
+            tend_again: Instant::now() + machine::EVERY,
         })
     }
 
@@ -194,6 +200,15 @@ impl<P: Programs> KernelSide for Kernel<P> {
         self.mode
     }
 
+    fn ladder(&self, lease: LeaseNumber, slots: &[u32]) -> Option<Ladder> {
+        connections::ladder(
+            &self.maps.runtime_areas,
+            &self.maps.kernel_areas,
+            lease,
+            slots,
+        )
+    }
+
     fn open(&mut self, lease: LeaseNumber, terms: Terms) -> io::Result<Areas> {
         let areas = make_areas(terms, self.mode).map_err(io_error)?;
         if let Err(error) = self.insert(lease, &areas) {
@@ -253,6 +268,15 @@ impl<P: Programs> KernelSide for Kernel<P> {
 
     fn has_ended(&self) -> bool {
         self.programs.exit().is_some()
+    }
+
+    fn tend(&mut self) {
+        let now = Instant::now();
+        if P::CAN_END && self.tend_again <= now {
+            self.tend_again = now + machine::EVERY;
+            let counters = self.counters();
+            self.programs.tend(&counters);
+        }
     }
 
     fn look_again(&self) -> Option<Duration> {

@@ -24,13 +24,17 @@
 //! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
-//! - [`stats`]: the counters, for whoever asks.
+//! - [`machine`]: what the daemon does for the machine as a whole, once in a second.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`topology`]: which CPUs there are and what they share.
 //! - [`tier`]: what tasks are taken for.
 //! - [`adapt`]: from what the scheduler has counted to what it is told.
 //! - [`procdb`]: what tasks of a name turned out to be, over many runs.
+//! - [`stats`]: the counters, for whoever asks; [`connections`]: who is connected, for the same.
+//! - [`reading`]: what was handed out, read back. [`telemetry`]: rates, percentiles and the line of `--stats`.
+//!   [`prometheus`]: the same as metrics. [`reporter`]: what the daemon says unasked.
 //! - [`pressure`]: how busy the machine is, for the area's header.
+//! - [`top`]: the same in a terminal.
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`]: what the commands of these names print.
 //!
@@ -67,19 +71,26 @@ pub mod adapt;
 pub mod broker;
 pub mod bucket;
 pub mod check;
+pub mod connections;
 pub mod exit;
 pub mod kernel;
+pub mod machine;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
 pub mod procdb;
+pub mod prometheus;
+pub mod reading;
+pub mod reporter;
 pub mod scaling;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod status;
+pub mod telemetry;
 pub mod tier;
+pub mod top;
 pub mod topology;
 
 mod leases;

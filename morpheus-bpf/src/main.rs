@@ -4,18 +4,23 @@
 mod arguments;
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use morpheus_bpf::broker::{self, Broker, Listener};
 use morpheus_bpf::check::{self, Finding, Verdict};
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
+use morpheus_bpf::reading::Reading;
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
-use morpheus_bpf::{stats, status};
+use morpheus_bpf::telemetry::{self, Rates};
+use morpheus_bpf::{prometheus, stats, status, top};
+
+use serde_json::Value;
 
 use arguments::{Arguments, Command};
 
@@ -26,7 +31,20 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Some(Command::Check) => return run_check(arguments.observe),
-        Some(Command::Status { json }) => return run_status(&arguments.socket, *json),
+        Some(Command::Status { json, prometheus }) => {
+            let form = match (json, prometheus) {
+                (true, _) => Form::Json,
+                (_, true) => Form::Prometheus,
+                _ => Form::Words,
+            };
+            return run_status(&arguments.socket, form);
+        }
+        Some(Command::Top { interval }) => {
+            let interval = Duration::from_secs((*interval).into());
+            top::run(&arguments.socket, interval)
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(Into::into)
+        }
         None => match arguments.monitor {
             Some(seconds) => monitor(&arguments.socket, seconds),
             None if arguments.observe => observe(&arguments),
@@ -68,26 +86,42 @@ fn run_check(observe: bool) -> ExitCode {
     }
 }
 
-fn run_status(socket: &Path, json: bool) -> ExitCode {
+/// How `status` says it.
+enum Form {
+    Words,
+    Json,
+    Prometheus,
+}
+
+fn run_status(socket: &Path, form: Form) -> ExitCode {
     let status = status::ask(socket);
     // A daemon that is there and does not tell them is an older one.
     let numbers = stats::ask(socket).unwrap_or_default();
-    if json {
-        let value = serde_json::json!({
-            "socket": socket.to_string_lossy(),
-            "status": status.word(),
-            "well": status.is_well(),
-            "statistics": numbers,
-        });
-        println!("{value}");
-    } else {
-        println!("{}: {}", socket.display(), status.sentence());
-        if status.is_well() && !numbers.is_null() {
-            println!(
-                "{}: {}",
-                numbers["runs"].as_str().unwrap_or("unknown"),
-                stats::line(&numbers)
-            );
+    match form {
+        Form::Json => {
+            let value = serde_json::json!({
+                "socket": socket.to_string_lossy(),
+                "status": status.word(),
+                "well": status.is_well(),
+                "statistics": numbers,
+            });
+            println!("{value}");
+        }
+        Form::Prometheus => {
+            print!("{}", prometheus::text(&Reading::parse(&numbers)));
+            if !status.is_well() {
+                eprintln!("scx_morpheus: {}: {}", socket.display(), status.sentence());
+            }
+        }
+        Form::Words => {
+            println!("{}: {}", socket.display(), status.sentence());
+            if status.is_well() && !numbers.is_null() {
+                println!(
+                    "{}: {}",
+                    numbers["runs"].as_str().unwrap_or("unknown"),
+                    stats::line(&numbers)
+                );
+            }
         }
     }
     if status.is_well() {
@@ -99,11 +133,26 @@ fn run_status(socket: &Path, json: bool) -> ExitCode {
 
 /// Until it is interrupted, or the daemon has gone.
 fn monitor(socket: &Path, seconds: u32) -> Result<ExitCode, Box<dyn Error>> {
+    let ask = || match stats::ask(socket) {
+        Ok(numbers) => Ok((Reading::parse(&numbers), Instant::now())),
+        Err(error) => Err(format!(
+            "no daemon answers at {}: {error}",
+            socket.display()
+        )),
+    };
+    let (mut before, mut since) = ask()?;
     loop {
-        let numbers = stats::ask(socket)
-            .map_err(|error| format!("no daemon answers at {}: {error}", socket.display()))?;
-        println!("{}", stats::line(&numbers));
         std::thread::sleep(Duration::from_secs(seconds.into()));
+        let (reading, now) = ask()?;
+        let rates = Rates::between(&before, &reading, now.duration_since(since));
+        match writeln!(io::stdout(), "{}", telemetry::line(&reading, &rates)) {
+            // Whoever reads it has seen enough: `| head`.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok(ExitCode::SUCCESS);
+            }
+            written => written?,
+        }
+        (before, since) = (reading, now);
     }
 }
 
@@ -121,7 +170,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         observer,
         Some(numbers),
         |observer: &Observer, statistics| {
-            stats::describe("observer", &observer.counters(), statistics)
+            stats::describe("observer", &observer.counters(), Value::Null, statistics)
         },
     )
     .run(&stop)?;
@@ -144,7 +193,12 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             scheduler,
             numbers,
             |scheduler: &Scheduler, statistics| {
-                stats::describe("scheduler", &scheduler.counters(), statistics)
+                stats::describe(
+                    "scheduler",
+                    &scheduler.counters(),
+                    scheduler.machine(),
+                    statistics,
+                )
             },
         );
         let end = broker.run(&stop)?;

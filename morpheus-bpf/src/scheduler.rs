@@ -10,24 +10,34 @@
 
 use std::fs;
 use std::mem::{MaybeUninit, offset_of};
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use morpheus_common::abi;
+use serde_json::Value;
 
+use crate::adapt::Switches;
 use crate::check;
 use crate::exit::{self, Exit};
-use crate::kernel::{self, Error, Kernel, Maps, Programs, refused};
+use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
 use crate::leases::MOST_CHANGES;
+use crate::machine::{self, Machine};
+use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
+use crate::topology::{self, Level, Topology};
 
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
+/// `DOMAINS` in queue.bpf.h: as many nodes have queues of their own.
+const DOMAINS: u32 = 16;
+/// `WINDOW_NS` in detect.bpf.h, and the tick of a kernel with 250 Hz.
+const WINDOW_AND_TICK_MS: (u32, u32) = (10, 4);
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
 /// Has a `policyN` for each group of CPUs that change their frequency together, where the kernel can change it.
@@ -107,6 +117,16 @@ pub enum Mechanism {
     Longrun,
     /// What a name was like in earlier runs is how it begins
     Profiles,
+    /// The daemon adapts turns and thresholds to what it sees; without it, they stay as they are at the start
+    Adapt,
+    /// How busy the machine is makes a difference to them
+    Regimes,
+    /// Turns become shorter while wakes wait for long
+    Tighten,
+    /// How tasks sleep makes a difference to the turns of those that compute
+    Sleep,
+    /// How often CPUs choose makes a difference to how long those that compute may go without
+    Sojourn,
 }
 
 /// How to schedule.
@@ -132,6 +152,10 @@ pub struct Options {
     pub off: Vec<Mechanism>,
     /// Names of tasks that go first always, beside [`COMPOSITORS`].
     pub boosts: Vec<String>,
+    /// As many CPUs the formulas count with; `None` as many as there are.
+    pub cpus: Option<u32>,
+    /// The process database's file; `None` keeps none.
+    pub procdb: Option<PathBuf>,
     /// Whether libbpf says on standard error what it does.
     pub verbose: bool,
 }
@@ -162,6 +186,8 @@ pub struct Attached {
     _scheduler: Link,
     /// Where `on_switch` is needed without any application, too.
     watches_always: bool,
+    /// Without tiers there is nothing to look after.
+    machine: Option<Machine>,
     skeleton: SchedulerSkel<'static>,
 }
 
@@ -239,6 +265,22 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let mut skeleton = open.load().map_err(refused("load the programs"))?;
     kernel::greet(&skeleton.progs.greet)?;
     boost(&skeleton, options).map_err(refused("say who goes first"))?;
+    let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {
+        let topology = Topology::read(Path::new(topology::SYSFS));
+        Machine::new(&machine::Plan {
+            cpus: scheduled_cpus(options, &topology),
+            switches: switches(options),
+            procdb: options
+                .procdb
+                .clone()
+                .filter(|_| !options.off.contains(&Mechanism::Profiles)),
+        })
+    });
+    if let Some(machine) = &mut machine {
+        machine
+            .begin(&mut skeleton)
+            .map_err(refused("set the first knobs"))?;
+    }
     // Tried in any case: what does not work is said now, and not when the first application comes.
     let watching = Watching::attach(&skeleton)?;
     let scheduler = skeleton
@@ -256,6 +298,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
             watching: watches_always.then_some(watching),
             _scheduler: scheduler,
             watches_always,
+            machine,
             skeleton,
         },
         mode,
@@ -294,6 +337,23 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
         .as_deref_mut()
         .expect("the programs have constants");
     constants.cpu_count = kernel::possible_cpus();
+    let topology = Topology::read(Path::new(topology::SYSFS));
+    let scaled = Scaled::for_cpus(scheduled_cpus(options, &topology));
+    constants.overflow_rescue_ns = scaled.overflow_rescue_ns;
+    constants.starvation_ns = scaled.starvation_rescue_ns;
+    constants.deficit_budget = scaled.deficit_budget;
+    constants.deficit_budget_longrun = scaled.longrun_deficit_budget;
+    constants.idle_depth = scaled.cpu_queue_depth;
+    constants.vtime_ceiling_ns = scaled.vtime_ceiling_ns.unwrap_or(0);
+    constants.burst_wakeups = in_a_window(scaled.burst_wakeups_per_tick);
+    let nodes = topology.count(Level::Node).clamp(1, DOMAINS);
+    constants.domain_count = nodes;
+    for cpu in topology.cpus() {
+        if let Some(domain) = constants.domains_of_cpus.get_mut(cpu.id as usize) {
+            // More nodes than queues share them.
+            *domain = (cpu.domain(Level::Node) % nodes) as u8;
+        }
+    }
     constants.period_ns = options.period_ns;
     constants.slice_ns = options.slice_ns;
     constants.worker_slice_ns = options.worker_slice_ns;
@@ -347,6 +407,12 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::WakeupBurst => &mut constants.wakeup_burst_on,
             Mechanism::Longrun => &mut constants.longrun_on,
             Mechanism::Profiles => &mut constants.profiles_on,
+            // What the daemon does (switches).
+            Mechanism::Adapt
+            | Mechanism::Regimes
+            | Mechanism::Tighten
+            | Mechanism::Sleep
+            | Mechanism::Sojourn => continue,
         };
         *switch = false;
     }
@@ -367,6 +433,30 @@ fn boost(skeleton: &SchedulerSkel<'_>, options: &Options) -> libbpf_rs::Result<(
     Ok(())
 }
 
+/// What is said of a tick, of a detector's window.
+fn in_a_window(in_a_tick: u32) -> u32 {
+    let (window, tick) = WINDOW_AND_TICK_MS;
+    in_a_tick.saturating_mul(window) / tick
+}
+
+/// As many CPUs the formulas count with.
+fn scheduled_cpus(options: &Options, topology: &Topology) -> u32 {
+    let online = || topology.online().count() as u32;
+    options.cpus.unwrap_or_else(online).max(1)
+}
+
+/// What of the adaptive loop works.
+fn switches(options: &Options) -> Switches {
+    let on = |mechanism| !options.off.contains(&mechanism);
+    Switches {
+        adapt: on(Mechanism::Adapt),
+        regimes: on(Mechanism::Regimes),
+        tighten: on(Mechanism::Tighten),
+        sleep: on(Mechanism::Sleep),
+        sojourn: on(Mechanism::Sojourn),
+    }
+}
+
 /// Whether CPUs ask for the speed that they need. Where nobody would hear of it, nothing of it is loaded.
 ///
 /// Before 6.15 `scx_bpf_cpuperf_set` may not be called where no run queue is locked, as timers do.
@@ -384,8 +474,25 @@ fn has(function: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(function).is_some())
 }
 
+impl Kernel<Attached> {
+    /// What is known of the machine beside the counters; null where it is not looked after.
+    #[must_use]
+    pub fn machine(&self) -> Value {
+        let own = &self.programs;
+        own.machine
+            .as_ref()
+            .map_or(Value::Null, |machine| machine.describe(&own.skeleton))
+    }
+}
+
 impl Programs for Attached {
     const CAN_END: bool = true;
+
+    fn tend(&mut self, counters: &Counters) {
+        if let Some(machine) = &mut self.machine {
+            machine.tend(&mut self.skeleton, counters);
+        }
+    }
 
     fn bind(&self) -> &ProgramMut<'static> {
         &self.skeleton.progs.bind

@@ -15,6 +15,7 @@ use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
 
 use crate::bucket::Bucket;
+use crate::connections::Ladder;
 use crate::peer::Peer;
 use crate::pressure::Pressure;
 
@@ -61,6 +62,11 @@ pub trait KernelSide {
     /// A `morpheus_kernel_mode`.
     fn mode(&self) -> u32;
 
+    /// How the workers in these slots of a lease fare; `None` where that cannot be told.
+    fn ladder(&self, _lease: LeaseNumber, _slots: &[u32]) -> Option<Ladder> {
+        None
+    }
+
     /// Makes the areas of a lease.
     ///
     /// # Errors
@@ -88,6 +94,9 @@ pub trait KernelSide {
     fn has_ended(&self) -> bool {
         false
     }
+
+    /// Does what is to be done now and then, for the machine as a whole; called about as often as `look_again` says.
+    fn tend(&mut self) {}
 
     /// How soon that has to be asked again; `None` where it cannot end.
     fn look_again(&self) -> Option<Duration> {
@@ -178,6 +187,14 @@ impl Session {
         self.lease
             .as_ref()
             .map_or(0, |lease| lease.threads.iter().flatten().count())
+    }
+
+    /// The slots that have a thread.
+    pub fn bound_slots(&self) -> impl Iterator<Item = u32> {
+        let threads = self.lease.iter().flat_map(|lease| lease.threads.iter());
+        (0..)
+            .zip(threads)
+            .filter_map(|(slot, thread)| thread.map(|_| slot))
     }
 
     /// Answers a packet, which came with `pidfd`. `next_lease` is the number for a lease, if one is asked for.

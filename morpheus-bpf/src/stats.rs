@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::broker::{Listener, Statistics, seqpacket};
 use crate::kernel::Counters;
 
-/// More than all counters take.
-const MOST_BYTES: usize = 1 << 16;
+/// More than all counters and connections take; a packet may be about 200 kB.
+const MOST_BYTES: usize = 1 << 17;
 /// How long a daemon may take.
 const ANSWERS_WITHIN: Timespec = Timespec {
     tv_sec: 5,
@@ -28,16 +28,20 @@ pub fn path(socket: &Path) -> PathBuf {
     socket.with_extension("stats")
 }
 
-/// The numbers as they are handed out.
+/// The numbers as they are handed out; with those of the machine, where it is looked after.
 #[must_use]
-pub fn describe(what: &str, counters: &Counters, statistics: Statistics) -> Value {
-    json!({
+pub fn describe(what: &str, counters: &Counters, machine: Value, statistics: Statistics) -> Value {
+    let mut numbers = json!({
         "runs": what,
         "processes": statistics.processes,
         "workers": statistics.workers,
         "refused": statistics.refused,
         "counters": counters,
-    })
+    });
+    if let (Some(numbers), Value::Object(machine)) = (numbers.as_object_mut(), machine) {
+        numbers.extend(machine);
+    }
+    numbers
 }
 
 /// The numbers in a line, without those that are 0.
@@ -103,12 +107,13 @@ mod tests {
             workers: 2,
             refused: 0,
         };
-        let numbers = describe("scheduler", &counters, statistics);
+        let numbers = describe("scheduler", &counters, json!({ "cpus": 2 }), statistics);
         assert_eq!(
             line(&numbers),
             "processes 1, workers 2, refused 0, kicks made up 1, requests 3"
         );
         assert_eq!(numbers["counters"]["events_lost"], 0);
+        assert_eq!(numbers["cpus"], 2);
     }
 
     #[test]

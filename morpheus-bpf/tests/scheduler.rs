@@ -479,7 +479,7 @@ fn the_monitor_and_the_help_say_what_there_is() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(2500));
     monitor.kill().unwrap();
     let output = monitor.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -46,6 +46,19 @@ fn greedy(pieces: Duration) -> Busy {
     )
 }
 
+/// Threads that come and go, for a while.
+fn storm(duration: Duration) {
+    let until = Instant::now() + duration;
+    while Instant::now() < until {
+        let threads: Vec<_> = (0..16)
+            .map(|_| std::thread::spawn(|| std::thread::sleep(MS / 2)))
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
 /// Programs that come and go, for a while.
 fn fork_storm(duration: Duration) {
     let until = Instant::now() + duration;
@@ -59,110 +72,130 @@ fn fork_storm(duration: Duration) {
     }
 }
 
-/// Starts the daemon, then the load (beside one, loading takes long in emulation), and stops both in the other order.
-fn under<L>(arguments: &[&str], load: impl FnOnce() -> L, check: impl FnOnce(&Daemon)) {
-    let daemon = Daemon::schedule(arguments);
-    let load = load();
-    check(&daemon);
-    drop(load);
+/// Sleeps often, and then computes for long.
+fn moody() -> Busy {
+    Busy::repeating(
+        || (),
+        || {
+            for _ in 0..10 {
+                sleep(2 * MS);
+            }
+            let begun = Instant::now();
+            while begun.elapsed() < 40 * MS {
+                std::hint::spin_loop();
+            }
+        },
+    )
+}
+
+/// Computes by itself, and has a name.
+fn named(name: &str) -> Busy {
+    let name = std::ffi::CString::new(name).unwrap();
+    Busy::repeating(
+        move || rustix::thread::set_name(&name).unwrap(),
+        || sleep(5 * MS),
+    )
+}
+
+/// Of much weight, and bound to its CPU.
+fn heavy(cpu: usize) -> Busy {
+    Busy::new(move || {
+        set_nice(-20);
+        pin(cpu);
+    })
+}
+
+/// What each feature needs to have something to do.
+fn everything() -> Vec<Busy> {
+    let mut threads = Busy::many(cpus(), 0);
+    threads.extend(Busy::many(cpus(), 10));
+    threads.extend((0..3).map(|_| sleeper(3 * MS)));
+    threads.extend((0..2 * cpus()).map(|index| heavy(index / 2)));
+    threads.push(moody());
+    threads.push(named("goes-first"));
+    threads
+}
+
+/// Switch and counter of those that `everything` sets going.
+const SEEN: [(&str, &str); 6] = [
+    ("tiers", "became_lat_critical"),
+    ("wakeup-preemption", "kicks_for_tier"),
+    ("cpu-bound", "cpu_bound"),
+    ("boost", "boosts"),
+    ("overflow-rescue", "from_overflow_rescue"),
+    ("longrun", "longruns"),
+];
+
+#[test]
+fn each_feature_is_at_work() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&["--boost", "goes-first"]);
+    let threads = everything();
+    for (_, name) in SEEN {
+        moves(&daemon, name);
+    }
+    for name in [
+        "to_lat_critical",
+        "from_front",
+        "wakeups",
+        "enqueues_again",
+        "to_main",
+        "from_main",
+        "cpu_bound_reversed",
+    ] {
+        moves(&daemon, name);
+    }
+    let numbers = daemon.numbers();
+    let wakes = |tier: &str| -> u64 {
+        let counts = numbers["tiers"][tier]["wake_latency"].as_array().unwrap();
+        counts.iter().map(|count| count.as_u64().unwrap()).sum()
+    };
+    assert!(wakes("lat_critical") > 0 && wakes("batch") > 0, "{numbers}");
+    assert!(numbers["sleeps"][1].as_u64().unwrap() > 0, "{numbers}");
+    assert_eq!(numbers["longrun"], true);
+    // Nobody is idle here, and that is seen after a few looks.
+    let until = Instant::now() + 4 * PATIENCE;
+    while daemon.numbers()["regime"] != "heavy" {
+        assert!(Instant::now() < until, "{}", daemon.numbers());
+        std::thread::sleep(300 * MS);
+    }
+    assert!(daemon.numbers()["knobs"]["slice_ns"].as_u64().unwrap() > 1_000_000);
+    drop(threads);
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
 }
 
-/// What is switched off does not happen, under the load that made it happen.
-fn stays<L>(arguments: &[&str], name: &str, load: impl FnOnce() -> L) {
-    under(arguments, load, |daemon| {
-        std::thread::sleep(500 * MS);
-        assert_eq!(daemon.counter(name), 0, "{name} with {arguments:?}");
-    });
-}
-
 #[test]
-fn tasks_become_what_they_behave_like() {
+fn what_is_switched_off_stays_off() {
     if !can_run() {
         return;
     }
     let _turn = turn();
-    let load = || {
-        let mut threads = Busy::many(2 * cpus(), 0);
-        threads.extend((0..4).map(|_| sleeper(3 * MS)));
-        threads
-    };
-    under(&[], load, |daemon| {
-        for name in [
-            "became_lat_critical",
-            "to_lat_critical",
-            "from_front",
-            "kicks_for_tier",
-            "wakeups",
-            "enqueues_again",
-            "to_main",
-            "from_main",
-        ] {
-            moves(daemon, name);
-        }
-    });
-    stays(&["--without", "wakeup-preemption"], "kicks_for_tier", load);
-    stays(&["--without", "tiers"], "to_lat_critical", load);
-}
-
-/// Who sleeps and then computes is one that computes, until it sleeps.
-#[test]
-fn a_long_turn_demotes_and_a_sleep_reverses_it() {
-    if !can_run() {
-        return;
+    // All but the first, without which there would be none of them.
+    let off: Vec<&str> = SEEN[1..].iter().map(|(switch, _)| *switch).collect();
+    let off = off.join(",");
+    let daemon = Daemon::schedule(&["--boost", "goes-first", "--without", &off]);
+    let threads = everything();
+    std::thread::sleep(Duration::from_millis(2500));
+    for (_, name) in &SEEN[1..] {
+        assert_eq!(daemon.counter(name), 0, "{name}");
     }
-    let _turn = turn();
-    let load = || {
-        Busy::repeating(
-            || (),
-            || {
-                for _ in 0..10 {
-                    sleep(2 * MS);
-                }
-                let begun = Instant::now();
-                while begun.elapsed() < 40 * MS {
-                    std::hint::spin_loop();
-                }
-            },
-        )
-    };
-    under(&[], load, |daemon| {
-        moves(daemon, "cpu_bound");
-        moves(daemon, "cpu_bound_reversed");
-    });
-    stays(&["--without", "cpu-bound"], "cpu_bound", load);
-}
+    assert!(daemon.counter(SEEN[0].1) > 0);
+    drop(threads);
+    assert!(daemon.stop().success());
 
-#[test]
-fn some_names_go_first_always() {
-    if !can_run() {
-        return;
+    let daemon = Daemon::schedule(&["--without", "tiers"]);
+    let threads = everything();
+    std::thread::sleep(500 * MS);
+    for name in ["became_lat_critical", "to_lat_critical", "from_front"] {
+        assert_eq!(daemon.counter(name), 0, "{name}");
     }
-    let _turn = turn();
-    let named = || {
-        let thread = std::thread::Builder::new().name("goes-first".into());
-        thread
-            .spawn(|| {
-                // By itself it would be one that computes.
-                for _ in 0..50 {
-                    common::load::compute();
-                    sleep(5 * MS);
-                }
-            })
-            .unwrap()
-            .join()
-            .unwrap();
-    };
-    under(&["--boost", "goes-first"], named, |daemon| {
-        moves(daemon, "boosts");
-    });
-    stays(&["--boost", "somebody-else"], "boosts", named);
-    stays(
-        &["--boost", "goes-first", "--without", "boost"],
-        "boosts",
-        named,
-    );
+    assert!(daemon.numbers()["tiers"].is_null());
+    drop(threads);
+    assert!(daemon.stop().success());
 }
 
 /// Whoever looks interactive and takes more than its share goes where the others are.
@@ -172,12 +205,9 @@ fn nobody_gains_by_looking_interactive() {
         return;
     }
     let _turn = turn();
-    let load = || {
-        let posing: Vec<Busy> = (0..cpus()).map(|_| greedy(2 * MS)).collect();
-        (Busy::many(cpus(), 0), posing)
-    };
     let daemon = Daemon::schedule(&[]);
-    let (honest, posing) = load();
+    let honest = Busy::many(cpus(), 0);
+    let posing: Vec<Busy> = (0..cpus()).map(|_| greedy(2 * MS)).collect();
     std::thread::sleep(500 * MS);
     let sum = |threads: &[Busy]| threads.iter().map(Busy::cpu_ns).sum::<u64>();
     let (honest_before, posing_before) = (sum(&honest), sum(&posing));
@@ -197,115 +227,56 @@ fn those_that_compute_have_their_turn() {
         return;
     }
     let _turn = turn();
-    let load = || {
-        let mut threads = Busy::many(2 * cpus(), 0);
-        threads.extend((0..8).map(|_| greedy(MS / 2)));
-        threads
-    };
     let bounds = [
         ("deficit", "from_deficit"),
         ("starvation-rescue", "from_starvation_rescue"),
         ("sojourn-rescue", "from_sojourn_rescue"),
     ];
-    let but = |kept: &str| {
-        let names = bounds.iter().map(|(name, _)| *name);
-        names
-            .filter(|name| *name != kept)
-            .collect::<Vec<_>>()
-            .join(",")
-    };
     for (bound, counter) in bounds {
-        under(&["--without", &but(bound)], load, |daemon| {
-            moves(daemon, counter);
-            for (_, other) in bounds.iter().filter(|(_, other)| *other != counter) {
-                assert_eq!(daemon.counter(other), 0, "{other}");
-            }
-        });
-    }
-}
-
-/// Pinned tasks of much weight would keep the others away for long.
-#[test]
-fn who_waits_behind_pinned_tasks_is_overdue() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
-    let load = || {
-        let mut threads: Vec<Busy> = (0..2 * cpus())
-            .map(|index| {
-                Busy::new(move || {
-                    set_nice(-20);
-                    pin(index / 2);
-                })
-            })
-            .collect();
-        threads.extend(Busy::many(cpus(), 10));
-        threads
-    };
-    under(&[], load, |daemon| moves(daemon, "from_overflow_rescue"));
-    stays(
-        &["--without", "overflow-rescue"],
-        "from_overflow_rescue",
-        load,
-    );
-}
-
-#[test]
-fn storms_of_strangers_are_found() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
-    let storm = || fork_storm(500 * MS);
-    under(&["--without", "cusum"], storm, |daemon| {
-        moves(daemon, "bursts_by_wakes");
-        moves(daemon, "immature");
-    });
-    stays(
-        &["--without", "wakeup-burst,cusum"],
-        "bursts_by_wakes",
-        storm,
-    );
-}
-
-#[test]
-fn a_change_of_the_rate_is_found() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
-    let load = || {
-        let computing = Busy::many(cpus(), 0);
-        // Quiet first, so that there is a rate to change.
-        std::thread::sleep(Duration::from_secs(1));
-        fork_storm(300 * MS);
-        computing
-    };
-    under(&["--without", "wakeup-burst"], load, |daemon| {
-        let until = Instant::now() + 4 * PATIENCE;
-        while daemon.counter("bursts_by_rate") == 0 {
-            assert!(Instant::now() < until, "no change was found");
-            std::thread::sleep(300 * MS);
-            fork_storm(300 * MS);
+        let names = bounds.iter().map(|(name, _)| *name);
+        let off: Vec<&str> = names.filter(|name| *name != bound).collect();
+        let daemon = Daemon::schedule(&["--without", &off.join(",")]);
+        let mut threads = Busy::many(2 * cpus(), 0);
+        threads.extend((0..8).map(|_| greedy(MS / 2)));
+        moves(&daemon, counter);
+        for (_, other) in bounds.iter().filter(|(_, other)| *other != counter) {
+            assert_eq!(daemon.counter(other), 0, "{other}");
         }
-    });
-    stays(&["--without", "wakeup-burst,cusum"], "bursts_by_rate", load);
+        drop(threads);
+        assert!(daemon.stop().success());
+    }
 }
 
+/// By the number of forks, and by the change that they are.
 #[test]
-fn long_runs_are_found() {
+fn storms_are_found() {
     if !can_run() {
         return;
     }
     let _turn = turn();
-    let load = || Busy::many(2 * cpus(), 0);
-    under(&[], load, |daemon| moves(daemon, "longruns"));
-    stays(&["--without", "longrun"], "longruns", || {
-        let computing = load();
-        std::thread::sleep(Duration::from_secs(2));
-        computing
-    });
+    for (off, counter, other) in [
+        ("cusum", "bursts_by_wakes", "bursts_by_rate"),
+        ("wakeup-burst", "bursts_by_rate", "bursts_by_wakes"),
+    ] {
+        // The formula for one CPU: emulated ones fork slowly.
+        let daemon = Daemon::schedule(&["--nr-cpus", "1", "--without", off]);
+        // Quiet first, so that there is a rate to change; with ticks.
+        let computing = Busy::many(1, 0);
+        std::thread::sleep(Duration::from_secs(1));
+        let until = Instant::now() + 4 * PATIENCE;
+        while daemon.counter(counter) == 0 {
+            assert!(
+                Instant::now() < until,
+                "{counter}: {}",
+                daemon.numbers()["counters"]
+            );
+            storm(300 * MS);
+        }
+        assert!(daemon.counter("immature") > 0);
+        assert_eq!(daemon.counter(other), 0, "{other}");
+        drop(computing);
+        assert!(daemon.stop().success());
+    }
 }
 
 /// One that could not preempt when it came does so at a tick.
@@ -315,42 +286,61 @@ fn a_tick_preempts_for_who_waits() {
         return;
     }
     let _turn = turn();
-    let load = || {
-        let mut threads = Busy::many(2 * cpus(), 0);
-        threads.extend((0..4).map(|_| sleeper(MS)));
-        threads
-    };
-    under(&["--without", "wakeup-preemption,kick"], load, |daemon| {
-        moves(daemon, "preempted_at_tick");
-    });
-    stays(
-        &["--without", "wakeup-preemption,kick,tick-preemption"],
-        "preempted_at_tick",
-        load,
-    );
+    let daemon = Daemon::schedule(&["--without", "wakeup-preemption,kick"]);
+    let mut threads = Busy::many(2 * cpus(), 0);
+    threads.extend((0..4).map(|_| sleeper(MS)));
+    moves(&daemon, "preempted_at_tick");
+    drop(threads);
+    assert!(daemon.stop().success());
 }
 
-/// The kernel's workers sleep and wake whether or not the scheduler knows them.
+/// The kernel's workers that sleep and wake whether or not the scheduler knows them.
 #[test]
 fn work_queues_are_not_taken_for_tasks_that_compute() {
     if !can_run() {
         return;
     }
     let _turn = turn();
-    let write = || {
-        for number in 0..10 {
-            let path = std::env::temp_dir().join(format!("morpheus-floor-{number}"));
-            std::fs::write(&path, vec![1u8; 1 << 16]).unwrap();
-            std::fs::remove_file(&path).unwrap();
-            fork_storm(20 * MS);
-        }
-    };
-    under(&[], write, |daemon| {
-        let until = Instant::now() + 4 * PATIENCE;
-        while daemon.counter("kworkers_raised") == 0 {
-            assert!(Instant::now() < until, "none was raised");
-            write();
-        }
-    });
-    stays(&["--without", "kworker-floor"], "kworkers_raised", write);
+    let daemon = Daemon::schedule(&[]);
+    let until = Instant::now() + 4 * PATIENCE;
+    while daemon.counter("kworkers_raised") == 0 {
+        assert!(Instant::now() < until, "none was raised");
+        fork_storm(200 * MS);
+    }
+    assert!(daemon.stop().success());
+}
+
+/// What a name was like is known at the next start; and a file that is none is set aside.
+#[test]
+fn what_was_learnt_is_kept() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = std::env::temp_dir().join(format!("morpheus-procdb-{}", std::process::id()));
+    let file = directory.join("procdb.bin");
+    let path = file.to_str().unwrap();
+    let daemon = Daemon::schedule(&["--procdb", path]);
+    let threads: Vec<Busy> = (0..4).map(|_| sleeper(MS)).collect();
+    let until = Instant::now() + 8 * PATIENCE;
+    while daemon.numbers()["procdb"]["confident"] == 0 {
+        assert!(Instant::now() < until, "{}", daemon.numbers()["procdb"]);
+        std::thread::sleep(300 * MS);
+    }
+    drop(threads);
+    assert!(daemon.stop().success());
+    assert!(std::fs::metadata(&file).unwrap().len() > 0);
+
+    let daemon = Daemon::schedule(&["--procdb", path]);
+    // Threads of this name again.
+    let threads: Vec<Busy> = (0..4).map(|_| sleeper(MS)).collect();
+    moves(&daemon, "warm_starts");
+    drop(threads);
+    assert!(daemon.stop().success());
+
+    std::fs::write(&file, b"no database").unwrap();
+    let daemon = Daemon::schedule(&["--procdb", path]);
+    assert!(directory.join("procdb.bin.corrupt-1").exists());
+    assert!(daemon.stop().success());
+    std::fs::remove_dir_all(&directory).unwrap();
 }

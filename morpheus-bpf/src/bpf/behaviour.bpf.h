@@ -28,10 +28,11 @@
 #include "knobs.bpf.h"
 #include "counters.bpf.h"
 
+/* The numbers are those of src/tier.rs, and of the process database's file. */
 enum tier {
-	TIER_BATCH,
-	TIER_INTERACTIVE,
 	TIER_LAT_CRITICAL,
+	TIER_INTERACTIVE,
+	TIER_BATCH,
 	TIERS,
 };
 

@@ -6,7 +6,7 @@
  * - CUSUM (E. S. Page, Continuous Inspection Schemes, 1954) on the rate of enqueues: what each window has beyond the
  *   average and a quarter of it is summed up, and what it lacks taken off again. It finds any change that lasts, and needs
  *   to have seen how it was before.
- * - Wakes of tasks that nobody knows yet, against a fixed number: forks, from the first window on.
+ * - New tasks, and wakes of those that nobody knows yet, against a fixed number: forks, from the first window on.
  *
  * A *long run* is when the main queue has not been empty for two seconds: others compute all the time.
  */
@@ -44,7 +44,7 @@ struct detectors {
 
 struct detectors detectors;
 
-/* A task was put into a queue. Strangers are those that are not known yet and have just woken. */
+/* A task was put into a queue. Strangers are those that are not known yet, and are new or have just woken. */
 static __always_inline void note_enqueue(struct cpu *cpu, bool stranger)
 {
 	if (stranger)

@@ -49,7 +49,7 @@ struct {
  */
 static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
 {
-	return wakeup_preemption_on && tiers_on && tier > cpu->tier && cpu->tier == TIER_BATCH ? 0 : MARGIN_NS;
+	return wakeup_preemption_on && tiers_on && tier != TIER_BATCH && cpu->tier == TIER_BATCH ? 0 : MARGIN_NS;
 }
 
 static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)

@@ -59,7 +59,7 @@ const volatile __u64 starvation_ns = 50000000;
 const volatile __u32 deficit_budget = 6;
 const volatile __u32 deficit_budget_longrun = 2;
 const volatile __u32 idle_depth = 1;
-/* Wakes of tasks that nobody knows yet, in a detector's window. */
+/* New tasks, and wakes of tasks that nobody knows yet, in a detector's window. */
 const volatile __u32 burst_wakeups = 10;
 /* How far after the clock one may be; 0 without a ceiling. */
 const volatile __u64 vtime_ceiling_ns = 0;

@@ -130,7 +130,7 @@ struct cpu {
 	__u64 slice_end_ns;
 	/* The next one to run here was not picked for its vtime. */
 	__u32 out_of_turn;
-	/* Of the task that runs: enum tier. */
+	/* Of the task that runs: enum tier; at first that of none. */
 	__u32 tier;
 	/* Not yet added to those of the machine (detect.bpf.h). */
 	__u32 enqueues;

@@ -197,7 +197,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			behaviour->woke_ns = now;
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu)
-			note_enqueue(cpu, wakes && !is_mature(behaviour));
+			note_enqueue(cpu, !is_mature(behaviour) && (wakes || !behaviour->switches));
 	}
 	count(wakes ? COUNTER_wakeups : COUNTER_enqueues_again);
 	if (wakes && goes_next(task, worker, tier, now))

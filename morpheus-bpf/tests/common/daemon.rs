@@ -71,9 +71,13 @@ impl Daemon {
         Daemon::spawn(&arguments, "observing")
     }
 
-    /// One that schedules.
+    /// One that schedules, and knows nothing of earlier ones but where it is told to.
     pub fn schedule(arguments: &[&str]) -> Daemon {
-        Daemon::spawn(arguments, "scheduling")
+        let fresh: &[&str] = match arguments.contains(&"--procdb") {
+            true => &[],
+            false => &["--no-procdb"],
+        };
+        Daemon::spawn(&[fresh, arguments].concat(), "scheduling")
     }
 
     /// What it has counted.

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the daemon does for the machine once in a second: reads what the scheduler has counted, lets the adaptive loop decide,
+//! sets the knobs, and keeps the process database.
+//!
+//! On the daemon's one thread, between two packets: nothing here waits. The scheduler goes on with the knobs that it has
+//! when the daemon is late, or not there.
+
+use std::fs;
+use std::mem::size_of;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags};
+use serde_json::{Value, json};
+
+use crate::adapt::histogram::{BUCKETS, Histogram};
+use crate::adapt::knobs::Knobs;
+use crate::adapt::sleep::{SLEEP_BUCKETS, Sleeps};
+use crate::adapt::{Adaptation, Decision, Reading, Switches};
+use crate::kernel::Counters;
+use crate::procdb::file::{load_or_set_aside, save};
+use crate::procdb::{COMM_BYTES, ProcDb};
+use crate::scaling::Scaled;
+use crate::skeleton::scheduler::{SchedulerSkel, types};
+use crate::tier::{TIERS, Tier};
+
+/// How often it looks.
+pub const EVERY: Duration = Duration::from_secs(1);
+/// How often the process database is written while the daemon runs.
+const SAVE_EVERY: Duration = Duration::from_secs(300);
+/// From these counters comes how often a CPU was given a task.
+const DISPATCHES: [&str; 9] = [
+    "to_idle_cpu",
+    "to_next",
+    "from_front",
+    "from_main",
+    "from_deficit",
+    "from_starvation_rescue",
+    "from_sojourn_rescue",
+    "from_pinned",
+    "from_other_domains",
+];
+
+/// What is counted in histograms, all CPUs together, since the scheduler was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counted {
+    wakes: [Histogram; TIERS],
+    sleeps: Sleeps,
+    dispatches: u64,
+    /// Of all CPUs, in ticks of /proc/stat: idle, and altogether.
+    idle: u64,
+    all: u64,
+}
+
+/// The process database and its file.
+#[derive(Debug)]
+struct Profiles {
+    database: ProcDb,
+    path: PathBuf,
+    saved: Instant,
+    /// A write failed, and it was said.
+    said_so: bool,
+}
+
+/// How the machine is looked after.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// As many CPUs the formulas count with.
+    pub cpus: u32,
+    /// What of the adaptive loop works.
+    pub switches: Switches,
+    /// The process database's file; none keeps none.
+    pub procdb: Option<PathBuf>,
+}
+
+/// Looks after the machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    adaptation: Adaptation,
+    cpus: u32,
+    before: Counted,
+    since: Instant,
+    decision: Option<Decision>,
+    idle_share: f64,
+    profiles: Option<Profiles>,
+}
+
+impl Machine {
+    /// Reads the process database. A file that is none is set aside, and standard error says so.
+    pub(crate) fn new(plan: &Plan) -> Machine {
+        let now = Instant::now();
+        let profiles = plan.procdb.as_ref().map(|path| {
+            let (database, said) = load_or_set_aside(path);
+            if let Some(said) = said {
+                eprintln!("scx_morpheus: {said}");
+            }
+            Profiles {
+                database,
+                path: path.clone(),
+                saved: now,
+                said_so: false,
+            }
+        });
+        Machine {
+            adaptation: Adaptation::new(Scaled::for_cpus(plan.cpus), plan.switches),
+            cpus: plan.cpus,
+            before: Counted::default(),
+            since: now,
+            decision: None,
+            idle_share: f64::NAN,
+            profiles,
+        }
+    }
+
+    /// Before the scheduler is attached: the first knobs, and what tasks are to begin as.
+    pub(crate) fn begin(&mut self, skeleton: &mut SchedulerSkel<'_>) -> libbpf_rs::Result<()> {
+        set(skeleton, self.adaptation.knobs());
+        for profile in self
+            .profiles
+            .iter()
+            .flat_map(|own| own.database.predictions())
+        {
+            predict(skeleton, profile.comm, profile.tier, profile.avg_runtime_ns)?;
+        }
+        self.before = count(skeleton, &Counters::new());
+        Ok(())
+    }
+
+    /// Takes a look, if it is time.
+    pub(crate) fn tend(&mut self, skeleton: &mut SchedulerSkel<'_>, counters: &Counters) {
+        let now = Instant::now();
+        let elapsed = now.duration_since(self.since);
+        if elapsed < EVERY / 2 {
+            return;
+        }
+        self.since = now;
+        let counted = count(skeleton, counters);
+        let (burst, longrun) = detected(skeleton);
+        let ticks = counted.all.saturating_sub(self.before.all);
+        self.idle_share = counted.idle.saturating_sub(self.before.idle) as f64 / ticks as f64;
+        let mut wakes = counted.wakes;
+        for (wakes, before) in wakes.iter_mut().zip(&self.before.wakes) {
+            *wakes = wakes.since(before);
+        }
+        let decision = self.adaptation.look(&Reading {
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            idle_share: self.idle_share,
+            dispatches: counted.dispatches.saturating_sub(self.before.dispatches),
+            wakes,
+            sleeps: counted.sleeps.since(&self.before.sleeps),
+            longrun,
+            burst,
+        });
+        if decision.changed {
+            set(skeleton, &decision.knobs);
+        }
+        self.before = counted;
+        self.decision = Some(decision);
+        self.learn(skeleton, now);
+    }
+
+    /// Takes what was observed of late into the process database, and back what it is sure of by now.
+    fn learn(&mut self, skeleton: &SchedulerSkel<'_>, now: Instant) {
+        let Some(own) = &mut self.profiles else {
+            return;
+        };
+        own.database.advance();
+        let names: Vec<Vec<u8>> = skeleton.maps.observed.keys().collect();
+        for name in names {
+            let observed = skeleton.maps.observed.lookup_and_delete(&name);
+            let (Ok(Some(value)), Ok(comm)) = (observed, <[u8; COMM_BYTES]>::try_from(name)) else {
+                continue;
+            };
+            let Some(profile) = read::<types::profile>(&value) else {
+                continue;
+            };
+            let Some(tier) = Tier::from_number(profile.tier) else {
+                continue;
+            };
+            own.database.observe(comm, tier, profile.runtime_ns);
+            if let Some(known) = own
+                .database
+                .profile(comm)
+                .filter(|known| known.is_confident())
+            {
+                // Who is not in there begins as everybody does.
+                let _ = predict(skeleton, comm, known.tier, known.avg_runtime_ns);
+            }
+        }
+        if now.duration_since(own.saved) >= SAVE_EVERY {
+            own.save(now);
+        }
+    }
+
+    /// The numbers beside the counters, for whoever asks.
+    pub(crate) fn describe(&self, skeleton: &SchedulerSkel<'_>) -> Value {
+        let counted = count(skeleton, &Counters::new());
+        let (burst, longrun) = detected(skeleton);
+        let knobs = self.adaptation.knobs();
+        let tiers: serde_json::Map<String, Value> = Tier::ALL
+            .into_iter()
+            .map(|tier| {
+                let wakes = counted.wakes[tier.index()].counts;
+                (tier.name().to_owned(), json!({ "wake_latency": wakes }))
+            })
+            .collect();
+        let mut numbers = json!({
+            "cpus": self.cpus,
+            "tiers": tiers,
+            "sleeps": counted.sleeps.counts,
+            "regime": self.adaptation.regime().name(),
+            "burst": burst,
+            "longrun": longrun,
+            "knobs": {
+                "slice_ns": knobs.slice_ns,
+                "batch_slice_ns": knobs.batch_slice_ns,
+                "burst_slice_ns": knobs.burst_slice_ns,
+                "preempt_thresh_ns": knobs.preempt_thresh_ns,
+                "cpu_bound_thresh_ns": knobs.cpu_bound_thresh_ns,
+                "sojourn_thresh_ns": knobs.sojourn_thresh_ns,
+                "affinity_mode": knobs.affinity_mode.name(),
+            },
+        });
+        if self.idle_share.is_finite() {
+            numbers["idle_share"] = json!(self.idle_share);
+        }
+        if let Some(own) = &self.profiles {
+            numbers["procdb"] = json!({
+                "profiles": own.database.len(),
+                "confident": own.database.confident(),
+            });
+        }
+        numbers
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(own) = &mut self.profiles {
+            own.save(Instant::now());
+        }
+    }
+}
+
+impl Profiles {
+    fn save(&mut self, now: Instant) {
+        self.saved = now;
+        match save(&self.database, &self.path) {
+            Ok(()) => self.said_so = false,
+            Err(_) if self.said_so => {}
+            Err(error) => {
+                self.said_so = true;
+                eprintln!(
+                    "scx_morpheus: what was learnt of processes cannot be kept in {}: {error} (--procdb names another \
+                     file, --no-procdb keeps nothing)",
+                    self.path.display()
+                );
+            }
+        }
+    }
+}
+
+/// What a name is to begin as.
+fn predict(
+    skeleton: &SchedulerSkel<'_>,
+    comm: [u8; COMM_BYTES],
+    tier: Tier,
+    runtime_ns: u64,
+) -> libbpf_rs::Result<()> {
+    let mut value = Vec::with_capacity(size_of::<types::profile>());
+    value.extend_from_slice(&runtime_ns.to_ne_bytes());
+    value.extend_from_slice(&(tier as u32).to_ne_bytes());
+    value.extend_from_slice(&1u32.to_ne_bytes());
+    skeleton.maps.profiles.update(&comm, &value, MapFlags::ANY)
+}
+
+fn set(skeleton: &mut SchedulerSkel<'_>, knobs: &Knobs) {
+    let Some(data) = skeleton.maps.data_knobs_data.as_deref_mut() else {
+        return;
+    };
+    let own = &mut data.knobs;
+    own.slice_ns = knobs.slice_ns;
+    own.batch_slice_ns = knobs.batch_slice_ns;
+    own.burst_slice_ns = knobs.burst_slice_ns;
+    own.preempt_after_ns = knobs.preempt_thresh_ns;
+    own.cpu_bound_ns = knobs.cpu_bound_thresh_ns;
+    own.sojourn_ns = knobs.sojourn_thresh_ns;
+    own.lat_critical_from = knobs.lat_cri_thresh_high;
+    own.interactive_from = knobs.lat_cri_thresh_low;
+    own.affinity = knobs.affinity_mode as u32;
+}
+
+/// Whether there is a burst, and a long run.
+fn detected(skeleton: &SchedulerSkel<'_>) -> (bool, bool) {
+    skeleton
+        .maps
+        .bss_data
+        .as_deref()
+        .map_or((false, false), |shared| {
+            (shared.burst_now != 0, shared.longrun_now != 0)
+        })
+}
+
+/// Plain words of the size of a structure of numbers; `None` of any other size.
+fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
+    (bytes.len() >= size_of::<T>()).then(|| {
+        // SAFETY: there are as many bytes, and the generated structures that this is called with are numbers only, for which
+        // any bytes will do. They need not be aligned.
+        unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+    })
+}
+
+fn count(skeleton: &SchedulerSkel<'_>, counters: &Counters) -> Counted {
+    let mut counted = Counted::default();
+    let by_cpu = skeleton
+        .maps
+        .histograms
+        .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let words = |bytes: &[u8]| -> Vec<u64> {
+        bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect()
+    };
+    for cpu in by_cpu.ok().flatten().unwrap_or_default() {
+        let words = words(&cpu);
+        // In the structure's order: wakes, waited_ns, sleeps.
+        let (wakes, rest) = words.split_at((TIERS * BUCKETS).min(words.len()));
+        for (histogram, counts) in counted.wakes.iter_mut().zip(wakes.chunks_exact(BUCKETS)) {
+            for (sum, count) in histogram.counts.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        for (sum, count) in counted
+            .sleeps
+            .counts
+            .iter_mut()
+            .zip(rest.iter().skip(TIERS))
+        {
+            *sum += count;
+        }
+    }
+    const _: () = assert!(
+        size_of::<types::histograms>() == 8 * (TIERS * BUCKETS + TIERS + SLEEP_BUCKETS),
+        "as histograms in behaviour.bpf.h"
+    );
+    counted.dispatches = DISPATCHES
+        .iter()
+        .filter_map(|name| counters.get(name))
+        .sum();
+    (counted.idle, counted.all) = fs::read_to_string("/proc/stat")
+        .map(|text| idle_of(&text))
+        .unwrap_or_default();
+    counted
+}
+
+/// Idle ticks, and all, from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+fn idle_of(text: &str) -> (u64, u64) {
+    let fields: Vec<u64> = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cpu "))
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .take(8)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let idle = fields.iter().skip(3).take(2).sum();
+    (idle, fields.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time() {
+        let text = "cpu  10 20 30 400 40 5 6 7 8 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(idle_of(text), (440, 518));
+        assert_eq!(idle_of(""), (0, 0));
+        assert_eq!(idle_of("cpu  x"), (0, 0));
+        let (idle, all) = idle_of(&fs::read_to_string("/proc/stat").unwrap());
+        assert!(all > 0 && idle <= all);
+    }
+
+    #[test]
+    fn structures_are_read_from_any_place() {
+        let bytes = [0u8, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
+        let profile: types::profile = read(&bytes[1..]).unwrap();
+        assert_eq!((profile.runtime_ns, profile.tier, profile.seen), (1, 2, 3));
+        assert!(read::<types::profile>(&bytes[2..]).is_none());
+    }
+}

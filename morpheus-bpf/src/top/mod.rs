@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `scx_morpheus top`: what a daemon does, in a terminal.
+//!
+//! - `model`: what is known, and what a key or an answer changes in it; knows no terminal.
+//! - `view`: draws it; knows no daemon. `text`: numbers in few characters.
+//! - this file: the terminal, and a thread that asks, so that a daemon which is slow to answer does not make the view slow.
+
+mod model;
+mod text;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::reading::Reading;
+use crate::signals::StopSignals;
+use crate::stats;
+use model::{Answer, Model};
+
+/// How soon a signal or an answer is seen; a key is seen at once.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Why there is no view.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nobody to look at it.
+    #[error(
+        "top needs a terminal for both input and output; scx_morpheus --monitor 1 prints a line each second instead"
+    )]
+    NoTerminal,
+    /// The terminal, or the system, refuses.
+    #[error("the terminal cannot be used: {0}")]
+    Terminal(#[from] io::Error),
+}
+
+/// Shows what the daemon at `socket` does, asked every `interval`, until the user has seen enough or a signal comes. It goes
+/// on while there is no daemon. The terminal is as it was when this returns, and when it panics.
+///
+/// # Errors
+///
+/// When there is no terminal, or it fails.
+pub fn run(socket: &Path, interval: Duration) -> Result<(), Error> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Error::NoTerminal);
+    }
+    // Before the thread: it inherits the mask.
+    let stop = StopSignals::catch()?;
+    let answers = ask_again_and_again(socket.to_owned(), interval)?;
+    let mut model = Model::new(socket.display().to_string(), interval);
+    // Its hook restores the terminal before a panic is told.
+    let mut terminal = ratatui::try_init()?;
+    let _restore = Restore;
+    loop {
+        terminal.draw(|frame| view::draw(frame, &model))?;
+        if !wait_for_change(&mut model, &answers, &stop)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives the terminal back, also where the loop fails.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // The terminal may have gone, which is why the loop has failed.
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// Returns when there is something else to be drawn, with false when it is over.
+fn wait_for_change(
+    model: &mut Model,
+    answers: &Receiver<Answer>,
+    stop: &StopSignals,
+) -> io::Result<bool> {
+    loop {
+        if has_come(stop)? {
+            return Ok(false);
+        }
+        match answers.try_recv() {
+            Ok(answer) => {
+                model.answered(answer);
+                return Ok(true);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                return Err(io::Error::other(
+                    "the thread that asks the daemon has ended",
+                ));
+            }
+        }
+        if !event::poll(LOOK_EVERY)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                return Ok(model.key_pressed(key.code, key.modifiers));
+            }
+            Event::Resize(..) => return Ok(true),
+            _ => {}
+        }
+    }
+}
+
+fn has_come(stop: &StopSignals) -> io::Result<bool> {
+    let mut fds = [PollFd::new(stop, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut fds, Some(&at_once)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ask_again_and_again(socket: PathBuf, interval: Duration) -> io::Result<Receiver<Answer>> {
+    let (sender, answers): (Sender<Answer>, _) = channel();
+    thread::Builder::new()
+        .name("morpheus-asks".into())
+        .spawn(move || {
+            loop {
+                let result = stats::ask(&socket)
+                    .map(|numbers| Reading::parse(&numbers))
+                    .map_err(|error| error.to_string());
+                let answer = Answer {
+                    result,
+                    at: Instant::now(),
+                };
+                // Nobody looks any more.
+                if sender.send(answer).is_err() {
+                    return;
+                }
+                thread::sleep(interval);
+            }
+        })?;
+    Ok(answers)
+}

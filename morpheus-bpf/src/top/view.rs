@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Draws the model. Fits into 80 × 24, uses what there is beyond, and leaves out what the daemon does not say.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Cell, Clear, Padding, Paragraph, Row, Table, Wrap};
+
+use super::model::{Link, Model};
+use super::text::{bars_of, printable, short, time_text};
+use crate::reading::{Reading, TIERS};
+use crate::telemetry::{Latency, Rates, mean, quantile, regime_text};
+
+/// Below this nothing can be read.
+const LEAST: (u16, u16) = (40, 10);
+/// A cell of the decisions: a name and a rate.
+const CELL_COLUMNS: u16 = 26;
+/// The left half of the middle.
+const MACHINE_COLUMNS: u16 = 28;
+/// Rows of the middle, with its title, where there are no more.
+const MIDDLE_ROWS: u16 = 7;
+
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let text = format!("{} × {} at least, please", LEAST.0, LEAST.1);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+        return;
+    }
+    let empty = Reading::default();
+    let reading = model.reading.as_ref().unwrap_or(&empty);
+    let cells = decisions(reading, &model.rates);
+    let has_tiers = reading.wake.iter().any(Option::is_some);
+    let columns = area.width.saturating_sub(MACHINE_COLUMNS).max(1) / CELL_COLUMNS;
+    let cell_rows = cells.len().div_ceil(usize::from(columns.max(1))) as u16 + 1;
+    let [title, notice, tiers, middle, knobs, processes, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(if matches!(model.link, Link::Gone(_)) {
+            2
+        } else {
+            0
+        }),
+        Constraint::Length(if has_tiers { 2 + TIERS.len() as u16 } else { 0 }),
+        Constraint::Length(cell_rows.clamp(MIDDLE_ROWS, MIDDLE_ROWS.max(area.height * 2 / 5))),
+        Constraint::Length(if reading.knobs.is_empty() { 0 } else { 4 }),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let [machine, decided] =
+        Layout::horizontal([Constraint::Length(MACHINE_COLUMNS), Constraint::Fill(1)])
+            .areas(middle);
+    draw_title(frame, title, model, reading);
+    draw_notice(frame, notice, model);
+    draw_tiers(frame, tiers, model);
+    draw_machine(frame, machine, model, reading);
+    draw_decisions(frame, decided, &cells);
+    draw_knobs(frame, knobs, reading);
+    draw_processes(frame, processes, model, reading);
+    draw_keys(frame, keys, model);
+    if model.help {
+        draw_help(frame, area);
+    }
+}
+
+/// A section: a line with its name, and what is below.
+fn section(name: impl Into<String>) -> Block<'static> {
+    Block::new()
+        .borders(Borders::TOP)
+        .border_style(DIM)
+        .title(Span::styled(
+            format!(" {} ", name.into()),
+            Style::new().add_modifier(Modifier::BOLD).fg(Color::Cyan),
+        ))
+}
+
+fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
+    let mut left = vec![Span::styled(" scx_morpheus", BOLD)];
+    if let Some(runs) = &reading.runs {
+        left.push(Span::raw(format!("  {}", printable(runs))));
+    }
+    if let Some(cpus) = reading.cpus {
+        left.push(Span::raw(format!(", {cpus} CPUs")));
+    }
+    if let Some(regime) = regime_text(reading) {
+        let style = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
+        left.push(Span::styled(format!("  {}", printable(&regime)), style));
+    }
+    let right = match (&model.link, model.paused) {
+        (_, true) => Span::styled("PAUSED ", Style::new().fg(Color::Black).bg(Color::Yellow)),
+        (Link::Waiting, _) => Span::styled("asking … ", DIM),
+        (Link::Live, _) => Span::styled(
+            format!("every {} s ", model.interval.as_secs_f64()),
+            Style::new().fg(Color::Green),
+        ),
+        (Link::Gone(_), _) => {
+            Span::styled("NO DAEMON ", Style::new().fg(Color::White).bg(Color::Red))
+        }
+    };
+    frame.render_widget(Line::from(left), area);
+    frame.render_widget(Paragraph::new(right).alignment(Alignment::Right), area);
+}
+
+fn draw_notice(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let Link::Gone(error) = &model.link else {
+        return;
+    };
+    let mut text = format!(
+        " No daemon answers at {}: {}. It is asked again and again.",
+        printable(&model.socket),
+        printable(error)
+    );
+    if model.reading.is_some() {
+        text += " What is shown is the last that it said.";
+    }
+    let style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+    frame.render_widget(
+        Paragraph::new(text).style(style).wrap(Wrap { trim: false }),
+        area,
+    );
+}
+
+fn draw_tiers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let widths = [
+        Constraint::Length(13),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(6),
+        Constraint::Fill(1),
+    ];
+    // Six columns, and a blank between each two.
+    let bars = usize::from(area.width.saturating_sub(13 + 4 * 9 + 6 + 6));
+    let rows = TIERS.iter().enumerate().map(|(index, tier)| {
+        let histogram = model.rates.wake[index].as_ref();
+        let text = |latency: Option<Latency>| {
+            right(latency.map_or_else(|| "–".to_owned(), |latency| latency.to_string()))
+        };
+        let wakeups = model.rates.wakeups(index);
+        let l2 = model.rates.l2_hits(tier);
+        Row::new([
+            Cell::from(format!(" {}", tier.replace('_', " "))),
+            right(wakeups.map_or_else(|| "–".to_owned(), short)),
+            text(histogram.and_then(mean)),
+            text(histogram.and_then(|histogram| quantile(histogram, 0.5))),
+            text(histogram.and_then(|histogram| quantile(histogram, 0.99))).style(BOLD),
+            right(l2.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0))),
+            Cell::from(bars_of(&model.p99[index], bars)).style(Style::new().fg(Color::Green)),
+        ])
+    });
+    let head = Row::new([
+        Cell::from(" tier"),
+        right("wakeups/s"),
+        right("≈ mean"),
+        right("p50"),
+        right("p99"),
+        right("L2 hit"),
+        Cell::from("p99 so far"),
+    ])
+    .style(DIM);
+    let table = Table::new(rows, widths)
+        .header(head)
+        .block(section("Wakeup until it runs"));
+    frame.render_widget(table, area);
+}
+
+fn right(text: impl Into<String>) -> Cell<'static> {
+    Cell::from(Line::from(text.into()).alignment(Alignment::Right))
+}
+
+fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
+    let mut lines = Vec::new();
+    if let Some(idle) = reading.idle_share {
+        let full = (idle * 10.0).round() as usize;
+        lines.push(format!(
+            " idle {:>4.0} % {}",
+            idle * 100.0,
+            "█".repeat(full)
+        ));
+    }
+    if let Some(dispatches) = model.rates.dispatches() {
+        let columns = usize::from(area.width.saturating_sub(23));
+        lines.push(format!(
+            " dispatches {:>7}/s {}",
+            short(dispatches),
+            bars_of(&model.dispatches, columns)
+        ));
+    }
+    if let Some(waits_ns) = reading.batch_waits_ns {
+        let threshold = reading.knobs.get("sojourn_thresh_ns");
+        lines.push(format!(
+            " batch waits {}{}",
+            time_text(waits_ns),
+            threshold.map_or_else(String::new, |ns| format!(" of {}", time_text(*ns)))
+        ));
+    }
+    if let Some(rescues) = model.rates.rescues() {
+        lines.push(format!(" rescues {}/s", short(rescues)));
+    }
+    if let Some(share) = model.rates.sleeps_for_io {
+        lines.push(format!(" sleeps for io {:.0} %", share * 100.0));
+    }
+    if let Some(profiles) = reading.procdb {
+        lines.push(format!(
+            " procdb {}, {} confident",
+            profiles.known, profiles.confident
+        ));
+    }
+    if let Some(lost) = model.rates.of("events_lost").filter(|rate| *rate > 0.0) {
+        lines.push(format!(" EVENTS LOST {}/s", short(lost)));
+    }
+    if model.reading.is_some() && lines.is_empty() {
+        lines.push(match reading.runs.as_deref() {
+            Some("observer") => " It only observes: the\n kernel itself schedules.".to_owned(),
+            _ => " measuring …".to_owned(),
+        });
+    }
+    let text = Paragraph::new(lines.join("\n")).block(section("Machine"));
+    frame.render_widget(text, area);
+}
+
+/// Names and rates of what has ever happened, so that the places do not change from one second to the next.
+fn decisions(reading: &Reading, rates: &Rates) -> Vec<(String, Option<f64>)> {
+    let group = |name: &str| {
+        ["to_", "from_", "kept", "kicks_"]
+            .iter()
+            .position(|prefix| name.starts_with(prefix))
+            .unwrap_or(usize::MAX)
+    };
+    let mut names: Vec<&String> = reading
+        .counters
+        .iter()
+        .filter(|(name, count)| **count > 0 && !name.starts_with("l2_"))
+        .map(|(name, _)| name)
+        .collect();
+    // Stable: within a group they stay in the order of their names.
+    names.sort_by_key(|name| group(name));
+    names
+        .into_iter()
+        .map(|name| (printable(&name.replace('_', " ")), rates.of(name)))
+        .collect()
+}
+
+fn draw_decisions(frame: &mut Frame<'_>, area: Rect, cells: &[(String, Option<f64>)]) {
+    let block = section("Decisions per second");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let (columns, rows) = (inner.width / CELL_COLUMNS, inner.height);
+    let room = usize::from(columns) * usize::from(rows);
+    let shown = if cells.len() > room {
+        room.saturating_sub(1)
+    } else {
+        cells.len()
+    };
+    let at = |index: usize| Rect {
+        x: inner.x + (index / usize::from(rows)) as u16 * CELL_COLUMNS,
+        y: inner.y + (index % usize::from(rows)) as u16,
+        width: CELL_COLUMNS - 1,
+        height: 1,
+    };
+    for (index, (name, rate)) in cells[..shown].iter().enumerate() {
+        let rate = rate.map_or_else(|| "–".to_owned(), short);
+        let style = if rate == "0" { DIM } else { Style::new() };
+        let name_columns = usize::from(CELL_COLUMNS) - 2 - rate.chars().count();
+        let name: String = name.chars().take(name_columns - 1).collect();
+        let text = format!(" {name:<name_columns$}{rate}");
+        frame.render_widget(Paragraph::new(text).style(style), at(index));
+    }
+    if shown < cells.len() && room > 0 {
+        let text = format!(" … and {} more (status)", cells.len() - shown);
+        frame.render_widget(Paragraph::new(text).style(DIM), at(shown));
+    }
+}
+
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, reading: &Reading) {
+    let numbers = reading
+        .knobs
+        .iter()
+        .map(|(name, value)| match name.strip_suffix("_ns") {
+            Some(name) => (name, time_text(*value)),
+            None => (name.as_str(), value.to_string()),
+        });
+    let words = reading
+        .modes
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.clone()));
+    let mut spans = Vec::new();
+    for (name, value) in numbers.chain(words) {
+        // What belongs together stays in one line.
+        let name = printable(&name.replace('_', "\u{a0}"));
+        spans.push(Span::styled(format!("{name}\u{a0}"), DIM));
+        spans.push(Span::raw(printable(&value).replace(' ', "\u{a0}")));
+        spans.push(Span::raw("   "));
+    }
+    let text = Paragraph::new(Line::from(spans))
+        .wrap(Wrap { trim: false })
+        .block(section("Knobs").padding(Padding::left(1)));
+    frame.render_widget(text, area);
+}
+
+fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
+    let processes = model.processes();
+    let count = reading.processes.unwrap_or(processes.len() as u64);
+    let room = usize::from(area.height.saturating_sub(2));
+    let mut name = format!("Processes: {count}, by {}", model.sort.word());
+    if processes.len() > room {
+        name += &format!("; {room} shown");
+    }
+    let block = section(name);
+    if processes.is_empty() {
+        let text = match model.reading {
+            Some(_) => " no application is connected",
+            None => "",
+        };
+        frame.render_widget(Paragraph::new(text).style(DIM).block(block), area);
+        return;
+    }
+    let number = |count: Option<u64>, color: Color| {
+        let style = match count {
+            Some(1..) => Style::new().fg(color).add_modifier(Modifier::BOLD),
+            _ => DIM,
+        };
+        right(count.map_or_else(|| "–".to_owned(), |count| count.to_string())).style(style)
+    };
+    let rows = processes.into_iter().take(room).map(|process| {
+        Row::new([
+            right(process.pid.to_string()),
+            Cell::from(printable(&process.comm)),
+            right(process.workers.to_string()),
+            number(process.stuck, Color::Red),
+            number(process.demoted, Color::Yellow),
+            number(process.throttled, Color::Magenta),
+        ])
+    });
+    let head = Row::new([
+        right("pid"),
+        Cell::from("name"),
+        right("workers"),
+        right("stuck"),
+        right("demoted"),
+        right("throttled"),
+    ])
+    .style(DIM);
+    let widths = [
+        Constraint::Length(10),
+        Constraint::Fill(1),
+        Constraint::Length(8),
+        Constraint::Length(6),
+        Constraint::Length(8),
+        Constraint::Length(10),
+    ];
+    frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
+}
+
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let pause = if model.paused { "go on" } else { "pause" };
+    let mut spans = Vec::new();
+    for (key, what) in [("q", "quit"), ("p", pause), ("s", "sort"), ("?", "help")] {
+        spans.push(Span::styled(format!(" {key}"), BOLD));
+        spans.push(Span::styled(format!(" {what} "), DIM));
+    }
+    frame.render_widget(Line::from(spans), area);
+}
+
+const HELP: &str = "\
+ q, Esc, Ctrl-C  quit
+ p, space        hold what is shown, and go on
+ s               sort processes by stuck, workers, pid, name
+ ?, h            this
+
+ Latencies are of the last interval, from histograms: right to a
+ factor of two. Rates are per second. stuck: the worker's present
+ poll is over its budget, or sleeps. demoted: it has a tenth of
+ its weight meanwhile. throttled: it is capped meanwhile.
+
+ Totals: scx_morpheus status. Lines: scx_morpheus --monitor 1.";
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    let (width, height) = (area.width.min(68), area.height.min(13));
+    let inside = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    frame.render_widget(Clear, inside);
+    let block = Block::bordered().title(Span::styled(" Help ", BOLD));
+    frame.render_widget(Paragraph::new(HELP).block(block), inside);
+}
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

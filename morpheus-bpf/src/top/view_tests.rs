@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tests of [`super`]: what stands on a screen.
+
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+use serde_json::{Value, json};
+
+use super::super::model::Answer;
+use super::*;
+
+fn empty() -> Model {
+    Model::new("/run/morpheus/broker.sock".into(), Duration::from_secs(1))
+}
+
+/// After two answers, a second apart.
+fn model(first: &Value, second: &Value) -> Model {
+    let (mut model, start) = (empty(), Instant::now());
+    for (numbers, at) in [(first, start), (second, start + Duration::from_secs(1))] {
+        model.answered(Answer {
+            result: Ok(Reading::parse(numbers)),
+            at,
+        });
+    }
+    model
+}
+
+fn screen(model: &Model, columns: u16, rows: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal.draw(|frame| draw(frame, model)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    cells
+        .chunks(usize::from(columns))
+        .map(|row| row.concat().trim_end().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A scheduler's numbers, when it has counted `scale` times as much as at first.
+fn scheduler(scale: u64) -> Value {
+    let buckets = |from: usize| -> Vec<u64> {
+        (0..16)
+            .map(|index| {
+                if (from..from + 3).contains(&index) {
+                    100 * scale
+                } else {
+                    0
+                }
+            })
+            .collect()
+    };
+    let counters: serde_json::Map<String, Value> = [
+        "to_main",
+        "to_batch",
+        "to_idle_cpu",
+        "to_lat_critical",
+        "to_interactive",
+        "from_main",
+        "from_deficit",
+        "from_sojourn_rescue",
+        "kept",
+        "kicks_for_waiting",
+        "kicks_skipped",
+        "wakeups",
+        "requests",
+        "demotions",
+        "l2_hits_batch",
+        "l2_misses_batch",
+        "l2_hits_lat_critical",
+        "l2_misses_lat_critical",
+    ]
+    .iter()
+    .enumerate()
+    .map(|(index, name)| ((*name).to_owned(), json!(1000 * scale * (1 + index as u64))))
+    .chain([("throttles".to_owned(), json!(0))])
+    .collect();
+    json!({
+        "runs": "scheduler", "processes": 2, "workers": 6, "refused": 0, "cpus": 2,
+        "counters": counters,
+        "tiers": {
+            "lat_critical": { "wake_latency": buckets(1) },
+            "interactive": { "wake_latency": buckets(4) },
+            "batch": { "wake_latency": buckets(9) },
+        },
+        "sleeps": [70 * scale, 10 * scale, 10 * scale, 10 * scale],
+        "regime": "heavy", "burst": true, "longrun": false,
+        "knobs": { "slice_ns": 1_000_000, "batch_slice_ns": 20_000_000, "sojourn_thresh_ns": 5_000_000,
+            "preempt_thresh_ns": 500_000, "burst_slice_ns": 1_000_000, "lag_scale": 4, "lat_cri_thresh_high": 32,
+            "lat_cri_thresh_low": 8, "cpu_bound_thresh_ns": 2_500_000, "affinity_mode": "weak" },
+        "batch_waits_ns": 3_000_000, "idle_share": 0.05, "procdb": { "profiles": 42, "confident": 5 },
+        "connections": [
+            { "pid": 4711, "comm": "axum-server", "workers": 4, "stuck": 1, "demoted": 1, "throttled": 0, "lease": 1 },
+            { "pid": 4712, "comm": "wörker\u{1b}[2J", "workers": 2, "lease": 2 },
+        ],
+    })
+}
+
+#[test]
+fn a_scheduler_fits_into_80_by_24() {
+    let text = screen(&model(&scheduler(1), &scheduler(2)), 80, 24);
+    let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "scx_morpheus scheduler, 2 CPUs [HEAVY BURST]",
+        "every 1 s",
+        "lat critical 300",
+        "L2 hit",
+        "idle 5 % █",
+        "dispatches 24.0k/s",
+        "batch waits 3 ms of 5 ms",
+        "procdb 42, 5 confident",
+        "sleeps for io 70 %",
+        "to main 1000",
+        "demotions 14.0k",
+        "slice 1 ms",
+        "affinity mode weak",
+        "Processes: 2, by stuck",
+        "4711 axum-server",
+        "4712 wörker?[2J",
+        "q quit p pause s sort ? help",
+    ] {
+        assert!(squeezed.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert!(!text.contains("throttles"), "it has never happened");
+    assert_eq!(text.lines().count(), 24);
+}
+
+#[test]
+fn decisions_that_do_not_fit_are_counted() {
+    let text = screen(&model(&scheduler(1), &scheduler(2)), 60, 20);
+    assert!(text.contains("more (status)"), "{text}");
+    let text = screen(&model(&scheduler(1), &scheduler(2)), 160, 50);
+    assert!(
+        text.contains("demotions") && text.contains("wakeups"),
+        "{text}"
+    );
+    assert!(!text.contains("more (status)"), "{text}");
+}
+
+#[test]
+fn an_observer_has_no_tiers() {
+    let numbers =
+        json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9 } });
+    let text = screen(&model(&numbers, &numbers), 80, 24);
+    for part in [
+        "observer",
+        "It only observes",
+        "events",
+        "no application is connected",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    for part in ["p99", "Knobs", "CPUs", "idle"] {
+        assert!(!text.contains(part), "{part:?} is in\n{text}");
+    }
+}
+
+#[test]
+fn it_says_when_there_is_no_daemon() {
+    let gone = |mut model: Model| {
+        model.answered(Answer {
+            result: Err("Connection refused\n".into()),
+            at: Instant::now(),
+        });
+        screen(&model, 80, 24)
+    };
+    let never = gone(empty());
+    assert!(never.contains("NO DAEMON"), "{never}");
+    let sentence = "No daemon answers at /run/morpheus/broker.sock: Connection refused?";
+    assert!(never.contains(sentence), "{never}");
+    assert!(!never.contains("the last that it said"), "{never}");
+    let then = gone(model(&scheduler(1), &scheduler(2)));
+    assert!(then.contains("the last that it said"), "{then}");
+    assert!(then.contains("axum-server"), "{then}");
+    assert!(screen(&empty(), 80, 24).contains("asking …"));
+}
+
+#[test]
+fn no_window_and_no_number_is_too_much() {
+    let mut huge = scheduler(1);
+    for (_, count) in huge["counters"].as_object_mut().unwrap() {
+        *count = u64::MAX.into();
+    }
+    huge["tiers"]["batch"]["wake_latency"] = vec![u64::MAX; 16].into();
+    huge["knobs"]["slice_ns"] = u64::MAX.into();
+    huge["batch_waits_ns"] = u64::MAX.into();
+    huge["processes"] = u64::MAX.into();
+    huge["connections"] = (0..5000)
+        .map(|pid| json!({ "pid": u64::MAX - pid, "comm": "很".repeat(40), "workers": u64::MAX, "stuck": u64::MAX }))
+        .collect();
+    let nothing = Value::Null;
+    for mut model in [
+        empty(),
+        model(&nothing, &nothing),
+        model(&nothing, &huge),
+        model(&scheduler(1), &scheduler(2)),
+    ] {
+        for help in [false, true] {
+            model.help = help;
+            for columns in (1..=45).chain([79, 80, 81, 200]) {
+                for rows in (1..=26).chain([60]) {
+                    screen(&model, columns, rows);
+                }
+            }
+        }
+    }
+    assert!(screen(&empty(), 39, 9).contains("40 × 10"));
+}
+
+#[test]
+fn help_and_pause() {
+    let mut model = model(&scheduler(1), &scheduler(2));
+    model.key_pressed(KeyCode::Char('?'), KeyModifiers::NONE);
+    let text = screen(&model, 80, 24);
+    assert!(text.contains("q, Esc, Ctrl-C  quit"), "{text}");
+    assert!(text.contains("--monitor 1."), "the last line, too\n{text}");
+    model.key_pressed(KeyCode::Esc, KeyModifiers::NONE);
+    model.key_pressed(KeyCode::Char('p'), KeyModifiers::NONE);
+    let text = screen(&model, 80, 24);
+    assert!(
+        text.contains("PAUSED") && text.contains("p go on"),
+        "{text}"
+    );
+}
