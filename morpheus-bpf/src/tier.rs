@@ -70,4 +70,14 @@ mod tests {
         assert_eq!(Tier::from_number(3), None);
         assert_eq!(Tier::from_number(u32::MAX), None);
     }
+
+    #[test]
+    fn the_bpf_programs_have_the_same_numbers() {
+        let constants = constants_of(include_str!("bpf/behaviour.bpf.h"), "tier");
+        let mut expected: Vec<_> = Tier::ALL
+            .map(|tier| format!("TIER_{}", tier.name().to_uppercase()))
+            .into();
+        expected.push("TIERS".into());
+        assert_eq!(constants, expected);
+    }
 }
