@@ -164,6 +164,12 @@ mod tests {
     }
 
     #[test]
+    fn the_bpf_programs_have_as_many() {
+        let header = include_str!("../bpf/behaviour.bpf.h");
+        assert!(header.contains(&format!("\n#define LATENCY_BUCKETS {BUCKETS}\n")));
+    }
+
+    #[test]
     fn nothing_counted_has_no_quantiles() {
         assert_eq!(Histogram::default().p99_ns(), None);
         assert_eq!(Histogram::default().p50_ns(), None);

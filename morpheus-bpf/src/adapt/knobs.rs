@@ -20,15 +20,15 @@ pub const BURST_SLICE_NS: u64 = MS;
 /// The sojourn threshold before any dispatch rate is known; the machine's floor and ceiling go first.
 pub const SOJOURN_START_NS: u64 = 5 * MS;
 
-/// Where a woken task is placed.
+/// Where a woken task is placed. The numbers are those of the BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AffinityMode {
     /// On any idle CPU.
     Off = 0,
-    /// On an idle CPU that shares the L2 cache with the last one, if there is one at once; else on any.
+    /// On an idle CPU that shares the L2 cache with the last one, if there is one; else on any that is idle.
     Weak = 1,
-    /// The same, and it is looked for longer.
+    /// On an idle CPU that shares the L2 cache with the last one; else it waits for the last one for a while.
     Strong = 2,
 }
 
@@ -152,6 +152,18 @@ impl Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::constants_of;
+
+    #[test]
+    fn the_bpf_programs_have_the_same_affinity_modes() {
+        let constants = constants_of(include_str!("../bpf/knobs.bpf.h"), "affinity");
+        let modes = [AffinityMode::Off, AffinityMode::Weak, AffinityMode::Strong];
+        assert_eq!(modes.map(|mode| mode as u32), [0, 1, 2]);
+        assert_eq!(
+            constants,
+            modes.map(|mode| format!("AFFINITY_{}", mode.name().to_uppercase()))
+        );
+    }
 
     #[test]
     fn the_baselines_of_four_cpus() {

@@ -77,6 +77,16 @@ mod tests {
     }
 
     #[test]
+    fn the_bpf_programs_have_the_same_buckets() {
+        let header = include_str!("../bpf/behaviour.bpf.h");
+        assert!(header.contains(&format!("\n#define SLEEP_BUCKETS {SLEEP_BUCKETS}\n")));
+        let [io, short, moderate] = SLEEP_BOUNDS_NS;
+        assert!(header.contains(&format!(
+            "slept_ns < {io} ? 0 : slept_ns < {short} ? 1 : slept_ns < {moderate} ? 2 : 3;"
+        )));
+    }
+
+    #[test]
     fn longer_shorter_and_as_it_was() {
         for (counts, slice_ns) in [
             ([61, 0, 0, 39], 25 * MS),

@@ -247,6 +247,17 @@ fn efficient_cores_outside_the_third_level_cache() {
 }
 
 #[test]
+fn a_cache_of_instructions_is_not_what_is_shared() {
+    let tree = Tree::new("0-1");
+    for cpu in 0..2u32 {
+        tree.core(cpu, "0", &cpu.to_string());
+        tree.caches(cpu, &cpu.to_string(), "0-1", Some("0-1"));
+        tree.of_cpu(cpu, "cache/index1/level", "2");
+    }
+    assert_eq!(counts(&tree.read()), [2, 1, 1, 1, 1]);
+}
+
+#[test]
 fn nothing_at_all_is_one_cpu() {
     let directory = tempfile::tempdir().unwrap();
     for root in [directory.path(), Path::new("/nonexistent")] {
@@ -271,8 +282,8 @@ fn nonsense_is_as_good_as_nothing() {
     let tree = smp();
     for cpu in 0..8 {
         tree.core(cpu, "-1", "nobody");
-        // A core without the CPU itself, and one of CPUs that there are not.
-        tree.of_cpu(cpu, "topology/thread_siblings_list", &(cpu + 1).to_string());
+        // A core without the CPU itself, and caches of CPUs that there are not.
+        tree.of_cpu(cpu, "topology/thread_siblings_list", "99");
         tree.caches(cpu, "", "0-99999", Some("3-"));
         tree.of_cpu(cpu, "cpu_capacity", "0");
         tree.of_cpu(cpu, "acpi_cppc/highest_perf", "99999999999");
@@ -309,7 +320,7 @@ fn this_machine() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn any_content_makes_a_topology(
