@@ -178,14 +178,12 @@ impl Machine {
                 continue;
             };
             own.database.observe(comm, tier, profile.runtime_ns);
-            if let Some(known) = own
-                .database
-                .profile(comm)
-                .filter(|known| known.is_confident())
-            {
-                // Who is not in there begins as everybody does.
-                let _ = predict(skeleton, comm, known.tier, known.avg_runtime_ns);
-            }
+            let known = own.database.profile(comm);
+            // Who is not in there begins as everybody does, and so does who could not be put in or taken out.
+            let _ = match known.filter(|known| known.is_confident()) {
+                Some(known) => predict(skeleton, comm, known.tier, known.avg_runtime_ns),
+                None => skeleton.maps.profiles.delete(&comm),
+            };
         }
         if now.duration_since(own.saved) >= SAVE_EVERY {
             own.save(now);

@@ -100,7 +100,7 @@ fn named(name: &str) -> Busy {
 /// Of much weight, and bound to its CPU.
 fn heavy(cpu: usize) -> Busy {
     Busy::new(move || {
-        set_nice(-20);
+        set_nice(-10);
         pin(cpu);
     })
 }
