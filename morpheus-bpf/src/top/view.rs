@@ -176,6 +176,9 @@ fn right(text: impl Into<String>) -> Cell<'static> {
 
 fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
     let mut lines = Vec::new();
+    if reading.observes() {
+        lines.push(" It only observes: the\n kernel itself schedules.".to_owned());
+    }
     if let Some(idle) = reading.idle_share {
         let full = (idle * 10.0).round() as usize;
         lines.push(format!(
@@ -184,7 +187,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
             "█".repeat(full)
         ));
     }
-    if let Some(dispatches) = model.rates.dispatches() {
+    if let Some(dispatches) = model.rates.dispatches().filter(|_| !reading.observes()) {
         let columns = usize::from(area.width.saturating_sub(23));
         lines.push(format!(
             " dispatches {:>7}/s {}",
@@ -200,7 +203,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
             threshold.map_or_else(String::new, |ns| format!(" of {}", time_text(*ns)))
         ));
     }
-    if let Some(rescues) = model.rates.rescues() {
+    if let Some(rescues) = model.rates.rescues().filter(|_| !reading.observes()) {
         lines.push(format!(" rescues {}/s", short(rescues)));
     }
     if let Some(share) = model.rates.sleeps_for_io {
@@ -216,10 +219,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
         lines.push(format!(" EVENTS LOST {}/s", short(lost)));
     }
     if model.reading.is_some() && lines.is_empty() {
-        lines.push(match reading.runs.as_deref() {
-            Some("observer") => " It only observes: the\n kernel itself schedules.".to_owned(),
-            _ => " measuring …".to_owned(),
-        });
+        lines.push(" measuring …".to_owned());
     }
     let text = Paragraph::new(lines.join("\n")).block(section("Machine"));
     frame.render_widget(text, area);
@@ -368,8 +368,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Line::from(spans), area);
 }
 
-const HELP: &str = "\
- q, Esc, Ctrl-C  quit
+const HELP: &str = " q, Esc, Ctrl-C  quit
  p, space        hold what is shown, and go on
  s               sort processes by stuck, workers, pid, name
  ?, h            this

@@ -141,8 +141,7 @@ fn decisions_that_do_not_fit_are_counted() {
 
 #[test]
 fn an_observer_has_no_tiers() {
-    let numbers =
-        json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9 } });
+    let numbers = json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9, "from_main": 0 } });
     let text = screen(&model(&numbers, &numbers), 80, 24);
     for part in [
         "observer",
@@ -152,7 +151,7 @@ fn an_observer_has_no_tiers() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    for part in ["p99", "Knobs", "CPUs", "idle"] {
+    for part in ["p99", "Knobs", "CPUs", "idle", "dispatches"] {
         assert!(!text.contains(part), "{part:?} is in\n{text}");
     }
 }
