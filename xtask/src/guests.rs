@@ -24,6 +24,7 @@ const FUNCTION: &[&str] = &[
     "runtime",
     "scheduler",
     "hostile",
+    "operator",
 ];
 
 /// What depends on how much of a CPU each gets: on one CPU that is exact.
