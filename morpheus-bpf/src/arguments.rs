@@ -14,6 +14,8 @@ use morpheus_bpf::session::Limits;
 use morpheus_common::abi;
 use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 
+use crate::commands::Operator;
+
 const AFTER_HELP: &str = "\
 Try it:
   scx_morpheus check             say whether this machine can be scheduled, and what to do where not
@@ -166,12 +168,10 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "json")]
         prometheus: bool,
     },
-    /// Show in the terminal what the daemon does, and how the connected processes fare; ? tells the keys
-    Top {
-        /// How often to ask the daemon
-        #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
-        interval: u32,
-    },
+    /// Start the daemon: systemd's unit where it is installed (its options are in /etc/default/scx_morpheus), else here
+    Start,
+    #[command(flatten)]
+    Operator(Operator),
 }
 
 /// What is done with stuck workers.

@@ -36,7 +36,7 @@
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`top`]: the same in a terminal.
 //! - [`signals`]: being told to stop.
-//! - [`check`], [`status`]: what the commands of these names print.
+//! - [`check`], [`status`], [`probe`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`.
 //!
 //! The BPF programs, in `src/bpf`:
 //!
@@ -74,10 +74,12 @@ pub mod check;
 pub mod connections;
 pub mod exit;
 pub mod kernel;
+pub mod kernel_log;
 pub mod machine;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
+pub mod probe;
 pub mod procdb;
 pub mod prometheus;
 pub mod reading;
@@ -86,6 +88,7 @@ pub mod scaling;
 pub mod scheduler;
 pub mod session;
 pub mod signals;
+pub mod start;
 pub mod stats;
 pub mod status;
 pub mod telemetry;

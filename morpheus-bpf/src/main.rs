@@ -2,6 +2,7 @@
 //! The daemon `scx_morpheus`.
 
 mod arguments;
+mod commands;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use morpheus_bpf::reading::Reading;
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::telemetry::{self, Rates};
-use morpheus_bpf::{prometheus, stats, status, top};
+use morpheus_bpf::{prometheus, start, stats, status};
 
 use serde_json::Value;
 
@@ -39,22 +40,52 @@ fn main() -> ExitCode {
             };
             return run_status(&arguments.socket, form);
         }
-        Some(Command::Top { interval }) => {
-            let interval = Duration::from_secs((*interval).into());
-            top::run(&arguments.socket, interval)
-                .map(|()| ExitCode::SUCCESS)
-                .map_err(Into::into)
-        }
+        Some(Command::Operator(command)) => commands::run(command, &arguments.socket),
+        Some(Command::Start) => start(&arguments),
         None => match arguments.monitor {
             Some(seconds) => monitor(&arguments.socket, seconds),
-            None if arguments.observe => observe(&arguments),
-            None => schedule(&arguments),
+            None => serve(&arguments),
         },
     };
     result.unwrap_or_else(|error| {
         eprintln!("scx_morpheus: {error}");
         ExitCode::FAILURE
     })
+}
+
+/// The daemon itself.
+fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.observe {
+        observe(arguments)
+    } else {
+        schedule(arguments)
+    }
+}
+
+/// In the background where systemd knows it, and else here.
+fn start(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if start::unit_is_installed() {
+        if arguments.observe {
+            return Err(format!(
+                "{} is installed and has its options in {}: write --observe there, or run scx_morpheus --observe",
+                start::UNIT,
+                start::OPTIONS
+            )
+            .into());
+        }
+        start::start_unit(&arguments.socket)?;
+        println!(
+            "scx_morpheus runs; its log: journalctl -fu {}; its options: {}; stop it: systemctl stop {0}",
+            start::UNIT,
+            start::OPTIONS
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "scx_morpheus: {} is not installed: the daemon runs here, until Ctrl-C, and this is its log",
+        start::UNIT
+    );
+    serve(arguments)
 }
 
 /// With `observe`, what the scheduler needs beside is told and does not count.

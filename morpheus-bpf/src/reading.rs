@@ -129,6 +129,12 @@ impl Reading {
         }
     }
 
+    /// Whether the daemon schedules nothing. It has the scheduler's counters, too, which stay 0.
+    #[must_use]
+    pub fn observes(&self) -> bool {
+        self.runs.as_deref() == Some("observer")
+    }
+
     /// A counter; `None` where this daemon has none of this name.
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<u64> {

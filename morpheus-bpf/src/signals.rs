@@ -5,6 +5,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// Readable once SIGINT or SIGTERM has come. From its creation on, neither ends the process by itself.
 #[derive(Debug)]
 pub struct StopSignals(OwnedFd);
@@ -38,6 +40,25 @@ impl StopSignals {
         }
         // SAFETY: the descriptor is new, and nobody else's.
         Ok(StopSignals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl StopSignals {
+    /// Whether one has come. It stays so.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor cannot be looked at.
+    pub fn has_come(&self) -> io::Result<bool> {
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&at_once)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

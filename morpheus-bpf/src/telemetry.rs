@@ -290,43 +290,49 @@ pub fn line(now: &Reading, rates: &Rates) -> String {
         now.workers.unwrap_or(0),
         now.refused.unwrap_or(0)
     )];
-    let mut say = |text: Option<String>| parts.extend(text);
-    let per_second = |what: &str, rate: Option<f64>| -> Option<String> {
-        rate.map(|rate| format!("{what} {}/s", rate_text(rate)))
-    };
-    say(per_second("dispatches", rates.dispatches()));
-    say(now
-        .idle_share
-        .map(|share| format!("idle {:.0} %", share * 100.0)));
-    say(wake_text(rates));
-    say(list("to", rates.starting_with("to_")));
-    say(list("from", rates.starting_with("from_")));
-    say(per_second("kept", rates.of("kept")));
-    say(per_second(
-        "preempted at tick",
-        rates.of("preempted_at_tick"),
-    ));
-    say(per_second("kicks hard", rates.hard_kicks()));
-    say(per_second("kicks soft", rates.soft_kicks()));
-    say(per_second("wakeups", rates.of("wakeups")));
-    say(per_second("enqueued again", rates.of("enqueues_again")));
-    say(l2_text(rates));
-    say(now
-        .procdb
-        .map(|profiles| format!("procdb {}/{}", profiles.known, profiles.confident)));
-    say(rates
-        .sleeps_for_io
-        .map(|share| format!("sleeps for io {:.0} %", share * 100.0)));
-    say(sojourn_text(now));
-    say(per_second("rescues", rates.rescues()));
-    say(list(
+    // The scheduler's counters stay 0 there.
+    if !now.observes() {
+        parts.extend(scheduling(now, rates));
+    }
+    parts.extend(list(
         "workers",
         FOR_WORKERS
             .into_iter()
             .filter_map(|name| Some((name, rates.of(name)?))),
     ));
-    say(regime_text(now));
+    parts.extend(regime_text(now));
     parts.join("; ")
+}
+
+/// What a scheduler did.
+fn scheduling(now: &Reading, rates: &Rates) -> impl Iterator<Item = String> {
+    let per_second = |what: &str, rate: Option<f64>| -> Option<String> {
+        rate.map(|rate| format!("{what} {}/s", rate_text(rate)))
+    };
+    [
+        per_second("dispatches", rates.dispatches()),
+        now.idle_share
+            .map(|share| format!("idle {:.0} %", share * 100.0)),
+        wake_text(rates),
+        list("to", rates.starting_with("to_")),
+        list("from", rates.starting_with("from_")),
+        per_second("kept", rates.of("kept")),
+        per_second("preempted at tick", rates.of("preempted_at_tick")),
+        per_second("kicks hard", rates.hard_kicks()),
+        per_second("kicks soft", rates.soft_kicks()),
+        per_second("wakeups", rates.of("wakeups")),
+        per_second("enqueued again", rates.of("enqueues_again")),
+        l2_text(rates),
+        now.procdb
+            .map(|profiles| format!("procdb {}/{}", profiles.known, profiles.confident)),
+        rates
+            .sleeps_for_io
+            .map(|share| format!("sleeps for io {:.0} %", share * 100.0)),
+        sojourn_text(now),
+        per_second("rescues", rates.rescues()),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Those that happened, the most frequent one first.

@@ -53,8 +53,8 @@ fn what_is_missing_is_left_out() {
     let nothing = Reading::default();
     let rates = Rates::between(&nothing, &nothing, Duration::ZERO);
     assert_eq!(line(&nothing, &rates), "processes 0, workers 0, refused 0");
-    let observer =
-        reading(json!({ "processes": 1, "workers": 8, "counters": { "events": 6, "looks": 9 } }));
+    let observer = reading(json!({ "runs": "observer", "processes": 1, "workers": 8,
+        "counters": { "events": 6, "looks": 9, "kept": 0, "from_main": 0, "rescues": 0 } }));
     let rates = Rates::between(&nothing, &observer, Duration::from_secs(1));
     assert_eq!(
         line(&observer, &rates),

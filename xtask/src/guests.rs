@@ -25,6 +25,7 @@ const FUNCTION: &[&str] = &[
     "scheduler",
     "tiers",
     "hostile",
+    "operator",
 ];
 
 /// What depends on how much of a CPU each gets: on one CPU that is exact.

@@ -16,7 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::reading::Reading;
 use crate::signals::StopSignals;
@@ -81,7 +80,7 @@ fn wait_for_change(
     stop: &StopSignals,
 ) -> io::Result<bool> {
     loop {
-        if has_come(stop)? {
+        if stop.has_come()? {
             return Ok(false);
         }
         match answers.try_recv() {
@@ -106,19 +105,6 @@ fn wait_for_change(
             Event::Resize(..) => return Ok(true),
             _ => {}
         }
-    }
-}
-
-fn has_come(stop: &StopSignals) -> io::Result<bool> {
-    let mut fds = [PollFd::new(stop, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match poll(&mut fds, Some(&at_once)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -13,13 +13,18 @@ use crate::reading::{Reading, TIERS};
 use crate::telemetry::{Latency, Rates, mean, quantile, regime_text};
 
 /// Below this nothing can be read.
-const LEAST: (u16, u16) = (40, 10);
+const LEAST: (u16, u16) = (62, 14);
 /// A cell of the decisions: a name and a rate.
 const CELL_COLUMNS: u16 = 26;
 /// The left half of the middle.
 const MACHINE_COLUMNS: u16 = 28;
 /// Rows of the middle, with its title, where there are no more.
 const MIDDLE_ROWS: u16 = 7;
+/// Rows of the tiers and of the knobs, with their titles.
+const TIERS_ROWS: u16 = 2 + TIERS.len() as u16;
+const KNOBS_ROWS: u16 = 4;
+/// The least of the processes: the title, the head and one.
+const PROCESSES_ROWS: u16 = 3;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -35,20 +40,35 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let empty = Reading::default();
     let reading = model.reading.as_ref().unwrap_or(&empty);
     let cells = decisions(reading, &model.rates);
-    let has_tiers = reading.wake.iter().any(Option::is_some);
-    let columns = area.width.saturating_sub(MACHINE_COLUMNS).max(1) / CELL_COLUMNS;
-    let cell_rows = cells.len().div_ceil(usize::from(columns.max(1))) as u16 + 1;
+    let columns = area.width.saturating_sub(MACHINE_COLUMNS) / CELL_COLUMNS;
+    let cell_rows = cells.len().div_ceil(usize::from(columns.max(1))) as u16;
+    let notice_rows = if matches!(model.link, Link::Gone(_)) {
+        2
+    } else {
+        0
+    };
+    // What is left when everybody has the least; first for the tiers, then for the knobs, then for the decisions.
+    let mut rest = area
+        .height
+        .saturating_sub(1 + notice_rows + MIDDLE_ROWS + PROCESSES_ROWS + 1);
+    let mut take = |wanted: bool, rows: u16| {
+        let taken = if wanted && rows <= rest { rows } else { 0 };
+        rest -= taken;
+        taken
+    };
+    let tiers_rows = take(reading.wake.iter().any(Option::is_some), TIERS_ROWS);
+    let knobs_rows = take(!reading.knobs.is_empty(), KNOBS_ROWS);
+    let more_processes = reading.connections.len().saturating_sub(1) as u16;
+    let more_cells = (cell_rows + 1)
+        .saturating_sub(MIDDLE_ROWS)
+        .min(rest - more_processes.min(rest / 2));
     let [title, notice, tiers, middle, knobs, processes, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(if matches!(model.link, Link::Gone(_)) {
-            2
-        } else {
-            0
-        }),
-        Constraint::Length(if has_tiers { 2 + TIERS.len() as u16 } else { 0 }),
-        Constraint::Length(cell_rows.clamp(MIDDLE_ROWS, MIDDLE_ROWS.max(area.height * 2 / 5))),
-        Constraint::Length(if reading.knobs.is_empty() { 0 } else { 4 }),
-        Constraint::Min(3),
+        Constraint::Length(notice_rows),
+        Constraint::Length(tiers_rows),
+        Constraint::Length(MIDDLE_ROWS + more_cells),
+        Constraint::Length(knobs_rows),
+        Constraint::Min(PROCESSES_ROWS),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -176,6 +196,9 @@ fn right(text: impl Into<String>) -> Cell<'static> {
 
 fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
     let mut lines = Vec::new();
+    if reading.observes() {
+        lines.push(" It only observes: the\n kernel itself schedules.".to_owned());
+    }
     if let Some(idle) = reading.idle_share {
         let full = (idle * 10.0).round() as usize;
         lines.push(format!(
@@ -184,7 +207,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
             "█".repeat(full)
         ));
     }
-    if let Some(dispatches) = model.rates.dispatches() {
+    if let Some(dispatches) = model.rates.dispatches().filter(|_| !reading.observes()) {
         let columns = usize::from(area.width.saturating_sub(23));
         lines.push(format!(
             " dispatches {:>7}/s {}",
@@ -200,7 +223,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
             threshold.map_or_else(String::new, |ns| format!(" of {}", time_text(*ns)))
         ));
     }
-    if let Some(rescues) = model.rates.rescues() {
+    if let Some(rescues) = model.rates.rescues().filter(|_| !reading.observes()) {
         lines.push(format!(" rescues {}/s", short(rescues)));
     }
     if let Some(share) = model.rates.sleeps_for_io {
@@ -216,10 +239,7 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
         lines.push(format!(" EVENTS LOST {}/s", short(lost)));
     }
     if model.reading.is_some() && lines.is_empty() {
-        lines.push(match reading.runs.as_deref() {
-            Some("observer") => " It only observes: the\n kernel itself schedules.".to_owned(),
-            _ => " measuring …".to_owned(),
-        });
+        lines.push(" measuring …".to_owned());
     }
     let text = Paragraph::new(lines.join("\n")).block(section("Machine"));
     frame.render_widget(text, area);
@@ -368,8 +388,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Line::from(spans), area);
 }
 
-const HELP: &str = "\
- q, Esc, Ctrl-C  quit
+const HELP: &str = " q, Esc, Ctrl-C  quit
  p, space        hold what is shown, and go on
  s               sort processes by stuck, workers, pid, name
  ?, h            this

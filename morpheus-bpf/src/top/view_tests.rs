@@ -129,8 +129,13 @@ fn a_scheduler_fits_into_80_by_24() {
 
 #[test]
 fn decisions_that_do_not_fit_are_counted() {
-    let text = screen(&model(&scheduler(1), &scheduler(2)), 60, 20);
+    let text = screen(&model(&scheduler(1), &scheduler(2)), 62, 14);
     assert!(text.contains("more (status)"), "{text}");
+    assert!(
+        text.contains("scx_morpheus") && text.contains("axum-server"),
+        "{text}"
+    );
+    assert!(!text.contains("Knobs"), "no room for them\n{text}");
     let text = screen(&model(&scheduler(1), &scheduler(2)), 160, 50);
     assert!(
         text.contains("demotions") && text.contains("wakeups"),
@@ -141,8 +146,7 @@ fn decisions_that_do_not_fit_are_counted() {
 
 #[test]
 fn an_observer_has_no_tiers() {
-    let numbers =
-        json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9 } });
+    let numbers = json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9, "from_main": 0 } });
     let text = screen(&model(&numbers, &numbers), 80, 24);
     for part in [
         "observer",
@@ -152,7 +156,7 @@ fn an_observer_has_no_tiers() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    for part in ["p99", "Knobs", "CPUs", "idle"] {
+    for part in ["p99", "Knobs", "CPUs", "idle", "dispatches"] {
         assert!(!text.contains(part), "{part:?} is in\n{text}");
     }
 }
@@ -199,14 +203,14 @@ fn no_window_and_no_number_is_too_much() {
     ] {
         for help in [false, true] {
             model.help = help;
-            for columns in (1..=45).chain([79, 80, 81, 200]) {
+            for columns in [1, 5, 20].into_iter().chain(60..=83).chain([200]) {
                 for rows in (1..=26).chain([60]) {
                     screen(&model, columns, rows);
                 }
             }
         }
     }
-    assert!(screen(&empty(), 39, 9).contains("40 × 10"));
+    assert!(screen(&empty(), 61, 14).contains("62 × 14"));
 }
 
 #[test]

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The commands for whoever runs the daemon, beside the daemon itself.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use clap::{CommandFactory, Subcommand};
+use clap_complete::Shell;
+use morpheus_bpf::signals::StopSignals;
+use morpheus_bpf::{kernel_log, probe, top};
+
+use crate::arguments::Arguments;
+
+/// The benchmark that `bench` runs.
+const BENCH: &str = "scale";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operator {
+    /// Show in the terminal what the daemon does, and how the connected processes fare; ? tells the keys
+    Top {
+        /// How often to ask the daemon
+        #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        interval: u32,
+    },
+    /// Measure how late a sleeping thread wakes up, whatever scheduler runs; needs neither daemon nor root
+    Probe {
+        /// For how long
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        seconds: u32,
+        /// How long each sleep is
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+        period_us: u32,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what the kernel has logged of sched_ext, of this scheduler, and of tasks that waited for too long
+    Dmesg,
+    /// Run the benchmark `scale`, which compares schedulers, with the arguments that follow
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What `scale` is told; --help says what it can be
+        #[arg(
+            value_name = "ARGUMENT",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        arguments: Vec<String>,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Write them into this directory
+        #[arg(long, value_name = "DIRECTORY")]
+        dir: Option<PathBuf>,
+    },
+    /// Print a shell's completions
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Does what was asked for.
+pub(crate) fn run(command: &Operator, socket: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    match command {
+        Operator::Top { interval } => {
+            top::run(socket, Duration::from_secs((*interval).into()))?;
+        }
+        Operator::Probe {
+            seconds,
+            period_us,
+            json,
+        } => {
+            let options = probe::Options {
+                duration: Duration::from_secs((*seconds).into()),
+                period: Duration::from_micros((*period_us).into()),
+            };
+            run_probe(options, *json)?;
+        }
+        Operator::Dmesg => run_dmesg()?,
+        Operator::Bench { arguments } => return Err(run_bench(arguments)),
+        Operator::Man { dir } => run_man(dir.as_deref())?,
+        Operator::Completions { shell } => {
+            // Its own writing panics where nobody reads on.
+            let mut script = Vec::new();
+            clap_complete::generate(
+                *shell,
+                &mut Arguments::command(),
+                "scx_morpheus",
+                &mut script,
+            );
+            print(&script)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all of it. Whoever has stopped reading has seen enough: `| head`.
+fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Ctrl-C ends the measurement early, and what was found until then is told.
+fn run_probe(options: probe::Options, json: bool) -> io::Result<()> {
+    let stop = StopSignals::catch()?;
+    // A signal that cannot be looked for is no reason to go on.
+    let report = probe::run(options, || stop.has_come().unwrap_or(true))?;
+    let text = if json {
+        format!("{}\n", report.json())
+    } else {
+        report.to_string()
+    };
+    print(text.as_bytes())
+}
+
+fn run_dmesg() -> Result<(), Box<dyn Error>> {
+    let records = kernel_log::read()?;
+    let lines: String = records
+        .iter()
+        .filter(|record| record.concerns_us())
+        .map(|record| format!("{record}\n"))
+        .collect();
+    if lines.is_empty() {
+        eprintln!(
+            "scx_morpheus: of {} lines in the kernel's log none is about sched_ext, morpheus or a stall",
+            records.len()
+        );
+    }
+    print(lines.as_bytes())?;
+    Ok(())
+}
+
+/// Becomes the benchmark; returns only when that fails.
+fn run_bench(arguments: &[String]) -> Box<dyn Error> {
+    use std::os::unix::process::CommandExt;
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return error.into(),
+    };
+    let bench = own.with_file_name(BENCH);
+    let error = process::Command::new(&bench).args(arguments).exec();
+    if error.kind() == io::ErrorKind::NotFound {
+        return format!(
+            "{} is not there: build it with cargo build --release -p morpheus-bench --bin {BENCH}, and put it beside \
+             scx_morpheus",
+            bench.display()
+        )
+        .into();
+    }
+    format!("cannot run {}: {error}", bench.display()).into()
+}
+
+fn run_man(directory: Option<&Path>) -> io::Result<()> {
+    let command = Arguments::command();
+    match directory {
+        Some(directory) => {
+            std::fs::create_dir_all(directory)?;
+            clap_mangen::generate_to(command, directory)
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command).render(&mut page)?;
+            print(&page)
+        }
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The operator's commands, as they are typed. Most need neither root nor a daemon.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use common::daemon::program;
+use common::{can_run, in_guest, say, turn};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(program())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn directory(what: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("morpheus-{what}-{}", std::process::id()));
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn the_probe_measures_and_ends_early_when_it_is_told() {
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&run(&["probe", "--seconds", "1", "--json"]))).unwrap();
+    let wakeups = json["wakeups"].as_u64().unwrap();
+    assert!((1..=1000).contains(&wakeups), "{json}");
+    let us = |name: &str| json[name].as_f64().unwrap();
+    assert!(us("p50_us") > 0.0, "{json}");
+    assert!(
+        us("p50_us") <= us("p99_us") && us("p99_us") <= us("max_us"),
+        "{json}"
+    );
+
+    let started = std::time::Instant::now();
+    let child = Command::new(program())
+        .args(["probe", "--seconds", "1000", "--period-us", "500"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output).contains("p99.9"), "{output:?}");
+    assert!(started.elapsed().as_secs() < 100);
+    for bad in [["probe", "--seconds=0"], ["probe", "--period-us=1"]] {
+        assert_eq!(run(&bad).status.code(), Some(2), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_manual_and_the_completions_have_every_command() {
+    let page = text(&run(&["man"]));
+    for part in [
+        ".TH",
+        "scx_morpheus",
+        "prometheus",
+        "SUBCOMMANDS",
+        "completions",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let directory = directory("man");
+    text(&run(&["man", "--dir", directory.to_str().unwrap()]));
+    for command in [
+        "check",
+        "status",
+        "start",
+        "top",
+        "probe",
+        "dmesg",
+        "bench",
+        "man",
+        "completions",
+    ] {
+        let page = directory.join(format!("scx_morpheus-{command}.1"));
+        assert!(page.exists(), "{}", page.display());
+    }
+    assert!(directory.join("scx_morpheus.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&run(&["completions", shell]));
+        for part in ["probe", "prometheus-interval", "mode"] {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
+    }
+    let script = directory.join("completions.bash");
+    fs::write(&script, text(&run(&["completions", "bash"]))).unwrap();
+    match Command::new("bash").arg("-n").arg(&script).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(_) => say("\nSKIPPED: there is no bash to read its completions\n"),
+    }
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn bench_runs_what_is_beside_it() {
+    let directory = directory("bench");
+    let own = directory.join("scx_morpheus");
+    // In a guest the program is in the path.
+    let source = if in_guest() {
+        PathBuf::from("/bin/scx_morpheus")
+    } else {
+        program()
+    };
+    if fs::copy(&source, &own).is_err() {
+        assert!(in_guest());
+        return;
+    }
+    let bench = |arguments: &[&str]| {
+        Command::new(&own)
+            .arg("bench")
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let output = bench(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("cargo build --release -p morpheus-bench --bin scale"),
+        "{error}"
+    );
+
+    let scale = directory.join("scale");
+    let mut file = fs::File::create(&scale).unwrap();
+    file.write_all(b"#!/bin/sh\nfor argument; do echo \"<$argument>\"; done\nexit 7\n")
+        .unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o755))
+        .unwrap();
+    drop(file);
+    let output = bench(&["--cpus", "2,4", "--help", "--socket", "a b"]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "<--cpus>\n<2,4>\n<--help>\n<--socket>\n<a b>\n"
+    );
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_kernels_log_is_read_to_its_end_or_it_says_why_not() {
+    if rustix::process::geteuid().is_root() && fs::metadata("/dev/kmsg").is_ok() {
+        let output = run(&["dmesg"]);
+        if output.status.success() && output.stdout.is_empty() {
+            let note = String::from_utf8_lossy(&output.stderr);
+            assert!(note.contains("lines in the kernel's log"), "{note}");
+        }
+    }
+    // Nobody may read it, or may not; where the program cannot even be run by others, there is nothing to see.
+    let as_nobody = Command::new(program()).arg("dmesg").uid(65534).output();
+    if let Ok(output) = as_nobody
+        && !output.status.success()
+    {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains("run as root or with CAP_SYSLOG")
+                || error.contains("cannot read /dev/kmsg"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn start_without_systemd_runs_it_here() {
+    if !can_run() || std::path::Path::new("/run/systemd/system").exists() {
+        return;
+    }
+    let _turn = turn();
+    let directory = directory("start");
+    let mut child = Command::new(program())
+        .args(["--observe", "start", "--socket"])
+        .arg(directory.join("broker.sock"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    let note = next();
+    assert!(
+        note.contains("scx_morpheus.service is not installed"),
+        "{note}"
+    );
+    let ready = next();
+    assert!(ready.contains("observing"), "{ready}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let _ = fs::remove_dir_all(directory);
+}
