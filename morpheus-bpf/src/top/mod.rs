@@ -2,9 +2,10 @@
 //! `scx_morpheus top`: what a daemon does, in a terminal.
 //!
 //! - `model`: what is known, and what a key or an answer changes in it; knows no terminal.
-//! - `view`: draws it; knows no daemon. `text`: numbers in few characters.
+//! - `view`: draws it; knows no daemon. `decisions`: a part of that. `text`: numbers in few characters.
 //! - this file: the terminal, and a thread that asks, so that a daemon which is slow to answer does not make the view slow.
 
+mod decisions;
 mod model;
 mod text;
 mod view;

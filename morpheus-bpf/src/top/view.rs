@@ -7,15 +7,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Padding, Paragraph, Row, Table, Wrap};
 
+use super::decisions::{self, CELL_COLUMNS};
 use super::model::{Link, Model};
 use super::text::{bars_of, printable, short, time_text};
 use crate::reading::{Reading, TIERS};
-use crate::telemetry::{Latency, Rates, mean, quantile, regime_text};
+use crate::telemetry::{Latency, mean, quantile, regime_text};
 
 /// Below this nothing can be read.
 const LEAST: (u16, u16) = (62, 14);
-/// A cell of the decisions: a name and a rate.
-const CELL_COLUMNS: u16 = 26;
 /// The left half of the middle.
 const MACHINE_COLUMNS: u16 = 28;
 /// Rows of the middle, with its title, where there are no more.
@@ -26,7 +25,7 @@ const KNOBS_ROWS: u16 = 4;
 /// The least of the processes: the title, the head and one.
 const PROCESSES_ROWS: u16 = 3;
 
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Draws everything.
@@ -39,7 +38,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
     let empty = Reading::default();
     let reading = model.reading.as_ref().unwrap_or(&empty);
-    let cells = decisions(reading, &model.rates);
+    let cells = decisions::cells(reading, &model.rates);
     let columns = area.width.saturating_sub(MACHINE_COLUMNS) / CELL_COLUMNS;
     let cell_rows = cells.len().div_ceil(usize::from(columns.max(1))) as u16;
     let notice_rows = if matches!(model.link, Link::Gone(_)) {
@@ -61,7 +60,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let more_processes = reading.connections.len().saturating_sub(1) as u16;
     let more_cells = (cell_rows + 1)
         .saturating_sub(MIDDLE_ROWS)
-        .min(rest - more_processes.min(rest / 2));
+        .min(rest - more_processes.min(rest.div_ceil(2).max(rest.min(4))));
     let [title, notice, tiers, middle, knobs, processes, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(notice_rows),
@@ -79,7 +78,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     draw_notice(frame, notice, model);
     draw_tiers(frame, tiers, model);
     draw_machine(frame, machine, model, reading);
-    draw_decisions(frame, decided, &cells);
+    decisions::draw(frame, decided, &cells, section("Decisions per second"));
     draw_knobs(frame, knobs, reading);
     draw_processes(frame, processes, model, reading);
     draw_keys(frame, keys, model);
@@ -243,59 +242,6 @@ fn draw_machine(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Read
     }
     let text = Paragraph::new(lines.join("\n")).block(section("Machine"));
     frame.render_widget(text, area);
-}
-
-/// Names and rates of what has ever happened, so that the places do not change from one second to the next.
-fn decisions(reading: &Reading, rates: &Rates) -> Vec<(String, Option<f64>)> {
-    let group = |name: &str| {
-        ["to_", "from_", "kept", "kicks_"]
-            .iter()
-            .position(|prefix| name.starts_with(prefix))
-            .unwrap_or(usize::MAX)
-    };
-    let mut names: Vec<&String> = reading
-        .counters
-        .iter()
-        .filter(|(name, count)| **count > 0 && !name.starts_with("l2_"))
-        .map(|(name, _)| name)
-        .collect();
-    // Stable: within a group they stay in the order of their names.
-    names.sort_by_key(|name| group(name));
-    names
-        .into_iter()
-        .map(|name| (printable(&name.replace('_', " ")), rates.of(name)))
-        .collect()
-}
-
-fn draw_decisions(frame: &mut Frame<'_>, area: Rect, cells: &[(String, Option<f64>)]) {
-    let block = section("Decisions per second");
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let (columns, rows) = (inner.width / CELL_COLUMNS, inner.height);
-    let room = usize::from(columns) * usize::from(rows);
-    let shown = if cells.len() > room {
-        room.saturating_sub(1)
-    } else {
-        cells.len()
-    };
-    let at = |index: usize| Rect {
-        x: inner.x + (index / usize::from(rows)) as u16 * CELL_COLUMNS,
-        y: inner.y + (index % usize::from(rows)) as u16,
-        width: CELL_COLUMNS - 1,
-        height: 1,
-    };
-    for (index, (name, rate)) in cells[..shown].iter().enumerate() {
-        let rate = rate.map_or_else(|| "–".to_owned(), short);
-        let style = if rate == "0" { DIM } else { Style::new() };
-        let name_columns = usize::from(CELL_COLUMNS) - 2 - rate.chars().count();
-        let name: String = name.chars().take(name_columns - 1).collect();
-        let text = format!(" {name:<name_columns$}{rate}");
-        frame.render_widget(Paragraph::new(text).style(style), at(index));
-    }
-    if shown < cells.len() && room > 0 {
-        let text = format!(" … and {} more (status)", cells.len() - shown);
-        frame.render_widget(Paragraph::new(text).style(DIM), at(shown));
-    }
 }
 
 fn draw_knobs(frame: &mut Frame<'_>, area: Rect, reading: &Reading) {
