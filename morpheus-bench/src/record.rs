@@ -11,6 +11,10 @@ use crate::host::Host;
 /// A line of `--json` of a benchmark that prints each run as soon as it is there.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and the lint cannot know how large a run is"
+)]
 pub enum Record<R> {
     /// Where the runs that follow were made.
     Host(Host),

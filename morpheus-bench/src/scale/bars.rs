@@ -157,7 +157,7 @@ fn judge(report: &Report, cpus: usize) -> Vec<Bar> {
 /// Nothing of nothing is as good as any: a scheduler that misses no frame cannot be beaten there.
 fn ratio(own: Option<f64>, other: Option<f64>) -> Option<f64> {
     match (own?, other?) {
-        (own, _) if own == 0.0 => Some(0.0),
+        (0.0, _) => Some(0.0),
         (own, other) => Some(own / other),
     }
 }

@@ -11,6 +11,12 @@ use crate::report::{self, Table, WIDTH};
 pub enum Suite {
     /// Latencies and throughput, to compare schedulers by
     Scale,
+    /// Nobody waits for long, whatever the others do: six phases
+    Contention,
+    /// What is on one CPU's queue gets to the others, and nothing is left there
+    Pcpu,
+    /// Schedulers come and go, and live through stress
+    Scx,
 }
 
 /// Something to measure.
@@ -37,7 +43,32 @@ pub enum Case {
     Messaging,
     /// A byte to and fro between two CPUs.
     Pipe,
+    /// Light load, some, too much, and light load again.
+    Regimes,
+    /// Batch work among interactive tasks that want more than there is.
+    Sojourn,
+    /// Batch work that has been running for long, and a storm.
+    LongrunShares,
+    /// Before, in and after a storm.
+    BurstRecovery,
+    /// Batch work that sleeps now and then, among some that does not.
+    IoBatch,
+    /// A CPU goes and comes back.
+    Hotplug,
+    /// Many tasks that are woken at once by one CPU.
+    WakeBurst,
+    /// Tasks that were on one CPU and may use all.
+    Steal,
+    /// Batch work that may use one CPU only, among interactive tasks that may not either.
+    Rescue,
+    /// Starting and stopping the scheduler.
+    Reload,
+    /// Everything at once.
+    Stress,
 }
+
+/// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
+pub const LONGEST_WAIT_NS: f64 = 1e9;
 
 /// What a figure is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +92,8 @@ pub struct About {
     pub figure: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// Whether more is better.
-    pub more_is_better: bool,
+    /// A greater figure is a failure.
+    pub at_most: Option<f64>,
     /// What happens, in a line.
     pub what: &'static str,
 }
@@ -94,8 +125,17 @@ const fn wake(what: &'static str) -> About {
         suite: Suite::Scale,
         figure: "wake p99",
         unit: Unit::Time,
-        more_is_better: false,
+        at_most: None,
         what,
+    }
+}
+
+const fn wait(suite: Suite, figure: &'static str, what: &'static str) -> About {
+    About {
+        suite,
+        figure,
+        at_most: Some(LONGEST_WAIT_NS),
+        ..wake(what)
     }
 }
 
@@ -104,7 +144,7 @@ const fn rate(figure: &'static str, unit: Unit, what: &'static str) -> About {
         suite: Suite::Scale,
         figure,
         unit,
-        more_is_better: true,
+        at_most: None,
         what,
     }
 }
@@ -146,6 +186,64 @@ impl Case {
                 "round trips",
                 Unit::Rate,
                 "a byte to and fro between processes on two CPUs",
+            ),
+            Self::Regimes => wait(
+                Suite::Contention,
+                "longest wake",
+                "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before",
+            ),
+            Self::Sojourn => wait(
+                Suite::Contention,
+                "longest wait",
+                "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait",
+            ),
+            Self::LongrunShares => wait(
+                Suite::Contention,
+                "longest wait",
+                "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait",
+            ),
+            Self::BurstRecovery => wait(
+                Suite::Contention,
+                "longest wait",
+                "before, in and after a storm of processes: wakes as short afterwards, and batch work's longest wait",
+            ),
+            Self::IoBatch => wait(
+                Suite::Contention,
+                "longest wait",
+                "batch work that sleeps now and then among some that does not: its share, and the longest wait of both",
+            ),
+            Self::Hotplug => wait(
+                Suite::Contention,
+                "longest wait",
+                "a CPU goes offline and comes back, again and again: it is used again, and batch work's longest wait",
+            ),
+            Self::WakeBurst => wait(
+                Suite::Pcpu,
+                "longest until done",
+                "eight tasks for each CPU, woken at once by one of them, compute for 2 ms: until the last one is done",
+            ),
+            Self::Steal => wait(
+                Suite::Pcpu,
+                "longest until spread",
+                "two hogs for each CPU, all on the first one, may use the others: until each of these runs one",
+            ),
+            Self::Rescue => wait(
+                Suite::Pcpu,
+                "longest wait",
+                "on each CPU a pinned batch task among pinned interactive ones that want more than it has",
+            ),
+            Self::Reload => About {
+                at_most: None,
+                ..wait(
+                    Suite::Scx,
+                    "longest start",
+                    "stopped and started five times, and in force each time; not for the kernel's own",
+                )
+            },
+            Self::Stress => wait(
+                Suite::Scx,
+                "longest wait",
+                "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed",
             ),
         }
     }

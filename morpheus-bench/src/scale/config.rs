@@ -22,6 +22,8 @@ Examples:
       Two cases with two CPUs, and again with four: the others are taken offline meanwhile.
   scale --schedulers current --only pipe
       Whatever schedules now, without root: nothing is changed.
+  scale --suite contention --schedulers morpheus
+      Whether anybody is forgotten: each case fails where a rule of it is broken. --list says which there are.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
       A record a line, as soon as it is there; and the table of the records of one or more files.
 
@@ -41,7 +43,7 @@ shown).";
 #[derive(Debug, Parser)]
 #[command(name = "scale", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// Which cases
+    /// Which cases: --list shows them
     #[arg(long, value_enum, default_value = "scale")]
     pub suite: Suite,
 
@@ -197,7 +199,7 @@ mod tests {
             ("--duration 0", "from 0.05 to 3600"),
             ("--cpus 2,none", "from 1 to 4096"),
             ("--only speed", "latency"),
-            ("--suite other", "scale"),
+            ("--suite other", "contention"),
             ("--schedulers ,", "a scheduler is needed"),
             ("--from x --duration 1", "cannot be used with"),
         ]);

@@ -56,7 +56,12 @@ pub fn is_own(name: &str) -> bool {
 }
 
 impl Contender {
-    /// The program that it needs.
+    /// Whether it is a program, which can be started and stopped.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Program(_))
+    }
+
+    /// The program that it needs; `None` where it needs none.
     ///
     /// # Errors
     /// When there is no such program, with where it was looked for.

@@ -1,7 +1,7 @@
 //! The benchmark `scale`: what schedulers make of a whole machine, its batch work and its interactive tasks.
 //!
 //! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
-//! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program. `contender` starts and
+//! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
 //! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back. `run`
 //! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it.
 
@@ -12,6 +12,7 @@ mod child;
 pub mod config;
 mod contender;
 mod corpus;
+mod crowd;
 mod online;
 mod probes;
 mod prometheus;
@@ -37,6 +38,10 @@ const USAGE: u8 = 2;
 
 /// Measures. Exit codes as in the help.
 pub fn main() -> ExitCode {
+    // Before the command line is read, which would be most of its life.
+    if probes::is_nothing() {
+        return ExitCode::SUCCESS;
+    }
     let options = Options::parse();
     if let Some(probe) = options.probe {
         return probes::main(probe);

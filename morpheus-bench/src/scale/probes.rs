@@ -73,11 +73,13 @@ impl Probe {
     }
 }
 
+/// Whether this process is to end at once.
+pub fn is_nothing() -> bool {
+    std::env::args_os().skip(1).eq(["--probe", "nothing"])
+}
+
 /// A probe's whole life.
 pub fn main(probe: Probe) -> ExitCode {
-    if probe == Probe::Nothing {
-        return ExitCode::SUCCESS;
-    }
     thread::name_current(probe.name());
     let ended = match probe {
         Probe::Nothing => Ok(()),

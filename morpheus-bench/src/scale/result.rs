@@ -71,6 +71,17 @@ impl Measured {
         }
     }
 
+    /// The longest of some waits.
+    pub fn longest(longest_ns: u64, count: u64, wall_ns: u64) -> Self {
+        Self {
+            value: Some(longest_ns as f64),
+            latency_ns: None,
+            count,
+            wall_ns,
+            cpu_ns: None,
+        }
+    }
+
     /// So many events in so long.
     pub fn rate(count: u64, wall_ns: u64) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! Everything in its order: numbers of CPUs, iterations, schedulers in turns, cases; and who schedules meanwhile.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::case::Case;
 use super::child::{Answer, Job};
@@ -9,7 +9,7 @@ use super::config::Options;
 use super::contender::{Contender, InForce};
 use super::corpus;
 use super::online::{self, Offline};
-use super::result::{Report, Run};
+use super::result::{Measured, Report, Run};
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::record::Record;
@@ -19,6 +19,8 @@ use crate::{cpus, interrupt, report, scx, supervised};
 const AROUND: Duration = Duration::from_millis(1_500);
 /// A measurement may take so much longer: guests are slow, and so are some schedulers.
 const GRACE: Duration = Duration::from_secs(60);
+/// How often a scheduler is loaded again.
+const RELOADS: u64 = 5;
 
 /// Measures everything, or until Ctrl-C. CPUs and the kernel's own scheduler are back when this returns.
 ///
@@ -99,9 +101,17 @@ impl Measuring<'_> {
                 duration_ns: Duration::from_secs_f64(self.options.duration).as_nanos() as u64,
                 blocks_per_s: self.blocks_per_s,
             };
-            let answer = match &mut in_force {
-                Ok(in_force) => self.one(&job, in_force),
-                Err(error) => Err(error.clone()),
+            if *case == Case::Reload && !contender.is_program() {
+                self.progress.finish_run(self.expected);
+                continue;
+            }
+            let answer = if *case == Case::Reload {
+                reload(contender, &mut in_force)
+            } else {
+                match &mut in_force {
+                    Ok(in_force) => self.one(&job, in_force),
+                    Err(error) => Err(error.clone()),
+                }
             };
             self.progress.finish_run(self.expected);
             if interrupt::happened() {
@@ -115,7 +125,10 @@ impl Measuring<'_> {
                 ops: ops.map(str::to_owned),
                 cpus,
                 iteration,
-                failed: answer.as_ref().err().cloned(),
+                failed: answer.as_ref().map_or_else(
+                    |error| Some(error.clone()),
+                    |measured| beyond(*case, measured),
+                ),
                 measured: answer.ok(),
             };
             self.progress
@@ -143,6 +156,38 @@ impl Measuring<'_> {
     }
 }
 
+/// Why a figure is a failure, where it is one.
+fn beyond(case: Case, measured: &Measured) -> Option<String> {
+    let about = case.about();
+    let (value, limit) = measured.value.zip(about.at_most)?;
+    let show = |value| about.unit.show(value);
+    (value > limit).then(|| {
+        format!(
+            "{} {}, and at most {} is allowed",
+            about.figure,
+            show(value),
+            show(limit)
+        )
+    })
+}
+
+/// Stops a scheduler and starts it again, a few times: it is in force each time, and gone in between. It is left in force.
+fn reload(contender: &Contender, in_force: &mut Result<InForce, String>) -> Answer {
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    for _ in 0..RELOADS {
+        // First the old one: a second one cannot be loaded beside it.
+        let old = std::mem::replace(in_force, Err("it was being loaded again".into()));
+        old?.check()?;
+        let starting = Instant::now();
+        *in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
+        longest = longest.max(starting.elapsed());
+        in_force.as_mut().map_err(|error| error.clone())?.check()?;
+    }
+    let ns = |time: Duration| time.as_nanos() as u64;
+    Ok(Measured::longest(ns(longest), RELOADS, ns(begun.elapsed())))
+}
+
 /// A run in a line.
 fn said(run: &Run) -> String {
     let about = run.case.about();
@@ -167,6 +212,15 @@ mod tests {
         let order = |by| -> String { rotated(&['A', 'B', 'C'], by).collect() };
         assert_eq!([0, 1, 2, 3].map(order), ["ABC", "BCA", "CAB", "ABC"]);
         assert_eq!(rotated::<u8>(&[], 2).count(), 0);
+    }
+
+    #[test]
+    fn a_wait_beyond_its_limit_is_a_failure() {
+        let measured = Measured::longest(1_200_000_000, 5, 1);
+        let why = beyond(Case::Sojourn, &measured).unwrap();
+        assert_eq!(why, "longest wait 1.20 s, and at most 1.00 s is allowed");
+        assert_eq!(beyond(Case::Latency, &measured), None);
+        assert_eq!(beyond(Case::Sojourn, &Measured::longest(1_000, 5, 1)), None);
     }
 
     #[test]

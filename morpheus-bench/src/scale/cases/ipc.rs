@@ -1,5 +1,6 @@
 //! Two processes that talk: how long an answer takes beside hogs, and how many there are in a second without.
 
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
@@ -11,33 +12,53 @@ use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
 use crate::{cpus, thread};
 
-/// Between two questions. No multiple of a tick.
-const PERIOD_NS: u64 = 1_100_000;
+/// Pairs that talk: where an answer takes long, one alone would not ask often enough for a percentile.
+const PAIRS: usize = 8;
+/// Between two questions of a pair. No multiple of a tick.
+const PERIOD_NS: u64 = 3_300_000;
 /// Round trips between two looks at the clock.
 const BATCH: u64 = 64;
 /// Both have by then found their CPUs.
 const PIPE_WARMUP: Duration = Duration::from_millis(100);
 
-/// Beside a hog for each CPU. Each question waits for the answer to the one before, so a time counts from when the question
-/// is asked.
+/// Beside a hog for each CPU. In each pair a question waits for the answer to the one before, so a time counts from when the
+/// question is asked.
 pub fn round_trip(job: &Job) -> Answer {
-    let mut echo = Echo::start(None)?;
+    let echoes: Result<Vec<Echo>, String> = (0..PAIRS).map(|_| Echo::start(None)).collect();
     let _hogs = Probe::Hog.start(job.cpus)?;
+    std::thread::sleep(WARMUP);
+    let start = monotonic_ns();
+    let all = std::thread::scope(|scope| {
+        let askers: Vec<_> = echoes?
+            .into_iter()
+            .map(|echo| scope.spawn(move || ask(echo, start + job.duration_ns)))
+            .collect();
+        let join = |asker: ScopedJoinHandle<_>| asker.join().map_err(|_| "a thread panicked")?;
+        askers
+            .into_iter()
+            .map(join)
+            .collect::<Result<Vec<Latencies>, String>>()
+    })?;
+    let wall_ns = monotonic_ns() - start;
+    let mut latencies = Latencies::default();
+    all.iter().for_each(|own| latencies.add(own));
+    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
+        summary.p99
+    }))
+}
+
+/// Asks now and then, until a time.
+fn ask(mut echo: Echo, until_ns: u64) -> Result<Latencies, String> {
     thread::name_current(c"scale-ask");
     thread::set_timer_slack(1);
-    std::thread::sleep(WARMUP);
     let mut latencies = Latencies::default();
-    let start = monotonic_ns();
-    while monotonic_ns() - start < job.duration_ns {
+    while monotonic_ns() < until_ns {
         Call::Nanosleep.sleep_until(monotonic_ns() + PERIOD_NS);
         let asked = monotonic_ns();
         echo.ask().map_err(gone)?;
         latencies.record_ns(monotonic_ns() - asked);
     }
-    let wall_ns = monotonic_ns() - start;
-    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
-        summary.p99
-    }))
+    Ok(latencies)
 }
 
 /// Each on a CPU of its own, one question after the other.

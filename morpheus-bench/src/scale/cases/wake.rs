@@ -45,16 +45,26 @@ pub fn mixed(job: &Job) -> Answer {
     wakes(job, WARMUP, EDITOR_WORK)
 }
 
-/// Wakes at a fixed rate and works for so much CPU time each time. Latencies count from the intended wake: one that is
-/// so late that the next is due counts for both.
+/// The probe's thread: its latencies, once everything else has started.
 fn wakes(job: &Job, warmup: Duration, work: Duration) -> Answer {
+    std::thread::sleep(warmup);
+    let start = monotonic_ns();
+    let latencies = probe(job.duration_ns, work);
+    let wall_ns = monotonic_ns() - start;
+    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
+        summary.p99
+    }))
+}
+
+/// Wakes at a fixed rate for so long, and works for so much CPU time each time. Latencies count from the intended wake: one
+/// that is so late that the next is due counts for both.
+pub fn probe(duration_ns: u64, work: Duration) -> Latencies {
     thread::name_current(c"scale-probe");
     // Slack would be added to what the scheduler does. The slice is left as it is: that is the scheduler's.
     thread::set_timer_slack(1);
-    std::thread::sleep(warmup);
     let mut latencies = Latencies::default();
     let start = monotonic_ns();
-    let end = start + job.duration_ns;
+    let end = start + duration_ns;
     let mut pace = Pace::every(start, PERIOD_NS);
     while pace.due() < end {
         Call::Nanosleep.sleep_until(pace.due());
@@ -66,8 +76,5 @@ fn wakes(job: &Job, warmup: Duration, work: Duration) -> Answer {
             work::burn(work, |_| ());
         }
     }
-    let wall_ns = monotonic_ns() - start;
-    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
-        summary.p99
-    }))
+    latencies
 }
