@@ -17,6 +17,8 @@ pub enum Suite {
     Pcpu,
     /// Schedulers come and go, and live through stress
     Scx,
+    /// Stress, and a capture of who ran and woke, saved when it fails
+    Trace,
 }
 
 /// Something to measure.
@@ -65,6 +67,8 @@ pub enum Case {
     Reload,
     /// Everything at once.
     Stress,
+    /// The same, captured.
+    TracedStress,
 }
 
 /// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
@@ -244,6 +248,11 @@ impl Case {
                 Suite::Scx,
                 "longest wait",
                 "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed",
+            ),
+            Self::TracedStress => wait(
+                Suite::Trace,
+                "longest wait",
+                "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails",
             ),
         }
     }

@@ -16,28 +16,30 @@ Examples:
   scale
       The kernel's own scheduler and scx_morpheus, on all CPUs. Needs root and sched_ext.
   scale --schedulers default,morpheus,scx_bpfland --iterations 5
-      Beside another one. Each of them is a command line: 'default' is the kernel's own scheduler, the program 'morpheus'
-      is scx_morpheus beside this program, and arguments may follow: --schedulers 'morpheus --off kick'.
+      Beside another one. Each of them is a command line: 'default' is the kernel's own scheduler, the program
+      'morpheus' is scx_morpheus beside this program, and arguments may follow: --schedulers 'morpheus --off kick'.
   scale --only latency,burst --cpus 2,4
       Two cases with two CPUs, and again with four: the others are taken offline meanwhile.
   scale --schedulers current --only pipe
       Whatever schedules now, without root: nothing is changed.
   scale --suite contention --schedulers morpheus
       Whether anybody is forgotten: each case fails where a rule of it is broken. --list says which there are.
+  scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
+      A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
       A record a line, as soon as it is there; and the table of the records of one or more files.
 
 In each iteration every scheduler is started, runs all cases and is stopped; who is first changes from iteration to
-iteration. Before, during and after each measurement the kernel is asked who schedules: one that was thrown out, has ended
-or has been loaded again has failed. Times count from the intended time of each wake, so nothing is omitted. A 99th
+iteration. Before, during and after each measurement the kernel is asked who schedules: one that was thrown out, has
+ended or has been loaded again has failed. Wakes count from their intended time, so nothing is omitted. A 99th
 percentile needs 1,000 samples, a --duration of 5.
 
-It changes the scheduler of the whole machine while it runs, and puts things back, also after Ctrl-C. Meant for a guest.
-This boots one for each round, and makes one table of all:
+It changes the scheduler of the whole machine while it runs, and puts things back, also after Ctrl-C. Meant for a
+guest. This boots one for each round, and makes one table of all:
   cargo xtask scale
 
-Exit codes: 0 measured, 1 something could not be measured, 2 bad usage, 130 after Ctrl-C (what was measured until then is
-shown).";
+Exit codes: 0 measured, 1 something could not be measured or broke a rule, 2 bad usage, 130 after Ctrl-C (what was
+measured until then is shown).";
 
 /// What schedulers make of a whole machine, its batch work and its interactive tasks.
 #[derive(Debug, Parser)]
@@ -89,6 +91,10 @@ pub struct Options {
     /// Write the figures to this file as Prometheus reads them
     #[arg(long, value_name = "FILE")]
     pub prom: Option<PathBuf>,
+
+    /// Where the suite trace saves what it captured, when a measurement fails
+    #[arg(long, value_name = "DIRECTORY", default_value = "scale-capture")]
+    pub capture: PathBuf,
 
     /// Say what there is to measure, and measure nothing
     #[arg(long)]

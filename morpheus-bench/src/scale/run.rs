@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::capture::{self, Capture};
 use super::case::Case;
 use super::child::{Answer, Job};
 use super::config::Options;
@@ -109,6 +110,9 @@ impl Measuring<'_> {
                 reload(contender, &mut in_force)
             } else {
                 match &mut in_force {
+                    Ok(in_force) if *case == Case::TracedStress => {
+                        self.traced(&job, in_force, &what)
+                    }
                     Ok(in_force) => self.one(&job, in_force),
                     Err(error) => Err(error.clone()),
                 }
@@ -140,8 +144,31 @@ impl Measuring<'_> {
         }
     }
 
+    /// One measurement, captured. What was is saved when it fails.
+    fn traced(&self, job: &Job, in_force: &mut InForce, what: &str) -> Answer {
+        let capture = Capture::start(Path::new(capture::DIRECTORY))?;
+        let answer = self.one(job, in_force);
+        let why = match &answer {
+            Err(why) => Some(why.clone()),
+            Ok(measured) => beyond(job.case, measured),
+        };
+        let Some(why) = why.filter(|_| !interrupt::happened()) else {
+            return answer;
+        };
+        let (directory, name) = (&self.options.capture, capture::file_name(what));
+        match capture.save(directory, &name, &why) {
+            Ok(events) => eprintln!(
+                "scale: {} events are in {}",
+                report::count(events),
+                directory.join(name).with_extension("trace").display()
+            ),
+            Err(error) => eprintln!("scale: {error}"),
+        }
+        answer
+    }
+
     /// One measurement. Who schedules is looked at before, twenty times a second, and after.
-    fn one(&mut self, job: &Job, in_force: &mut InForce) -> Answer {
+    fn one(&self, job: &Job, in_force: &mut InForce) -> Answer {
         in_force.check()?;
         let progress = &self.progress;
         let mut meanwhile = Ok(());

@@ -35,7 +35,7 @@ pub fn measure(job: &Job) -> Answer {
         Case::WakeBurst => pcpu::wake_burst(job),
         Case::Steal => pcpu::steal(job),
         Case::Rescue => pcpu::rescue(job),
-        Case::Stress => stress::measure(job),
+        Case::Stress | Case::TracedStress => stress::measure(job),
         Case::Reload => Err("the parent does this, who may start schedulers".into()),
     }
 }
