@@ -7,8 +7,8 @@
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
-//! people ([`report`], [`progress`], [`interrupt`], [`arguments`]), and children of the same program ([`supervised`]). The benchmark `starvation` is built from them in
-//! [`starvation`], and [`kernel`] compares schedulers by calling that. [`jitter`] measures how late a sleeping
+//! people ([`report`], [`record`], [`progress`], [`interrupt`], [`arguments`]), and children of the same program ([`supervised`]). The benchmark `starvation` is built from them in
+//! [`starvation`], and [`kernel`] compares schedulers by calling that; [`scale`] compares them by what the whole machine does. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
 //! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where
@@ -44,7 +44,9 @@ pub mod page;
 pub mod pairs;
 pub mod policy;
 pub mod progress;
+pub mod record;
 pub mod report;
+pub mod scale;
 pub mod scx;
 pub mod service;
 pub mod settle;

@@ -40,14 +40,29 @@ impl Neighbours {
     /// # Errors
     /// When one cannot be started.
     pub fn start(count: usize, command: impl Fn() -> Command) -> io::Result<Self> {
-        let mut neighbours = Self::default();
-        for _ in 0..count {
+        Self::start_each((0..count).map(|_| {
             let mut command = command();
             command.arg("--neighbour");
+            command
+        }))
+    }
+
+    /// Starts a process for each command, whatever it does. They end with the calling thread.
+    ///
+    /// # Errors
+    /// When one cannot be started.
+    pub fn start_each(commands: impl IntoIterator<Item = Command>) -> io::Result<Self> {
+        let mut neighbours = Self::default();
+        for mut command in commands {
             end_with_caller(&mut command);
             neighbours.0.push(command.spawn()?);
         }
         Ok(neighbours)
+    }
+
+    /// The processes, for whoever talks to them.
+    pub fn children(&mut self) -> &mut [Child] {
+        &mut self.0
     }
 
     /// Their process ids.

@@ -171,6 +171,11 @@ impl Ended {
         }
     }
 
+    /// 0 measured, 1 failed, 130 after Ctrl-C.
+    pub fn exit_code(self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
     fn code(self) -> u8 {
         match self {
             Ended::Complete => 0,
@@ -197,7 +202,7 @@ pub fn conclude<R: Serialize>(
                 table(&result)
             };
             print(&text);
-            ExitCode::from(ended(&result).code())
+            ended(&result).exit_code()
         }
         Err(error) => {
             eprintln!("{name}: {error}");

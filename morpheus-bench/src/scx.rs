@@ -24,6 +24,27 @@ pub fn is_loaded(directory: &Path) -> bool {
     fs::read_to_string(directory.join("state")).is_ok_and(|state| state.trim() == "enabled")
 }
 
+/// A sched_ext scheduler that is in force, as the kernel tells it from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The name that it gave itself.
+    pub ops: String,
+    /// How many had been loaded when this one was; `None` where the kernel does not tell. The same program, loaded again,
+    /// has another number.
+    pub sequence: Option<u64>,
+}
+
+/// The scheduler in force, by a directory such as [`DIRECTORY`]; `None` is the kernel's own.
+pub fn loaded(directory: &Path) -> Option<Loaded> {
+    let line = |name: &str| fs::read_to_string(directory.join(name));
+    is_loaded(directory).then(|| Loaded {
+        ops: line("root/ops").unwrap_or_default().trim().to_owned(),
+        sequence: line("enable_seq")
+            .ok()
+            .and_then(|number| number.trim().parse().ok()),
+    })
+}
+
 /// A program: of those added to a guest, beside this one, or in the path.
 pub fn find(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();

@@ -19,6 +19,63 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 
+/// How a sample lies: its ends, its quartiles and its median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// A quarter is at most this.
+    pub q1: f64,
+    /// Half is.
+    pub median: f64,
+    /// Three quarters are.
+    pub q3: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Between two values it interpolates by their distance. `None` of nothing.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |share: f64| {
+            let place = share * last as f64;
+            let (below, above) = (
+                sorted[place.floor() as usize],
+                sorted[place.ceil() as usize],
+            );
+            below + (above - below) * place.fract()
+        };
+        Some(Self {
+            min: sorted[0],
+            q1: at(0.25),
+            median: at(0.5),
+            q3: at(0.75),
+            max: sorted[last],
+        })
+    }
+
+    /// The five numbers, from the least to the most, with the share of the sample that is at most that.
+    pub fn quantiles(&self) -> [(f64, f64); 5] {
+        [
+            (0.0, self.min),
+            (0.25, self.q1),
+            (0.5, self.median),
+            (0.75, self.q3),
+            (1.0, self.max),
+        ]
+    }
+}
+
+/// The geometric mean; `None` of nothing and where a value is not positive.
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
+    let positive = values.iter().all(|value| *value > 0.0);
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    mean(&logarithms).filter(|_| positive).map(f64::exp)
+}
+
 /// A median, and the interval in which the median of all that could have been measured lies with [`CONFIDENCE`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Median {
@@ -89,6 +146,25 @@ pub(crate) mod tests {
         assert_eq!(mean(&values), Some(5.0));
         assert!((deviation(&values).unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
         assert_eq!((mean(&[]), deviation(&[1.0])), (None, None));
+    }
+
+    #[test]
+    fn quartiles_lie_between_values() {
+        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!(
+            spread.quantiles().map(|(_, value)| value),
+            [1.0, 1.75, 2.5, 3.25, 4.0]
+        );
+        let one = Spread::of(&[7.0]).unwrap();
+        assert_eq!((one.min, one.q3, one.max), (7.0, 7.0, 7.0));
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn geometric_means_need_positive_numbers() {
+        assert!((geometric_mean(&[1.0, 8.0, 1.0]).unwrap() - 2.0).abs() < 1e-12);
+        assert_eq!(geometric_mean(&[]), None);
+        assert_eq!(geometric_mean(&[1.0, 0.0]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! stands there as well, and is not asked for: so a field that was `null` in every run keeps the type it was given by
 //! hand, or by a run on a machine that has it.
 //!
-//! `kernel` is not here: it changes the scheduler of the whole machine.
+//! `kernel` and `scale` are not here: they print a record a line, and change the scheduler of the whole machine.
 //!
 //! A change on purpose is accepted with
 //!

@@ -2,7 +2,7 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do; `measure` measures there, `suite` and `service` measure here.
+//! steps that do; `measure` measures there, by `rounds`, `suite` and `service` measure here.
 #![warn(missing_docs)]
 
 mod context;
@@ -16,6 +16,7 @@ mod process;
 mod progress;
 mod requirement;
 mod rights;
+mod rounds;
 mod runner;
 mod service;
 mod steps;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
-use crate::measure::MeasureArgs;
+use crate::measure::{MeasureArgs, ScaleArgs};
 use crate::service::ServiceArgs;
 use crate::suite::SuiteArgs;
 use crate::vm::VmArgs;
@@ -93,6 +94,23 @@ enum Command {
     /// scx_bpfland is not part of this project:
     /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
     Kernel(MeasureArgs),
+    /// Measures what schedulers make of a whole machine, in guests, and shows one table.
+    ///
+    /// Boots a guest for each round (a virtual CPU in a thread each) and runs the benchmark `scale` there: batch throughput,
+    /// wakes beside several kinds of load, frames, round trips, launches and messages, under the kernel's own scheduler,
+    /// scx_morpheus and others. A round takes two minutes for each scheduler; one that the emulator loses is measured again.
+    /// What was measured is also in target/scale.jsonl.
+    ///
+    /// The others are not part of this project:
+    /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
+    /// cargo install --locked scx_pandemonium --version 5.23.1 --root target/peers
+    #[command(after_help = "\
+Examples:
+  cargo xtask scale                                      five rounds of all
+  cargo xtask scale --schedulers default,morpheus        without other people's schedulers
+  cargo xtask scale --rounds 1 -- --only latency,burst   two cases, once
+  cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half")]
+    Scale(ScaleArgs),
     /// Drives a real service on Morpheus and on tokio with a load generator, and shows one table.
     ///
     /// Builds the example `http_service` (axum, SQLite, argon2), its twin on tokio, which differs in one line, and the benchmark
@@ -163,7 +181,8 @@ fn main() -> ExitCode {
         }
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
-        Command::Kernel(args) => measure::run(&context, &args),
+        Command::Kernel(args) => measure::kernel(&context, &args),
+        Command::Scale(args) => measure::scale(&context, &args),
         Command::Service(args) => service::run(&context, &args),
         Command::Bench(args) => suite::run(&context, &args),
     }

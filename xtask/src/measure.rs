@@ -1,29 +1,24 @@
-//! `cargo xtask kernel`: the benchmark `kernel` in a guest for each round, and one table of all rounds.
-//!
-//! A boot of its own for each: when the emulator loses one, that round alone is measured again.
+//! `cargo xtask kernel` and `cargo xtask scale`: benchmarks that change the scheduler of the whole machine, in guests.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use crate::context::Context;
-use crate::interrupt;
-use crate::process::{self, Finished};
-use crate::vm;
+use crate::rounds::{self, Peer, Plan};
 
-/// How often a round is tried.
-const TRIES: u32 = 4;
-/// A round takes five minutes.
-const LIMIT_S: &str = "1200";
-
-/// The scheduler that Morpheus's is compared with, as cargo builds it.
+/// The scheduler that `kernel` compares Morpheus's with.
 const PEER: &str = "scx_bpfland";
-const PEER_VERSION: &str = "1.0.18";
+/// A round of `kernel` takes five minutes.
+const KERNEL_LIMIT_S: u64 = 1200;
+/// What schedulers of others are called.
+const SCX: &str = "scx_";
+/// The one that is not.
+const OWN: &str = "scx_morpheus";
 
-/// What to measure.
+/// What `kernel` measures.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// How many rounds, each in a boot of its own
@@ -43,147 +38,201 @@ pub(crate) struct MeasureArgs {
     only: Option<String>,
 }
 
-/// Measures; ends with 0, with 1 when a figure is missing, with 130 after Ctrl-C.
-pub(crate) fn run(context: &Context, args: &MeasureArgs) -> ExitCode {
-    interrupt::listen();
-    match all_rounds(context, args) {
-        Ok(code) => code,
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            ExitCode::from(interrupt::EXIT_CODE)
-        }
-        Err(error) => {
-            eprintln!("kernel: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// What `scale` measures.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScaleArgs {
+    /// How many rounds, each in a boot of its own
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+    /// The kernel: a series or a file, as of `cargo xtask vm`
+    #[arg(long, value_name = "SERIES|PATH", default_value = "6.18")]
+    kernel: String,
+    /// CPUs of the guest; more than the machine has are for function, not for figures
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// Under these: 'default', 'morpheus', or the command lines of programs in target/peers/bin
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "default,morpheus,scx_bpfland,scx_pandemonium"
+    )]
+    schedulers: Vec<String>,
+    /// A guest that takes longer is lost
+    #[arg(long, value_name = "S", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout_s: u64,
+    /// Further arguments of the benchmark; `cargo run --release --bin scale -- --help` shows them
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    arguments: Vec<OsString>,
 }
 
-fn all_rounds(context: &Context, args: &MeasureArgs) -> io::Result<ExitCode> {
-    let peer = match &args.peer {
-        Some(peer) => peer.clone(),
-        None => context.target.join("peers/bin").join(PEER),
-    };
+/// Measures with `kernel`; ends with 0, with 1 when a figure is missing, with 130 after Ctrl-C.
+pub(crate) fn kernel(context: &Context, args: &MeasureArgs) -> ExitCode {
+    rounds::run(context, &kernel_plan(context, args))
+}
+
+/// The same with `scale`.
+pub(crate) fn scale(context: &Context, args: &ScaleArgs) -> ExitCode {
+    rounds::run(context, &scale_plan(context, args))
+}
+
+fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
     let wants_peer = args
         .only
         .as_ref()
         .is_none_or(|only| only.split(',').any(|word| PEER.contains(word)));
-    if wants_peer && !peer.exists() {
-        return Err(io::Error::other(format!(
-            "{} is not there: cargo install --locked {PEER} --version {PEER_VERSION} --root {}, or leave it out with \
-             --only default,morpheus",
-            peer.display(),
-            context.target.join("peers").display()
-        )));
+    let mut peer = Peer::installed(context, PEER, "--only default,morpheus");
+    if let Some(path) = &args.peer {
+        peer.path.clone_from(path);
     }
-    let mut build = context.cargo();
-    build.args(["build", "--release", "--workspace"]);
-    let built = process::run(&mut build, &mut |line| eprintln!("{line}"))?;
-    if !built.success {
-        return Err(io::Error::other("the programs do not build"));
-    }
-
-    let path = context.target.join("kernel.jsonl");
-    let mut file = File::create(&path)?;
-    for round in 1..=args.rounds {
-        let records = one_round(context, args, wants_peer.then_some(&peer), round)?;
-        file.write_all(records.as_bytes())?;
-        file.flush()?;
-        eprintln!("kernel: round {round} of {} done", args.rounds);
-    }
-    eprintln!("kernel: what was measured is in {}", path.display());
-
-    let mut table = std::process::Command::new(context.target.join("release/kernel"));
-    if let Some(only) = &args.only {
-        table.arg("--only").arg(only);
-    }
-    let status = table.arg("--from").arg(&path).status()?;
-    Ok(ExitCode::from(u8::from(!status.success())))
-}
-
-/// The records of one round, from a boot that lived to its end.
-fn one_round(
-    context: &Context,
-    args: &MeasureArgs,
-    peer: Option<&PathBuf>,
-    round: u16,
-) -> io::Result<String> {
-    let mut why = String::new();
-    for _ in 0..TRIES {
-        let mut boot = context.cargo();
-        boot.args(["xtask", "vm", "--kernel", &args.kernel, "--accel", "multi"]);
-        boot.args(["--timeout", LIMIT_S]);
-        if let Some(peer) = peer {
-            boot.arg("--add").arg(peer);
-        }
-        boot.args(["--", "kernel", "--json", "--rounds", "1"]);
-        boot.args(["--duration", &args.duration]);
-        boot.args(["--first-round", &round.to_string()]);
-        if let Some(only) = &args.only {
-            boot.arg("--only").arg(only);
-        }
-        let finished = process::run(&mut boot, &mut |line| {
-            if !is_record(line) {
-                eprintln!("{line}");
-            }
-        })?;
-        if finished.interrupted {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        if let Some(lost) = lost(&finished) {
-            eprintln!("kernel: round {round} is lost ({lost}), and measured again");
-            why = lost;
-            continue;
-        }
-        return Ok(records(vm::last_boot(&finished.output)));
-    }
-    Err(io::Error::other(format!(
-        "round {round} was lost {TRIES} times, at last with {why}"
-    )))
-}
-
-/// Why a boot came to nothing. A guest whose command ended has measured, even if not all of it.
-fn lost(finished: &Finished) -> Option<String> {
-    match finished.code {
-        Some(0 | 1) => None,
-        Some(code) => Some(format!("exit code {code}")),
-        None => Some("a signal".to_string()),
+    let only: Vec<OsString> = args
+        .only
+        .iter()
+        .flat_map(|only| ["--only".into(), only.into()])
+        .collect();
+    let (table, duration) = (only.clone(), args.duration.clone());
+    Plan {
+        bench: "kernel",
+        rounds: args.rounds,
+        kernel: args.kernel.clone(),
+        cpus: 2,
+        limit_s: KERNEL_LIMIT_S,
+        peers: Vec::from_iter(wants_peer.then_some(peer)),
+        arguments: Box::new(move |round| {
+            let round = round.to_string();
+            let words = [
+                "--rounds",
+                "1",
+                "--duration",
+                &duration,
+                "--first-round",
+                &round,
+            ];
+            words
+                .iter()
+                .map(OsString::from)
+                .chain(only.iter().cloned())
+                .collect()
+        }),
+        table,
     }
 }
 
-fn is_record(line: &str) -> bool {
-    line.starts_with(r#"{"record":"#)
+fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
+    let (schedulers, more) = (args.schedulers.join(","), args.arguments.clone());
+    Plan {
+        bench: "scale",
+        rounds: args.rounds,
+        kernel: args.kernel.clone(),
+        cpus: args.cpus,
+        limit_s: args.timeout_s,
+        peers: peers(context, &args.schedulers),
+        arguments: Box::new(move |round| {
+            let round = round.to_string();
+            let words = [
+                "--iterations",
+                "1",
+                "--schedulers",
+                &schedulers,
+                "--first-iteration",
+                &round,
+            ];
+            words
+                .iter()
+                .map(OsString::from)
+                .chain(more.iter().cloned())
+                .collect()
+        }),
+        table: Vec::new(),
+    }
 }
 
-fn records(output: &str) -> String {
-    output
-        .lines()
-        .filter(|line| is_record(line))
-        .flat_map(|line| [line, "\n"])
+/// The programs of others among these, each once.
+fn peers(context: &Context, schedulers: &[String]) -> Vec<Peer> {
+    let mut names: Vec<&str> = schedulers
+        .iter()
+        .filter_map(|command| command.split_whitespace().next())
+        .filter(|name| name.starts_with(SCX) && *name != OWN)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+        .into_iter()
+        .map(|name| Peer::installed(context, name, "--schedulers default,morpheus"))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
-    #[test]
-    fn records_among_other_lines() {
-        let run = r#"{"record":"run","round":0}"#;
-        let output = format!("vm: booting\n{run}\n{{\"bench\":1}}\nround 1: x\n{run}");
-        assert_eq!(records(&output), format!("{run}\n{run}\n"));
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ScaleArgs,
+    }
+
+    fn context() -> Context {
+        Context {
+            root: "/project".into(),
+            target: "/project/target".into(),
+        }
+    }
+
+    fn plan(line: &str) -> Plan {
+        let words = std::iter::once("scale").chain(line.split_whitespace());
+        scale_plan(&context(), &Line::parse_from(words).args)
     }
 
     #[test]
-    fn only_a_boot_that_ended_by_itself_counts() {
-        let ended = |code| Finished {
-            success: code == Some(0),
-            code,
-            output: String::new(),
-            interrupted: false,
+    fn peers_are_where_cargo_installs_them_and_missing_ones_say_how() {
+        let paths = |line: &str| -> Vec<PathBuf> {
+            plan(line).peers.into_iter().map(|peer| peer.path).collect()
         };
-        assert_eq!(lost(&ended(Some(0))), None);
-        assert_eq!(lost(&ended(Some(1))), None);
-        assert!(lost(&ended(Some(120))).unwrap().contains("120"));
-        assert!(lost(&ended(None)).is_some());
+        let both = ["scx_bpfland", "scx_pandemonium"]
+            .map(|name| PathBuf::from(format!("/project/target/peers/bin/{name}")));
+        assert_eq!(paths(""), both);
+        assert!(paths("--schedulers default,morpheus,scx_morpheus").is_empty());
+        let pandemonium = &plan("").peers[1];
+        let expected =
+            "cargo install --locked scx_pandemonium --version 5.23.1 --root /project/target/peers";
+        assert!(pandemonium.advice.starts_with(expected), "{pandemonium:?}");
+    }
+
+    #[test]
+    fn each_round_is_an_iteration_and_further_arguments_are_passed_on() {
+        let plan = plan("--rounds 2 --schedulers default -- --only latency --duration 5");
+        let expected =
+            "--iterations 1 --schedulers default --first-iteration 2 --only latency --duration 5";
+        let words = expected.split(' ').map(OsString::from);
+        assert!((plan.arguments)(2).into_iter().eq(words));
+        assert_eq!(
+            (plan.rounds, plan.kernel.as_str(), plan.cpus),
+            (2, "6.18", 2)
+        );
+    }
+
+    #[test]
+    fn a_peer_that_is_left_out_is_not_needed() {
+        let args = |only: Option<&str>| MeasureArgs {
+            rounds: 1,
+            kernel: "6.18".into(),
+            duration: "3".into(),
+            peer: Some("/elsewhere".into()),
+            only: only.map(str::to_owned),
+        };
+        assert_eq!(
+            kernel_plan(&context(), &args(None)).peers[0].path,
+            PathBuf::from("/elsewhere")
+        );
+        let plan = kernel_plan(&context(), &args(Some("default,morpheus")));
+        assert!(plan.peers.is_empty());
+        assert_eq!(plan.table, ["--only", "default,morpheus"]);
+        assert!((plan.arguments)(3).contains(&"3".into()));
     }
 }

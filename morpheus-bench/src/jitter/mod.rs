@@ -8,7 +8,7 @@ mod answer;
 mod config;
 mod plan;
 mod result;
-mod sleep;
+pub(crate) mod sleep;
 mod table;
 
 use std::process::ExitCode;

@@ -100,8 +100,8 @@ impl Sleeper {
 }
 
 impl Call {
-    /// Sleeps; false when Ctrl-C ended it before its time.
-    fn sleep_until(self, at_ns: u64) -> bool {
+    /// Sleeps until a time of [`monotonic_ns`]; false when Ctrl-C ended it before that.
+    pub fn sleep_until(self, at_ns: u64) -> bool {
         loop {
             let over = match self {
                 Self::Nanosleep => {

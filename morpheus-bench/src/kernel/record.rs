@@ -1,6 +1,5 @@
 //! A run as a line of JSON, so that rounds of several boots make one table.
 
-use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -8,16 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::scene::{Figures, SCENES};
 use super::variant::VARIANTS;
 use crate::host::Host;
+use crate::record;
 
 /// A line of `--json`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
-pub enum Record {
-    /// Where the runs that follow were made.
-    Host(Host),
-    /// A run.
-    Run(Run),
-}
+pub type Record = record::Record<Run>;
 
 /// One run: who scheduled, what ran, what came out.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,42 +28,13 @@ pub struct Run {
     pub figures: Figures,
 }
 
-impl Record {
-    /// Prints it at once: a guest may not live until the end.
-    pub fn print(&self) {
-        match serde_json::to_string(self) {
-            Ok(line) => println!("{line}"),
-            Err(error) => eprintln!("kernel: {error}"),
-        }
-    }
-}
-
-/// The record that a line begins with. A guest's kernel may have said something before the line ended.
-fn record_of(line: &str) -> Option<Record> {
-    let mut values = serde_json::Deserializer::from_str(line).into_iter();
-    values.next()?.ok()
-}
-
 /// What earlier runs said. Lines that are no records (a guest says other things, too) are passed over.
 ///
 /// # Errors
 ///
 /// A file that cannot be read, no run at all, or one of a scheduler or scene that this program does not know.
 pub fn read(files: &[PathBuf]) -> Result<(Option<Host>, Vec<Run>), String> {
-    let (mut host, mut runs) = (None, Vec::new());
-    for file in files {
-        let text = fs::read_to_string(file)
-            .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        for record in text.lines().filter_map(record_of) {
-            match record {
-                Record::Host(first) => host = host.or(Some(first)),
-                Record::Run(run) => runs.push(run),
-            }
-        }
-    }
-    if runs.is_empty() {
-        return Err("no run in these files: they are to be the output of kernel --json".into());
-    }
+    let (host, runs): (_, Vec<Run>) = record::read("kernel", files)?;
     for run in &runs {
         let known = VARIANTS
             .iter()
@@ -89,6 +53,7 @@ pub fn read(files: &[PathBuf]) -> Result<(Option<Host>, Vec<Run>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn file(name: &str, text: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("kernel-{name}-{}", std::process::id()));

@@ -1,0 +1,144 @@
+//! What the kernel's schedulers did last, kept for when a sched_ext scheduler is thrown out.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Where the kernel has its tracing.
+pub const DIRECTORY: &str = "/sys/kernel/tracing";
+/// Of each CPU the last events that fit into this are kept.
+const BUFFER_KIB: u32 = 2_048;
+/// Who ran and who woke.
+const EVENTS: [&str; 2] = ["sched/sched_switch", "sched/sched_wakeup"];
+/// The lines of the kernel's dump of a scheduler that it throws out. Not every kernel has them.
+const DUMP: &str = "sched_ext/sched_ext_dump";
+/// What such a line has in the capture.
+const DUMP_MARK: &str = "sched_ext_dump: ";
+
+/// A capture that goes on as long as this lives, in a buffer of its own: others who trace are not disturbed.
+#[derive(Debug)]
+pub struct Capture {
+    instance: PathBuf,
+}
+
+impl Capture {
+    /// Begins. `tracing` is [`DIRECTORY`].
+    ///
+    /// # Errors
+    /// When the kernel's tracing cannot be used, with what to do about it.
+    pub fn start(tracing: &Path) -> Result<Self, String> {
+        let instance = tracing.join(format!("instances/scale-{}", std::process::id()));
+        fs::create_dir(&instance).map_err(|error| {
+            format!(
+                "{} cannot be made: {error} (is tracefs mounted there, and are you root?)",
+                instance.display()
+            )
+        })?;
+        let capture = Self { instance };
+        capture.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        for event in EVENTS {
+            capture.set(&format!("events/{event}/enable"), "1")?;
+        }
+        // Without it there is a capture still, and the end of the scheduler is in its message.
+        let _ = capture.set(&format!("events/{DUMP}/enable"), "1");
+        capture.set("tracing_on", "1")?;
+        Ok(capture)
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<(), String> {
+        let path = self.instance.join(name);
+        fs::write(&path, value)
+            .map_err(|error| format!("{} does not take {value}: {error}", path.display()))
+    }
+
+    /// Ends it and writes `NAME.trace`, the events, `NAME.dump`, what the kernel said of the scheduler, and `NAME.txt`, why it
+    /// was written, into a directory that is made where it is missing. Says how many events there are.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save(&self, directory: &Path, name: &str, why: &str) -> Result<u64, String> {
+        self.set("tracing_on", "0")?;
+        self.copy(directory, name, why).map_err(|error| {
+            format!(
+                "the capture cannot be saved in {}: {error}",
+                directory.display()
+            )
+        })
+    }
+
+    fn copy(&self, directory: &Path, name: &str, why: &str) -> io::Result<u64> {
+        fs::create_dir_all(directory)?;
+        let file = |ending: &str| directory.join(format!("{name}.{ending}"));
+        fs::write(file("txt"), format!("{why}\n"))?;
+        let mut events = BufWriter::new(File::create(file("trace"))?);
+        let mut dump = BufWriter::new(File::create(file("dump"))?);
+        let mut trace = BufReader::new(File::open(self.instance.join("trace"))?);
+        let (mut count, mut line) = (0, Vec::new());
+        // By bytes: names of tasks may be anything.
+        while trace.read_until(b'\n', &mut line)? > 0 {
+            events.write_all(&line)?;
+            count += u64::from(!line.starts_with(b"#"));
+            let text = String::from_utf8_lossy(&line);
+            if let Some((_, said)) = text.split_once(DUMP_MARK) {
+                dump.write_all(said.as_bytes())?;
+            }
+            line.clear();
+        }
+        events.flush()?;
+        dump.flush()?;
+        Ok(count)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // With the instance goes all that it traced; where that fails, nothing more can be done.
+        let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+/// A file's name for some words: what is no letter, digit or dash becomes one.
+pub fn file_name(words: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    words.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with the files that the kernel makes by itself.
+    fn capture(name: &str) -> Capture {
+        let instance = std::env::temp_dir().join(format!("capture-{name}-{}", std::process::id()));
+        for event in EVENTS.iter().chain([&DUMP]) {
+            fs::create_dir_all(instance.join("events").join(event)).unwrap();
+        }
+        Capture { instance }
+    }
+
+    #[test]
+    fn events_and_the_dump_are_kept_apart() {
+        let capture = capture("save");
+        let trace = b"# tracer: nop\n  a-1 [000] 1.0: sched_switch: x\n  b-2 [001] 1.1: sched_ext_dump: CPU 1 is stuck\n \xff";
+        fs::write(capture.instance.join("trace"), trace).unwrap();
+        let to = capture.instance.join("saved");
+        assert_eq!(capture.save(&to, "one", "thrown out").unwrap(), 3);
+        let read = |ending: &str| fs::read(to.join(format!("one.{ending}"))).unwrap();
+        assert_eq!(read("trace"), trace);
+        assert_eq!(read("dump"), b"CPU 1 is stuck\n");
+        assert_eq!(read("txt"), b"thrown out\n");
+        let off = fs::read_to_string(capture.instance.join("tracing_on")).unwrap();
+        assert_eq!(off, "0", "nothing more is written while it is read");
+        fs::remove_dir_all(&capture.instance).unwrap();
+    }
+
+    #[test]
+    fn without_tracing_it_says_what_is_missing() {
+        let error = Capture::start(Path::new("/nonexistent")).unwrap_err();
+        assert!(error.contains("is tracefs mounted"), "{error}");
+        assert_eq!(
+            file_name("morpheus --off kick, 2"),
+            "morpheus---off-kick--2"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! A game or a player: a frame each 16.6 ms, a quarter of which is computed, in pieces, and how many frames are late.
+
+use std::time::Duration;
+
+use super::super::child::{Answer, Job};
+use super::super::probes::Probe;
+use super::super::result::Measured;
+use super::wake::WARMUP;
+use crate::clock::monotonic_ns;
+use crate::histogram::Latencies;
+use crate::jitter::sleep::Call;
+use crate::{thread, work};
+
+/// Sixty frames a second.
+const FRAME_NS: u64 = 16_666_667;
+/// Pieces of a frame.
+const PIECES: u32 = 4;
+/// CPU time of a piece: a quarter of the frame together.
+const PIECE: Duration = Duration::from_nanos(FRAME_NS / 4 / PIECES as u64);
+/// Between two pieces: as if waiting for a device.
+const PAUSE_NS: u64 = 1_000_000;
+
+/// Beside two hogs for each CPU. As on a screen: each 16.6 ms a frame is due, and where the last one is not ready yet, that
+/// is a miss; the next one begins when a frame is due again.
+pub fn measure(job: &Job) -> Answer {
+    let _hogs = Probe::Hog.start(2 * job.cpus)?;
+    thread::name_current(c"scale-frames");
+    thread::set_timer_slack(1);
+    std::thread::sleep(WARMUP);
+    let mut latencies = Latencies::default();
+    let (start, mut frames) = (monotonic_ns(), Frames::default());
+    while frames.begun * FRAME_NS < job.duration_ns {
+        let due = start + frames.begun * FRAME_NS;
+        Call::Nanosleep.sleep_until(due);
+        for piece in 0..PIECES {
+            if piece > 0 {
+                Call::Nanosleep.sleep_until(monotonic_ns() + PAUSE_NS);
+            }
+            work::burn(PIECE, |_| ());
+        }
+        let took = monotonic_ns() - due;
+        latencies.record_ns(took);
+        frames.end_after(took);
+    }
+    let mut measured = Measured::latencies(&latencies, monotonic_ns() - start, |_| None);
+    measured.value = frames.missed_share();
+    measured.count = frames.begun;
+    Ok(measured)
+}
+
+/// Frames by now.
+#[derive(Debug, Default, PartialEq)]
+struct Frames {
+    /// How often one was due.
+    begun: u64,
+    /// How often none was ready then.
+    missed: u64,
+}
+
+impl Frames {
+    /// A frame was ready so long after its start.
+    fn end_after(&mut self, took_ns: u64) {
+        // A frame that is ready just at the next one's start is in time.
+        let over = took_ns.saturating_sub(1) / FRAME_NS;
+        self.begun += 1 + over;
+        self.missed += over;
+    }
+
+    fn missed_share(&self) -> Option<f64> {
+        (self.begun > 0).then(|| self.missed as f64 / self.begun as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_frame_is_a_miss_for_each_time_that_one_was_due() {
+        let mut frames = Frames::default();
+        assert_eq!(frames.missed_share(), None);
+        frames.end_after(8_000_000);
+        frames.end_after(FRAME_NS);
+        assert_eq!(frames.missed_share(), Some(0.0));
+        frames.end_after(FRAME_NS + 2);
+        assert_eq!(
+            frames,
+            Frames {
+                begun: 4,
+                missed: 1
+            }
+        );
+        frames.end_after(3 * FRAME_NS + 9);
+        assert_eq!(
+            frames,
+            Frames {
+                begun: 8,
+                missed: 4
+            }
+        );
+    }
+}

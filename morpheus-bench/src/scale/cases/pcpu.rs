@@ -1,0 +1,138 @@
+//! Whether what is queued at one CPU gets to the others, and nothing that must stay there is forgotten.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::super::child::{Answer, Job};
+use super::super::crowd::{Crowd, Member};
+use super::super::result::Measured;
+use super::contention::{feel, ran, waits};
+use super::wake::WARMUP;
+use crate::clock::monotonic_ns;
+use crate::{cpus, thread, work};
+
+/// Tasks in a burst, for each CPU.
+const BURST: usize = 8;
+/// CPU time of each.
+const TASK: Duration = Duration::from_millis(2);
+/// Between two bursts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Nobody on a CPU by then, and nobody comes.
+const SPREAD_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// A thread on the first CPU wakes eight tasks for each CPU at once, again and again: until the last one is done.
+pub fn wake_burst(job: &Job) -> Answer {
+    let gate = Arc::new(Gate::default());
+    let count = BURST * job.cpus;
+    for _ in 0..count {
+        let gate = gate.clone();
+        std::thread::Builder::new()
+            .spawn(move || gate.serve())
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+    }
+    if let Some(first) = cpus::allowed().first() {
+        cpus::pin(*first)?;
+    }
+    gate.wait_until_idle(count);
+    let start = monotonic_ns();
+    let (mut longest, mut bursts) = (0, 0);
+    while monotonic_ns() - start < job.duration_ns {
+        std::thread::sleep(PAUSE);
+        let begun = monotonic_ns();
+        gate.open();
+        gate.wait_until_idle(count);
+        longest = longest.max(monotonic_ns() - begun);
+        bursts += 1;
+    }
+    Ok(Measured::longest(longest, bursts, monotonic_ns() - start))
+}
+
+/// Where tasks wait to be woken all at once. They end with the process.
+#[derive(Debug, Default)]
+struct Gate {
+    /// How often it was opened, and who is idle.
+    state: Mutex<(u64, usize)>,
+    opened: Condvar,
+    done: Condvar,
+}
+
+impl Gate {
+    fn serve(&self) {
+        thread::name_current(c"scale-burst");
+        let mut seen = 0;
+        loop {
+            {
+                let mut state = self.state.lock().expect("nobody panics with it");
+                state.1 += 1;
+                self.done.notify_one();
+                while state.0 == seen {
+                    state = self.opened.wait(state).expect("likewise");
+                }
+                seen = state.0;
+            }
+            work::burn(TASK, |_| ());
+        }
+    }
+
+    fn open(&self) {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        *state = (state.0 + 1, 0);
+        self.opened.notify_all();
+    }
+
+    fn wait_until_idle(&self, count: usize) {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        while state.1 < count {
+            state = self.done.wait(state).expect("likewise");
+        }
+    }
+}
+
+/// Two hogs for each CPU that were all on the first one: until each of the others runs one.
+pub fn steal(job: &Job) -> Answer {
+    let all = cpus::allowed();
+    let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return Err("it needs two CPUs".into());
+    };
+    let crowd = Crowd::start(vec![Member::BATCH; 2 * job.cpus])?;
+    let start = monotonic_ns();
+    let (mut longest, mut times) = (0, 0);
+    while monotonic_ns() - start < job.duration_ns {
+        crowd.keep_to(&[*first])?;
+        std::thread::sleep(WARMUP / 4);
+        crowd.keep_to(&all)?;
+        let begun = monotonic_ns();
+        while let Some(empty) = others.iter().find(|cpu| crowd.last_on(**cpu) < begun) {
+            if monotonic_ns() - begun > SPREAD_WITHIN.as_nanos() as u64 {
+                return Err(format!(
+                    "nobody runs on CPU {empty}, and {} tasks wait for CPU {first}",
+                    2 * job.cpus - 1
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+        longest = longest.max(monotonic_ns() - begun);
+        times += 1;
+    }
+    Ok(Measured::longest(longest, times, monotonic_ns() - start))
+}
+
+/// On each CPU a batch task that keeps to it, among interactive ones that do as well and want more than it has.
+pub fn rescue(job: &Job) -> Answer {
+    let on = |member: Member, cpu: usize| Member {
+        cpu: Some(cpu),
+        ..member
+    };
+    let all = cpus::allowed();
+    let interactive = all
+        .iter()
+        .flat_map(|cpu| [on(Member::INTERACTIVE, *cpu); 3]);
+    let _interactive = Crowd::start(interactive)?;
+    let batch = Crowd::start(all.iter().map(|cpu| on(Member::BATCH, *cpu)))?;
+    std::thread::sleep(WARMUP);
+    let felt = feel(job, &batch, |_| Ok(()))?;
+    ran(&felt)?;
+    Ok(waits(job, &felt))
+}

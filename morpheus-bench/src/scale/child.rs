@@ -1,0 +1,53 @@
+//! The child process: one measurement, from a job on stdin to an answer on stdout.
+
+use std::io::{self, Read};
+use std::process;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+use super::cases;
+use super::result::Measured;
+use crate::{report, supervised, thread};
+
+/// What a child is to measure.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// What.
+    pub case: Case,
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// For how long.
+    pub duration_ns: u64,
+    /// Blocks of text that a CPU compresses in a second: the same for all, so that all have the same work to do.
+    pub blocks_per_s: f64,
+}
+
+impl Job {
+    /// For how long.
+    pub fn duration(&self) -> Duration {
+        Duration::from_nanos(self.duration_ns)
+    }
+}
+
+/// What a child answers.
+pub type Answer = Result<Measured, String>;
+
+/// Does the job and ends the process.
+pub fn main() -> ! {
+    thread::die_with_parent();
+    let job: Job = supervised::job("scale");
+    end_with_input();
+    let answer: Answer = cases::measure(&job);
+    report::print(&report::json(&answer));
+    process::exit(0);
+}
+
+/// The parent closes our stdin after Ctrl-C: half a measurement is none. What was started ends with the thread that did it.
+fn end_with_input() {
+    std::thread::spawn(|| {
+        let _ = io::stdin().read(&mut [0]);
+        process::exit(1);
+    });
+}

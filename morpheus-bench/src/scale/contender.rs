@@ -1,0 +1,255 @@
+//! Who schedules the machine: put in force, watched, and taken back.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use crate::scx::{self, Loaded, Scheduler};
+
+/// The program of Morpheus's scheduler, and what it is called for short.
+const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
+/// The kernel ends a scheduler by itself when its process is gone, but not at once.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A way to schedule the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// The one that is there, whichever that is.
+    Current,
+    /// The kernel's own.
+    Default,
+    /// A program that loads a sched_ext scheduler, and its arguments, in words.
+    Program(Vec<String>),
+}
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => Err(
+                "a scheduler is needed: default, morpheus, a command line, or current alone".into(),
+            ),
+            ["current"] => Ok(Self::Current),
+            ["default"] => Ok(Self::Default),
+            _ => Ok(Self::Program(words)),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Current => f.write_str("current"),
+            Self::Default => f.write_str("default"),
+            Self::Program(words) => f.write_str(&words.join(" ")),
+        }
+    }
+}
+
+/// Whether a contender's name, as [`Contender`] shows it, is Morpheus's scheduler as it is by default.
+pub fn is_own(name: &str) -> bool {
+    OWN.contains(&name)
+}
+
+impl Contender {
+    /// Whether it is a program, which can be started and stopped.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Program(_))
+    }
+
+    /// The program that it needs; `None` where it needs none.
+    ///
+    /// # Errors
+    /// When there is no such program, with where it was looked for.
+    pub fn program(&self) -> Option<Result<PathBuf, String>> {
+        let Self::Program(words) = self else {
+            return None;
+        };
+        let [short, long] = OWN;
+        let name = if words[0] == short { long } else { &words[0] };
+        let path = Path::new(name);
+        let found = if path.components().count() > 1 {
+            path.is_file().then(|| path.to_owned())
+        } else {
+            scx::find(name)
+        };
+        Some(found.ok_or_else(|| {
+            format!("there is no program {name}: neither beside this one nor in the path")
+        }))
+    }
+
+    /// Lets it schedule, until what this returns is dropped. `directory` is [`scx::DIRECTORY`].
+    ///
+    /// # Errors
+    /// When it does not start, or another one does not leave.
+    pub fn put_in_force(&self, directory: &Path) -> Result<InForce, String> {
+        let scheduler = match self {
+            Self::Current => None,
+            Self::Default => {
+                wait_until_gone(directory)?;
+                None
+            }
+            Self::Program(words) => {
+                wait_until_gone(directory)?;
+                let program = self.program().expect("it has one")?;
+                let mut command = Command::new(program);
+                command.args(&words[1..]);
+                Some(Scheduler::start(command, directory)?)
+            }
+        };
+        Ok(InForce {
+            seen: scx::loaded(directory),
+            scheduler,
+            directory: directory.to_owned(),
+        })
+    }
+}
+
+fn wait_until_gone(directory: &Path) -> Result<(), String> {
+    let begun = Instant::now();
+    while let Some(loaded) = scx::loaded(directory) {
+        if begun.elapsed() > GONE_WITHIN {
+            return Err(format!("the scheduler {} does not leave", loaded.ops));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What schedules; ended, where it was started, when this is dropped.
+#[derive(Debug)]
+pub struct InForce {
+    scheduler: Option<Scheduler>,
+    seen: Option<Loaded>,
+    directory: PathBuf,
+}
+
+impl InForce {
+    /// The name that the kernel has for it; `None` is its own.
+    pub fn ops(&self) -> Option<&str> {
+        self.seen.as_ref().map(|loaded| loaded.ops.as_str())
+    }
+
+    /// Whether it is still the one that was put in force: figures under another would be somebody else's.
+    ///
+    /// # Errors
+    /// Who schedules instead.
+    pub fn check(&mut self) -> Result<(), String> {
+        self.scheduler
+            .as_mut()
+            .map_or(Ok(()), Scheduler::is_still_there)?;
+        let now = scx::loaded(&self.directory);
+        if now == self.seen {
+            return Ok(());
+        }
+        let name = |loaded: &Option<Loaded>| {
+            let ops = loaded.as_ref().map(|loaded| loaded.ops.clone());
+            ops.unwrap_or_else(|| "the kernel's own".into())
+        };
+        let (before, now) = (name(&self.seen), name(&now));
+        Err(if before == now {
+            format!("the scheduler {now} was loaded again meanwhile")
+        } else {
+            format!("the scheduler was {before}, and now it is {now}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("contender-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("root")).unwrap();
+        fs::write(path.join("state"), "disabled\n").unwrap();
+        path
+    }
+
+    fn load(path: &Path, ops: &str, sequence: u64) {
+        fs::write(path.join("root/ops"), format!("{ops}\n")).unwrap();
+        fs::write(path.join("enable_seq"), format!("{sequence}\n")).unwrap();
+        fs::write(path.join("state"), "enabled\n").unwrap();
+    }
+
+    #[test]
+    fn names_are_command_lines() {
+        let parsed = |text: &str| text.parse::<Contender>().unwrap();
+        assert_eq!(parsed("default"), Contender::Default);
+        assert_eq!(parsed(" current "), Contender::Current);
+        let own = parsed("morpheus  --off kick");
+        assert_eq!(own.to_string(), "morpheus --off kick");
+        assert!(is_own("morpheus") && is_own("scx_morpheus") && !is_own(&own.to_string()));
+        assert!(" ".parse::<Contender>().is_err());
+    }
+
+    #[test]
+    fn programs_are_looked_for() {
+        let program = |text: &str| text.parse::<Contender>().unwrap().program();
+        assert!(program("default").is_none());
+        assert!(program("sh -c true").unwrap().unwrap().is_file());
+        let missing = program("no-such-scheduler --fast").unwrap().unwrap_err();
+        assert!(
+            missing.contains("no program no-such-scheduler"),
+            "{missing}"
+        );
+        assert!(program("./no/such/path").unwrap().is_err());
+    }
+
+    #[test]
+    fn a_change_of_scheduler_is_seen() {
+        let path = directory("change");
+        let mut default = Contender::Default.put_in_force(&path).unwrap();
+        assert_eq!(default.check(), Ok(()));
+        assert_eq!(default.ops(), None);
+        load(&path, "intruder_1.0", 1);
+        let error = default.check().unwrap_err();
+        assert!(
+            error.contains("the kernel's own, and now it is intruder_1.0"),
+            "{error}"
+        );
+        let mut current = Contender::Current.put_in_force(&path).unwrap();
+        assert_eq!(current.ops(), Some("intruder_1.0"));
+        load(&path, "intruder_1.0", 2);
+        assert!(current.check().unwrap_err().contains("loaded again"));
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_scheduler_that_ends_has_failed() {
+        let path = directory("ends");
+        fs::create_dir_all(path.join("bin")).unwrap();
+        let program = path.join("bin/scheduler");
+        let script = format!(
+            "#!/bin/sh\ncd {}\necho x >root/ops\necho 1 >enable_seq\necho enabled >state\n\
+             while [ ! -e stop ]; do sleep 0.02; done\necho disabled >state\necho 'oops, stalled' >&2\nexit 1\n",
+            path.display()
+        );
+        fs::write(&program, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&program, mode).unwrap();
+        let contender: Contender = program.display().to_string().parse().unwrap();
+        let mut in_force = contender.put_in_force(&path).unwrap();
+        assert_eq!(in_force.check(), Ok(()));
+        assert_eq!(in_force.ops(), Some("x"));
+        fs::write(path.join("stop"), "").unwrap();
+        let begun = Instant::now();
+        let error = loop {
+            match in_force.check() {
+                Err(error) => break error,
+                Ok(()) => assert!(begun.elapsed() < Duration::from_secs(20)),
+            }
+        };
+        assert!(
+            error.contains("thrown out") || error.contains("stalled"),
+            "{error}"
+        );
+        drop(in_force);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,257 @@
+//! Threads that work and sleep by turns, and notice how long they had to wait for a CPU.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::{monotonic_ns, thread_cpu};
+use crate::cpus;
+use crate::jitter::sleep::Call;
+use crate::{thread, work};
+
+/// Iterations of [`work::compute`] between two looks at the clock: 40 µs, and a millisecond in an emulator.
+const CHUNK: u64 = 20_000;
+
+/// How a thread of a crowd lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// What the kernel calls it.
+    pub name: &'static CStr,
+    /// CPU time that it works for in a turn.
+    pub work: Duration,
+    /// How long it sleeps then; nothing is a batch task.
+    pub sleep: Duration,
+    /// The CPU that it keeps to.
+    pub cpu: Option<usize>,
+}
+
+impl Member {
+    /// Computes all the time.
+    pub const BATCH: Self = Self {
+        name: c"scale-batch",
+        work: Duration::from_millis(10),
+        sleep: Duration::ZERO,
+        cpu: None,
+    };
+    /// Wants three fifths of a CPU, a little at a time.
+    pub const INTERACTIVE: Self = Self {
+        name: c"scale-inter",
+        work: Duration::from_micros(1_500),
+        sleep: Duration::from_millis(1),
+        cpu: None,
+    };
+    /// Wants four fifths of a CPU, with a pause now and then, as for a disk.
+    pub const IO: Self = Self {
+        name: c"scale-io",
+        work: Duration::from_millis(20),
+        sleep: Duration::from_millis(5),
+        cpu: None,
+    };
+}
+
+/// What a thread noticed since it was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Felt {
+    /// The longest that it was runnable and did not run, late wakes included.
+    pub longest_wait_ns: u64,
+    /// CPU time that it had.
+    pub cpu_ns: u64,
+    /// Turns.
+    pub turns: u64,
+}
+
+/// Threads at work, until this is dropped.
+pub struct Crowd {
+    stop: Arc<AtomicBool>,
+    threads: Vec<(Arc<Notes>, Option<JoinHandle<()>>)>,
+    seen: Arc<Vec<AtomicU64>>,
+}
+
+/// What a thread writes and others read.
+#[derive(Debug, Default)]
+struct Notes {
+    longest_wait_ns: AtomicU64,
+    cpu_ns: AtomicU64,
+    turns: AtomicU64,
+    tid: AtomicU64,
+}
+
+impl Crowd {
+    /// Starts these.
+    ///
+    /// # Errors
+    /// When a thread cannot be started; the text is for people.
+    pub fn start(members: impl IntoIterator<Item = Member>) -> Result<Self, String> {
+        let mut crowd = Self {
+            stop: Arc::default(),
+            threads: Vec::new(),
+            seen: Arc::new((0..libc::CPU_SETSIZE).map(|_| AtomicU64::new(0)).collect()),
+        };
+        for member in members {
+            let notes = Arc::new(Notes::default());
+            let (stop, own, seen) = (crowd.stop.clone(), notes.clone(), crowd.seen.clone());
+            let thread = std::thread::Builder::new()
+                .spawn(move || live(member, &stop, &own, &seen))
+                .map_err(|error| format!("cannot start a thread: {error}"))?;
+            crowd.threads.push((notes, Some(thread)));
+        }
+        Ok(crowd)
+    }
+
+    /// What each has noticed since the last call.
+    pub fn felt(&self) -> Vec<Felt> {
+        let one = |notes: &Notes| Felt {
+            longest_wait_ns: notes.longest_wait_ns.swap(0, Relaxed),
+            cpu_ns: notes.cpu_ns.swap(0, Relaxed),
+            turns: notes.turns.swap(0, Relaxed),
+        };
+        self.threads.iter().map(|(notes, _)| one(notes)).collect()
+    }
+
+    /// When one of them was last seen to run on a CPU, by [`monotonic_ns`]; 0 is never.
+    pub fn last_on(&self, cpu: usize) -> u64 {
+        self.seen.get(cpu).map_or(0, |seen| seen.load(Relaxed))
+    }
+
+    /// Has all of them keep to these CPUs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn keep_to(&self, cpus: &[usize]) -> Result<(), String> {
+        let set = cpus::Cpus::of(cpus);
+        for (notes, _) in &self.threads {
+            let tid = loop {
+                match notes.tid.load(Relaxed) {
+                    0 => std::thread::sleep(Duration::from_millis(1)),
+                    tid => break tid as u32,
+                }
+            };
+            set.give_to(tid)
+                .map_err(|error| format!("a thread cannot be moved to CPUs {cpus:?}: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for (_, thread) in &mut self.threads {
+            // One that panicked has said so.
+            let _ = thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
+    thread::name_current(member.name);
+    thread::set_timer_slack(1);
+    // SAFETY: gettid takes nothing and cannot fail.
+    notes.tid.store(unsafe { libc::gettid() } as u64, Relaxed);
+    // A CPU that is offline: the thread then runs where it can, which the figures show.
+    let _ = member.cpu.map(cpus::pin);
+    let (mut now_ns, mut cpu) = (monotonic_ns(), thread_cpu());
+    while !stop.load(Relaxed) {
+        let turn_end = cpu + member.work;
+        while cpu < turn_end && !stop.load(Relaxed) {
+            work::compute(CHUNK);
+            // The CPU time first: what is lost between the two looks would otherwise be a wait.
+            let used = thread_cpu();
+            let (after_ns, ran_ns) = (monotonic_ns(), (used - cpu).as_nanos() as u64);
+            let waited_ns = (after_ns - now_ns).saturating_sub(ran_ns);
+            notes.longest_wait_ns.fetch_max(waited_ns, Relaxed);
+            notes.cpu_ns.fetch_add(ran_ns, Relaxed);
+            note_cpu(seen, after_ns);
+            (now_ns, cpu) = (after_ns, used);
+        }
+        notes.turns.fetch_add(1, Relaxed);
+        if !member.sleep.is_zero() {
+            let due = monotonic_ns() + member.sleep.as_nanos() as u64;
+            Call::Nanosleep.sleep_until(due);
+            (now_ns, cpu) = (monotonic_ns(), thread_cpu());
+            let late_ns = now_ns.saturating_sub(due);
+            notes.longest_wait_ns.fetch_max(late_ns, Relaxed);
+        }
+    }
+}
+
+fn note_cpu(seen: &[AtomicU64], now_ns: u64) {
+    // SAFETY: sched_getcpu takes nothing and touches no memory of ours.
+    let cpu = unsafe { libc::sched_getcpu() };
+    if let Some(seen) = usize::try_from(cpu).ok().and_then(|cpu| seen.get(cpu)) {
+        seen.store(now_ns, Relaxed);
+    }
+}
+
+/// The longest wait of some.
+pub fn longest(felt: &[Felt]) -> u64 {
+    felt.iter()
+        .map(|felt| felt.longest_wait_ns)
+        .max()
+        .unwrap_or(0)
+}
+
+/// The least CPU time of some, as a share of their mean.
+pub fn least_share(felt: &[Felt]) -> f64 {
+    let all: u64 = felt.iter().map(|felt| felt.cpu_ns).sum();
+    let least = felt.iter().map(|felt| felt.cpu_ns).min().unwrap_or(0);
+    least as f64 * felt.len() as f64 / all.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_share_a_cpu_wait_and_say_so() {
+        let cpu = cpus::allowed()[0];
+        let member = Member {
+            cpu: Some(cpu),
+            ..Member::BATCH
+        };
+        let crowd = Crowd::start([member; 3]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        crowd.felt();
+        let begun = monotonic_ns();
+        std::thread::sleep(Duration::from_millis(400));
+        let felt = crowd.felt();
+        let wall_ns = monotonic_ns() - begun;
+        let cpu_ns: u64 = felt.iter().map(|felt| felt.cpu_ns).sum();
+        // One CPU, and a chunk that began before.
+        assert!(cpu_ns > 0 && cpu_ns < wall_ns * 5 / 4, "{felt:?}");
+        assert!(
+            longest(&felt) > 500_000 && longest(&felt) < wall_ns,
+            "{felt:?}"
+        );
+        assert!(crowd.last_on(cpu) > begun);
+    }
+
+    #[test]
+    fn who_sleeps_does_not_wait() {
+        let member = Member {
+            work: Duration::from_micros(100),
+            sleep: Duration::from_millis(300),
+            ..Member::INTERACTIVE
+        };
+        let crowd = Crowd::start([member]).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        let felt = crowd.felt();
+        assert!(
+            felt[0].turns >= 1 && longest(&felt) < 250_000_000,
+            "{felt:?}"
+        );
+    }
+
+    #[test]
+    fn shares() {
+        let of = |cpu_ns: u64| Felt {
+            cpu_ns,
+            ..Felt::default()
+        };
+        assert_eq!(least_share(&[of(10), of(30)]), 0.5);
+        assert_eq!(least_share(&[of(7); 4]), 1.0);
+        assert_eq!(least_share(&[of(0), of(9)]), 0.0);
+    }
+}

@@ -1,0 +1,118 @@
+//! The benchmark `scale`: what schedulers make of a whole machine, its batch work and its interactive tasks.
+//!
+//! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
+//! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
+//! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last. `run`
+//! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it.
+
+mod bars;
+mod capture;
+pub mod case;
+mod cases;
+mod child;
+pub mod config;
+mod contender;
+mod corpus;
+mod crowd;
+mod online;
+mod probes;
+mod prometheus;
+pub mod result;
+mod run;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use crate::report::WIDTH;
+
+use crate::record::Record;
+use crate::report::{self, Ended};
+use crate::{interrupt, record, scx, thread};
+use config::Options;
+use result::{Report, Run};
+
+/// Bad usage, in words that clap does not find by itself.
+const USAGE: u8 = 2;
+
+/// Measures. Exit codes as in the help.
+pub fn main() -> ExitCode {
+    // Before the command line is read, which would be most of its life.
+    if probes::is_nothing() {
+        return ExitCode::SUCCESS;
+    }
+    let options = Options::parse();
+    if let Some(probe) = options.probe {
+        return probes::main(probe);
+    }
+    if options.restorer {
+        return online::restore();
+    }
+    // Children inherit it.
+    thread::without_huge_pages();
+    if options.child {
+        child::main();
+    }
+    if options.list {
+        report::print(&case::list());
+        return ExitCode::SUCCESS;
+    }
+    let chosen = match options.cases() {
+        Ok(cases) => cases,
+        Err(error) => {
+            eprintln!("scale: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let report = if options.from.is_empty() {
+        if let Err(error) = config::may_run(&options, Path::new(scx::DIRECTORY)) {
+            eprintln!("scale: {error}");
+            return ExitCode::FAILURE;
+        }
+        interrupt::install();
+        interrupt::install_for_hangup();
+        run::measure(&options, &chosen)
+    } else {
+        record::read::<Run>("scale", &options.from).map(|(host, runs)| Report { host, runs })
+    };
+    let shown = report.and_then(|report| {
+        if let Some(path) = &options.prom {
+            prometheus::write(path, &report)?;
+        }
+        Ok(report)
+    });
+    conclude(shown, &options)
+}
+
+/// Records were printed as they came; for people there is a table.
+fn conclude(report: Result<Report, String>, options: &Options) -> ExitCode {
+    let interrupted = interrupt::happened();
+    match report {
+        Ok(report) => {
+            if !options.json {
+                let mut text = table::render(&report);
+                report::note_early_end(&mut text, interrupted);
+                report::print(&text);
+            } else if !options.from.is_empty() {
+                report
+                    .host
+                    .clone()
+                    .map(Record::<Run>::Host)
+                    .iter()
+                    .for_each(Record::print);
+                for run in report.runs.iter().cloned() {
+                    Record::Run(run).print();
+                }
+            }
+            let failed =
+                report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
+            Ended::of(interrupted, failed).exit_code()
+        }
+        Err(error) => {
+            eprintln!("scale: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

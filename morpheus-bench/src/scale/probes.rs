@@ -1,0 +1,201 @@
+//! The processes that measurements are made of: this program again, as `--probe NAME`.
+
+use std::ffi::CStr;
+use std::io::{self, BufRead, Read, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::corpus::Corpus;
+use crate::clock;
+use crate::neighbours::{self, Neighbours};
+use crate::supervised;
+use crate::thread;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Probe {
+    /// Ends at once.
+    Nothing,
+    /// Computes until it is killed.
+    Hog,
+    /// Compresses until it is killed.
+    Grind,
+    /// Compresses as many blocks as its stdin says, and ends.
+    Compress,
+    /// Starts bursts of processes until it is killed.
+    Storm,
+    /// Works a little, sleeps a little, until it is killed.
+    Editor,
+    /// Answers every byte with itself.
+    Echo,
+}
+
+/// Between two bursts of a storm.
+const STORM_PERIOD: Duration = Duration::from_millis(60);
+/// Processes in a burst, for each CPU.
+const STORM_SIZE: usize = 3;
+/// What an editor works at each wake, of CPU time.
+pub const EDITOR_WORK: Duration = Duration::from_micros(300);
+/// What an editor sleeps then.
+const EDITOR_SLEEP: Duration = Duration::from_millis(4);
+
+impl Probe {
+    /// A process that does this. Its stdout is nobody's: this program's own is for records.
+    pub fn command(self) -> Command {
+        let mut command = supervised::own("scale");
+        let name = self.to_possible_value();
+        let name = name.as_ref().map_or("", |value| value.get_name());
+        command.args(["--probe", name]).stdout(Stdio::null());
+        command
+    }
+
+    /// So many processes that do this, until the value is dropped or the calling thread ends.
+    ///
+    /// # Errors
+    /// When one cannot be started; the text is for people.
+    pub fn start(self, count: usize) -> Result<Neighbours, String> {
+        Neighbours::start_each((0..count).map(|_| self.command()))
+            .map_err(|error| format!("cannot start a process: {error}"))
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Nothing => c"scale-nothing",
+            Self::Hog => c"scale-hog",
+            Self::Grind => c"scale-grind",
+            Self::Compress => c"scale-compress",
+            Self::Storm => c"scale-storm",
+            Self::Editor => c"scale-editor",
+            Self::Echo => c"scale-echo",
+        }
+    }
+}
+
+/// Whether this process is to end at once.
+pub fn is_nothing() -> bool {
+    std::env::args_os().skip(1).eq(["--probe", "nothing"])
+}
+
+/// A probe's whole life.
+pub fn main(probe: Probe) -> ExitCode {
+    thread::name_current(probe.name());
+    let ended = match probe {
+        Probe::Nothing => Ok(()),
+        Probe::Hog => neighbours::burn(),
+        Probe::Grind => grind(),
+        Probe::Compress => compress(),
+        Probe::Storm => storm(),
+        Probe::Editor => editor(),
+        Probe::Echo => echo(),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("scale: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn grind() -> ! {
+    let mut corpus = Corpus::new();
+    loop {
+        corpus.compress();
+    }
+}
+
+/// Says when its text is ready, is told how many blocks, and says when they are done.
+fn compress() -> io::Result<()> {
+    let mut corpus = Corpus::new();
+    println!("ready");
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let blocks: u64 = line.trim().parse().map_err(io::Error::other)?;
+    for _ in 0..blocks {
+        corpus.compress();
+    }
+    println!("{}", clock::thread_cpu().as_nanos());
+    Ok(())
+}
+
+/// Ends by itself only when no process can be started.
+fn storm() -> io::Result<()> {
+    let cpus = crate::host::cpus();
+    loop {
+        burst(cpus * STORM_SIZE)?;
+        std::thread::sleep(STORM_PERIOD);
+    }
+}
+
+/// Starts so many processes one after the other, and then waits for all of them.
+pub fn burst(count: usize) -> io::Result<()> {
+    let children: Vec<io::Result<Child>> = (0..count)
+        .map(|_| Probe::Nothing.command().spawn())
+        .collect();
+    for child in children {
+        child?.wait()?;
+    }
+    Ok(())
+}
+
+fn editor() -> ! {
+    loop {
+        crate::work::burn(EDITOR_WORK, |_| ());
+        std::thread::sleep(EDITOR_SLEEP);
+    }
+}
+
+fn echo() -> io::Result<()> {
+    let (mut from, mut to) = (io::stdin().lock(), io::stdout().lock());
+    let mut byte = [0];
+    while from.read(&mut byte)? == 1 {
+        to.write_all(&byte)?;
+        to.flush()?;
+    }
+    Ok(())
+}
+
+/// A process that answers every byte with itself, and ends when this value is dropped.
+pub struct Echo {
+    _process: Neighbours,
+    stream: std::os::unix::net::UnixStream,
+}
+
+impl Echo {
+    /// Starts it, on any CPU, or on the one that it is told.
+    ///
+    /// # Errors
+    /// When it cannot be started, or does not answer; the text is for people.
+    pub fn start(cpu: Option<usize>) -> Result<Self, String> {
+        let said = |error: io::Error| format!("no process that answers: {error}");
+        let (own, other) = std::os::unix::net::UnixStream::pair().map_err(said)?;
+        let mut command = Probe::Echo.command();
+        let input = std::os::fd::OwnedFd::from(other.try_clone().map_err(said)?);
+        command
+            .stdin(input)
+            .stdout(std::os::fd::OwnedFd::from(other));
+        let process = Neighbours::start_each([command]).map_err(said)?;
+        if let (Some(cpu), Some(pid)) = (cpu, process.pids().first()) {
+            crate::cpus::Cpus::of(&[cpu]).give_to(*pid).map_err(said)?;
+        }
+        let mut echo = Self {
+            _process: process,
+            stream: own,
+        };
+        // The first answer comes when it has started.
+        echo.ask().map_err(said)?;
+        Ok(echo)
+    }
+
+    /// A byte there and back.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn ask(&mut self) -> io::Result<()> {
+        let mut byte = [7];
+        self.stream.write_all(&byte)?;
+        self.stream.read_exact(&mut byte)
+    }
+}

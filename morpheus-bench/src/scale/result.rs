@@ -1,0 +1,202 @@
+//! What comes out of a measurement, and of all of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+use crate::histogram::{Latencies, Summary};
+use crate::host::Host;
+
+/// Everything that was measured, or read from files.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Facts about the machine.
+    pub host: Option<Host>,
+    /// One after the other.
+    pub runs: Vec<Run>,
+}
+
+/// A case under a scheduler, once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// `scale`.
+    pub bench: String,
+    /// What was measured.
+    pub case: Case,
+    /// As on the command line.
+    pub scheduler: String,
+    /// As the kernel calls it; `None` is its own.
+    pub ops: Option<String>,
+    /// CPUs that were online.
+    pub cpus: usize,
+    /// From 1.
+    pub iteration: usize,
+    /// Why there are no figures.
+    pub failed: Option<String>,
+    /// What came out.
+    pub measured: Option<Measured>,
+}
+
+/// What came out of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The figure that schedulers are compared by, in the unit of the case: nanoseconds, bytes or events a second, or a share
+    /// of 1. `None` where there were too few samples.
+    pub value: Option<f64>,
+    /// The latencies that it is a percentile of.
+    pub latency_ns: Option<Summary>,
+    /// What happened so often: wakes, frames, round trips, launches, messages, blocks.
+    pub count: u64,
+    /// How long it took, in nanoseconds.
+    pub wall_ns: u64,
+    /// The CPU time that the work took, in nanoseconds, where that is known.
+    pub cpu_ns: Option<u64>,
+}
+
+impl Measured {
+    /// Latencies, compared by `value` of them.
+    pub fn latencies(
+        latencies: &Latencies,
+        wall_ns: u64,
+        value: fn(&Summary) -> Option<u64>,
+    ) -> Self {
+        let mut summary = latencies.summary();
+        // Nobody plots these, and a guest's serial line is slow.
+        summary.curve = Vec::new();
+        Self {
+            value: value(&summary).map(|ns| ns as f64),
+            count: summary.n,
+            latency_ns: Some(summary),
+            wall_ns,
+            cpu_ns: None,
+        }
+    }
+
+    /// The longest of some waits.
+    pub fn longest(longest_ns: u64, count: u64, wall_ns: u64) -> Self {
+        Self {
+            value: Some(longest_ns as f64),
+            latency_ns: None,
+            count,
+            wall_ns,
+            cpu_ns: None,
+        }
+    }
+
+    /// So many events in so long.
+    pub fn rate(count: u64, wall_ns: u64) -> Self {
+        Self {
+            value: Some(count as f64 * 1e9 / wall_ns.max(1) as f64),
+            latency_ns: None,
+            count,
+            wall_ns,
+            cpu_ns: None,
+        }
+    }
+}
+
+impl Report {
+    /// The numbers of CPUs that were online, in the order in which they came first.
+    pub fn cpus(&self) -> Vec<usize> {
+        self.first(|run| run.cpus)
+    }
+
+    /// The schedulers, likewise.
+    pub fn schedulers(&self) -> Vec<String> {
+        self.first(|run| run.scheduler.clone())
+    }
+
+    /// The cases, in their own order.
+    pub fn cases(&self) -> Vec<Case> {
+        let mut cases = self.first(|run| run.case);
+        cases.sort_unstable();
+        cases
+    }
+
+    /// What a scheduler reached in each iteration that has a figure.
+    pub fn values(&self, cpus: usize, case: Case, scheduler: &str) -> Vec<f64> {
+        self.of(cpus, case, scheduler)
+            .filter(|run| run.failed.is_none())
+            .filter_map(|run| run.measured.as_ref()?.value)
+            .collect()
+    }
+
+    /// Its runs, failed ones too.
+    pub fn of(&self, cpus: usize, case: Case, scheduler: &str) -> impl Iterator<Item = &Run> {
+        self.runs
+            .iter()
+            .filter(move |run| run.cpus == cpus && run.case == case && run.scheduler == scheduler)
+    }
+
+    fn first<T: PartialEq>(&self, of: impl Fn(&Run) -> T) -> Vec<T> {
+        let mut all = Vec::new();
+        for item in self.runs.iter().map(of) {
+            if !all.contains(&item) {
+                all.push(item);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A run with this figure.
+    pub fn run(case: Case, scheduler: &str, iteration: usize, value: f64) -> Run {
+        Run {
+            bench: "scale".into(),
+            case,
+            scheduler: scheduler.into(),
+            ops: None,
+            cpus: 2,
+            iteration,
+            failed: None,
+            measured: Some(Measured {
+                value: Some(value),
+                latency_ns: None,
+                count: 1,
+                wall_ns: 1,
+                cpu_ns: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn failed_runs_and_those_without_a_figure_have_no_value() {
+        let mut failed = run(Case::Latency, "default", 2, 9.0);
+        failed.failed = Some("ejected".into());
+        let mut few = run(Case::Latency, "default", 3, 0.0);
+        few.measured.as_mut().unwrap().value = None;
+        let report = Report {
+            host: None,
+            runs: vec![run(Case::Latency, "default", 1, 5.0), failed, few],
+        };
+        assert_eq!(report.values(2, Case::Latency, "default"), [5.0]);
+        assert_eq!(report.of(2, Case::Latency, "default").count(), 3);
+        assert!(report.values(4, Case::Latency, "default").is_empty());
+    }
+
+    #[test]
+    fn names_come_in_the_order_of_the_runs_and_cases_in_their_own() {
+        let runs = [(Case::Pipe, "b"), (Case::Latency, "a"), (Case::Pipe, "a")];
+        let runs = runs.map(|(case, scheduler)| run(case, scheduler, 1, 1.0));
+        let report = Report {
+            host: None,
+            runs: runs.to_vec(),
+        };
+        assert_eq!(report.schedulers(), ["b", "a"]);
+        assert_eq!(report.cases(), [Case::Latency, Case::Pipe]);
+        assert_eq!(report.cpus(), [2]);
+    }
+
+    #[test]
+    fn latencies_are_compared_by_what_they_are_told() {
+        let mut latencies = Latencies::default();
+        (1..=2_000).for_each(|us| latencies.record_ns(us * 1_000));
+        let measured = Measured::latencies(&latencies, 5, |summary| summary.p99);
+        assert!((measured.value.unwrap() / 1_980_000.0 - 1.0).abs() < 0.01);
+        assert_eq!((measured.count, measured.wall_ns), (2_000, 5));
+        assert_eq!(Measured::rate(10, 2_000_000_000).value, Some(5.0));
+    }
+}

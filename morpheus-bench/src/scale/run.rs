@@ -1,0 +1,262 @@
+//! Everything in its order: numbers of CPUs, iterations, schedulers in turns, cases; and who schedules meanwhile.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::capture::{self, Capture};
+use super::case::Case;
+use super::child::{Answer, Job};
+use super::config::Options;
+use super::contender::{Contender, InForce};
+use super::corpus;
+use super::online::{self, Offline};
+use super::result::{Measured, Report, Run};
+use crate::host::Host;
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::{cpus, interrupt, report, scx, supervised};
+
+/// What a measurement takes beside what it measures, about: processes start, and run for a while before it counts.
+const AROUND: Duration = Duration::from_millis(1_500);
+/// A measurement may take so much longer: guests are slow, and so are some schedulers.
+const GRACE: Duration = Duration::from_secs(60);
+/// How often a scheduler is loaded again.
+const RELOADS: u64 = 5;
+
+/// Measures everything, or until Ctrl-C. CPUs and the kernel's own scheduler are back when this returns.
+///
+/// # Errors
+/// When CPUs cannot be taken offline. What cannot be measured is said in its run.
+pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
+    let host = Host::read();
+    if options.json {
+        Record::<Run>::Host(host.clone()).print();
+    }
+    let present = cpus::allowed().len();
+    let counts = if options.cpus.is_empty() {
+        vec![present]
+    } else {
+        options.cpus.clone()
+    };
+    let expected = Duration::from_secs_f64(options.duration) + AROUND;
+    let all = counts.len() * options.iterations * options.schedulers.len() * chosen.len();
+    let mut measuring = Measuring {
+        options,
+        chosen,
+        blocks_per_s: corpus::blocks_per_s(),
+        expected,
+        progress: Progress::new(expected * all as u32, options.json),
+        runs: Vec::new(),
+    };
+    for count in counts {
+        let _offline = if options.cpus.is_empty() {
+            None
+        } else {
+            Offline::all_but(count, Path::new(online::DIRECTORY))?
+        };
+        for iteration in 0..options.iterations {
+            for contender in rotated(&options.schedulers, iteration) {
+                measuring.contender(contender, count, options.first_iteration + iteration);
+            }
+        }
+    }
+    measuring.progress.clear();
+    Ok(Report {
+        host: Some(host),
+        runs: measuring.runs,
+    })
+}
+
+/// The same, beginning with another one each time.
+fn rotated<T>(all: &[T], by: usize) -> impl Iterator<Item = &T> {
+    let (front, back) = all.split_at(by % all.len().max(1));
+    back.iter().chain(front)
+}
+
+struct Measuring<'a> {
+    options: &'a Options,
+    chosen: &'a [Case],
+    blocks_per_s: f64,
+    expected: Duration,
+    progress: Progress,
+    runs: Vec<Run>,
+}
+
+impl Measuring<'_> {
+    /// All cases under one scheduler.
+    fn contender(&mut self, contender: &Contender, cpus: usize, iteration: usize) {
+        if interrupt::happened() {
+            return;
+        }
+        self.progress.say(format!("starting {contender}"));
+        let mut in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
+        for case in self.chosen {
+            if interrupt::happened() {
+                return;
+            }
+            let what = format!("{contender}, {}, iteration {iteration}", case.name());
+            self.progress.say(what.clone());
+            let job = Job {
+                case: *case,
+                cpus,
+                duration_ns: Duration::from_secs_f64(self.options.duration).as_nanos() as u64,
+                blocks_per_s: self.blocks_per_s,
+            };
+            if *case == Case::Reload && !contender.is_program() {
+                self.progress.finish_run(self.expected);
+                continue;
+            }
+            let answer = if *case == Case::Reload {
+                reload(contender, &mut in_force)
+            } else {
+                match &mut in_force {
+                    Ok(in_force) if *case == Case::TracedStress => {
+                        self.traced(&job, in_force, &what)
+                    }
+                    Ok(in_force) => self.one(&job, in_force),
+                    Err(error) => Err(error.clone()),
+                }
+            };
+            self.progress.finish_run(self.expected);
+            if interrupt::happened() {
+                return;
+            }
+            let ops = in_force.as_ref().ok().and_then(InForce::ops);
+            let run = Run {
+                bench: "scale".into(),
+                case: *case,
+                scheduler: contender.to_string(),
+                ops: ops.map(str::to_owned),
+                cpus,
+                iteration,
+                failed: answer.as_ref().map_or_else(
+                    |error| Some(error.clone()),
+                    |measured| beyond(*case, measured),
+                ),
+                measured: answer.ok(),
+            };
+            self.progress
+                .suspend(|| eprintln!("{what}: {}", said(&run)));
+            if self.options.json {
+                Record::Run(run.clone()).print();
+            }
+            self.runs.push(run);
+        }
+    }
+
+    /// One measurement, captured. What was is saved when it fails.
+    fn traced(&self, job: &Job, in_force: &mut InForce, what: &str) -> Answer {
+        let capture = Capture::start(Path::new(capture::DIRECTORY))?;
+        let answer = self.one(job, in_force);
+        let why = match &answer {
+            Err(why) => Some(why.clone()),
+            Ok(measured) => beyond(job.case, measured),
+        };
+        let Some(why) = why.filter(|_| !interrupt::happened()) else {
+            return answer;
+        };
+        let (directory, name) = (&self.options.capture, capture::file_name(what));
+        match capture.save(directory, &name, &why) {
+            Ok(events) => eprintln!(
+                "scale: {} events are in {}",
+                report::count(events),
+                directory.join(name).with_extension("trace").display()
+            ),
+            Err(error) => eprintln!("scale: {error}"),
+        }
+        answer
+    }
+
+    /// One measurement. Who schedules is looked at before, twenty times a second, and after.
+    fn one(&self, job: &Job, in_force: &mut InForce) -> Answer {
+        in_force.check()?;
+        let progress = &self.progress;
+        let mut meanwhile = Ok(());
+        let bound = self.expected + job.duration() + GRACE;
+        let answer: Answer = supervised::ask("scale", job, bound, |lasted| {
+            progress.tick(lasted);
+            if meanwhile.is_ok() {
+                meanwhile = in_force.check();
+            }
+        });
+        meanwhile.and_then(|()| in_force.check()).and(answer)
+    }
+}
+
+/// Why a figure is a failure, where it is one.
+fn beyond(case: Case, measured: &Measured) -> Option<String> {
+    let about = case.about();
+    let (value, limit) = measured.value.zip(about.at_most)?;
+    let show = |value| about.unit.show(value);
+    (value > limit).then(|| {
+        format!(
+            "{} {}, and at most {} is allowed",
+            about.figure,
+            show(value),
+            show(limit)
+        )
+    })
+}
+
+/// Stops a scheduler and starts it again, a few times: it is in force each time, and gone in between. It is left in force.
+fn reload(contender: &Contender, in_force: &mut Result<InForce, String>) -> Answer {
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    for _ in 0..RELOADS {
+        // First the old one: a second one cannot be loaded beside it.
+        let old = std::mem::replace(in_force, Err("it was being loaded again".into()));
+        old?.check()?;
+        let starting = Instant::now();
+        *in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
+        longest = longest.max(starting.elapsed());
+        in_force.as_mut().map_err(|error| error.clone())?.check()?;
+    }
+    let ns = |time: Duration| time.as_nanos() as u64;
+    Ok(Measured::longest(ns(longest), RELOADS, ns(begun.elapsed())))
+}
+
+/// A run in a line.
+fn said(run: &Run) -> String {
+    let about = run.case.about();
+    let figure = run.measured.as_ref().map(|measured| {
+        let value = measured.value.map(|value| about.unit.show(value));
+        let value = value.unwrap_or_else(|| format!("too few samples ({})", measured.count));
+        format!("{} {value}", about.figure)
+    });
+    match (&run.failed, figure) {
+        (Some(why), _) => why.clone(),
+        (None, Some(figure)) => figure,
+        (None, None) => report::maybe_time(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scheduler_is_first_once() {
+        let order = |by| -> String { rotated(&['A', 'B', 'C'], by).collect() };
+        assert_eq!([0, 1, 2, 3].map(order), ["ABC", "BCA", "CAB", "ABC"]);
+        assert_eq!(rotated::<u8>(&[], 2).count(), 0);
+    }
+
+    #[test]
+    fn a_wait_beyond_its_limit_is_a_failure() {
+        let measured = Measured::longest(1_200_000_000, 5, 1);
+        let why = beyond(Case::Sojourn, &measured).unwrap();
+        assert_eq!(why, "longest wait 1.20 s, and at most 1.00 s is allowed");
+        assert_eq!(beyond(Case::Latency, &measured), None);
+        assert_eq!(beyond(Case::Sojourn, &Measured::longest(1_000, 5, 1)), None);
+    }
+
+    #[test]
+    fn a_run_in_a_line() {
+        let mut run = super::super::result::tests::run(Case::Latency, "default", 1, 2_100_000.0);
+        assert_eq!(said(&run), "wake p99 2.1 ms");
+        run.measured.as_mut().unwrap().value = None;
+        assert_eq!(said(&run), "wake p99 too few samples (1)");
+        run.failed = Some("thrown out".into());
+        assert_eq!(said(&run), "thrown out");
+    }
+}

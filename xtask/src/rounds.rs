@@ -1,0 +1,203 @@
+//! A benchmark in a guest for each round, and one table of all rounds.
+//!
+//! A boot of its own for each: when the emulator loses one, that round alone is measured again. The benchmark prints a record
+//! a line, and makes a table of such lines with `--from`. `measure` says which benchmarks.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::context::Context;
+use crate::interrupt;
+use crate::process::{self, Finished};
+use crate::vm;
+
+/// How often a round is tried.
+const TRIES: u32 = 4;
+
+/// What is measured in guests, and how often.
+pub(crate) struct Plan {
+    /// The benchmark's program, which also names the file of its records.
+    pub(crate) bench: &'static str,
+    /// Each in a boot of its own.
+    pub(crate) rounds: u16,
+    /// As of `cargo xtask vm`.
+    pub(crate) kernel: String,
+    /// CPUs of the guest.
+    pub(crate) cpus: u16,
+    /// A guest that takes longer is lost.
+    pub(crate) limit_s: u64,
+    /// Schedulers of others that are measured as well.
+    pub(crate) peers: Vec<Peer>,
+    /// What the benchmark is told in the guest for a round, counted from 1, beside `--json`.
+    pub(crate) arguments: Box<dyn Fn(u16) -> Vec<OsString>>,
+    /// What it is told when it makes the table, beside `--from`.
+    pub(crate) table: Vec<OsString>,
+}
+
+/// The program of somebody else's scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) path: PathBuf,
+    /// How to get it, or to do without.
+    pub(crate) advice: String,
+}
+
+impl Peer {
+    /// A program that cargo installs into a directory of ours. The version is the one that is known to load.
+    pub(crate) fn installed(context: &Context, name: &str, without: &str) -> Peer {
+        const VERSIONS: [(&str, &str); 2] =
+            [("scx_bpfland", "1.0.18"), ("scx_pandemonium", "5.23.1")];
+        let root = context.target.join("peers");
+        let version = VERSIONS.iter().find(|(known, _)| *known == name);
+        let version =
+            version.map_or_else(String::new, |(_, version)| format!(" --version {version}"));
+        let install = format!(
+            "cargo install --locked {name}{version} --root {}",
+            root.display()
+        );
+        Peer {
+            path: root.join("bin").join(name),
+            advice: format!("{install}, or leave it out with {without}"),
+        }
+    }
+}
+
+/// Measures; ends with 0, with 1 when a figure is missing, with 130 after Ctrl-C.
+pub(crate) fn run(context: &Context, plan: &Plan) -> ExitCode {
+    interrupt::listen();
+    match all_rounds(context, plan) {
+        Ok(code) => code,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
+        Err(error) => {
+            eprintln!("{}: {error}", plan.bench);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
+    if let Some(peer) = plan.peers.iter().find(|peer| !peer.path.exists()) {
+        let path = peer.path.display();
+        return Err(io::Error::other(format!(
+            "{path} is not there: {}",
+            peer.advice
+        )));
+    }
+    let mut build = context.cargo();
+    build.args([
+        "build",
+        "--release",
+        "-p",
+        "morpheus-bpf",
+        "-p",
+        "morpheus-bench",
+    ]);
+    let built = process::run(&mut build, &mut |line| eprintln!("{line}"))?;
+    if built.interrupted {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    if !built.success {
+        return Err(io::Error::other("the programs do not build"));
+    }
+
+    let (bench, rounds) = (plan.bench, plan.rounds);
+    let path = context.target.join(format!("{bench}.jsonl"));
+    let mut file = File::create(&path)?;
+    for round in 1..=rounds {
+        let records = one_round(context, plan, round)?;
+        file.write_all(records.as_bytes())?;
+        file.flush()?;
+        eprintln!("{bench}: round {round} of {rounds} done");
+    }
+    eprintln!("{bench}: what was measured is in {}", path.display());
+
+    let mut table = std::process::Command::new(context.target.join("release").join(bench));
+    let status = table.args(&plan.table).arg("--from").arg(&path).status()?;
+    Ok(ExitCode::from(u8::from(!status.success())))
+}
+
+/// The records of one round, from a boot that lived to its end.
+fn one_round(context: &Context, plan: &Plan, round: u16) -> io::Result<String> {
+    let mut why = String::new();
+    let bench = plan.bench;
+    for _ in 0..TRIES {
+        let mut boot = context.cargo();
+        boot.args(["xtask", "vm", "--kernel", &plan.kernel, "--accel", "multi"]);
+        boot.args(["--cpus", &plan.cpus.to_string()]);
+        boot.args(["--timeout", &plan.limit_s.to_string()]);
+        for peer in &plan.peers {
+            boot.arg("--add").arg(&peer.path);
+        }
+        boot.args(["--", bench, "--json"]);
+        boot.args((plan.arguments)(round));
+        let finished = process::run(&mut boot, &mut |line| {
+            if !is_record(line) {
+                eprintln!("{line}");
+            }
+        })?;
+        if finished.interrupted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if let Some(lost) = lost(&finished) {
+            eprintln!("{bench}: round {round} is lost ({lost}), and measured again");
+            why = lost;
+            continue;
+        }
+        return Ok(records(vm::last_boot(&finished.output)));
+    }
+    Err(io::Error::other(format!(
+        "round {round} was lost {TRIES} times, at last with {why}"
+    )))
+}
+
+/// Why a boot came to nothing. A guest whose command ended has measured, even if not all of it.
+fn lost(finished: &Finished) -> Option<String> {
+    match finished.code {
+        Some(0 | 1) => None,
+        Some(code) => Some(format!("exit code {code}")),
+        None => Some("a signal".to_string()),
+    }
+}
+
+fn is_record(line: &str) -> bool {
+    line.starts_with(r#"{"record":"#)
+}
+
+fn records(output: &str) -> String {
+    output
+        .lines()
+        .filter(|line| is_record(line))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_among_other_lines() {
+        let run = r#"{"record":"run","round":0}"#;
+        let output = format!("vm: booting\n{run}\n{{\"bench\":1}}\nround 1: x\n{run}");
+        assert_eq!(records(&output), format!("{run}\n{run}\n"));
+    }
+
+    #[test]
+    fn only_a_boot_that_ended_by_itself_counts() {
+        let ended = |code| Finished {
+            success: code == Some(0),
+            code,
+            output: String::new(),
+            interrupted: false,
+        };
+        assert_eq!(lost(&ended(Some(0))), None);
+        assert_eq!(lost(&ended(Some(1))), None);
+        assert!(lost(&ended(Some(120))).unwrap().contains("120"));
+        assert!(lost(&ended(None)).is_some());
+    }
+}
