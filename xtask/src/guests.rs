@@ -121,7 +121,7 @@ const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
         what: "tests",
         kernel,
         mandatory,
-        options: "--cpus 2 --timeout 900",
+        options: "--cpus 2 --timeout 1500",
         needs: NEEDS,
         work: GuestWork::Tests(FUNCTION),
     }

@@ -168,10 +168,13 @@ static __always_inline __u64 score_of(const struct behaviour *behaviour)
 	       ((effective_ns(behaviour) >> 16) + 1);
 }
 
-static __always_inline __u32 classify(const struct behaviour *behaviour)
+__noinline int classify(struct behaviour *behaviour)
 {
-	__u64 needs_ns = effective_ns(behaviour), score;
+	__u64 needs_ns, score;
 
+	if (!behaviour)
+		return TIER_BATCH;
+	needs_ns = effective_ns(behaviour);
 	if (behaviour->boosted)
 		return TIER_LAT_CRITICAL;
 	if (needs_ns > knobs.cpu_bound_ns && needs_ns > behaviour->gap_ns >> 1)
@@ -326,18 +329,21 @@ static __always_inline __u32 latency_bucket(__u64 ns)
 }
 
 /* A task is switched in. */
-static __always_inline void note_wait(struct behaviour *behaviour, __u64 now)
+__noinline int note_wait(struct behaviour *behaviour, __u64 now)
 {
 	__u64 waited_ns = 0, slept_ns, woke_ns = now;
 	struct histograms *counts;
-	__u32 key = 0, tier = behaviour->tier, bucket;
+	__u32 key = 0, tier, bucket;
 
+	if (!behaviour)
+		return 0;
+	tier = behaviour->tier;
 	/* It has run since it last slept, and was preempted. */
 	if (behaviour->switches)
-		return;
+		return 0;
 	counts = bpf_map_lookup_elem(&histograms, &key);
 	if (!counts)
-		return;
+		return 0;
 	if (behaviour->woke_ns) {
 		woke_ns = behaviour->woke_ns;
 		behaviour->woke_ns = 0;
@@ -349,14 +355,15 @@ static __always_inline void note_wait(struct behaviour *behaviour, __u64 now)
 	}
 	bucket = latency_bucket(waited_ns) & (LATENCY_BUCKETS - 1);
 	if (tier >= TIERS)
-		return;
+		return 0;
 	counts->wakes[tier][bucket]++;
 	counts->waited_ns[tier] += waited_ns;
 	if (!behaviour->slept_ns || (__s64)(woke_ns - behaviour->slept_ns) < 0)
-		return;
+		return 0;
 	slept_ns = woke_ns - behaviour->slept_ns;
 	bucket = slept_ns < 1000000 ? 0 : slept_ns < 10000000 ? 1 : slept_ns < 100000000 ? 2 : 3;
 	counts->sleeps[bucket]++;
+	return 0;
 }
 
 #endif /* MORPHEUS_BEHAVIOUR_BPF_H */

@@ -122,21 +122,22 @@ static __always_inline void look_for_longrun(__u64 now)
 }
 
 /* At a tick of any CPU. */
-static __always_inline void detect(__u64 now)
+__noinline int detect(__u64 now)
 {
 	__u64 began_ns = READ_ONCE(detectors.window_ns), passed_ns = now - began_ns;
 
 	if ((__s64)passed_ns < (__s64)WINDOW_NS)
-		return;
+		return 0;
 	/* One of them does it. */
 	if (__sync_val_compare_and_swap(&detectors.window_ns, began_ns, now) != began_ns)
-		return;
+		return 0;
 	look_for_burst(now, passed_ns);
 	look_for_longrun(now);
+	return 0;
 }
 
 /* How long a task's turn is. Without a behaviour it is BATCH. */
-static __always_inline __u64 slice_for(const struct behaviour *behaviour, __u32 tier)
+__noinline __u64 slice_for(struct behaviour *behaviour, __u32 tier)
 {
 	__u64 slice;
 

@@ -318,7 +318,7 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 }
 
 /* The least vtime in a queue, or NOBODY. */
-static __noinline __u64 head_of(__u64 queue)
+__noinline __u64 head_of(__u64 queue)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
@@ -496,9 +496,14 @@ struct heads {
 	bool throttled;
 };
 
-static __always_inline void look_into_queues(struct heads *heads, __u32 domain_index, struct domain *domain, __s32 index,
-					     struct cpu *cpu, __u64 now)
+/* Fills in all of `heads`. */
+__noinline int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 {
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+
+	if (!heads || !domain || !cpu)
+		return 0;
 	heads->front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 ?
 			       head_of(FRONT_QUEUE(domain_index)) :
 			       NOBODY;
@@ -525,6 +530,7 @@ static __always_inline void look_into_queues(struct heads *heads, __u32 domain_i
 			cpu->pinned = 0;
 	}
 	heads->least = lesser(lesser(heads->front, heads->main), lesser(heads->demoted, heads->pinned));
+	return 0;
 }
 
 /* Whether nobody was taken from a queue for so long. */
@@ -537,10 +543,12 @@ static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now
  * Whether the main queue is served before the front one this once, and why: enough of those in front have gone before
  * (2), or nobody was taken from it for far too long (3), or for too long as things are at present (5). COUNTERS: no.
  */
-static __always_inline enum counter turn_of_main(struct domain *domain, __u64 now)
+__noinline int turn_of_main(struct domain *domain, __u64 now)
 {
 	__u32 budget = READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget;
 
+	if (!domain)
+		return COUNTERS;
 	if (deficit_on && domain->fronts_in_a_row >= budget)
 		return COUNTER_from_deficit;
 	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
@@ -590,11 +598,16 @@ static __always_inline bool take_by_tier(__u32 index, struct domain *domain, boo
  * A queue of pinned tasks that is never empty, with little vtime in it, could keep its CPU from the others for long: those
  * are overdue (0) then, and go first.
  */
-static __always_inline bool take_least(const struct heads *heads, __u32 domain_index, struct domain *domain, __s32 index,
-				       struct cpu *cpu, __u64 now)
+__noinline int take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 {
-	bool front = heads->front != NOBODY, main = heads->main != NOBODY;
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+	bool front, main;
 
+	if (!heads || !domain || !cpu)
+		return false;
+	front = heads->front != NOBODY;
+	main = heads->main != NOBODY;
 	if (heads->due && take_throttled(domain_index, cpu))
 		return true;
 	if (tiers_on && overflow_rescue_on && heads->pinned != NOBODY && heads->pinned == heads->least) {

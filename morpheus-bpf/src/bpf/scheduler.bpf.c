@@ -254,7 +254,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = 0;
-	struct heads heads;
+	struct heads heads = {};
 	bool wants_on;
 	__u64 now;
 
@@ -275,8 +275,8 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 				take_from_others(domain_index);
 			return 0;
 		}
-		look_into_queues(&heads, domain_index, domain, index, cpu, now);
-		if (take_least(&heads, domain_index, domain, index, cpu, now))
+		look_into_queues(&heads, domain_index, index, now);
+		if (take_least(&heads, domain_index, index, now))
 			return 0;
 		if (heads.throttled && take_throttled(domain_index, cpu))
 			return 0;
@@ -290,7 +290,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		repay(previous, cpu, worker);
 	else
 		look_at_tier(previous, index, cpu);
-	look_into_queues(&heads, domain_index, domain, index, cpu, now);
+	look_into_queues(&heads, domain_index, index, now);
 	if (READ_ONCE(domain->rescue)) {
 		cpu->kicked = KICK_NONE;
 		if (take_rescued(domain_index, domain, cpu))
@@ -308,7 +308,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		return 0;
 	}
-	if (take_least(&heads, domain_index, domain, index, cpu, now))
+	if (take_least(&heads, domain_index, index, now))
 		return 0;
 	if (worker && has_spent(worker, now) && heads.throttled &&
 	    take_throttled(domain_index, cpu))
