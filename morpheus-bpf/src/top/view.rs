@@ -145,17 +145,20 @@ fn draw_notice(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 }
 
 fn draw_tiers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    // A scheduler that does not count them has no column of dashes.
+    let has_l2 = model.rates.all_of("l2_hits_").is_some();
+    let l2_columns = if has_l2 { 6 } else { 0 };
     let widths = [
         Constraint::Length(13),
         Constraint::Length(9),
         Constraint::Length(9),
         Constraint::Length(9),
         Constraint::Length(9),
-        Constraint::Length(6),
+        Constraint::Length(l2_columns),
         Constraint::Fill(1),
     ];
     // Six columns, and a blank between each two.
-    let bars = usize::from(area.width.saturating_sub(13 + 4 * 9 + 6 + 6));
+    let bars = usize::from(area.width.saturating_sub(13 + 4 * 9 + l2_columns + 6));
     let rows = TIERS.iter().enumerate().map(|(index, tier)| {
         let histogram = model.rates.wake[index].as_ref();
         let text = |latency: Option<Latency>| {
@@ -179,7 +182,7 @@ fn draw_tiers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         right("≈ mean"),
         right("p50"),
         right("p99"),
-        right("L2 hit"),
+        right(if has_l2 { "L2 hit" } else { "" }),
         Cell::from("p99 so far"),
     ])
     .style(DIM);

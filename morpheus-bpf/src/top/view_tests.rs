@@ -145,6 +145,22 @@ fn decisions_that_do_not_fit_are_counted() {
 }
 
 #[test]
+fn what_is_not_counted_has_no_column() {
+    let [mut first, mut second] = [scheduler(1), scheduler(2)];
+    for numbers in [&mut first, &mut second] {
+        let counters = numbers["counters"].as_object_mut().unwrap();
+        counters.retain(|name, _| !name.starts_with("l2_"));
+    }
+    let text = screen(&model(&first, &second), 80, 24);
+    assert!(!text.contains("L2"), "{text}");
+    let row = text
+        .lines()
+        .find(|line| line.contains("lat critical  "))
+        .unwrap();
+    assert!(row.contains("16 µs") && row.ends_with('█'), "{text}");
+}
+
+#[test]
 fn an_observer_has_no_tiers() {
     let numbers = json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9, "from_main": 0 } });
     let text = screen(&model(&numbers, &numbers), 80, 24);
