@@ -87,8 +87,11 @@ fn one(report: &Report, cpus: usize, case: Case) -> String {
     table.render(WIDTH)
 }
 
+/// A figure in nanoseconds, where a measurement has it.
+type Nanoseconds = fn(&Measured) -> Option<u64>;
+
 /// What else some cases have, as medians of the iterations.
-const MORE: [(&str, fn(&Measured) -> Option<u64>); 3] = [
+const MORE: [(&str, Nanoseconds); 3] = [
     ("p50", |measured| measured.latency_ns.as_ref()?.p50),
     ("longest", |measured| measured.latency_ns.as_ref()?.max),
     ("CPU time", |measured| measured.cpu_ns),
