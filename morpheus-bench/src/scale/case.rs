@@ -113,10 +113,10 @@ impl Unit {
         }
     }
 
-    /// As Prometheus names it: base units, and a factor to get them.
+    /// As Prometheus names it: a base unit, and how many of ours are one of it.
     pub fn base(self) -> (&'static str, f64) {
         match self {
-            Self::Time => ("seconds", 1e-9),
+            Self::Time => ("seconds", 1e9),
             Self::Bytes => ("bytes_per_second", 1.0),
             Self::Rate => ("per_second", 1.0),
             Self::Share => ("ratio", 1.0),

@@ -46,7 +46,7 @@ fn render(report: &Report) -> String {
             .into_iter()
             .filter(|case| case.about().unit == unit)
             .collect();
-        let (name, factor) = unit.base();
+        let (name, ours) = unit.base();
         let name = format!("morpheus_scale_{name}");
         let mut lines = String::new();
         each(report, &cases, |labels, values, _| {
@@ -57,7 +57,7 @@ fn render(report: &Report) -> String {
                 let _ = writeln!(
                     lines,
                     "{name}{{{labels},quantile=\"{share}\"}} {}",
-                    value * factor
+                    value / ours
                 );
             }
         });

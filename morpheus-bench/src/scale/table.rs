@@ -2,7 +2,8 @@
 
 use super::bars;
 use super::case::Case;
-use super::result::Report;
+use super::result::{Measured, Report};
+use crate::histogram::median;
 use crate::report::{self, Table, WIDTH};
 use crate::stats::Spread;
 
@@ -17,7 +18,12 @@ pub fn render(report: &Report) -> String {
         text.push('\n');
     }
     for cpus in report.cpus() {
-        text += &format!("\n{cpus} CPUs; median of the iterations, and how they lie\n");
+        let online = if cpus == 1 {
+            "1 CPU".into()
+        } else {
+            format!("{cpus} CPUs")
+        };
+        text += &format!("\n{online}; median of the iterations, and how they lie\n");
         for case in report.cases() {
             text.push('\n');
             text += &one(report, cpus, case);
@@ -62,8 +68,34 @@ fn one(report: &Report, cpus: usize, case: Case) -> String {
             .collect(),
     );
     table.column("× default", 0, ratios);
+    for (head, figure) in MORE {
+        let of = |scheduler: &String| {
+            let runs = report.of(cpus, case, scheduler);
+            let measured = runs.filter(|run| run.failed.is_none());
+            let times: Vec<f64> = measured
+                .filter_map(|run| figure(run.measured.as_ref()?))
+                .map(|ns| ns as f64)
+                .collect();
+            median(times)
+        };
+        let times: Vec<Option<f64>> = report.schedulers().iter().map(of).collect();
+        if times.iter().any(Option::is_some) {
+            let cell = |ns: &Option<f64>| report::maybe_time(ns.map(|ns| ns as u64));
+            table.column(head, 3, times.iter().map(cell).collect());
+        }
+    }
     table.render(WIDTH)
 }
+
+/// A figure in nanoseconds, where a measurement has it.
+type Nanoseconds = fn(&Measured) -> Option<u64>;
+
+/// What else some cases have, as medians of the iterations.
+const MORE: [(&str, Nanoseconds); 3] = [
+    ("p50", |measured| measured.latency_ns.as_ref()?.p50),
+    ("longest", |measured| measured.latency_ns.as_ref()?.max),
+    ("CPU time", |measured| measured.cpu_ns),
+];
 
 fn ratio(spread: Option<Spread>, base: Option<Spread>) -> String {
     let ratio = spread.zip(base).map(|(own, base)| own.median / base.median);
@@ -80,6 +112,7 @@ fn failures(report: &Report, cpus: usize) -> String {
         let Some(why) = &run.failed else {
             continue;
         };
+        let why = why.trim_end_matches('.');
         let line = format!("{} under {}: {why}", run.case.name(), run.scheduler);
         match reasons.iter_mut().find(|(known, _)| *known == line) {
             Some((_, count)) => *count += 1,
@@ -107,6 +140,7 @@ fn failures(report: &Report, cpus: usize) -> String {
 mod tests {
     use super::super::result::tests::run;
     use super::*;
+    use crate::histogram::Summary;
 
     fn report() -> Report {
         let mut runs = Vec::new();
@@ -134,6 +168,25 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= WIDTH),
             "{text}"
         );
+    }
+
+    #[test]
+    fn latencies_have_their_median_and_the_longest_beside_the_figure() {
+        let mut report = report();
+        for run in &mut report.runs {
+            let measured = run.measured.as_mut().unwrap();
+            measured.latency_ns = Some(Summary {
+                p50: Some(51_000),
+                max: Some(7_000_000),
+                ..Summary::default()
+            });
+        }
+        let text = render(&report);
+        let expected = ["p50", "longest", "51.0 µs", "7.0 ms"];
+        assert!(expected.iter().all(|words| text.contains(words)), "{text}");
+        assert!(!text.contains("CPU time"), "{text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(WIDTH), "{text}");
     }
 
     #[test]
