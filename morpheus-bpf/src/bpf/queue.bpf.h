@@ -318,7 +318,7 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 }
 
 /* The least vtime in a queue, or NOBODY. */
-__noinline __u64 head_of(__u64 queue)
+static __noinline __u64 head_of(__u64 queue)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
