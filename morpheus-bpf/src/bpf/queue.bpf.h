@@ -553,7 +553,8 @@ __noinline int turn_of_main(struct domain *domain, __u64 now)
 		return COUNTER_from_deficit;
 	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
 		return COUNTER_from_starvation_rescue;
-	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns, now))
+	/* The turns of those that were taken from it are no sojourn: less would make it overdue at every wake. */
+	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns + 2 * knobs.batch_slice_ns, now))
 		return COUNTER_from_sojourn_rescue;
 	return COUNTERS;
 }
