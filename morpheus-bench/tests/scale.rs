@@ -203,10 +203,8 @@ fn ctrl_c_shows_what_was_measured() {
         .unwrap();
     std::thread::sleep(std::time::Duration::from_secs(3));
     // SAFETY: kill touches no memory; the child has not been waited for, so the number is its own.
-    assert_eq!(
-        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) },
-        0
-    );
+    let killed = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(killed, 0);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
