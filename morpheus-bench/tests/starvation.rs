@@ -133,7 +133,8 @@ fn a_hog_starves_tokio_and_its_absence_does_not() {
 fn people_get_a_table_and_a_sentence() {
     let output = starvation("--runtime tokio --hogs 0 --duration 0.3 --warmup 0.1");
     let text = String::from_utf8(output.stdout).unwrap();
-    let expected = ["timer p50", "Without hogs, tokio ran"];
+    // Whether it ran or stood still is for the machine to say.
+    let expected = ["timer p50", "Without hogs, tokio "];
     common::assert_table(&text, WIDTH, &expected);
 }
 
