@@ -16,7 +16,7 @@ use crate::vm;
 /// Whose test programs run in guests, as root, with [`VARIABLE`] set.
 const PACKAGE: &str = "morpheus-bpf";
 
-/// What every kernel is tested with, in this order: CPUs in turn will do.
+/// What the mandatory kernel is tested with, in this order: CPUs in turn will do.
 const FUNCTION: &[&str] = &[
     "observer",
     "broker",
@@ -27,6 +27,10 @@ const FUNCTION: &[&str] = &[
     "hostile",
     "operator",
 ];
+
+/// What the others are tested with: what differs between kernels is what is called there. The
+/// socket and its limits are the daemon's own.
+const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers"];
 
 /// What depends on how much of a CPU each gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares"];
@@ -94,8 +98,6 @@ pub(crate) const GUESTS: &[Guest] = &[
     },
     command("one CPU", "--cpus 1", SHAPE),
     command("3 CPUs", "--cpus 3", SHAPE),
-    command("5 CPUs", "--cpus 5", SHAPE),
-    command("6 CPUs", "--cpus 6", SHAPE),
     command("7 CPUs", "--cpus 7", SHAPE),
     command("8 CPUs", "--cpus 8", SHAPE),
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", NODES),
@@ -123,7 +125,7 @@ const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
         mandatory,
         options: "--cpus 2 --timeout 1500",
         needs: NEEDS,
-        work: GuestWork::Tests(FUNCTION),
+        work: GuestWork::Tests(if mandatory { FUNCTION } else { KERNEL }),
     }
 }
 
