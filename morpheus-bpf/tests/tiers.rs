@@ -361,7 +361,8 @@ fn what_was_learnt_is_kept() {
     assert!(kept.len() >= 2 && said.is_none(), "{said:?}");
 
     std::fs::write(&file, b"no database").unwrap();
-    let daemon = Daemon::schedule(&["--procdb", path]);
+    // It says so, and that comes first.
+    let daemon = Daemon::spawn(&["--procdb", path], "set aside");
     assert!(directory.join("procdb.bin.corrupt-1").exists());
     assert!(daemon.stop().success());
     std::fs::remove_dir_all(&directory).unwrap();
