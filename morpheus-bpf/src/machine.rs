@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::adapt::histogram::{BUCKETS, Histogram};
 use crate::adapt::knobs::Knobs;
 use crate::adapt::sleep::{SLEEP_BUCKETS, Sleeps};
-use crate::adapt::{Adaptation, Decision, Reading, Switches};
+use crate::adapt::{Adaptation, Reading, Switches};
 use crate::kernel::Counters;
 use crate::procdb::file::{load_or_set_aside, save};
 use crate::procdb::{COMM_BYTES, ProcDb};
@@ -41,7 +41,7 @@ const DISPATCHES: [&str; 9] = [
     "from_other_domains",
 ];
 
-/// What is counted in histograms, all CPUs together, since the scheduler was loaded.
+/// What is counted, of all CPUs together, since the scheduler was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counted {
     wakes: [Histogram; TIERS],
@@ -65,8 +65,8 @@ struct Profiles {
 /// How the machine is looked after.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// As many CPUs the formulas count with.
-    pub cpus: u32,
+    /// What depends on the number of CPUs.
+    pub scaled: Scaled,
     /// What of the adaptive loop works.
     pub switches: Switches,
     /// The process database's file; none keeps none.
@@ -80,7 +80,6 @@ pub(crate) struct Machine {
     cpus: u32,
     before: Counted,
     since: Instant,
-    decision: Option<Decision>,
     idle_share: f64,
     profiles: Option<Profiles>,
 }
@@ -102,11 +101,10 @@ impl Machine {
             }
         });
         Machine {
-            adaptation: Adaptation::new(Scaled::for_cpus(plan.cpus), plan.switches),
-            cpus: plan.cpus,
+            adaptation: Adaptation::new(plan.scaled, plan.switches),
+            cpus: plan.scaled.cpus,
             before: Counted::default(),
             since: now,
-            decision: None,
             idle_share: f64::NAN,
             profiles,
         }
@@ -126,13 +124,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes a look, if it is time.
+    /// Takes a look. Called once in [`EVERY`].
     pub(crate) fn tend(&mut self, skeleton: &mut SchedulerSkel<'_>, counters: &Counters) {
         let now = Instant::now();
         let elapsed = now.duration_since(self.since);
-        if elapsed < EVERY / 2 {
-            return;
-        }
         self.since = now;
         let counted = count(skeleton, counters);
         let (burst, longrun) = detected(skeleton);
@@ -155,7 +150,6 @@ impl Machine {
             set(skeleton, &decision.knobs);
         }
         self.before = counted;
-        self.decision = Some(decision);
         self.learn(skeleton, now);
     }
 
@@ -192,20 +186,20 @@ impl Machine {
 
     /// The numbers beside the counters, for whoever asks.
     pub(crate) fn describe(&self, skeleton: &SchedulerSkel<'_>) -> Value {
-        let counted = count(skeleton, &Counters::new());
+        let (wakes, sleeps) = waits(skeleton);
         let (burst, longrun) = detected(skeleton);
         let knobs = self.adaptation.knobs();
         let tiers: serde_json::Map<String, Value> = Tier::ALL
             .into_iter()
             .map(|tier| {
-                let wakes = counted.wakes[tier.index()].counts;
+                let wakes = wakes[tier.index()].counts;
                 (tier.name().to_owned(), json!({ "wake_latency": wakes }))
             })
             .collect();
         let mut numbers = json!({
             "cpus": self.cpus,
             "tiers": tiers,
-            "sleeps": counted.sleeps.counts,
+            "sleeps": sleeps.counts,
             "regime": self.adaptation.regime().name(),
             "burst": burst,
             "longrun": longrun,
@@ -308,8 +302,10 @@ fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     })
 }
 
-fn count(skeleton: &SchedulerSkel<'_>, counters: &Counters) -> Counted {
-    let mut counted = Counted::default();
+/// What is counted in histograms, of all CPUs together.
+fn waits(skeleton: &SchedulerSkel<'_>) -> ([Histogram; TIERS], Sleeps) {
+    let mut by_tier = [Histogram::default(); TIERS];
+    let mut sleeps = Sleeps::default();
     let by_cpu = skeleton
         .maps
         .histograms
@@ -322,34 +318,37 @@ fn count(skeleton: &SchedulerSkel<'_>, counters: &Counters) -> Counted {
     };
     for cpu in by_cpu.ok().flatten().unwrap_or_default() {
         let words = words(&cpu);
-        // In the structure's order: wakes, waited_ns, sleeps.
+        // In the structure's order: wakes, sleeps.
         let (wakes, rest) = words.split_at((TIERS * BUCKETS).min(words.len()));
-        for (histogram, counts) in counted.wakes.iter_mut().zip(wakes.chunks_exact(BUCKETS)) {
+        for (histogram, counts) in by_tier.iter_mut().zip(wakes.chunks_exact(BUCKETS)) {
             for (sum, count) in histogram.counts.iter_mut().zip(counts) {
                 *sum += count;
             }
         }
-        for (sum, count) in counted
-            .sleeps
-            .counts
-            .iter_mut()
-            .zip(rest.iter().skip(TIERS))
-        {
+        for (sum, count) in sleeps.counts.iter_mut().zip(rest) {
             *sum += count;
         }
     }
     const _: () = assert!(
-        size_of::<types::histograms>() == 8 * (TIERS * BUCKETS + TIERS + SLEEP_BUCKETS),
+        size_of::<types::histograms>() == 8 * (TIERS * BUCKETS + SLEEP_BUCKETS),
         "as histograms in behaviour.bpf.h"
     );
-    counted.dispatches = DISPATCHES
-        .iter()
-        .filter_map(|name| counters.get(name))
-        .sum();
-    (counted.idle, counted.all) = fs::read_to_string("/proc/stat")
+    (by_tier, sleeps)
+}
+
+fn count(skeleton: &SchedulerSkel<'_>, counters: &Counters) -> Counted {
+    let (wakes, sleeps) = waits(skeleton);
+    let dispatches = DISPATCHES.iter().filter_map(|name| counters.get(name));
+    let (idle, all) = fs::read_to_string("/proc/stat")
         .map(|text| idle_of(&text))
         .unwrap_or_default();
-    counted
+    Counted {
+        wakes,
+        sleeps,
+        dispatches: dispatches.sum(),
+        idle,
+        all,
+    }
 }
 
 /// Idle ticks, and all, from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.

@@ -8,7 +8,7 @@ use std::str::Chars;
 use serde_json::json;
 
 use super::*;
-use crate::reading::WAKE_BUCKETS;
+use crate::adapt::histogram::BUCKETS;
 
 type Labels = BTreeMap<String, String>;
 
@@ -124,7 +124,7 @@ fn read(text: &str) -> Read {
 }
 
 fn sample() -> Reading {
-    let mut wake = [0u64; WAKE_BUCKETS];
+    let mut wake = [0u64; BUCKETS];
     wake[0] = 5;
     wake[3] = 2;
     wake[15] = 1;
@@ -206,7 +206,7 @@ fn histograms_are_cumulative() {
             .keys()
             .filter(|(name, labels)| name.ends_with("_bucket") && labels["tier"] == "batch")
             .count(),
-        WAKE_BUCKETS
+        BUCKETS
     );
     assert!(
         !text(&sample()).contains("tier=\"interactive\""),
@@ -218,7 +218,7 @@ fn histograms_are_cumulative() {
 fn nothing_is_said_of_nothing() {
     assert_eq!(text(&Reading::default()), "");
     let mut full = sample();
-    full.wake = [Some([u64::MAX; WAKE_BUCKETS]); 3];
+    full.wake = [Some([u64::MAX; BUCKETS]); 3];
     let read = read(&text(&full));
     assert!(read.value("wake_latency_seconds_count", &[("tier", "batch")]) > 1e19);
 }

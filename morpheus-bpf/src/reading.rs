@@ -9,16 +9,20 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The tiers by their names, the most urgent one first.
-pub const TIERS: [&str; 3] = ["lat_critical", "interactive", "batch"];
-/// Buckets of a histogram of wakeup latencies.
-pub const WAKE_BUCKETS: usize = 16;
+use crate::adapt::histogram::BUCKETS;
+use crate::tier::{self, Tier};
+
+/// The tiers by their names, in the order of [`Tier::ALL`], the most urgent one first.
+pub const TIERS: [&str; tier::TIERS] = [
+    Tier::LatCritical.name(),
+    Tier::Interactive.name(),
+    Tier::Batch.name(),
+];
 /// Lengths of sleeps that are counted, shortest cause first.
 pub const SLEEPS: [&str; 4] = ["io_wait", "short", "moderate", "idle"];
 
-/// Wakeups by how long they took until the task ran: bucket `i` is [2^i, 2^(i+1)) µs, the first begins at 0, and the last
-/// has no end.
-pub type WakeHistogram = [u64; WAKE_BUCKETS];
+/// Wakeups by how long they took until the task ran, in the buckets of [`histogram`](crate::adapt::histogram).
+pub type WakeHistogram = [u64; BUCKETS];
 
 /// The process database's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn everything_is_read() {
-        let mut wake = [0u64; WAKE_BUCKETS];
+        let mut wake = [0u64; BUCKETS];
         wake[3] = 7;
         let reading = Reading::parse(&json!({
             "runs": "scheduler", "processes": 1, "workers": 2, "refused": 3, "cpus": 4,

@@ -232,6 +232,8 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0);
+    let topology = Topology::read(Path::new(topology::SYSFS));
+    let scaled = Scaled::for_cpus(scheduled_cpus(options, &topology));
     // The skeleton refers to it for as long as the process lives; a restart makes another one.
     let object = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = SchedulerSkelBuilder::default()
@@ -242,6 +244,8 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         bytes => bytes,
     };
     size_maps(&mut open, options, dump_bytes).map_err(refused("size the maps"))?;
+    set_for_cpus(&mut open, &topology, &scaled);
+    // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
@@ -266,9 +270,8 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     kernel::greet(&skeleton.progs.greet)?;
     boost(&skeleton, options).map_err(refused("say who goes first"))?;
     let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {
-        let topology = Topology::read(Path::new(topology::SYSFS));
         Machine::new(&machine::Plan {
-            cpus: scheduled_cpus(options, &topology),
+            scaled,
             switches: switches(options),
             procdb: options
                 .procdb
@@ -330,15 +333,9 @@ fn size_maps(
     maps.exit_dump.set_value_size(dump_bytes)
 }
 
-fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes: u32) {
-    let constants = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .expect("the programs have constants");
-    constants.cpu_count = kernel::possible_cpus();
-    let topology = Topology::read(Path::new(topology::SYSFS));
-    let scaled = Scaled::for_cpus(scheduled_cpus(options, &topology));
+/// What depends on which CPUs there are.
+fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &Scaled) {
+    let constants = constants(open);
     constants.overflow_rescue_ns = scaled.overflow_rescue_ns;
     constants.starvation_ns = scaled.starvation_rescue_ns;
     constants.deficit_budget = scaled.deficit_budget;
@@ -354,6 +351,18 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             *domain = (cpu.domain(Level::Node) % nodes) as u8;
         }
     }
+}
+
+fn constants<'a>(open: &'a mut OpenSchedulerSkel<'_>) -> &'a mut types::rodata {
+    open.maps
+        .rodata_data
+        .as_deref_mut()
+        .expect("the programs have constants")
+}
+
+fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes: u32) {
+    let constants = constants(open);
+    constants.cpu_count = kernel::possible_cpus();
     constants.period_ns = options.period_ns;
     constants.slice_ns = options.slice_ns;
     constants.worker_slice_ns = options.worker_slice_ns;

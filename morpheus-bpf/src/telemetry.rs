@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::reading::{Reading, TIERS, WAKE_BUCKETS, WakeHistogram};
+use crate::adapt::histogram::{BUCKETS, all_since, bucket_bounds_ns};
+use crate::reading::{Reading, TIERS, WakeHistogram};
 
+const NS_PER_US: u64 = 1_000;
 /// The shortest time that two readings are told apart by: a division by less would say nothing.
 const LEAST_SECONDS: f64 = 1e-3;
 /// What the daemon did to stuck workers, and what it did for those that serve; printed where it happens.
@@ -46,13 +48,13 @@ impl std::fmt::Display for Latency {
 /// Where bucket `index` begins, in microseconds.
 #[must_use]
 pub fn bucket_start_us(index: usize) -> u64 {
-    if index == 0 { 0 } else { 1 << index }
+    bucket_bounds_ns(index).0 / NS_PER_US
 }
 
 /// Where it ends; `None` is never.
 #[must_use]
 pub fn bucket_end_us(index: usize) -> Option<u64> {
-    (index + 1 < WAKE_BUCKETS).then(|| 1 << (index + 1))
+    bucket_bounds_ns(index).1.map(|end_ns| end_ns / NS_PER_US)
 }
 
 /// The latency that the part `share` of all wakeups stays within: 0.99 for the 99th percentile. Within a bucket they are
@@ -87,7 +89,7 @@ pub fn quantile(histogram: &WakeHistogram, share: f64) -> Option<Latency> {
     let last = histogram.iter().rposition(|count| *count > 0)?;
     Some(Latency {
         us: bucket_end_us(last).unwrap_or(bucket_start_us(last)) as f64,
-        or_more: last + 1 == WAKE_BUCKETS,
+        or_more: last + 1 == BUCKETS,
     })
 }
 
@@ -97,7 +99,7 @@ pub fn mean(histogram: &WakeHistogram) -> Option<Latency> {
     let all: f64 = histogram.iter().map(|count| *count as f64).sum();
     (all > 0.0).then(|| Latency {
         us: sum_us(histogram) / all,
-        or_more: histogram[WAKE_BUCKETS - 1] > 0,
+        or_more: histogram[BUCKETS - 1] > 0,
     })
 }
 
@@ -144,12 +146,12 @@ impl Rates {
         let mut wake = now.wake;
         for (now, before) in wake.iter_mut().zip(&before.wake) {
             if let (Some(now), Some(before)) = (now, before) {
-                *now = all_since(*before, *now);
+                *now = all_since(before, now);
             }
         }
         let sleeps = now
             .sleeps
-            .map(|now| all_since(before.sleeps.unwrap_or_default(), now));
+            .map(|now| all_since(&before.sleeps.unwrap_or_default(), &now));
         Rates {
             per_second,
             wake,
@@ -242,14 +244,6 @@ impl Rates {
 /// A counter that went down has begun anew.
 fn since(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
-}
-
-/// All of them have begun anew where one has.
-fn all_since<const COUNT: usize>(before: [u64; COUNT], now: [u64; COUNT]) -> [u64; COUNT] {
-    if before.iter().zip(&now).any(|(before, now)| before > now) {
-        return now;
-    }
-    std::array::from_fn(|index| now[index] - before[index])
 }
 
 fn share(part: f64, rest: f64) -> Option<f64> {

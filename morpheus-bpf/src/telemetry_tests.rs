@@ -10,7 +10,7 @@ fn reading(numbers: serde_json::Value) -> Reading {
 }
 
 fn histogram(buckets: &[(usize, u64)]) -> WakeHistogram {
-    let mut histogram = [0; WAKE_BUCKETS];
+    let mut histogram = [0; BUCKETS];
     for (index, count) in buckets {
         histogram[*index] = *count;
     }
@@ -92,19 +92,19 @@ fn quantiles_are_within_their_bucket() {
     let long = quantile(&histogram(&[(15, 1)]), 0.5).unwrap();
     assert_eq!(long.to_string(), "≥ 33 ms");
     for share in [-1.0, 0.0, 0.5, 1.0, 2.0] {
-        let huge = quantile(&[u64::MAX; WAKE_BUCKETS], share).unwrap();
+        let huge = quantile(&[u64::MAX; BUCKETS], share).unwrap();
         assert!(huge.us.is_finite());
     }
-    assert!(mean(&[u64::MAX; WAKE_BUCKETS]).unwrap().us.is_finite());
+    assert!(mean(&[u64::MAX; BUCKETS]).unwrap().us.is_finite());
 }
 
 #[test]
 fn buckets_touch() {
     assert_eq!(bucket_start_us(0), 0);
-    for index in 1..WAKE_BUCKETS {
+    for index in 1..BUCKETS {
         assert_eq!(bucket_end_us(index - 1), Some(bucket_start_us(index)));
     }
-    assert_eq!(bucket_end_us(WAKE_BUCKETS - 1), None);
+    assert_eq!(bucket_end_us(BUCKETS - 1), None);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Tier {
 
     /// Its name in what is handed out to people and programs.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Tier::LatCritical => "lat_critical",
             Tier::Interactive => "interactive",

@@ -38,6 +38,16 @@ pub const fn bucket_of_ns(wait_ns: u64) -> usize {
     }
 }
 
+/// What came between two readings of counters. Where one of them went back, all have begun anew, and what they have now came
+/// since.
+#[must_use]
+pub fn all_since<const COUNT: usize>(before: &[u64; COUNT], now: &[u64; COUNT]) -> [u64; COUNT] {
+    if before.iter().zip(now).any(|(before, now)| before > now) {
+        return *now;
+    }
+    std::array::from_fn(|index| now[index] - before[index])
+}
+
 /// Wakes by how long they waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
@@ -56,14 +66,9 @@ impl Histogram {
     /// they have now came since.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let mut counts = [0; BUCKETS];
-        for ((count, now), before) in counts.iter_mut().zip(self.counts).zip(earlier.counts) {
-            match now.checked_sub(before) {
-                Some(came) => *count = came,
-                None => return *self,
-            }
+        Histogram {
+            counts: all_since(&earlier.counts, &self.counts),
         }
-        Histogram { counts }
     }
 
     /// Both together.

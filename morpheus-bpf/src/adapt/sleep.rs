@@ -5,6 +5,7 @@
 //! longer gets to its own wait sooner, and fewer switches disturb the rest. Where hardly any is, tasks wait for people and
 //! timers, and a shorter batch slice is what they notice.
 
+use crate::adapt::histogram::all_since;
 use crate::adapt::knobs::{BATCH_SLICE_CEILING_NS, BATCH_SLICE_FLOOR_NS};
 
 /// How many buckets sleeps are counted in.
@@ -32,14 +33,9 @@ impl Sleeps {
     /// What came since an earlier reading of the same counters. Where one of them went back, they began anew.
     #[must_use]
     pub fn since(&self, earlier: &Sleeps) -> Sleeps {
-        let mut counts = [0; SLEEP_BUCKETS];
-        for ((count, now), before) in counts.iter_mut().zip(self.counts).zip(earlier.counts) {
-            match now.checked_sub(before) {
-                Some(came) => *count = came,
-                None => return *self,
-            }
+        Sleeps {
+            counts: all_since(&earlier.counts, &self.counts),
         }
-        Sleeps { counts }
     }
 
     /// How many of them were waits for I/O, in percent; none where there are too few sleeps to tell.

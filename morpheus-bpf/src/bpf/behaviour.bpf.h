@@ -129,8 +129,6 @@ struct {
 
 struct histograms {
 	__u64 wakes[TIERS][LATENCY_BUCKETS];
-	/* The sum of what is in `wakes`, in ns. */
-	__u64 waited_ns[TIERS];
 	__u64 sleeps[SLEEP_BUCKETS];
 };
 
@@ -195,8 +193,7 @@ static __noinline int look_at_name(struct task_struct *task, struct behaviour *b
 
 	if (!task || !behaviour)
 		return 0;
-	bpf_probe_read_kernel(&name, sizeof(name), task->comm);
-	/* The kernel keeps what was behind the end of a longer name. */
+	/* Zeroes behind its end, as in the keys of the maps. */
 	bpf_probe_read_kernel_str(&name, sizeof(name), task->comm);
 	if (!__builtin_memcmp(&name, behaviour->name, sizeof(name)))
 		return 0;
@@ -357,7 +354,6 @@ __noinline int note_wait(struct behaviour *behaviour, __u64 now)
 	if (tier >= TIERS)
 		return 0;
 	counts->wakes[tier][bucket]++;
-	counts->waited_ns[tier] += waited_ns;
 	if (!behaviour->slept_ns || (__s64)(woke_ns - behaviour->slept_ns) < 0)
 		return 0;
 	slept_ns = woke_ns - behaviour->slept_ns;

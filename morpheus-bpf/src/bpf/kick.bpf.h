@@ -89,13 +89,13 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 
 	if (!task)
 		return -1;
-	bpf_for(word, 0, STUCK_WORDS) {
+	bpf_for(word, 0, CPU_WORDS) {
 		__u64 bits;
 		__u32 seen;
 
 		if (word * 64 >= cpu_count)
 			break;
-		bits = stuck_cpus[word & (STUCK_WORDS - 1)];
+		bits = stuck_cpus[word & (CPU_WORDS - 1)];
 		bpf_for(seen, 0, 64) {
 			struct cpu *cpu;
 			__s32 index;
@@ -114,22 +114,15 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 }
 
 /* CPUs that run tasks of the tier BATCH: a hint, as `stuck_cpus` is. Bits of idle ones stay. */
-__u64 batch_cpus[STUCK_WORDS];
+__u64 batch_cpus[CPU_WORDS];
 
 static __always_inline void mark_batch(__s32 index, struct cpu *cpu, __u32 tier)
 {
-	__u32 word = (__u32)index / 64;
-	__u64 bit = 1ULL << ((__u32)index % 64);
+	bool was_batch = cpu->tier == TIER_BATCH, is_batch = tier == TIER_BATCH;
 
-	if (word >= STUCK_WORDS || (cpu->tier == TIER_BATCH) == (tier == TIER_BATCH)) {
-		cpu->tier = tier;
-		return;
-	}
 	cpu->tier = tier;
-	if (tier == TIER_BATCH)
-		__sync_fetch_and_or(&batch_cpus[word], bit);
-	else
-		__sync_fetch_and_and(&batch_cpus[word], ~bit);
+	if (was_batch != is_batch)
+		mark(batch_cpus, index, is_batch);
 }
 
 /* So many of them are looked at, from the one after this CPU on. */
@@ -194,7 +187,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 o
 	__u64 bits, later;
 	__u32 seen;
 
-	if (!task || word >= STUCK_WORDS)
+	if (!task || word >= CPU_WORDS)
 		return -1;
 	bits = batch_cpus[word];
 	/* Not always the first. */

@@ -25,8 +25,8 @@ const volatile __u64 extension_ns = 500000;
 const volatile __u32 repeat_offences = 8;
 
 /* CPUs that run a stuck worker: a hint for who looks for one. */
-#define STUCK_WORDS 16
-__u64 stuck_cpus[STUCK_WORDS];
+#define CPU_WORDS 16
+__u64 stuck_cpus[CPU_WORDS];
 
 struct label {
 	__u32 lease;
@@ -46,20 +46,26 @@ struct {
 static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
 					  __u64 now);
 
-static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
+/* Sets or clears a CPU's bit. */
+static __always_inline void mark(__u64 *words, __s32 index, bool on)
 {
 	__u32 word = (__u32)index / 64;
 	__u64 bit = 1ULL << ((__u32)index % 64);
 
+	if (word >= CPU_WORDS)
+		return;
+	if (on)
+		__sync_fetch_and_or(&words[word], bit);
+	else
+		__sync_fetch_and_and(&words[word], ~bit);
+}
+
+static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
+{
 	if (!!cpu->stuck == stuck)
 		return;
 	cpu->stuck = stuck;
-	if (word >= STUCK_WORDS)
-		return;
-	if (stuck)
-		__sync_fetch_and_or(&stuck_cpus[word], bit);
-	else
-		__sync_fetch_and_and(&stuck_cpus[word], ~bit);
+	mark(stuck_cpus, index, stuck);
 }
 
 static __always_inline struct label label_of(const struct worker *worker, const struct morpheus_runtime_slot *slot)

@@ -78,7 +78,7 @@ const volatile bool previous_on = true;
 
 /* No task's vtime. */
 #define NOBODY (~0ULL)
-/* After a batch or throttled queue was used, its domain's CPUs look into it for so long. */
+/* After a demoted or throttled queue was used, its domain's CPUs look into it for so long. */
 #define USED_FOR_NS 200000000ULL
 /* A clock that every CPU writes would be slow: it moves in steps. */
 #define CLOCK_STEP_NS 50000ULL
@@ -145,7 +145,7 @@ struct {
 } cpus SEC(".maps");
 
 struct domain {
-	/* Until when its batch and throttled queues are looked into. */
+	/* Until when its demoted and throttled queues are looked into. */
 	__u64 demoted_until_ns;
 	__u64 throttled_until_ns;
 	/* There is somebody in its rescue queue. */

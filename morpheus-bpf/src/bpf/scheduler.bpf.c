@@ -143,7 +143,7 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
  * has behaved, and while that is little it does not go before others.
  */
 static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour *behaviour, struct worker *worker,
-				     const struct morpheus_runtime_slot *serving, __u64 flags)
+				     const struct morpheus_runtime_slot *serving)
 {
 	__u32 tier;
 
@@ -191,7 +191,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			serving = 0;
 	}
 	behaviour = behaviour_of(task);
-	tier = tier_of(task, behaviour, worker, serving, flags);
+	tier = tier_of(task, behaviour, worker, serving);
 	if (behaviour) {
 		if (wakes)
 			behaviour->woke_ns = now;
