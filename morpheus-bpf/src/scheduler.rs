@@ -68,6 +68,8 @@ pub enum Mechanism {
     MinRun,
     /// Skipped preemptions are made up
     MakeUp,
+    /// Who is woken by somebody that is about to sleep preempts only now and then
+    SyncPause,
     /// Workers are looked at by a timer while they run
     Timer,
     /// The running task competes with those that wait
@@ -389,6 +391,10 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
                 continue;
             }
             Mechanism::MakeUp => &mut constants.make_up_on,
+            Mechanism::SyncPause => {
+                constants.sync_pause_ns = 0;
+                continue;
+            }
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
             Mechanism::Cpuperf => &mut constants.cpuperf_on,

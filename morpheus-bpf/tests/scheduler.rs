@@ -5,7 +5,8 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -428,6 +429,26 @@ fn a_worker_that_computes_has_short_turns() {
     assert!(with >= 100 && without == 0, "{with} {without}");
 }
 
+/// Tells others something all the time, and does not wait for them as long as they listen.
+fn talker() -> Busy {
+    let mut sockets = Vec::new();
+    for _ in 0..3 {
+        let (to, mut from) = UnixStream::pair().unwrap();
+        sockets.push(to);
+        // Ends with the talker, who closes the sockets.
+        std::thread::spawn(move || while from.read_exact(&mut [0; 64]).is_ok() {});
+    }
+    Busy::repeating(
+        || (),
+        move || {
+            for to in &mut sockets {
+                // The listener ends when it is told to only.
+                to.write_all(&[1; 64]).unwrap();
+            }
+        },
+    )
+}
+
 #[test]
 fn each_switch_switches() {
     if !can_run() {
@@ -444,8 +465,9 @@ fn each_switch_switches() {
         let sleepers: Vec<Busy> = (0..2 * cpus())
             .map(|_| Busy::repeating(|| (), || sleep(Duration::from_micros(300))))
             .collect();
+        let talkers: Vec<Busy> = (0..cpus()).map(|_| talker()).collect();
         std::thread::sleep(Duration::from_secs(1));
-        drop((worker, others, sleepers));
+        drop((worker, others, sleepers, talkers));
         daemon.counter(counter)
     };
     for (mechanism, counter) in [
@@ -454,6 +476,7 @@ fn each_switch_switches() {
         ("kick", "kicks_for_waiting"),
         ("min-run", "kicks_skipped"),
         ("make-up", "kicks_made_up"),
+        ("sync-pause", "kicks_skipped_for_sync"),
         ("timer", "looks"),
     ] {
         let with = scene(&[], counter);

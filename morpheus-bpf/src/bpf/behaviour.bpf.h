@@ -75,7 +75,8 @@ struct behaviour {
 	__u32 cpu_bound;
 	/* It is in the list of those that are to be LAT_CRITICAL. */
 	__u32 boosted;
-	__u32 padding;
+	/* Who woke it has said that it will sleep soon itself; until it is put into a queue. */
+	__u32 sync;
 	char name[NAME_BYTES];
 };
 

@@ -27,6 +27,7 @@
 	X(kicks_for_controller) \
 	X(kicks_for_waiting) \
 	X(kicks_skipped) \
+	X(kicks_skipped_for_sync) \
 	X(kicks_made_up) \
 	X(kicks_at_turn_end) \
 	X(kicks_at_demotion) \

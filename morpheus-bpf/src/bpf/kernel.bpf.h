@@ -82,7 +82,17 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 } __attribute__((preserve_access_index));
 
+struct preemption {
+	__u32 count;
+} __attribute__((preserve_access_index));
+
+struct thread_info {
+	/* Where it is not a variable of the CPU, as on x86: what the task's CPU is in the midst of. */
+	struct preemption preempt;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
+	struct thread_info thread_info;
 	/* 0 while it runs or could. */
 	unsigned int __state;
 	unsigned int flags;
@@ -109,6 +119,8 @@ struct task_struct {
 /* One that is bound to its CPU for good. */
 #define PF_NO_SETAFFINITY 0x4000000
 #define MAX_RT_PRIO 100
+/* Bits of the count of what a CPU is in the midst of: an NMI, an interrupt, what an interrupt has put off. */
+#define IN_INTERRUPT 0xff0100
 
 /* errno.h, whose numbers the daemon gets from the programs that it calls. */
 #define ESRCH 3

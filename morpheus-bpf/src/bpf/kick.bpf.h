@@ -26,6 +26,36 @@ const volatile bool serving_kicks_on = true;
 /* Skipped kicks are made up. Off for tests. */
 const volatile bool make_up_on = true;
 
+/*
+ * Who wakes another says so if it is about to sleep itself; the kernel's pipes and sockets say it for all their users. Its
+ * own CPU will choose soon without a kick, and others are kicked for such wakes only so often: where some talk to each
+ * other all the time, whoever is woken after a while finds more to do at once, and a kick for each message would cost more
+ * than the message. 0: as for any other wake.
+ */
+const volatile __u64 sync_pause_ns = 4000000;
+
+/* On x86, from Linux 6.15 on. */
+extern const int __preempt_count __ksym __weak;
+
+/*
+ * Whether the task that runs here is the one that calls, and no interrupt: whoever is woken by a packet from outside is told
+ * that its waker will sleep soon, which is then said of nobody. Where the kernel does not tell: no.
+ */
+static __always_inline bool in_task(void)
+{
+	const int *count;
+
+	if (bpf_core_field_exists(((struct task_struct *)0)->thread_info.preempt.count)) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		return !(task->thread_info.preempt.count & IN_INTERRUPT);
+	}
+	if (!bpf_ksym_exists(&__preempt_count))
+		return false;
+	count = bpf_this_cpu_ptr(&__preempt_count);
+	return !(*count & IN_INTERRUPT);
+}
+
 /* So much less vtime must the one that woke have: equals would take turns for nothing. */
 #define MARGIN_NS 1000000
 /* So many tasks in a row that slept before the least time was over. */
@@ -59,15 +89,18 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 
 	if (!cpu)
 		return 0;
-	cpu->made_up = 0;
+	cpu->make_up_ns = 0;
 	if (!cpu->since_ns || cpu->kicked)
 		return 0;
 	/* Another one runs there by now, and whoever is woken looks at that one. */
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
 	waits = least_waiting(*index, cpu);
-	if (waits != NOBODY && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now)))
+	if (waits != NOBODY && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now))) {
+		/* It is not known who woke them. */
+		cpu->sync_kicked_ns = now;
 		kick(*index, cpu, COUNTER_kicks_made_up);
+	}
 	return 0;
 }
 
@@ -137,11 +170,33 @@ enum target {
 	TARGET_NOW,
 };
 
-static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __u32 tier, __u64 now)
-{
-	__u64 margin = margin_ns(cpu, tier);
+/* Who woke, and what it may ask for. */
+struct claim {
+	__u64 vtime;
+	__u64 now;
+	__u32 tier;
+	/* The number, and one, of the CPU whose task woke it and is about to sleep; or 0. */
+	__u32 waker;
+};
 
-	if (!cpu->since_ns || cpu->kicked || !before(vtime + margin, present_vtime(cpu, now)))
+/* How long a CPU is not to be kicked for this claim. */
+static __always_inline __u64 sync_rest_ns(__s32 index, const struct cpu *cpu, const struct claim *claim)
+{
+	__u64 passed_ns;
+
+	if (!claim->waker || !sync_pause_ns)
+		return 0;
+	if (claim->waker == (__u32)index + 1)
+		return sync_pause_ns;
+	passed_ns = claim->now - cpu->sync_kicked_ns;
+	return passed_ns < sync_pause_ns ? sync_pause_ns - passed_ns : 0;
+}
+
+static __always_inline enum target assess(__s32 index, const struct cpu *cpu, const struct claim *claim)
+{
+	__u64 margin = margin_ns(cpu, claim->tier), now = claim->now;
+
+	if (!cpu->since_ns || cpu->kicked || !before(claim->vtime + margin, present_vtime(cpu, now)))
 		return TARGET_NO;
 	/* It may hold a lock that others wait for, and is soon done. */
 	if (cpu->kernel)
@@ -149,6 +204,8 @@ static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __
 	/* It is in a critical section, and kicked when that is over. */
 	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
 		return TARGET_NO;
+	if (sync_rest_ns(index, cpu, claim))
+		return TARGET_LATER;
 	/* It will not sleep soon. */
 	if (!margin)
 		return TARGET_NOW;
@@ -156,33 +213,40 @@ static __always_inline enum target assess(const struct cpu *cpu, __u64 vtime, __
 	return min_run_ns && before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
 
-/* The CPU will be looked at again when its task has run long enough. */
-static __always_inline void kick_later(__u32 index, struct cpu *cpu, __u64 now)
+/* The CPU will be looked at again when its task has run long enough, and for long enough since the last such kick. */
+static __always_inline void kick_later(__u32 index, struct cpu *cpu, const struct claim *claim)
 {
+	__u64 rest_ns = cpu->began_ns + min_run_ns - claim->now, sync_ns = sync_rest_ns(index, cpu, claim);
 	struct kick_timer *kick_timer;
-	__u64 rest_ns = cpu->began_ns + min_run_ns - now;
 
-	count(COUNTER_kicks_skipped);
-	if (!make_up_on || cpu->made_up || rest_ns > min_run_ns)
+	count(sync_ns ? COUNTER_kicks_skipped_for_sync : COUNTER_kicks_skipped);
+	if (!make_up_on)
 		return;
-	kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
-	if (!kick_timer)
-		return;
+	/* Its task has run for longer. */
+	if (rest_ns > min_run_ns)
+		rest_ns = 0;
 	/*
 	 * Where tasks have only come and gone for a while, the one that runs now will go, too, and a timer every time would
 	 * cost more than all of them.
 	 */
 	if (cpu->short_runs >= SHORT_RUNS)
 		rest_ns *= 10;
-	cpu->made_up = 1;
+	if (rest_ns < sync_ns)
+		rest_ns = sync_ns;
+	if (!rest_ns || (cpu->make_up_ns && before(cpu->make_up_ns, claim->now + rest_ns)))
+		return;
+	kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
+	if (!kick_timer)
+		return;
+	cpu->make_up_ns = claim->now + rest_ns;
 	if (bpf_timer_start(&kick_timer->timer, rest_ns, 0))
-		cpu->made_up = 0;
+		cpu->make_up_ns = 0;
 }
 
 /*
  * A CPU of this word of `batch_cpus` that a task may have at once, or -1.
  */
-static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 own, __u64 vtime, __u64 now)
+static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 own, const struct claim *claim)
 {
 	__u64 bits, later;
 	__u32 seen;
@@ -203,32 +267,39 @@ static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 o
 		bits &= ~(rest & -rest);
 		cpu = cpu_at(index);
 		if (cpu && cpu->tier == TIER_BATCH && bpf_cpumask_test_cpu(index, task->cpus_ptr) &&
-		    assess(cpu, vtime, TIER_INTERACTIVE, now) == TARGET_NOW)
+		    assess(index, cpu, claim) == TARGET_NOW)
 			return index;
 	}
 	return -1;
 }
 
+/* A task woke, and gets this CPU. */
+static __always_inline void kick_for(__s32 index, struct cpu *cpu, const struct claim *claim)
+{
+	if (claim->waker)
+		cpu->sync_kicked_ns = claim->now;
+	kick(index, cpu, margin_ns(cpu, claim->tier) ? COUNTER_kicks_for_waiting : COUNTER_kicks_for_tier);
+}
+
 /* A task woke, and waits for this CPU alone. */
-static __always_inline void preempt_own(struct cpu *cpu, __s32 index, __u64 vtime, __u32 tier, __u64 now)
+static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const struct claim *claim)
 {
 	enum target target;
 
 	if (!kicks_on || !cpu->since_ns)
 		return;
-	target = assess(cpu, vtime, tier, now);
+	target = assess(index, cpu, claim);
 	if (target == TARGET_NOW)
-		kick(index, cpu, COUNTER_kicks_for_waiting);
+		kick_for(index, cpu, claim);
 	else if (target == TARGET_LATER)
-		kick_later(index, cpu, now);
+		kick_later(index, cpu, claim);
 }
 
 /* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */
-static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving, __u32 tier,
-					__u64 now)
+static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving,
+					const struct claim *claim)
 {
 	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
-	__u64 vtime = task->scx.dsq_vtime;
 	enum target own_target, other_target = TARGET_NO;
 	struct cpu *own_cpu, *other_cpu;
 	struct domain *domain;
@@ -252,19 +323,18 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 	domain = domain_at(domain_of(own));
 	if (!own_cpu || !domain)
 		return;
-	own_target = assess(own_cpu, vtime, tier, now);
+	own_target = assess(own, own_cpu, claim);
 	if (own_target == TARGET_NOW) {
-		kick(own, own_cpu,
-		     margin_ns(own_cpu, tier) ? COUNTER_kicks_for_waiting : COUNTER_kicks_for_tier);
+		kick_for(own, own_cpu, claim);
 		return;
 	}
-	if (tiers_on && wakeup_preemption_on && tier != TIER_BATCH && cpu_count > 1) {
-		chosen = find_batch(task, (__u32)own / 64, own, vtime, now);
+	if (tiers_on && wakeup_preemption_on && claim->tier != TIER_BATCH && cpu_count > 1) {
+		chosen = find_batch(task, (__u32)own / 64, own, claim);
 		if (chosen >= 0) {
 			struct cpu *cpu = cpu_at(chosen);
 
 			if (cpu)
-				kick(chosen, cpu, COUNTER_kicks_for_tier);
+				kick_for(chosen, cpu, claim);
 			return;
 		}
 	}
@@ -280,19 +350,19 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 			other = other + 1 < cpu_count ? other + 1 : 0;
 		other_cpu = cpu_at(other);
 		if (other_cpu && bpf_cpumask_test_cpu(other, task->cpus_ptr)) {
-			other_target = assess(other_cpu, vtime, tier, now);
+			other_target = assess(other, other_cpu, claim);
 			if (other_target == TARGET_NOW) {
-				kick(other, other_cpu, COUNTER_kicks_for_waiting);
+				kick_for(other, other_cpu, claim);
 				return;
 			}
 			if (other_target == TARGET_LATER && own_target != TARGET_LATER) {
-				kick_later(other, other_cpu, now);
+				kick_later(other, other_cpu, claim);
 				return;
 			}
 		}
 	}
 	if (own_target == TARGET_LATER)
-		kick_later(own, own_cpu, now);
+		kick_later(own, own_cpu, claim);
 }
 
 #endif /* MORPHEUS_KICK_BPF_H */

@@ -95,7 +95,7 @@ enum kick {
 	KICK_KERNEL,
 };
 
-/* Written on the CPU that it is about, and read by who wants it; `kicked` and `made_up` are written by those. */
+/* Written on the CPU that it is about, and read by who wants it; `kicked` and `make_up_ns` are written by those. */
 struct cpu {
 	/* Since when the task that runs has not been charged; 0 while none of ours runs. */
 	__u64 since_ns;
@@ -118,8 +118,6 @@ struct cpu {
 	__u64 extended_until_ns;
 	/* enum kick, until it chooses. */
 	__u32 kicked;
-	/* The timer that makes up for a skipped kick is armed. */
-	__u32 made_up;
 	/* There may be tasks in its queue of pinned ones. */
 	__u32 pinned;
 	/* How many tasks in a row went to sleep here before they had run for the least time. */
@@ -134,7 +132,10 @@ struct cpu {
 	__u32 tier;
 	/* Not yet added to those of the machine (detect.bpf.h). */
 	__u32 enqueues;
-	__u64 padding[1];
+	/* For when the timer is armed that makes up for a skipped kick, or 0. */
+	__u64 make_up_ns;
+	/* When it was last kicked for a wake by somebody who was about to sleep. */
+	__u64 sync_kicked_ns;
 };
 
 struct {

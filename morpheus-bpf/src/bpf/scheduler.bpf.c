@@ -59,6 +59,13 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	bool is_idle = false;
 	__s32 cpu = scx_bpf_select_cpu_dfl(task, previous, flags, &is_idle);
 
+	if (!is_idle && flags & WAKE_SYNC && sync_pause_ns && in_task()) {
+		struct behaviour *behaviour = behaviour_of(task);
+
+		/* Its wake may be carried out on another CPU. */
+		if (behaviour)
+			behaviour->sync = bpf_get_smp_processor_id() + 1;
+	}
 	if (is_idle && idle_depth_on && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | (__u32)cpu) >= (__s32)idle_depth) {
 		/* Others were sent there before it woke up: whoever is free first takes this one from a queue. */
 		count(COUNTER_idle_cpu_full);
@@ -117,6 +124,7 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
  */
 static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u32 tier, __u64 now)
 {
+	struct claim claim;
 	__s32 index = scx_bpf_task_cpu(task);
 	struct cpu *cpu = cpu_at(index);
 	__u64 vtime;
@@ -134,7 +142,8 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 	count(COUNTER_to_next);
-	preempt_own(cpu, index, vtime, tier, now);
+	claim = (struct claim){ .vtime = vtime, .now = now, .tier = tier };
+	preempt_own(cpu, index, &claim);
 	return true;
 }
 
@@ -170,7 +179,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	struct worker *worker;
 	struct cpu *cpu;
 	bool wakes = flags & ENQ_WAKEUP, front;
-	__u32 tier;
+	__u32 tier, waker = 0;
 	__u64 now;
 
 	if (is_kernels_own(task)) {
@@ -195,6 +204,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes)
 			behaviour->woke_ns = now;
+		waker = behaviour->sync;
+		behaviour->sync = 0;
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu)
 			note_enqueue(cpu, !is_mature(behaviour) && (wakes || !behaviour->switches));
@@ -206,8 +217,16 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		borrow(task, worker);
 	front = put(task, worker, tier, slice_for(behaviour, tier), flags, now);
 	watch_over_queues();
-	if (wakes && !(worker && worker->demoted))
-		preempt_for(task, serving, front ? tier : TIER_BATCH, now);
+	if (wakes && !(worker && worker->demoted)) {
+		struct claim claim = {
+			.vtime = task->scx.dsq_vtime,
+			.now = now,
+			.tier = front ? tier : TIER_BATCH,
+			.waker = waker,
+		};
+
+		preempt_for(task, serving, &claim);
+	}
 	return 0;
 }
 

@@ -24,6 +24,10 @@ enum scx_enq_flags {
 	SCX_ENQ_PREEMPT = 1ULL << 32,
 };
 
+enum scx_wake_flags {
+	SCX_WAKE_SYNC = 16,
+};
+
 enum scx_dsq_id_flags {
 	SCX_DSQ_INVALID = 1ULL << 63,
 	SCX_DSQ_LOCAL = 1ULL << 63 | 2,
@@ -40,6 +44,7 @@ enum scx_ent_flags {
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_PREEMPT)
+#define WAKE_SYNC bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC)
 #define DSQ_INVALID bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_INVALID)
 #define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
