@@ -25,6 +25,7 @@ use crate::exit::{self, Exit};
 use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
 use crate::leases::MOST_CHANGES;
 use crate::machine::{self, Machine};
+use crate::placement;
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 use crate::topology::{self, Level, Topology};
@@ -95,6 +96,8 @@ pub enum Mechanism {
     WakeupPreemption,
     /// The same at a tick, for those that wait still
     TickPreemption,
+    /// Who wakes goes near its last CPU, where CPUs share a second-level cache
+    L2Affinity,
     /// An idle CPU that others were sent to already gets no more
     IdleDepth,
     /// Who waits behind pinned tasks goes before them when it has waited too long
@@ -325,6 +328,7 @@ fn size_maps(
     for map in [
         &mut maps.look_timers,
         &mut maps.kick_timers,
+        &mut maps.near_timers,
         &mut maps.speeds,
         &mut maps.cpus,
     ] {
@@ -349,6 +353,10 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
         if let Some(domain) = constants.domains_of_cpus.get_mut(cpu.id as usize) {
             // More nodes than queues share them.
             *domain = (cpu.domain(Level::Node) % nodes) as u8;
+        }
+        if let Some(near) = constants.near_cpus.get_mut(cpu.id as usize) {
+            *near = placement::near(topology, cpu);
+            constants.l2_affinity_on |= *near != 0;
         }
     }
 }
@@ -402,6 +410,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::ImmatureGate => &mut constants.immature_gate_on,
             Mechanism::WakeupPreemption => &mut constants.wakeup_preemption_on,
             Mechanism::TickPreemption => &mut constants.tick_preemption_on,
+            Mechanism::L2Affinity => &mut constants.l2_affinity_on,
             Mechanism::IdleDepth => &mut constants.idle_depth_on,
             Mechanism::OverflowRescue => &mut constants.overflow_rescue_on,
             Mechanism::Deficit => &mut constants.deficit_on,

@@ -28,7 +28,8 @@ pub enum AffinityMode {
     Off = 0,
     /// On an idle CPU that shares the L2 cache with the last one, if there is one; else on any that is idle.
     Weak = 1,
-    /// On an idle CPU that shares the L2 cache with the last one; else it waits for the last one for a while.
+    /// On an idle CPU that shares the L2 cache with the last one; else it may wait for a while
+    /// before others are told of it.
     Strong = 2,
 }
 

@@ -75,7 +75,8 @@ struct behaviour {
 	__u32 cpu_bound;
 	/* It is in the list of those that are to be LAT_CRITICAL. */
 	__u32 boosted;
-	__u32 padding;
+	/* It woke, and waits near its last CPU before any other is told (place.bpf.h). */
+	__u32 stays;
 	char name[NAME_BYTES];
 };
 
