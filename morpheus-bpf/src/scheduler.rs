@@ -75,6 +75,8 @@ pub enum Mechanism {
     Previous,
     /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
     Cpuperf,
+    /// And while a task of the tier LAT_CRITICAL runs there
+    CpuperfTiers,
     /// Who has waited too long goes first
     Rescue,
     /// A CPU that a higher class takes gives its queue back
@@ -400,6 +402,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
             Mechanism::Cpuperf => &mut constants.cpuperf_on,
+            Mechanism::CpuperfTiers => &mut constants.cpuperf_tiers_on,
             Mechanism::Rescue => &mut constants.rescue_on,
             Mechanism::Reenqueue => &mut constants.reenqueue_on,
             Mechanism::Tiers => &mut constants.tiers_on,

@@ -87,9 +87,11 @@
 	X(from_other_domains) \
 	X(kept) \
 	X(yields) \
-	/* Full speed, asked for anew and again; and an idle CPU asks for none. */ \
+	/* Full speed, asked for anew and again, for workers and by tier; and an idle CPU asks for none. */ \
 	X(full_speed) \
 	X(full_speed_kept) \
+	X(full_speed_for_tier) \
+	X(full_speed_for_tier_kept) \
 	X(speed_dropped) \
 	/* Against stalls. */ \
 	X(rescues) \
