@@ -277,6 +277,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {
         Machine::new(&machine::Plan {
             scaled,
+            fixed: options.cpus.is_some(),
             switches: switches(options),
             procdb: options
                 .procdb
