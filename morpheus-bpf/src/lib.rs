@@ -50,6 +50,7 @@
 //! | `queue.bpf.h` | who runs next: vtime, queues, what a CPU chooses |
 //! | `ladder.bpf.h` | demotion, throttling, critical sections |
 //! | `kick.bpf.h` | preemption |
+//! | `place.bpf.h` | where a task goes that wakes: near its last CPU |
 //! | `loan.bpf.h` | what workers of a process lend each other |
 //! | `cpuperf.bpf.h` | how fast a CPU should be, for the frequency governor |
 //! | `rescue.bpf.h` | against stalls |
@@ -97,4 +98,5 @@ pub mod top;
 pub mod topology;
 
 mod leases;
+mod placement;
 mod skeleton;

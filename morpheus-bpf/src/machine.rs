@@ -47,9 +47,17 @@ struct Counted {
     wakes: [Histogram; TIERS],
     sleeps: Sleeps,
     dispatches: u64,
-    /// Of all CPUs, in ticks of /proc/stat: idle, and altogether.
+    stat: Stat,
+}
+
+/// The CPUs that are online, as /proc/stat has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Stat {
+    /// Of all of them, in ticks: idle, and altogether.
     idle: u64,
     all: u64,
+    /// How many there are.
+    cpus: u32,
 }
 
 /// The process database and its file.
@@ -67,6 +75,8 @@ struct Profiles {
 pub struct Plan {
     /// What depends on the number of CPUs.
     pub scaled: Scaled,
+    /// The number of CPUs is what it is said to be, however many are online.
+    pub fixed: bool,
     /// What of the adaptive loop works.
     pub switches: Switches,
     /// The process database's file; none keeps none.
@@ -78,9 +88,11 @@ pub struct Plan {
 pub(crate) struct Machine {
     adaptation: Adaptation,
     cpus: u32,
+    fixed: bool,
     before: Counted,
     since: Instant,
     idle_share: f64,
+    batch_waits_ns: u64,
     profiles: Option<Profiles>,
 }
 
@@ -103,9 +115,11 @@ impl Machine {
         Machine {
             adaptation: Adaptation::new(plan.scaled, plan.switches),
             cpus: plan.scaled.cpus,
+            fixed: plan.fixed,
             before: Counted::default(),
             since: now,
             idle_share: f64::NAN,
+            batch_waits_ns: 0,
             profiles,
         }
     }
@@ -131,8 +145,9 @@ impl Machine {
         self.since = now;
         let counted = count(skeleton, counters);
         let (burst, longrun) = detected(skeleton);
-        let ticks = counted.all.saturating_sub(self.before.all);
-        self.idle_share = counted.idle.saturating_sub(self.before.idle) as f64 / ticks as f64;
+        self.batch_waits_ns = longest_wait(skeleton);
+        self.idle_share = counted.stat.idle_since(&self.before.stat);
+        self.rescale(counted.stat.cpus);
         let mut wakes = counted.wakes;
         for (wakes, before) in wakes.iter_mut().zip(&self.before.wakes) {
             *wakes = wakes.since(before);
@@ -151,6 +166,15 @@ impl Machine {
         }
         self.before = counted;
         self.learn(skeleton, now);
+    }
+
+    /// CPUs come and go. The knobs follow; what the programs were loaded with stays as it is.
+    fn rescale(&mut self, cpus: u32) {
+        // None are seen where /proc/stat cannot be read.
+        if !self.fixed && cpus > 0 && cpus != self.cpus {
+            self.cpus = cpus;
+            self.adaptation.rescale(Scaled::for_cpus(cpus));
+        }
     }
 
     /// Takes what was observed of late into the process database, and back what it is sure of by now.
@@ -203,6 +227,7 @@ impl Machine {
             "regime": self.adaptation.regime().name(),
             "burst": burst,
             "longrun": longrun,
+            "batch_waits_ns": self.batch_waits_ns,
             "knobs": {
                 "slice_ns": knobs.slice_ns,
                 "batch_slice_ns": knobs.batch_slice_ns,
@@ -293,6 +318,15 @@ fn detected(skeleton: &SchedulerSkel<'_>) -> (bool, bool) {
         })
 }
 
+/// The longest that those that compute went without service since the last call, in ns.
+fn longest_wait(skeleton: &mut SchedulerSkel<'_>) -> u64 {
+    skeleton
+        .maps
+        .bss_data
+        .as_deref_mut()
+        .map_or(0, |shared| std::mem::take(&mut shared.batch_waits_ns))
+}
+
 /// Plain words of the size of a structure of numbers; `None` of any other size.
 fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| {
@@ -339,30 +373,43 @@ fn waits(skeleton: &SchedulerSkel<'_>) -> ([Histogram; TIERS], Sleeps) {
 fn count(skeleton: &SchedulerSkel<'_>, counters: &Counters) -> Counted {
     let (wakes, sleeps) = waits(skeleton);
     let dispatches = DISPATCHES.iter().filter_map(|name| counters.get(name));
-    let (idle, all) = fs::read_to_string("/proc/stat")
-        .map(|text| idle_of(&text))
-        .unwrap_or_default();
+    let stat = fs::read_to_string("/proc/stat");
     Counted {
         wakes,
         sleeps,
         dispatches: dispatches.sum(),
-        idle,
-        all,
+        stat: stat.map(|text| Stat::parse(&text)).unwrap_or_default(),
     }
 }
 
-/// Idle ticks, and all, from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-fn idle_of(text: &str) -> (u64, u64) {
-    let fields: Vec<u64> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("cpu "))
-        .into_iter()
-        .flat_map(str::split_whitespace)
-        .take(8)
-        .map_while(|word| word.parse().ok())
-        .collect();
-    let idle = fields.iter().skip(3).take(2).sum();
-    (idle, fields.iter().sum())
+impl Stat {
+    /// Ticks from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. CPUs have the next
+    /// ones.
+    fn parse(text: &str) -> Stat {
+        let fields: Vec<u64> = text
+            .lines()
+            .find_map(|line| line.strip_prefix("cpu "))
+            .into_iter()
+            .flat_map(str::split_whitespace)
+            .take(8)
+            .map_while(|word| word.parse().ok())
+            .collect();
+        let is_cpu = |line: &&str| {
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        };
+        Stat {
+            idle: fields.iter().skip(3).take(2).sum(),
+            all: fields.iter().sum(),
+            cpus: text.lines().filter(is_cpu).count() as u32,
+        }
+    }
+
+    /// Which part of the CPUs' time was idle since then, from 0 to 1; not a number where no tick has passed.
+    fn idle_since(&self, before: &Stat) -> f64 {
+        let ticks = self.all.saturating_sub(before.all);
+        self.idle.saturating_sub(before.idle) as f64 / ticks as f64
+    }
 }
 
 #[cfg(test)]
@@ -370,13 +417,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time() {
-        let text = "cpu  10 20 30 400 40 5 6 7 8 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(idle_of(text), (440, 518));
-        assert_eq!(idle_of(""), (0, 0));
-        assert_eq!(idle_of("cpu  x"), (0, 0));
-        let (idle, all) = idle_of(&fs::read_to_string("/proc/stat").unwrap());
-        assert!(all > 0 && idle <= all);
+    fn ticks_and_cpus() {
+        let text =
+            "cpu  10 20 30 400 40 5 6 7 8 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu3 1 2 3 4\nintr 4\n";
+        let stat = |idle, all, cpus| Stat { idle, all, cpus };
+        assert_eq!(Stat::parse(text), stat(440, 518, 2));
+        assert_eq!(Stat::parse(""), Stat::default());
+        assert_eq!(Stat::parse("cpu  x"), Stat::default());
+        let read = Stat::parse(&fs::read_to_string("/proc/stat").unwrap());
+        assert!(read.all > 0 && read.idle <= read.all && read.cpus > 0);
+        let later = stat(480, 618, 2);
+        assert!((later.idle_since(&stat(440, 518, 2)) - 0.4).abs() < 1e-9);
+        assert!(later.idle_since(&later).is_nan());
+    }
+
+    #[test]
+    fn knobs_follow_the_cpus() {
+        let machine = |fixed| {
+            Machine::new(&Plan {
+                scaled: Scaled::for_cpus(2),
+                fixed,
+                switches: Switches::default(),
+                procdb: None,
+            })
+        };
+        let (mut online, mut fixed) = (machine(false), machine(true));
+        let slice_ns = |machine: &mut Machine| {
+            machine.rescale(1);
+            let decision = machine.adaptation.look(&Reading {
+                idle_share: f64::NAN,
+                ..Reading::default()
+            });
+            decision.knobs.slice_ns
+        };
+        assert_eq!((slice_ns(&mut online), online.cpus), (500_000, 1));
+        assert_eq!((slice_ns(&mut fixed), fixed.cpus), (1_000_000, 2));
+        // Not read.
+        online.rescale(0);
+        assert_eq!(online.cpus, 1);
     }
 
     #[test]

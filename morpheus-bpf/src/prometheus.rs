@@ -272,7 +272,7 @@ fn adaptation(text: &mut Exposition, reading: &Reading) {
     text.one(
         "batch_wait_seconds",
         "gauge",
-        "How long the oldest batch task has waited.",
+        "The longest that batch tasks went without service in the last second.",
         reading.batch_waits_ns.map(|ns| ns as f64 / 1e9),
     );
     if !reading.knobs.is_empty() {

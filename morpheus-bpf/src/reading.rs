@@ -79,7 +79,7 @@ pub struct Reading {
     pub knobs: BTreeMap<String, u64>,
     /// Knobs that are words.
     pub modes: BTreeMap<String, String>,
-    /// How long the oldest batch task has waited, in nanoseconds.
+    /// The longest that batch tasks went without service in the last second, in nanoseconds.
     pub batch_waits_ns: Option<u64>,
     /// Which part of the CPUs' time nobody wanted, from 0 to 1.
     pub idle_share: Option<f64>,

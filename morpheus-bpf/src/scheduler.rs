@@ -25,6 +25,7 @@ use crate::exit::{self, Exit};
 use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
 use crate::leases::MOST_CHANGES;
 use crate::machine::{self, Machine};
+use crate::placement;
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 use crate::topology::{self, Level, Topology};
@@ -76,6 +77,8 @@ pub enum Mechanism {
     Previous,
     /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
     Cpuperf,
+    /// And while a task of the tier LAT_CRITICAL runs there
+    CpuperfTiers,
     /// Who has waited too long goes first
     Rescue,
     /// A CPU that a higher class takes gives its queue back
@@ -97,6 +100,8 @@ pub enum Mechanism {
     WakeupPreemption,
     /// The same at a tick, for those that wait still
     TickPreemption,
+    /// Who wakes goes near its last CPU, where CPUs share a second-level cache
+    L2Affinity,
     /// An idle CPU that others were sent to already gets no more
     IdleDepth,
     /// Who waits behind pinned tasks goes before them when it has waited too long
@@ -274,6 +279,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {
         Machine::new(&machine::Plan {
             scaled,
+            fixed: options.cpus.is_some(),
             switches: switches(options),
             procdb: options
                 .procdb
@@ -327,6 +333,7 @@ fn size_maps(
     for map in [
         &mut maps.look_timers,
         &mut maps.kick_timers,
+        &mut maps.near_timers,
         &mut maps.speeds,
         &mut maps.cpus,
     ] {
@@ -351,6 +358,10 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
         if let Some(domain) = constants.domains_of_cpus.get_mut(cpu.id as usize) {
             // More nodes than queues share them.
             *domain = (cpu.domain(Level::Node) % nodes) as u8;
+        }
+        if let Some(near) = constants.near_cpus.get_mut(cpu.id as usize) {
+            *near = placement::near(topology, cpu);
+            constants.l2_affinity_on |= *near != 0;
         }
     }
 }
@@ -398,6 +409,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
             Mechanism::Cpuperf => &mut constants.cpuperf_on,
+            Mechanism::CpuperfTiers => &mut constants.cpuperf_tiers_on,
             Mechanism::Rescue => &mut constants.rescue_on,
             Mechanism::Reenqueue => &mut constants.reenqueue_on,
             Mechanism::Tiers => &mut constants.tiers_on,
@@ -408,6 +420,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::ImmatureGate => &mut constants.immature_gate_on,
             Mechanism::WakeupPreemption => &mut constants.wakeup_preemption_on,
             Mechanism::TickPreemption => &mut constants.tick_preemption_on,
+            Mechanism::L2Affinity => &mut constants.l2_affinity_on,
             Mechanism::IdleDepth => &mut constants.idle_depth_on,
             Mechanism::OverflowRescue => &mut constants.overflow_rescue_on,
             Mechanism::Deficit => &mut constants.deficit_on,

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::ffi::CString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,32 @@ fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
         trace.events()
     });
     let events = worker.join().unwrap();
+    let starts = starts(
+        &events,
+        &initial,
+        PAUSE.as_nanos() as u64 / 2,
+        highest_khz(0),
+    );
+    assert!(starts.len() > STARTS * 9 / 10, "{} traced", starts.len());
+    starts
+}
+
+/// A task of this name that wakes now and then and computes for a while, on a machine that is nearly idle. What came of
+/// its starts.
+fn wake(name: &str) -> Vec<Start> {
+    let name = CString::new(name).unwrap();
+    settle();
+    let initial: Vec<u64> = (0..cpus()).map(present_khz).collect();
+    let task = std::thread::spawn(move || {
+        rustix::thread::set_name(&name).unwrap();
+        let trace = Trace::start(common::wire::gettid());
+        for _ in 0..STARTS {
+            sleep(PAUSE);
+            compute(WORK);
+        }
+        trace.events()
+    });
+    let events = task.join().unwrap();
     let starts = starts(
         &events,
         &initial,
@@ -186,6 +213,62 @@ fn switched_off_it_does_nothing() {
     // The kernel wakes threads of its own that raise it.
     assert!(risen <= STARTS / 20, "{risen}");
     assert!(daemon.stop().success());
+}
+
+/// One that is in the list of those that go first is LAT_CRITICAL from the beginning.
+#[test]
+fn who_goes_first_has_full_speed_within_a_tick() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _governor = Governor::set("schedutil", cpus());
+    let cases: [(&[&str], bool); 3] = [
+        (&["--boost", "goes-first"], true),
+        (
+            &["--boost", "goes-first", "--without", "cpuperf-tiers"],
+            false,
+        ),
+        // INTERACTIVE.
+        (&[], false),
+    ];
+    for (arguments, fast) in cases {
+        let daemon = Daemon::schedule(arguments);
+        let delays = delays(&wake("goes-first"));
+        let within = delays.iter().filter(|delay| **delay <= tick_ns()).count();
+        let counted = [
+            "full_speed_for_tier",
+            "full_speed_for_tier_kept",
+            "full_speed",
+        ]
+        .map(|name| daemon.counter(name));
+        say(&format!(
+            "with {arguments:?}: {within} of {} starts below the highest frequency raised it to that within a tick; for \
+             its tier {} anew and {} again",
+            delays.len(),
+            counted[0],
+            counted[1],
+        ));
+        assert!(delays.len() > STARTS / 2, "it is below the highest before");
+        if fast {
+            let late = delays.len() - within;
+            assert!(
+                late <= if cpus() > 1 { STARTS / 20 } else { 0 },
+                "{delays:?}"
+            );
+            assert!(counted[0] >= delays.len() as u64, "{counted:?}");
+            assert!(counted[1] > 0, "{counted:?}");
+        } else {
+            // Where tiers count, somebody else may become LAT_CRITICAL now and then.
+            let off = arguments.contains(&"cpuperf-tiers");
+            let most = if off { 0 } else { STARTS as u64 / 20 };
+            assert!(counted[0] <= most, "{counted:?}");
+            // The kernel wakes threads of its own that raise it.
+            assert!(within <= STARTS / 20, "{within}");
+        }
+        assert_eq!(counted[2], 0, "there is no worker");
+        assert!(daemon.stop().success());
+    }
 }
 
 #[test]

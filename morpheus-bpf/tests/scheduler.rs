@@ -207,8 +207,9 @@ fn a_cpu_goes_and_comes() {
         }
     }
     let cpu = Online;
+    let all = cpus();
     for _ in 0..5 {
-        for state in ["0", "1"] {
+        for (state, online) in [("0", all - 1), ("1", all)] {
             cpu.set(state);
             std::thread::sleep(Duration::from_millis(300));
             let before: Vec<u64> = load.iter().map(Busy::cpu_ns).collect();
@@ -216,6 +217,9 @@ fn a_cpu_goes_and_comes() {
             for (thread, before) in load.iter().zip(before) {
                 assert!(thread.cpu_ns() > before, "a thread stood still");
             }
+            wait_until("the knobs are those of so many CPUs", || {
+                daemon.numbers()["cpus"] == online
+            });
         }
     }
     assert_eq!(state(), "enabled");

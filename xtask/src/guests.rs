@@ -35,6 +35,12 @@ const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers"];
 /// What depends on how much of a CPU each gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares"];
 
+/// What depends on which CPUs share a cache: each of two pairs.
+const PLACEMENT: &[&str] = &["placement"];
+
+/// What needs several nodes of memory.
+const NODES: &[&str] = &["nodes"];
+
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
 
@@ -80,7 +86,7 @@ const NEEDS_CPUFREQ: &[Tool] = &[
 const NEEDS: &[Tool] = NEEDS_CPUFREQ.split_at(NEEDS_CPUFREQ.len() - 1).0;
 
 const SHAPE: &str = include_str!("shape.sh");
-const NODES: &str = concat!(
+const SHAPE_OF_NODES: &str = concat!(
     "test -d /sys/devices/system/node/node1 || exit 1\n",
     include_str!("shape.sh")
 );
@@ -100,7 +106,19 @@ pub(crate) const GUESTS: &[Guest] = &[
     command("3 CPUs", "--cpus 3", SHAPE),
     command("7 CPUs", "--cpus 7", SHAPE),
     command("8 CPUs", "--cpus 8", SHAPE),
-    command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", NODES),
+    command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", SHAPE_OF_NODES),
+    Guest {
+        what: "work taken from other nodes",
+        options: "--cpus 4 --numa 2 --timeout 600",
+        work: GuestWork::Tests(NODES),
+        ..tests("6.18", true)
+    },
+    Guest {
+        what: "placement near a cache",
+        options: "--cpus 4 --timeout 600",
+        work: GuestWork::Tests(PLACEMENT),
+        ..tests("6.18", true)
+    },
     frequencies("6.18", true),
     frequencies("6.16", false),
     frequencies("7.2", false),
@@ -266,8 +284,10 @@ impl Guest {
 fn build() -> Vec<&'static str> {
     let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for test in FUNCTION.iter().chain(SHARES).chain(FREQUENCIES) {
-        arguments.extend(["--test", test]);
+    for tests in [FUNCTION, SHARES, PLACEMENT, NODES, FREQUENCIES] {
+        for test in tests {
+            arguments.extend(["--test", test]);
+        }
     }
     arguments
 }

@@ -28,7 +28,8 @@ pub enum AffinityMode {
     Off = 0,
     /// On an idle CPU that shares the L2 cache with the last one, if there is one; else on any that is idle.
     Weak = 1,
-    /// On an idle CPU that shares the L2 cache with the last one; else it waits for the last one for a while.
+    /// On an idle CPU that shares the L2 cache with the last one; else it may wait for a while
+    /// before others are told of it.
     Strong = 2,
 }
 
@@ -61,8 +62,6 @@ pub struct Knobs {
     pub lat_cri_thresh_high: u32,
     /// From this latency-criticality on a task is interactive.
     pub lat_cri_thresh_low: u32,
-    /// How much vtime a task that wakes often is given, as a multiple.
-    pub lag_scale: u32,
     /// Where a woken task is placed.
     pub affinity_mode: AffinityMode,
     /// How long the oldest batch task may wait before it goes ahead of the interactive ones' overflow.
@@ -89,7 +88,6 @@ impl Knobs {
             cpu_bound_thresh_ns: 2_500 * US,
             lat_cri_thresh_high: 32,
             lat_cri_thresh_low: 8,
-            lag_scale: 4,
             affinity_mode: AffinityMode::Strong,
             sojourn_thresh_ns: SOJOURN_START_NS
                 .clamp(scaled.sojourn_floor_ns, scaled.sojourn_ceiling_ns),
@@ -143,7 +141,6 @@ impl Knobs {
             && (MS..=2 * MS).contains(&self.preempt_thresh_ns)
             && (2 * MS..=5 * MS).contains(&self.cpu_bound_thresh_ns)
             && self.lat_cri_thresh_low < self.lat_cri_thresh_high
-            && (1..=16).contains(&self.lag_scale)
             && (scaled.sojourn_floor_ns..=scaled.sojourn_ceiling_ns)
                 .contains(&self.sojourn_thresh_ns)
     }

@@ -77,6 +77,9 @@ struct behaviour {
 	__u32 boosted;
 	/* Who woke it has said that it will sleep soon itself; until it is put into a queue. */
 	__u32 sync;
+	/* It woke, and waits near its last CPU before any other is told (place.bpf.h). */
+	__u32 stays;
+	__u32 padding;
 	char name[NAME_BYTES];
 };
 

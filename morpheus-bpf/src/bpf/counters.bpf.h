@@ -55,6 +55,16 @@
 	/* Where tasks were put. */ \
 	X(to_idle_cpu) \
 	X(idle_cpu_full) \
+	/* Wakes where the last CPU was busy and shares its second-level cache with others: near it, or elsewhere. By tier. */ \
+	X(l2_hits_lat_critical) \
+	X(l2_hits_interactive) \
+	X(l2_hits_batch) \
+	X(l2_misses_lat_critical) \
+	X(l2_misses_interactive) \
+	X(l2_misses_batch) \
+	/* Or they waited for it; and idle CPUs were told that it took too long. */ \
+	X(near_waits) \
+	X(near_waits_over) \
 	X(to_lat_critical) \
 	X(to_interactive) \
 	X(to_main) \
@@ -78,9 +88,11 @@
 	X(from_other_domains) \
 	X(kept) \
 	X(yields) \
-	/* Full speed, asked for anew and again; and an idle CPU asks for none. */ \
+	/* Full speed, asked for anew and again, for workers and by tier; and an idle CPU asks for none. */ \
 	X(full_speed) \
 	X(full_speed_kept) \
+	X(full_speed_for_tier) \
+	X(full_speed_for_tier_kept) \
 	X(speed_dropped) \
 	/* Against stalls. */ \
 	X(rescues) \

@@ -9,6 +9,12 @@
  * is done before a change would help. A critical section counts as long as its poll is within the budget: who claims one
  * for ever is stuck, and gets what others get.
  *
+ * The same goes for who is LAT_CRITICAL (behaviour.bpf.h): a task that wakes often and does little, or that is in the list
+ * of those that go first, is one that somebody waits for. Of a worker its slot says that, and its tier says nothing. Threads
+ * of the kernel are left out: many wake that often on an idle machine, for nobody. INTERACTIVE tasks have no floor. A task
+ * begins as one, and so is nearly all that wakes on an idle machine, timers and daemons: a floor for these would be the
+ * speed that an idle machine has. Whoever of them is waited for wakes often enough to become LAT_CRITICAL.
+ *
  * All others get what they use: the part of the time that the CPU was busy, of which half is forgotten in 34 ms, as the
  * kernel's own scheduler has it.
  *
@@ -24,6 +30,8 @@
 
 /* Set where the kernel has governors; else nothing of this is loaded. */
 const volatile bool cpuperf_on = false;
+/* Tiers count, and not only what slots say. */
+const volatile bool cpuperf_tiers_on = true;
 const volatile __u64 hold_ns = 20000000;
 
 /* SCX_CPUPERF_ONE, which no kernel has as a type: the capacity of a CPU at full speed. */
@@ -43,7 +51,7 @@ struct speed {
 	/* How much of the time it was busy, up to `counted_ns`. */
 	__u64 use;
 	__u64 counted_ns;
-	/* When a worker that serves was last seen here. */
+	/* When somebody was last seen here who is to be served fast. */
 	__u64 served_ns;
 	/* What was last asked for. */
 	__u32 asked;
@@ -92,12 +100,31 @@ static __always_inline void ask(__s32 index, struct speed *speed, __u32 speed_wa
 		scx_bpf_cpuperf_set(index, speed_wanted);
 }
 
-/* A worker that serves runs here. */
+/* Somebody runs here who is to be served fast. */
 static __always_inline void ask_for_all(__s32 index, struct speed *speed, __u64 now)
 {
-	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_kept : COUNTER_full_speed);
 	speed->served_ns = now;
 	ask(index, speed, FULL_SPEED);
+}
+
+/* A worker that serves. */
+static __always_inline void ask_for_worker(__s32 index, struct speed *speed, __u64 now)
+{
+	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_kept : COUNTER_full_speed);
+	ask_for_all(index, speed, now);
+}
+
+/* A task of the tier LAT_CRITICAL. */
+static __always_inline void ask_for_tier(__s32 index, struct speed *speed, __u64 now)
+{
+	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_for_tier_kept : COUNTER_full_speed_for_tier);
+	ask_for_all(index, speed, now);
+}
+
+/* Whether the task that runs here is to be served fast for its tier. */
+static __always_inline bool is_fast_by_tier(const struct cpu *cpu)
+{
+	return cpuperf_tiers_on && cpu && cpu->tier == TIER_LAT_CRITICAL && !cpu->worker && !cpu->kernel;
 }
 
 /* What is to be asked for where none of these runs. */
@@ -117,7 +144,7 @@ static __always_inline bool is_urgent(struct worker *worker, const struct morphe
 	       (begins || in_play(slot));
 }
 
-/* A task is switched in. */
+/* A task is switched in; what is known of it is known of the CPU by now. */
 static __always_inline void speed_at_start(__s32 index, struct worker *worker, __u64 now)
 {
 	struct speed *speed = speed_at(index);
@@ -128,7 +155,11 @@ static __always_inline void speed_at_start(__s32 index, struct worker *worker, _
 	count_use(speed, now);
 	speed->busy = 1;
 	if (worker && is_urgent(worker, runtime_slot(worker), true)) {
-		ask_for_all(index, speed, now);
+		ask_for_worker(index, speed, now);
+		return;
+	}
+	if (is_fast_by_tier(cpu_at(index))) {
+		ask_for_tier(index, speed, now);
 		return;
 	}
 	wanted = speed_by_use(speed, now);
@@ -146,7 +177,9 @@ static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __
 		return;
 	count_use(speed, now);
 	if (worker && is_urgent(worker, runtime_slot(worker), false))
-		ask_for_all(index, speed, now);
+		ask_for_worker(index, speed, now);
+	else if (is_fast_by_tier(cpu_at(index)))
+		ask_for_tier(index, speed, now);
 	else
 		ask(index, speed, speed_by_use(speed, now));
 }
@@ -158,7 +191,7 @@ static __always_inline void speed_at_look(__s32 index, struct worker *worker, co
 	struct speed *speed = speed_at(index);
 
 	if (speed && is_urgent(worker, slot, false))
-		ask_for_all(index, speed, now);
+		ask_for_worker(index, speed, now);
 }
 
 /* A task is switched out. */

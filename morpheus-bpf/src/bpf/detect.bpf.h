@@ -99,17 +99,28 @@ static __always_inline void look_for_burst(__u64 now, __u64 passed_ns)
 	}
 }
 
+/* The longest that somebody in a main queue was seen to go without service; the daemon reads it and begins anew. */
+__u64 batch_waits_ns;
+
 static __always_inline void look_for_longrun(__u64 now)
 {
 	__u32 index;
 	bool busy = false;
 
+	bpf_for(index, 0, domain_count) {
+		struct domain *domain = domain_at(index);
+		__u64 waits_ns;
+
+		if (!domain || scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) <= 0)
+			continue;
+		busy = true;
+		/* The other CPU's clock may be ahead. */
+		waits_ns = now - READ_ONCE(domain->main_served_ns);
+		if ((__s64)waits_ns > (__s64)batch_waits_ns)
+			WRITE_ONCE(batch_waits_ns, waits_ns);
+	}
 	if (!longrun_on)
 		return;
-	bpf_for(index, 0, domain_count) {
-		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0)
-			busy = true;
-	}
 	if (!busy) {
 		detectors.busy_since_ns = 0;
 		WRITE_ONCE(longrun_now, 0);

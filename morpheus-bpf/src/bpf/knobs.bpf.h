@@ -49,7 +49,7 @@ enum affinity {
 	AFFINITY_OFF,
 	/* One that shares the L2 cache, if it is idle; else any. */
 	AFFINITY_WEAK,
-	/* And else the one where it ran, where it waits for a while. */
+	/* And else, if that one is soon free, it waits for a while before others are told (place.bpf.h). */
 	AFFINITY_STRONG,
 };
 

@@ -3,9 +3,9 @@
  * The scheduler. In the order of a task's life, the table of callbacks last.
  *
  * What it has of its own is in the headers: what the daemon sets (knobs), what tasks are like (behaviour), queues and
- * vtime (queue), what goes on in the machine (detect), preemption (kick), the ladder for registered
- * workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against stalls (rescue). Workers
- * are watched as by the observer (watch), at sched_switch.
+ * vtime (queue), what goes on in the machine (detect), preemption (kick), CPUs near a task's last one (place), the
+ * ladder for registered workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against
+ * stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -18,6 +18,7 @@
 #include "ladder.bpf.h"
 #include "loan.bpf.h"
 #include "kick.bpf.h"
+#include "place.bpf.h"
 #include "cpuperf.bpf.h"
 #include "rescue.bpf.h"
 
@@ -53,11 +54,11 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 	return 0;
 }
 
-/* The kernel's own search for an idle CPU knows caches and nodes, and goes by masks. */
+/* An idle CPU, if there is one, and which (place.bpf.h). */
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
 	bool is_idle = false;
-	__s32 cpu = scx_bpf_select_cpu_dfl(task, previous, flags, &is_idle);
+	__s32 cpu = place(task, previous, flags, &is_idle);
 
 	if (!is_idle && flags & WAKE_SYNC && sync_pause_ns && in_task()) {
 		struct behaviour *behaviour = behaviour_of(task);
@@ -217,7 +218,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		borrow(task, worker);
 	front = put(task, worker, tier, slice_for(behaviour, tier), flags, now);
 	watch_over_queues();
-	if (wakes && !(worker && worker->demoted)) {
+	if (wakes && !stays(task, behaviour) && !(worker && worker->demoted)) {
 		struct claim claim = {
 			.vtime = task->scx.dsq_vtime,
 			.now = now,
@@ -574,6 +575,9 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		if (error)
 			return error;
 		error = start_kick_timer(index);
+		if (error)
+			return error;
+		error = start_near_timer(index);
 		if (error)
 			return error;
 		error = start_speed(index);

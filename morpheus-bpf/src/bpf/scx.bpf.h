@@ -25,6 +25,7 @@ enum scx_enq_flags {
 };
 
 enum scx_wake_flags {
+	SCX_WAKE_TTWU = 8,
 	SCX_WAKE_SYNC = 16,
 };
 
@@ -35,6 +36,7 @@ enum scx_dsq_id_flags {
 };
 
 enum scx_kick_flags {
+	SCX_KICK_IDLE = 1,
 	SCX_KICK_PREEMPT = 2,
 };
 
@@ -48,6 +50,8 @@ enum scx_ent_flags {
 #define DSQ_INVALID bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_INVALID)
 #define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
+#define WAKE_TTWU bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_TTWU)
+#define KICK_IDLE bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_IDLE)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_PREEMPT)
 #define TASK_QUEUED bpf_core_enum_value(enum scx_ent_flags, SCX_TASK_QUEUED)
 
@@ -101,6 +105,11 @@ struct sched_ext_ops {
 
 __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
 __s32 scx_bpf_select_cpu_dfl(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle) __ksym;
+bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
+const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
+/* Those of cores that are idle as a whole; where no core has two threads, the same. */
+const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;
+void scx_bpf_put_idle_cpumask(const struct cpumask *mask) __ksym;
 __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
 __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
 void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
@@ -111,6 +120,8 @@ void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
 /* Around the loops through queues in timers: 6.16 takes a timer's function for one that may sleep. */
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
+bool bpf_cpumask_empty(const struct cpumask *mask) __ksym;
+__u32 bpf_cpumask_any_distribute(const struct cpumask *mask) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
 
 /*

@@ -88,7 +88,7 @@ fn scheduler(scale: u64) -> Value {
         "sleeps": [70 * scale, 10 * scale, 10 * scale, 10 * scale],
         "regime": "heavy", "burst": true, "longrun": false,
         "knobs": { "slice_ns": 1_000_000, "batch_slice_ns": 20_000_000, "sojourn_thresh_ns": 5_000_000,
-            "preempt_thresh_ns": 500_000, "burst_slice_ns": 1_000_000, "lag_scale": 4, "lat_cri_thresh_high": 32,
+            "preempt_thresh_ns": 500_000, "burst_slice_ns": 1_000_000, "lat_cri_thresh_high": 32,
             "lat_cri_thresh_low": 8, "cpu_bound_thresh_ns": 2_500_000, "affinity_mode": "weak" },
         "batch_waits_ns": 3_000_000, "idle_share": 0.05, "procdb": { "profiles": 42, "confident": 5 },
         "connections": [
