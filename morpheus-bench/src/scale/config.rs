@@ -26,6 +26,8 @@ Examples:
       Whether anybody is forgotten: each case fails where a rule of it is broken. --list says which there are.
   scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
       A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
+  scale --suite soak --schedulers morpheus --duration 600
+      Ten minutes of everything at once: who waited for long, and what the kernel said of it.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
       A record a line, as soon as it is there; and the table of the records of one or more files.
 

@@ -2,7 +2,7 @@
 //!
 //! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
 //! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
-//! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last. `run`
+//! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last, [`soak`] watches who waits for long. `run`
 //! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it.
 
 mod bars;
@@ -19,7 +19,9 @@ mod probes;
 mod prometheus;
 pub mod result;
 mod run;
+pub mod soak;
 mod table;
+mod tracing;
 
 use std::path::Path;
 use std::process::ExitCode;
