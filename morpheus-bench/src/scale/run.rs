@@ -59,8 +59,10 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
             Offline::all_but(count, Path::new(online::DIRECTORY))?
         };
         for iteration in 0..options.iterations {
-            for contender in rotated(&options.schedulers, iteration) {
-                measuring.contender(contender, count, options.first_iteration + iteration);
+            // By its number, as each may be made in a boot of its own.
+            let number = options.first_iteration + iteration;
+            for contender in rotated(&options.schedulers, number - 1) {
+                measuring.contender(contender, count, number);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What people see: for each case the schedulers beside each other, over the iterations.
 
+use super::ablation;
 use super::bars;
 use super::case::Case;
 use super::result::{Measured, Report, Run};
@@ -28,6 +29,12 @@ pub fn render(report: &Report) -> String {
         } else {
             format!("{cpus} CPUs")
         };
+        if ablation::is_one(report) {
+            text += &format!("\n{online}; what each feature buys\n\n");
+            text += &ablation::render(report, cpus);
+            text += &failures(report, cpus);
+            continue;
+        }
         text += &format!("\n{online}; median of the iterations, and how they lie\n");
         for case in cases {
             text.push('\n');
