@@ -97,9 +97,11 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
     let (table, duration) = (only.clone(), args.duration.clone());
     Plan {
         bench: "kernel",
+        name: "kernel",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        cpus: 2,
+        cpus: Box::new(|_| 2),
+        complaints_count: false,
         limit_s: KERNEL_LIMIT_S,
         peers: Vec::from_iter(wants_peer.then_some(peer)),
         arguments: Box::new(move |round| {
@@ -124,11 +126,14 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
 
 fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
     let (schedulers, more) = (args.schedulers.join(","), args.arguments.clone());
+    let cpus = args.cpus;
     Plan {
         bench: "scale",
+        name: "scale",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        cpus: args.cpus,
+        cpus: Box::new(move |_| cpus),
+        complaints_count: false,
         limit_s: args.timeout_s,
         peers: peers(context, &args.schedulers),
         arguments: Box::new(move |round| {
@@ -212,7 +217,7 @@ mod tests {
         let words = expected.split(' ').map(OsString::from);
         assert!((plan.arguments)(2).into_iter().eq(words));
         assert_eq!(
-            (plan.rounds, plan.kernel.as_str(), plan.cpus),
+            (plan.rounds, plan.kernel.as_str(), (plan.cpus)(1)),
             (2, "6.18", 2)
         );
     }
