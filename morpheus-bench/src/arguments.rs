@@ -1,4 +1,4 @@
-//! Numbers on the command line, and what is said when one is wrong.
+//! Numbers and names on the command line, and what is said when one is wrong.
 
 /// A parser for whole numbers within bounds.
 pub fn counted(
@@ -22,6 +22,27 @@ pub fn measured(
     }
 }
 
+/// One of some names; `what` they are of is said where it is none of them.
+pub fn one_of<'a>(
+    name: &str,
+    what: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<String, String> {
+    let names: Vec<&str> = names.into_iter().collect();
+    if names.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "there is no such {what}: there are {}",
+        names.join(", ")
+    ))
+}
+
+/// Whether something of this name was asked for: by its name, or by none at all, which is all.
+pub fn asked(asked: &[String], name: &str) -> bool {
+    asked.is_empty() || asked.iter().any(|other| other == name)
+}
+
 /// For the tests of command lines: each line is bad usage, and what is said has the words beside it.
 #[cfg(test)]
 pub fn refuses<O: clap::Parser + std::fmt::Debug>(lines: &[(&str, &str)]) {
@@ -43,5 +64,15 @@ mod tests {
         assert!(counted(1, 9)("0").unwrap_err().contains("from 1 to 9"));
         assert_eq!(measured(0.5, 2.0)("0.5"), Ok(0.5));
         assert!(measured(0.5, 2.0)("nan").is_err() && measured(0.5, 2.0)("x").is_err());
+    }
+
+    #[test]
+    fn names_are_known_or_all_are_said() {
+        let one = |name: &str| one_of(name, "loop", ["fnv", "crc"]);
+        assert_eq!(one("crc"), Ok("crc".into()));
+        let said = "there is no such loop: there are fnv, crc";
+        assert_eq!(one("fn"), Err(said.into()));
+        assert!(asked(&[], "fnv") && asked(&["fnv".into()], "fnv"));
+        assert!(!asked(&["crc".into()], "fnv"));
     }
 }

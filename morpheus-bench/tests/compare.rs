@@ -106,18 +106,17 @@ fn people_get_tables_and_small_n_is_said() {
 
 #[test]
 fn bad_usage_exits_with_2_and_help_teaches() {
-    for arguments in [
-        "--case nonsense",
-        "--pairs 0",
-        "--workers 0",
-        "--window-ms 0",
-        "--against smol",
-        "--runtime tokio-watched",
-    ] {
-        let output = compare(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert!(output.stdout.is_empty());
-    }
+    common::assert_refused(
+        PROGRAM,
+        &[
+            "--case nonsense",
+            "--pairs 0",
+            "--workers 0",
+            "--window-ms 0",
+            "--against smol",
+            "--runtime tokio-watched",
+        ],
+    );
     let help = String::from_utf8(compare("--help").stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
     assert!(help.lines().all(|line| line.chars().count() <= 120));

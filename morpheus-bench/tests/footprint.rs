@@ -94,17 +94,16 @@ fn people_get_tables() {
 
 #[test]
 fn bad_usage_exits_with_2_and_help_teaches() {
-    for arguments in [
-        "--spares 0",
-        "--spares x",
-        "--workers 0",
-        "--only both",
-        "--tasks 0",
-    ] {
-        let output = common::run(PROGRAM, arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert!(output.stdout.is_empty());
-    }
+    common::assert_refused(
+        PROGRAM,
+        &[
+            "--spares 0",
+            "--spares x",
+            "--workers 0",
+            "--only both",
+            "--tasks 0",
+        ],
+    );
     let help = String::from_utf8(common::run(PROGRAM, "--help").stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
     assert!(help.lines().all(|line| line.chars().count() <= 120));

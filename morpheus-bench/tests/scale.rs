@@ -118,22 +118,19 @@ fn the_list_has_all_cases_and_needs_nothing() {
 
 #[test]
 fn bad_usage_exits_with_2_and_help_teaches() {
-    for arguments in [
-        "--iterations 0",
-        "--duration none",
-        "--cpus 0",
-        "--only speed",
-        "--suite none",
-        "--schedulers current,default",
-        "--from file --iterations 2",
-    ] {
-        let output = scale(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert!(
-            output.stdout.is_empty() && !output.stderr.is_empty(),
-            "{arguments}"
-        );
-    }
+    common::assert_refused(
+        PROGRAM,
+        &[
+            "--iterations 0",
+            "--duration none",
+            "--cpus 0",
+            "--only speed",
+            "--suite none",
+            "--schedulers current,default",
+            "--from file --iterations 2",
+            "--ablation --suite pcpu",
+        ],
+    );
     let help = printed("--help");
     assert!(help.contains("Examples:") && help.contains("Exit codes:"));
     assert!(help.lines().all(|line| line.chars().count() <= 120));

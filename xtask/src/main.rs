@@ -2,7 +2,7 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do; `measure` measures there, by `rounds`, `suite` and `service` measure here.
+//! steps that do; `measure` measures there and `soak` holds out there, by `rounds`, `suite` and `service` measure here.
 #![warn(missing_docs)]
 
 mod context;
@@ -19,6 +19,7 @@ mod rights;
 mod rounds;
 mod runner;
 mod service;
+mod soak;
 mod steps;
 mod suite;
 mod tokio_range;
@@ -33,6 +34,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::context::Context;
 use crate::measure::{MeasureArgs, ScaleArgs};
 use crate::service::ServiceArgs;
+use crate::soak::SoakArgs;
 use crate::suite::SuiteArgs;
 use crate::vm::VmArgs;
 
@@ -109,8 +111,24 @@ Examples:
   cargo xtask scale                                      five rounds of all
   cargo xtask scale --schedulers default,morpheus        without other people's schedulers
   cargo xtask scale --rounds 1 -- --only latency,burst   two cases, once
-  cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half")]
+  cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half
+  cargo xtask scale --ablation                           what each feature of scx_morpheus buys; half an hour a round
+  cargo xtask scale --ablation=tiers,deficit --rounds 9  two of them")]
     Scale(ScaleArgs),
+    /// Runs everything at once for long, in a guest for each number of CPUs, and shows one table.
+    ///
+    /// Storms of processes, hogs, pipes, timers, sleepers, messages, and CPUs that go offline and come back: the scheduler is to
+    /// stay in force, no runnable task may wait for longer than a second, and the kernel's log has to be clean. The longest wait
+    /// without load is shown beside it: where a guest has more CPUs than the machine, these themselves wait. What was seen is
+    /// also in target/soak.jsonl.
+    ///
+    /// The exit code is 0 when all of them held, 1 when something was wrong, 130 after Ctrl-C.
+    #[command(after_help = "\
+Examples:
+  cargo xtask soak                               ten minutes on 2, 4 and 8 CPUs
+  cargo xtask soak --cpus 2 --minutes 0.5        a short one
+  cargo xtask soak --scheduler default --cpus 4  the kernel's own scheduler under the same load")]
+    Soak(SoakArgs),
     /// Drives a real service on Morpheus and on tokio with a load generator, and shows one table.
     ///
     /// Builds the example `http_service` (axum, SQLite, argon2), its twin on tokio, which differs in one line, and the benchmark
@@ -183,6 +201,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&context, &args),
         Command::Kernel(args) => measure::kernel(&context, &args),
         Command::Scale(args) => measure::scale(&context, &args),
+        Command::Soak(args) => soak::run(&context, &args),
         Command::Service(args) => service::run(&context, &args),
         Command::Bench(args) => suite::run(&context, &args),
     }

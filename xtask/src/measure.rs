@@ -13,6 +13,10 @@ use crate::rounds::{self, Peer, Plan};
 const PEER: &str = "scx_bpfland";
 /// A round of `kernel` takes five minutes.
 const KERNEL_LIMIT_S: u64 = 1200;
+/// A round of `scale` takes two minutes for each scheduler, of which there are few.
+const SCALE_LIMIT_S: u64 = 1800;
+/// There are more than twenty features.
+const ABLATION_LIMIT_S: u64 = 7200;
 /// What schedulers of others are called.
 const SCX: &str = "scx_";
 /// The one that is not.
@@ -58,9 +62,19 @@ pub(crate) struct ScaleArgs {
         default_value = "default,morpheus,scx_bpfland,scx_pandemonium"
     )]
     schedulers: Vec<String>,
-    /// A guest that takes longer is lost
-    #[arg(long, value_name = "S", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout_s: u64,
+    /// In place of these, Morpheus's twice, and once without each of its features, or of those named (--ablation=tiers,deficit)
+    #[arg(
+        long,
+        value_name = "FEATURE,…",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with = "schedulers"
+    )]
+    ablation: Option<String>,
+    /// A guest that takes longer is lost; 1800 if not given, and 7200 with --ablation
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout_s: Option<u64>,
     /// Further arguments of the benchmark; `cargo run --release --bin scale -- --help` shows them
     #[arg(
         value_name = "ARGUMENT",
@@ -97,9 +111,11 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
     let (table, duration) = (only.clone(), args.duration.clone());
     Plan {
         bench: "kernel",
+        name: "kernel",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        cpus: 2,
+        cpus: Box::new(|_| 2),
+        complaints_count: false,
         limit_s: KERNEL_LIMIT_S,
         peers: Vec::from_iter(wants_peer.then_some(peer)),
         arguments: Box::new(move |round| {
@@ -123,28 +139,41 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
 }
 
 fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
-    let (schedulers, more) = (args.schedulers.join(","), args.arguments.clone());
+    let (under, peers, limit_s) = match &args.ablation {
+        Some(features) if features.is_empty() => {
+            (vec!["--ablation".into()], Vec::new(), ABLATION_LIMIT_S)
+        }
+        Some(features) => {
+            let option = OsString::from(format!("--ablation={features}"));
+            (vec![option], Vec::new(), ABLATION_LIMIT_S)
+        }
+        None => {
+            let schedulers = args.schedulers.join(",").into();
+            let peers = peers(context, &args.schedulers);
+            (
+                vec!["--schedulers".into(), schedulers],
+                peers,
+                SCALE_LIMIT_S,
+            )
+        }
+    };
+    let (cpus, more) = (args.cpus, args.arguments.clone());
     Plan {
         bench: "scale",
+        name: "scale",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        cpus: args.cpus,
-        limit_s: args.timeout_s,
-        peers: peers(context, &args.schedulers),
+        cpus: Box::new(move |_| cpus),
+        complaints_count: false,
+        limit_s: args.timeout_s.unwrap_or(limit_s),
+        peers,
         arguments: Box::new(move |round| {
             let round = round.to_string();
-            let words = [
-                "--iterations",
-                "1",
-                "--schedulers",
-                &schedulers,
-                "--first-iteration",
-                &round,
-            ];
+            let words = ["--iterations", "1", "--first-iteration", &round];
             words
                 .iter()
                 .map(OsString::from)
-                .chain(more.iter().cloned())
+                .chain(under.iter().chain(&more).cloned())
                 .collect()
         }),
         table: Vec::new(),
@@ -208,13 +237,24 @@ mod tests {
     fn each_round_is_an_iteration_and_further_arguments_are_passed_on() {
         let plan = plan("--rounds 2 --schedulers default -- --only latency --duration 5");
         let expected =
-            "--iterations 1 --schedulers default --first-iteration 2 --only latency --duration 5";
+            "--iterations 1 --first-iteration 2 --schedulers default --only latency --duration 5";
         let words = expected.split(' ').map(OsString::from);
         assert!((plan.arguments)(2).into_iter().eq(words));
         assert_eq!(
-            (plan.rounds, plan.kernel.as_str(), plan.cpus),
+            (plan.rounds, plan.kernel.as_str(), (plan.cpus)(1)),
             (2, "6.18", 2)
         );
+    }
+
+    #[test]
+    fn an_ablation_needs_no_peers_and_more_time() {
+        let words = |line: &str| -> Vec<OsString> { (plan(line).arguments)(1) };
+        assert!(words("--ablation --rounds 3").ends_with(&["--ablation".into()]));
+        assert!(words("--ablation=tiers,deficit").ends_with(&["--ablation=tiers,deficit".into()]));
+        let ablation = plan("--ablation -- --duration 5");
+        assert!(ablation.peers.is_empty());
+        assert_eq!((ablation.limit_s, plan("").limit_s), (7200, 1800));
+        assert_eq!(plan("--ablation --timeout-s 60").limit_s, 60);
     }
 
     #[test]

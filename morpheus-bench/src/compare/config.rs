@@ -4,7 +4,7 @@ use clap::Parser;
 
 use super::cases::{self, Case};
 use super::contender::Contender;
-use crate::arguments::{counted, measured};
+use crate::arguments::{asked, counted, measured, one_of};
 
 const MORE: &str = "\
 Examples:
@@ -87,22 +87,14 @@ pub struct Options {
 }
 
 fn known(name: &str) -> Result<String, String> {
-    if cases::named(name).is_some() {
-        return Ok(name.to_owned());
-    }
-    let names: Vec<&str> = cases::CASES.iter().map(|case| case.name).collect();
-    Err(format!(
-        "there is no such case: there are {}",
-        names.join(", ")
-    ))
+    one_of(name, "case", cases::CASES.iter().map(|case| case.name))
 }
 
 impl Options {
     /// The cases that were asked for, in the order of the table.
     pub fn cases(&self) -> Vec<&'static Case> {
-        let asked =
-            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|name| name == case.name);
-        cases::CASES.iter().filter(asked).collect()
+        let chosen = |case: &&Case| asked(&self.cases, case.name);
+        cases::CASES.iter().filter(chosen).collect()
     }
 }
 

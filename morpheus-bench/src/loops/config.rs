@@ -4,7 +4,7 @@ use clap::Parser;
 
 use super::cases;
 use super::form::Case;
-use crate::arguments::{counted, measured};
+use crate::arguments::{asked, counted, measured, one_of};
 
 const MORE: &str = "\
 Examples:
@@ -62,21 +62,15 @@ pub struct Options {
 }
 
 fn known(name: &str) -> Result<String, String> {
-    if cases::all().any(|case| case.name == name) {
-        return Ok(name.to_owned());
-    }
-    Err(format!(
-        "there is no such loop: there are {}",
-        super::names().join(", ")
-    ))
+    one_of(name, "loop", super::names())
 }
 
 impl Options {
     /// The loops that were asked for, in the order of the table.
     pub fn cases(&self) -> Vec<&'static Case> {
-        let asked =
-            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|name| name == case.name);
-        cases::all().filter(asked).collect()
+        cases::all()
+            .filter(|case| asked(&self.cases, case.name))
+            .collect()
     }
 }
 

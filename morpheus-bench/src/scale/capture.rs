@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Where the kernel has its tracing.
-pub const DIRECTORY: &str = "/sys/kernel/tracing";
+use super::tracing::Instance;
+
 /// Of each CPU the last events that fit into this are kept.
 const BUFFER_KIB: u32 = 2_048;
 /// Who ran and who woke.
@@ -15,40 +15,27 @@ const DUMP: &str = "sched_ext/sched_ext_dump";
 /// What such a line has in the capture.
 const DUMP_MARK: &str = "sched_ext_dump: ";
 
-/// A capture that goes on as long as this lives, in a buffer of its own: others who trace are not disturbed.
+/// A capture that goes on as long as this lives.
 #[derive(Debug)]
 pub struct Capture {
-    instance: PathBuf,
+    instance: Instance,
 }
 
 impl Capture {
-    /// Begins. `tracing` is [`DIRECTORY`].
+    /// Begins. `tracing` is [`super::tracing::DIRECTORY`].
     ///
     /// # Errors
     /// When the kernel's tracing cannot be used, with what to do about it.
     pub fn start(tracing: &Path) -> Result<Self, String> {
-        let instance = tracing.join(format!("instances/scale-{}", std::process::id()));
-        fs::create_dir(&instance).map_err(|error| {
-            format!(
-                "{} cannot be made: {error} (is tracefs mounted there, and are you root?)",
-                instance.display()
-            )
-        })?;
-        let capture = Self { instance };
-        capture.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        let instance = Instance::new(tracing, "scale")?;
+        instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
         for event in EVENTS {
-            capture.set(&format!("events/{event}/enable"), "1")?;
+            instance.set(&format!("events/{event}/enable"), "1")?;
         }
         // Without it there is a capture still, and the end of the scheduler is in its message.
-        let _ = capture.set(&format!("events/{DUMP}/enable"), "1");
-        capture.set("tracing_on", "1")?;
-        Ok(capture)
-    }
-
-    fn set(&self, name: &str, value: &str) -> Result<(), String> {
-        let path = self.instance.join(name);
-        fs::write(&path, value)
-            .map_err(|error| format!("{} does not take {value}: {error}", path.display()))
+        let _ = instance.set(&format!("events/{DUMP}/enable"), "1");
+        instance.set("tracing_on", "1")?;
+        Ok(Self { instance })
     }
 
     /// Ends it and writes `NAME.trace`, the events, `NAME.dump`, what the kernel said of the scheduler, and `NAME.txt`, why it
@@ -57,7 +44,7 @@ impl Capture {
     /// # Errors
     /// When a file cannot be written.
     pub fn save(&self, directory: &Path, name: &str, why: &str) -> Result<u64, String> {
-        self.set("tracing_on", "0")?;
+        self.instance.set("tracing_on", "0")?;
         self.copy(directory, name, why).map_err(|error| {
             format!(
                 "the capture cannot be saved in {}: {error}",
@@ -72,7 +59,7 @@ impl Capture {
         fs::write(file("txt"), format!("{why}\n"))?;
         let mut events = BufWriter::new(File::create(file("trace"))?);
         let mut dump = BufWriter::new(File::create(file("dump"))?);
-        let mut trace = BufReader::new(File::open(self.instance.join("trace"))?);
+        let mut trace = BufReader::new(File::open(self.instance.file("trace"))?);
         let (mut count, mut line) = (0, Vec::new());
         // By bytes: names of tasks may be anything.
         while trace.read_until(b'\n', &mut line)? > 0 {
@@ -87,13 +74,6 @@ impl Capture {
         events.flush()?;
         dump.flush()?;
         Ok(count)
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        // With the instance goes all that it traced; where that fails, nothing more can be done.
-        let _ = fs::remove_dir(&self.instance);
     }
 }
 
@@ -113,23 +93,25 @@ mod tests {
         for event in EVENTS.iter().chain([&DUMP]) {
             fs::create_dir_all(instance.join("events").join(event)).unwrap();
         }
-        Capture { instance }
+        Capture {
+            instance: Instance::at(instance),
+        }
     }
 
     #[test]
     fn events_and_the_dump_are_kept_apart() {
         let capture = capture("save");
         let trace = b"# tracer: nop\n  a-1 [000] 1.0: sched_switch: x\n  b-2 [001] 1.1: sched_ext_dump: CPU 1 is stuck\n \xff";
-        fs::write(capture.instance.join("trace"), trace).unwrap();
-        let to = capture.instance.join("saved");
+        fs::write(capture.instance.file("trace"), trace).unwrap();
+        let to = capture.instance.file("saved");
         assert_eq!(capture.save(&to, "one", "thrown out").unwrap(), 3);
         let read = |ending: &str| fs::read(to.join(format!("one.{ending}"))).unwrap();
         assert_eq!(read("trace"), trace);
         assert_eq!(read("dump"), b"CPU 1 is stuck\n");
         assert_eq!(read("txt"), b"thrown out\n");
-        let off = fs::read_to_string(capture.instance.join("tracing_on")).unwrap();
+        let off = fs::read_to_string(capture.instance.file("tracing_on")).unwrap();
         assert_eq!(off, "0", "nothing more is written while it is read");
-        fs::remove_dir_all(&capture.instance).unwrap();
+        fs::remove_dir_all(capture.instance.file("")).unwrap();
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum Suite {
     Scx,
     /// Stress, and a capture of who ran and woke, saved when it fails
     Trace,
+    /// Everything at once for long, watched from outside
+    Soak,
 }
 
 /// Something to measure.
@@ -69,6 +71,8 @@ pub enum Case {
     Stress,
     /// The same, captured.
     TracedStress,
+    /// Everything at once for long, with CPUs that go and come.
+    Soak,
 }
 
 /// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
@@ -253,6 +257,12 @@ impl Case {
                 Suite::Trace,
                 "longest wait",
                 "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails",
+            ),
+            Self::Soak => wait(
+                Suite::Soak,
+                "longest wait",
+                "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at \
+                 once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean",
             ),
         }
     }

@@ -6,6 +6,7 @@ use clap::Parser;
 
 use super::case::{Case, Suite};
 use super::contender::Contender;
+use super::features;
 use super::probes::Probe;
 use crate::arguments::{counted, measured};
 use crate::cpus;
@@ -26,6 +27,11 @@ Examples:
       Whether anybody is forgotten: each case fails where a rule of it is broken. --list says which there are.
   scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
       A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
+  scale --ablation --iterations 5
+      What each feature of scx_morpheus buys: it is measured twice as it is, and once without each. --ablation=tiers,deficit
+      for two of them; --only for other cases than most.
+  scale --suite soak --schedulers morpheus --duration 600
+      Ten minutes of everything at once: who waited for long, and what the kernel said of it.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
       A record a line, as soon as it is there; and the table of the records of one or more files.
 
@@ -72,6 +78,18 @@ pub struct Options {
     )]
     pub schedulers: Vec<Contender>,
 
+    /// Under Morpheus's scheduler twice, and once without each of its features (all that schedule the whole machine, or those
+    /// named): what each buys
+    #[arg(
+        long,
+        value_name = "FEATURE,…",
+        value_delimiter = ',',
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with = "schedulers"
+    )]
+    pub ablation: Option<Vec<String>>,
+
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
     pub iterations: usize,
@@ -101,7 +119,7 @@ pub struct Options {
     pub list: bool,
 
     /// Measure nothing; show what --json printed into these files
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["duration", "iterations", "first_iteration", "schedulers", "cpus", "only", "list"])]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["duration", "iterations", "first_iteration", "schedulers", "ablation", "cpus", "only", "list"])]
     pub from: Vec<PathBuf>,
 
     /// One measurement, of a job on stdin: how this program calls itself.
@@ -118,6 +136,31 @@ pub struct Options {
 }
 
 impl Options {
+    /// With `--ablation`, puts the schedulers in that are to be measured, and, where none are named, the cases.
+    ///
+    /// # Errors
+    /// When the scheduler's program cannot be asked for its features, or does not have one of those named.
+    pub fn ablate(&mut self) -> Result<(), String> {
+        let Some(named) = &self.ablation else {
+            return Ok(());
+        };
+        if self.suite != Suite::Scale {
+            return Err(
+                "--ablation: only the cases of the suite scale have figures to compare".into(),
+            );
+        }
+        let named: Vec<String> = named
+            .iter()
+            .filter(|name| !name.is_empty())
+            .cloned()
+            .collect();
+        self.schedulers = features::contenders(&named)?;
+        if self.only.is_empty() {
+            self.only = features::CASES.to_vec();
+        }
+        Ok(())
+    }
+
     /// The cases to measure, in their order.
     ///
     /// # Errors
@@ -208,6 +251,7 @@ mod tests {
             ("--suite other", "contention"),
             ("--schedulers ,", "a scheduler is needed"),
             ("--from x --duration 1", "cannot be used with"),
+            ("--ablation --schedulers default", "cannot be used with"),
         ]);
     }
 
@@ -216,6 +260,18 @@ mod tests {
         let cases = options(&["--only", "pipe,latency,pipe"]).cases();
         assert_eq!(cases.unwrap(), [Case::Latency, Case::Pipe]);
         assert_eq!(options(&[]).cases().unwrap(), Suite::Scale.cases());
+    }
+
+    #[test]
+    fn an_ablation_names_features_or_none_and_is_of_one_suite() {
+        let named = |words: &[&str]| options(words).ablation;
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&["--ablation"]), Some(vec![String::new()]));
+        let two = Some(vec!["tiers".to_owned(), "deficit".to_owned()]);
+        assert_eq!(named(&["--ablation=tiers,deficit"]), two);
+        assert_eq!(options(&[]).ablate(), Ok(()));
+        let error = options(&["--ablation", "--suite", "pcpu"]).ablate();
+        assert!(error.unwrap_err().contains("suite scale"));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
 //! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
-//! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last. `run`
-//! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it.
+//! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last, [`soak`] watches who waits for long. `run`
+//! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it; `ablation` what features of the scheduler buy, which `features` gets from its program.
 
+mod ablation;
 mod bars;
 mod capture;
 pub mod case;
@@ -14,12 +15,15 @@ pub mod config;
 mod contender;
 mod corpus;
 mod crowd;
+mod features;
 mod online;
 mod probes;
 mod prometheus;
 pub mod result;
 mod run;
+pub mod soak;
 mod table;
+mod tracing;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +47,7 @@ pub fn main() -> ExitCode {
     if probes::is_nothing() {
         return ExitCode::SUCCESS;
     }
-    let options = Options::parse();
+    let mut options = Options::parse();
     if let Some(probe) = options.probe {
         return probes::main(probe);
     }
@@ -58,6 +62,10 @@ pub fn main() -> ExitCode {
     if options.list {
         report::print(&case::list());
         return ExitCode::SUCCESS;
+    }
+    if let Err(error) = options.ablate() {
+        eprintln!("scale: {error}");
+        return ExitCode::from(USAGE);
     }
     let chosen = match options.cases() {
         Ok(cases) => cases,

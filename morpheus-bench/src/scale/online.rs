@@ -46,10 +46,14 @@ impl Offline {
         if surplus.is_empty() {
             return Ok(None);
         }
-        Self::take(surplus, directory).map(Some)
+        Self::these(surplus, directory).map(Some)
     }
 
-    fn take(cpus: Vec<usize>, directory: &Path) -> Result<Self, String> {
+    /// Takes these offline.
+    ///
+    /// # Errors
+    /// When the kernel does not let one go; those that are gone come back.
+    pub fn these(cpus: Vec<usize>, directory: &Path) -> Result<Self, String> {
         let mut restorer = supervised::own("scale")
             .arg("--restorer")
             .stdin(Stdio::piped())

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
+use super::soak::Soak;
 use crate::histogram::{Latencies, Summary};
 use crate::host::Host;
 
@@ -50,6 +51,8 @@ pub struct Measured {
     pub wall_ns: u64,
     /// The CPU time that the work took, in nanoseconds, where that is known.
     pub cpu_ns: Option<u64>,
+    /// Of the suite `soak`: what was seen from outside.
+    pub soak: Option<Soak>,
 }
 
 impl Measured {
@@ -68,6 +71,7 @@ impl Measured {
             latency_ns: Some(summary),
             wall_ns,
             cpu_ns: None,
+            soak: None,
         }
     }
 
@@ -79,6 +83,7 @@ impl Measured {
             count,
             wall_ns,
             cpu_ns: None,
+            soak: None,
         }
     }
 
@@ -90,6 +95,7 @@ impl Measured {
             count,
             wall_ns,
             cpu_ns: None,
+            soak: None,
         }
     }
 }
@@ -158,6 +164,7 @@ pub(super) mod tests {
                 count: 1,
                 wall_ns: 1,
                 cpu_ns: None,
+                soak: None,
             }),
         }
     }

@@ -11,6 +11,8 @@ use super::contender::{Contender, InForce};
 use super::corpus;
 use super::online::{self, Offline};
 use super::result::{Measured, Report, Run};
+use super::soak::{self, Soaking};
+use super::tracing;
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::record::Record;
@@ -20,6 +22,8 @@ use crate::{cpus, interrupt, report, scx, supervised};
 const AROUND: Duration = Duration::from_millis(1_500);
 /// A measurement may take so much longer: guests are slow, and so are some schedulers.
 const GRACE: Duration = Duration::from_secs(60);
+/// Between two looks at who schedules, while nothing else happens.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often a scheduler is loaded again.
 const RELOADS: u64 = 5;
 
@@ -55,8 +59,10 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
             Offline::all_but(count, Path::new(online::DIRECTORY))?
         };
         for iteration in 0..options.iterations {
-            for contender in rotated(&options.schedulers, iteration) {
-                measuring.contender(contender, count, options.first_iteration + iteration);
+            // By its number, as each may be made in a boot of its own.
+            let number = options.first_iteration + iteration;
+            for contender in rotated(&options.schedulers, number - 1) {
+                measuring.contender(contender, count, number);
             }
         }
     }
@@ -113,6 +119,7 @@ impl Measuring<'_> {
                     Ok(in_force) if *case == Case::TracedStress => {
                         self.traced(&job, in_force, &what)
                     }
+                    Ok(in_force) if *case == Case::Soak => self.soaked(&job, in_force),
                     Ok(in_force) => self.one(&job, in_force),
                     Err(error) => Err(error.clone()),
                 }
@@ -146,7 +153,7 @@ impl Measuring<'_> {
 
     /// One measurement, captured. What was is saved when it fails.
     fn traced(&self, job: &Job, in_force: &mut InForce, what: &str) -> Answer {
-        let capture = Capture::start(Path::new(capture::DIRECTORY))?;
+        let capture = Capture::start(Path::new(tracing::DIRECTORY))?;
         let answer = self.one(job, in_force);
         let why = match &answer {
             Err(why) => Some(why.clone()),
@@ -167,6 +174,20 @@ impl Measuring<'_> {
         answer
     }
 
+    /// One measurement, watched from outside, and for a while before it begins. What was wrong is in what comes out.
+    fn soaked(&self, job: &Job, in_force: &mut InForce) -> Answer {
+        let mut soaking = Soaking::start(Path::new(scx::DIRECTORY))?;
+        let until = Instant::now() + soak::quiet(job.duration());
+        while Instant::now() < until && !interrupt::happened() {
+            in_force.check()?;
+            std::thread::sleep(LOOK);
+        }
+        soaking.load();
+        let begun = Instant::now();
+        let answer = self.one(job, in_force);
+        Ok(soaking.end(answer, begun.elapsed().as_nanos() as u64))
+    }
+
     /// One measurement. Who schedules is looked at before, twenty times a second, and after.
     fn one(&self, job: &Job, in_force: &mut InForce) -> Answer {
         in_force.check()?;
@@ -185,6 +206,9 @@ impl Measuring<'_> {
 
 /// Why a figure is a failure, where it is one.
 fn beyond(case: Case, measured: &Measured) -> Option<String> {
+    if let Some(soak) = &measured.soak {
+        return soak.failed();
+    }
     let about = case.about();
     let (value, limit) = measured.value.zip(about.at_most)?;
     let show = |value| about.unit.show(value);

@@ -1,8 +1,10 @@
 //! What people see: for each case the schedulers beside each other, over the iterations.
 
+use super::ablation;
 use super::bars;
 use super::case::Case;
-use super::result::{Measured, Report};
+use super::result::{Measured, Report, Run};
+use super::soak;
 use crate::histogram::median;
 use crate::report::{self, Table, WIDTH};
 use crate::stats::Spread;
@@ -18,20 +20,39 @@ pub fn render(report: &Report) -> String {
         text.push('\n');
     }
     for cpus in report.cpus() {
+        let cases = compared(report, cpus);
+        if cases.is_empty() {
+            continue;
+        }
         let online = if cpus == 1 {
             "1 CPU".into()
         } else {
             format!("{cpus} CPUs")
         };
+        if ablation::is_one(report) {
+            text += &format!("\n{online}; what each feature buys\n\n");
+            text += &ablation::render(report, cpus);
+            text += &failures(report, cpus);
+            continue;
+        }
         text += &format!("\n{online}; median of the iterations, and how they lie\n");
-        for case in report.cases() {
+        for case in cases {
             text.push('\n');
             text += &one(report, cpus, case);
         }
         text += &failures(report, cpus);
         text += &bars::render(report, cpus);
     }
-    text
+    text + &soak::table::render(report)
+}
+
+/// The cases with so many CPUs that schedulers are compared by; a soak has a table of its own.
+fn compared(report: &Report, cpus: usize) -> Vec<Case> {
+    let runs = |case: &Case| {
+        let of = |run: &Run| run.cpus == cpus && run.case == *case;
+        *case != Case::Soak && report.runs.iter().any(of)
+    };
+    report.cases().into_iter().filter(runs).collect()
 }
 
 /// A case.
@@ -108,7 +129,8 @@ fn ratio(spread: Option<Spread>, base: Option<Spread>) -> String {
 /// Each reason once, with how often there was it.
 fn failures(report: &Report, cpus: usize) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
-    for run in report.runs.iter().filter(|run| run.cpus == cpus) {
+    let own = |run: &&Run| run.cpus == cpus && run.case != Case::Soak;
+    for run in report.runs.iter().filter(own) {
         let Some(why) = &run.failed else {
             continue;
         };

@@ -29,6 +29,18 @@ pub fn assert_table(text: &str, width: usize, expected: &[&str]) {
     }
 }
 
+/// Asserts that each of these lines is bad usage: exit code 2, nothing on standard output, and something said.
+pub fn assert_refused(program: &str, lines: &[&str]) {
+    for line in lines {
+        let output = run(program, line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{line}: {output:?}"
+        );
+    }
+}
+
 /// What it prints with `--json`, which must succeed.
 pub fn json<R: DeserializeOwned>(program: &str, arguments: &str) -> R {
     let output = run(program, &format!("{arguments} --json"));

@@ -31,7 +31,7 @@ use crate::progress::Sink;
 use crate::tools::{Tool, in_path};
 
 /// The kernel complained, or the guest died of it.
-const COMPLAINED: u8 = 120;
+pub(crate) const COMPLAINED: u8 = 120;
 /// There is nothing to boot: QEMU, busybox or the kernel is missing.
 pub(crate) const NO_MACHINE: u8 = 121;
 /// It took too long; the number is that of `timeout`, as is the next.

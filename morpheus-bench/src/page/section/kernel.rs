@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Figure, Section, Table, coloured, over_rounds, rows};
+use super::{Figure, Section, Table, coloured, names, over_rounds, rows};
 use crate::page::claims::{number, text};
 use crate::page::plot::rows::Row;
 use crate::page::plot::unit::Unit;
@@ -71,17 +71,6 @@ pub fn section(records: &[Value]) -> Result<Section, String> {
         return Err("has no run with a figure: it is to be what `kernel --json` prints".into());
     }
     Ok(section)
-}
-
-/// In the order in which they come first.
-fn names(runs: &[&Value], path: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for name in runs.iter().filter_map(|run| text(run, path)) {
-        if !names.contains(&name) && names.len() < 64 {
-            names.push(name);
-        }
-    }
-    names
 }
 
 fn figure(

@@ -11,6 +11,7 @@ mod liar;
 pub mod log;
 mod overhead;
 mod request;
+mod scale;
 mod starvation;
 mod takeover;
 
@@ -108,7 +109,13 @@ impl Table {
 /// When nothing in it is known, with what to do.
 pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     if objects.iter().any(|object| at(object, "record").is_some()) {
-        return kernel::section(objects).map(|section| vec![section]);
+        let is_scale = |object: &Value| text(object, "bench").as_deref() == Some("scale");
+        let section = if objects.iter().any(is_scale) {
+            scale::section(objects)
+        } else {
+            kernel::section(objects)
+        };
+        return section.map(|section| vec![section]);
     }
     let mut sections = Vec::new();
     for object in objects {
@@ -125,7 +132,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, footprint and kernel";
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, footprint, kernel and scale";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -181,6 +188,17 @@ fn counted(value: &Value, path: &str, what: &str) -> Option<String> {
 /// A time, or what stands for none.
 fn time(value: &Value, path: &str) -> String {
     number(value, path).map_or("–".into(), |ns| Unit::Time.show(ns))
+}
+
+/// The texts of runs at a path, each once, in the order in which they come first.
+fn names(runs: &[&Value], path: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in runs.iter().filter_map(|run| text(run, path)) {
+        if !names.contains(&name) && names.len() < 64 {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// A percentile, or that there are too few samples.

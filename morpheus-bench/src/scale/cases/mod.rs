@@ -6,6 +6,7 @@ mod ipc;
 mod launch;
 mod messaging;
 mod pcpu;
+mod soak;
 mod stress;
 mod throughput;
 mod wake;
@@ -36,6 +37,7 @@ pub fn measure(job: &Job) -> Answer {
         Case::Steal => pcpu::steal(job),
         Case::Rescue => pcpu::rescue(job),
         Case::Stress | Case::TracedStress => stress::measure(job),
+        Case::Soak => soak::measure(job),
         Case::Reload => Err("the parent does this, who may start schedulers".into()),
     }
 }

@@ -1,0 +1,288 @@
+//! What each feature of Morpheus's scheduler buys: the ratio of every figure without it to that with it, beside what the same
+//! scheduler, measured twice, differs by.
+
+use super::case::{Case, Unit};
+use super::features::{self, SAME};
+use super::result::Report;
+use crate::histogram::median;
+use crate::report::{self, Table, WIDTH};
+
+/// Behind a ratio: without the feature the figure is worse, by more than chance.
+const BUYS: char = '+';
+/// It is better.
+const COSTS: char = '-';
+
+/// Of one figure: what the same scheduler differs by, and each feature's ratio.
+#[derive(Debug, PartialEq)]
+struct Column {
+    case: Case,
+    /// The widest ratio between the two, of any round: from 1 up. `None` where they were not both measured.
+    spread: Option<f64>,
+    /// The median over rounds, a feature each; `None` where there is none.
+    ratios: Vec<Option<f64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Buys,
+    Costs,
+    Nothing,
+    Unknown,
+}
+
+/// Whether these are records of an ablation: the scheduler twice, without features, and nobody else.
+pub fn is_one(report: &Report) -> bool {
+    let names = report.schedulers();
+    let twice = SAME.iter().all(|own| names.iter().any(|name| name == own));
+    let known = |name: &String| SAME.contains(&name.as_str()) || features::missing(name).is_some();
+    twice && names.iter().all(known)
+}
+
+/// The table with so many CPUs, and what it comes to.
+pub fn render(report: &Report, cpus: usize) -> String {
+    let features = features(report);
+    let measured = |case: &Case| {
+        let runs = report.runs.iter();
+        runs.filter(|run| run.cpus == cpus)
+            .any(|run| run.case == *case)
+    };
+    let columns: Vec<Column> = report
+        .cases()
+        .into_iter()
+        .filter(measured)
+        .map(|case| column(report, cpus, case, &features))
+        .collect();
+    let mut table = Table::default();
+    let mut names = vec!["twice the same".to_owned()];
+    names.extend(features.iter().cloned());
+    table.column("without", 0, names);
+    for column in &columns {
+        let spread = column
+            .spread
+            .map_or("–".into(), |ratio| format!("{} ", show(ratio)));
+        let mut cells = vec![spread];
+        cells.extend((0..features.len()).map(|place| column.cell(place)));
+        table.column(&column.case.name(), 0, cells);
+    }
+    let mut text = table.render(WIDTH);
+    let note = format!(
+        "Ratios of figures without a feature to those with it (the mean of the same scheduler measured twice), medians over \
+         rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs from itself in \
+         any round (first row)."
+    );
+    text += &report::wrap(&note, WIDTH);
+    text.push('\n');
+    for line in conclusions(&columns, &features) {
+        text += &report::wrap(&line, WIDTH);
+        text.push('\n');
+    }
+    text
+}
+
+fn features(report: &Report) -> Vec<String> {
+    let names = report.schedulers();
+    let features = names.iter().filter_map(|name| features::missing(name));
+    features.map(str::to_owned).collect()
+}
+
+fn column(report: &Report, cpus: usize, case: Case, features: &[String]) -> Column {
+    let value = |name: &str, iteration: usize| {
+        let mut runs = report.of(cpus, case, name);
+        let run = runs.find(|run| run.iteration == iteration && run.failed.is_none())?;
+        run.measured.as_ref()?.value
+    };
+    let mut rounds: Vec<usize> = report.runs.iter().map(|run| run.iteration).collect();
+    rounds.sort_unstable();
+    rounds.dedup();
+    // Of each round in which both were measured.
+    let same: Vec<(usize, f64, f64)> = rounds
+        .into_iter()
+        .filter_map(|round| Some((round, value(SAME[0], round)?, value(SAME[1], round)?)))
+        .collect();
+    let spreads = same.iter().map(|(_, a, b)| ratio(a.max(*b), a.min(*b)));
+    let of = |feature: &String| {
+        let name = format!("{} {} {feature}", SAME[0], features::WITHOUT);
+        let ratios = same
+            .iter()
+            .filter_map(|(round, a, b)| Some(ratio(value(&name, *round)?, (a * b).sqrt())));
+        median(ratios.collect())
+    };
+    Column {
+        case,
+        spread: spreads.reduce(f64::max),
+        ratios: features.iter().map(of).collect(),
+    }
+}
+
+/// Nothing beside nothing is the same.
+fn ratio(without: f64, with: f64) -> f64 {
+    if without == with { 1.0 } else { without / with }
+}
+
+impl Column {
+    fn verdict(&self, place: usize) -> Verdict {
+        let (Some(ratio), Some(spread)) = (self.ratios[place], self.spread) else {
+            return Verdict::Unknown;
+        };
+        // Of times and shares less is better, of rates more.
+        let worse = match self.case.about().unit {
+            Unit::Time | Unit::Share => ratio > spread,
+            Unit::Bytes | Unit::Rate => ratio * spread < 1.0,
+        };
+        let better = match self.case.about().unit {
+            Unit::Time | Unit::Share => ratio * spread < 1.0,
+            Unit::Bytes | Unit::Rate => ratio > spread,
+        };
+        match (worse, better) {
+            (true, _) => Verdict::Buys,
+            (false, true) => Verdict::Costs,
+            (false, false) => Verdict::Nothing,
+        }
+    }
+
+    fn cell(&self, place: usize) -> String {
+        let Some(ratio) = self.ratios[place] else {
+            return "– ".into();
+        };
+        let mark = match self.verdict(place) {
+            Verdict::Buys => BUYS,
+            Verdict::Costs => COSTS,
+            Verdict::Nothing => ' ',
+            Verdict::Unknown => '?',
+        };
+        format!("{}{mark}", show(ratio))
+    }
+}
+
+fn show(ratio: f64) -> String {
+    if ratio.is_infinite() {
+        "∞".into()
+    } else if ratio >= 99.95 {
+        report::count(ratio.round() as u64)
+    } else {
+        format!("{ratio:.2}")
+    }
+}
+
+/// Which features buy nothing, which cost something, and of which too little was measured.
+fn conclusions(columns: &[Column], features: &[String]) -> Vec<String> {
+    let verdicts = |place: usize| columns.iter().map(move |column| column.verdict(place));
+    let those = |is: &dyn Fn(usize) -> bool| -> Option<String> {
+        let named = (0..features.len()).filter(|place| is(*place));
+        let names: Vec<&str> = named.map(|place| features[place].as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let any = |place: usize, wanted: Verdict| verdicts(place).any(|verdict| verdict == wanted);
+    let nothing = |place| !any(place, Verdict::Buys) && !any(place, Verdict::Unknown);
+    let unknown = |place| !any(place, Verdict::Buys) && any(place, Verdict::Unknown);
+    let costs = |place| nothing(place) && any(place, Verdict::Costs);
+    let mut lines = vec![match those(&nothing) {
+        Some(names) => format!("These buy nothing on any figure: {names}."),
+        None if those(&unknown).is_some() => "None is known to buy nothing on any figure.".into(),
+        None => "Each buys something on a figure.".into(),
+    }];
+    lines.extend(those(&costs).map(|names| format!("Of these, some cost something: {names}.")));
+    lines.extend(those(&unknown).map(|names| format!("Too little was measured of: {names}.")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::run;
+    use super::*;
+
+    /// Figures of the same scheduler twice, and of the same without two features.
+    fn report(case: Case, rounds: &[[f64; 4]]) -> Report {
+        let names = [
+            "morpheus",
+            "scx_morpheus",
+            "morpheus --without tiers",
+            "morpheus --without steal",
+        ];
+        let runs = rounds.iter().enumerate().flat_map(|(round, values)| {
+            let of = move |(name, value): (&&str, &f64)| run(case, name, round + 1, *value);
+            names.iter().zip(values).map(of).collect::<Vec<_>>()
+        });
+        Report {
+            host: None,
+            runs: runs.collect(),
+        }
+    }
+
+    fn verdicts(case: Case, rounds: &[[f64; 4]]) -> [Verdict; 2] {
+        let report = report(case, rounds);
+        let column = column(&report, 2, case, &features(&report));
+        [column.verdict(0), column.verdict(1)]
+    }
+
+    #[test]
+    fn what_is_within_the_spread_of_the_same_is_nothing() {
+        let rounds = [
+            [4.0, 4.0, 8.0, 4.1],
+            [4.0, 5.0, 9.0, 4.1],
+            [5.0, 4.0, 7.0, 5.4],
+        ];
+        let report = report(Case::Latency, &rounds);
+        assert!(is_one(&report));
+        let column = column(&report, 2, Case::Latency, &features(&report));
+        assert_eq!(column.spread, Some(1.25));
+        assert_eq!(column.ratios[0], Some(2.0));
+        assert_eq!(
+            [column.verdict(0), column.verdict(1)],
+            [Verdict::Buys, Verdict::Nothing]
+        );
+        let text = render(&report, 2);
+        for words in ["2.00+", "1.25", "buy nothing on any figure: steal."] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn of_rates_more_is_better() {
+        let rounds = [[100.0, 102.0, 90.0, 110.0]];
+        let expected = [Verdict::Buys, Verdict::Costs];
+        assert_eq!(verdicts(Case::Messaging, &rounds), expected);
+        let [a, b] = expected;
+        assert_eq!(verdicts(Case::Ipc, &rounds), [b, a]);
+        let text = render(&report(Case::Messaging, &rounds), 2);
+        assert!(text.contains("some cost something: steal."), "{text}");
+    }
+
+    #[test]
+    fn frames_that_are_never_missed_are_as_many_as_none() {
+        let none = [[0.0, 0.0, 0.1, 0.0]];
+        let expected = [Verdict::Buys, Verdict::Nothing];
+        assert_eq!(verdicts(Case::Deadline, &none), expected);
+        // Where the same scheduler misses some and none, nothing can be said.
+        let both = [[0.0, 0.1, 0.2, 0.0]];
+        assert_eq!(verdicts(Case::Deadline, &both), [Verdict::Nothing; 2]);
+        assert!(render(&report(Case::Deadline, &both), 2).contains('∞'));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_buy_nothing() {
+        let mut report = report(Case::Latency, &[[4.0, 4.1, 8.0, 4.1]]);
+        report.runs[3].failed = Some("thrown out".into());
+        let text = render(&report, 2);
+        assert!(
+            text.contains("Too little was measured of: steal."),
+            "{text}"
+        );
+        assert!(!text.contains("buy nothing on any figure: "), "{text}");
+    }
+
+    #[test]
+    fn beside_others_it_is_no_ablation() {
+        let mut report = report(Case::Latency, &[[4.0; 4]]);
+        report.runs.push(run(Case::Latency, "default", 1, 4.0));
+        assert!(!is_one(&report));
+        report
+            .runs
+            .retain(|run| run.scheduler != "default" && run.scheduler != SAME[1]);
+        assert!(!is_one(&report));
+    }
+}

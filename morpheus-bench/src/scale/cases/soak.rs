@@ -1,0 +1,140 @@
+//! Everything at once for long: storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::child::{Answer, Job};
+use super::super::crowd::{Crowd, Member};
+use super::super::online::{self, Offline};
+use super::super::probes::Probe;
+use super::super::result::Measured;
+use super::contention::{feel, ran};
+use super::messaging;
+use super::wake::probe;
+use crate::neighbours::Neighbours;
+
+/// Hogs of these priorities, one each, beside one of the usual for each CPU.
+const NICE: [libc::c_int; 3] = [-5, 10, 19];
+/// Between two bytes of a pair, so that a pair is no hog.
+const PIPE_PAUSE: Duration = Duration::from_micros(500);
+/// How long a CPU stays offline.
+const OFFLINE: Duration = Duration::from_secs(1);
+/// And then online, before it is the next one's turn.
+const ONLINE: Duration = Duration::from_secs(3);
+
+/// Until the time is over. Its own figure is how often a CPU went and came; who waited is seen from outside.
+pub fn measure(job: &Job) -> Answer {
+    let _hogs = Probe::Hog.start(job.cpus)?;
+    let niced: Result<Vec<Neighbours>, String> = NICE.into_iter().map(hog).collect();
+    let _niced = niced?;
+    let _editors = Probe::Editor.start(job.cpus)?;
+    let _storm = Probe::Storm.start(1)?;
+    let sleepers = Crowd::start(vec![Member::IO; job.cpus])?;
+    let pairs: Result<Vec<Pair>, String> = (0..job.cpus).map(|_| Pair::start()).collect();
+    let mut pairs = pairs?;
+    let until = Instant::now() + job.duration();
+    let mut hotplugs = 0;
+    let felt = feel(job, &sleepers, |duration_ns| {
+        std::thread::scope(|scope| {
+            let messages = scope.spawn(|| messaging::measure(job));
+            let timers: Vec<_> = (0..job.cpus)
+                .map(|_| scope.spawn(|| probe(duration_ns, Duration::ZERO)))
+                .collect();
+            let pairs: Vec<_> = pairs
+                .iter_mut()
+                .map(|pair| scope.spawn(move || pair.go(until)))
+                .collect();
+            hotplugs = hotplug(until)?;
+            let panicked = |_| "a thread panicked".to_owned();
+            if messages.join().map_err(panicked)??.count == 0 {
+                return Err("not one message arrived".to_owned());
+            }
+            for pair in pairs {
+                pair.join().map_err(panicked)??;
+            }
+            for timer in timers {
+                if timer.join().map_err(panicked)?.is_empty() {
+                    return Err("a timer never fired".into());
+                }
+            }
+            Ok(())
+        })
+    })?;
+    ran(&felt)?;
+    let mut measured = Measured::longest(0, hotplugs, job.duration_ns);
+    measured.cpu_ns = Some(felt.iter().map(|felt| felt.cpu_ns).sum());
+    Ok(measured)
+}
+
+/// A hog of this priority.
+fn hog(nice: libc::c_int) -> Result<Neighbours, String> {
+    let hog = Probe::Hog.start(1)?;
+    for pid in hog.pids() {
+        // SAFETY: setpriority takes numbers alone. The process has not been waited for, so the number is its own.
+        let failed = unsafe { libc::setpriority(libc::PRIO_PROCESS, pid, nice) } != 0;
+        // Without root nothing below 0 is allowed: then it is one more of the usual.
+        if failed && nice > 0 {
+            return Err(format!("a process cannot be given nice {nice}"));
+        }
+    }
+    Ok(hog)
+}
+
+/// Takes one CPU after the other offline for a moment, but never the first; says how often.
+fn hotplug(until: Instant) -> Result<u64, String> {
+    let directory = Path::new(online::DIRECTORY);
+    let all = online::online(directory)?;
+    let others = all.get(1..).unwrap_or_default();
+    let mut times = 0;
+    for cpu in others.iter().cycle() {
+        if Instant::now() + ONLINE + OFFLINE > until {
+            break;
+        }
+        std::thread::sleep(ONLINE);
+        let offline = Offline::these(vec![*cpu], directory)?;
+        std::thread::sleep(OFFLINE);
+        drop(offline);
+        times += 1;
+    }
+    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    Ok(times)
+}
+
+/// A process at the other ends of two pipes, which gives every byte back.
+struct Pair {
+    to: ChildStdin,
+    from: ChildStdout,
+    _process: Neighbours,
+}
+
+impl Pair {
+    fn start() -> Result<Self, String> {
+        let mut command = Probe::Echo.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Neighbours::start_each([command])
+            .map_err(|error| format!("cannot start a process: {error}"))?;
+        let child = process.children().first_mut().ok_or("no process")?;
+        let ends = child.stdin.take().zip(child.stdout.take());
+        let (to, from) = ends.ok_or("no pipes")?;
+        Ok(Self {
+            to,
+            from,
+            _process: process,
+        })
+    }
+
+    /// A byte to and fro, again and again.
+    fn go(&mut self, until: Instant) -> Result<(), String> {
+        let mut byte = [7];
+        while Instant::now() < until {
+            self.to
+                .write_all(&byte)
+                .and_then(|()| self.from.read_exact(&mut byte))
+                .map_err(|error| format!("nobody at the other end of a pipe: {error}"))?;
+            std::thread::sleep(PIPE_PAUSE);
+        }
+        Ok(())
+    }
+}
