@@ -285,7 +285,6 @@ fn the_smallest_quota_stalls_nobody() {
     let _turn = turn();
     let daemon = Daemon::schedule(&[]);
     let group = Group::new("tiny");
-    group.set("cpu.max", "1000 1000000");
     let mut threads = group.busy_many(4);
     // Those that may run anywhere, too.
     let path = group.path.join("cgroup.threads");
@@ -293,6 +292,8 @@ fn the_smallest_quota_stalls_nobody() {
         let path = path.clone();
         Busy::new(move || fs::write(path, "0").unwrap())
     }));
+    // They have begun: with this they would need a while for that.
+    group.set("cpu.max", "1000 1000000");
     std::thread::sleep(Duration::from_secs(2));
     let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
     let got = of_a_cpu(&threads, Duration::from_secs(9));

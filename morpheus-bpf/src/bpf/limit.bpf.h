@@ -16,8 +16,8 @@
  * they hold. What they use is charged all the same.
  *
  * The kernel throws a scheduler out whose tasks wait for 5 s. So whoever has waited for `rescue_jiffies` gets a breath: a
- * CPU for as long as it takes to be told to stop, which is charged, too. A hundred threads of a group with 1 ms in a second
- * so use some more than that.
+ * CPU for 0.1 ms, which is charged, too. It is what keeps a group from standing still whose threads use all of its quota for
+ * being told that there is none. A hundred threads that want to run with 1 ms in a second so get 5 ms.
  */
 #ifndef MORPHEUS_LIMIT_BPF_H
 #define MORPHEUS_LIMIT_BPF_H
@@ -29,6 +29,8 @@
 #define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* With less than this left, a timer tells the end of the quota: longer than a tick. */
 #define TIMED_NS 10000000LL
+/* So long may one run that has waited for too long. */
+#define BREATH_NS 100000LL
 /* A group's timer goes on for so long after somebody had to wait. */
 #define LIMITED_FOR_NS 2000000000ULL
 /* While somebody waits, it is looked so often for those that have waited too long. */
@@ -298,8 +300,10 @@ __noinline int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 	if (!cpu || cpu->group == ROOT_GROUP || !can_wait(task))
 		return 0;
 	left_ns = pay_quota(cpu->group, 0, now);
-	if (left_ns <= 0)
-		/* It came by another way, or has a breath. */
+	if (left_ns <= 0 && bpf_jiffies64() - task->scx.runnable_at >= rescue_jiffies)
+		time_quota(index, BREATH_NS);
+	else if (left_ns <= 0)
+		/* It was in another queue when the quota ended. */
 		kick(index, cpu, COUNTER_kicks_at_limit);
 	else
 		time_quota(index, left_ns);
