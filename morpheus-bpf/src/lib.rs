@@ -54,6 +54,8 @@
 //! | `loan.bpf.h` | what workers of a process lend each other |
 //! | `cpuperf.bpf.h` | how fast a CPU should be, for the frequency governor |
 //! | `rescue.bpf.h` | against stalls |
+//! | `cgroup.bpf.h` | groups, and what a task weighs in them |
+//! | `quota.bpf.h`, `limit.bpf.h` | what groups may use at most: accounts, and who waits |
 //! | `counters.bpf.h` | what is counted, by name |
 //! | `kernel.bpf.h`, `scx.bpf.h` | the few types of the kernel that are used; sched_ext under all its names |
 //!

@@ -13,7 +13,7 @@ use std::mem::{MaybeUninit, offset_of};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Func;
+use libbpf_rs::btf::types::{Func, Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use morpheus_common::abi;
@@ -30,6 +30,9 @@ use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 use crate::topology::{self, Level, Topology};
 
+/// `SCX_OPS_ENQ_LAST`: a task that could go on because its CPU has nothing else to do is put into a queue all the same. Else
+/// a limit would not hold for it.
+const ENQ_LAST: u64 = 1 << 1;
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
@@ -116,6 +119,10 @@ pub enum Mechanism {
     VtimeCeiling,
     /// A CPU without work takes it from other nodes
     Steal,
+    /// Groups share the CPU by their weights (cpu.weight)
+    CgroupWeight,
+    /// Groups use no more of the CPU than they may (cpu.max), where the kernel tells: from Linux 6.17 on
+    CgroupMax,
     /// A change in the rate of enqueues is a burst
     Cusum,
     /// Many wakes of unknown tasks are a burst
@@ -254,6 +261,8 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     set_for_cpus(&mut open, &topology, &scaled);
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
+    let groups = Groups::for_kernel(options);
+    leave_out_groups(&mut open, groups);
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
@@ -263,7 +272,10 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }
-    if !asks_for_speed(options) && options.off.contains(&Mechanism::Tiers) {
+    if groups.limits {
+        table.flags |= ENQ_LAST;
+    }
+    if !asks_for_speed(options) && options.off.contains(&Mechanism::Tiers) && !groups.any() {
         table.tick = std::ptr::null_mut();
         open.progs.morpheus_tick.set_autoload(false);
     }
@@ -334,6 +346,7 @@ fn size_maps(
         &mut maps.look_timers,
         &mut maps.kick_timers,
         &mut maps.near_timers,
+        &mut maps.quota_timers,
         &mut maps.speeds,
         &mut maps.cpus,
     ] {
@@ -431,6 +444,8 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
                 continue;
             }
             Mechanism::Steal => &mut constants.steal_on,
+            Mechanism::CgroupWeight => &mut constants.group_weights_on,
+            Mechanism::CgroupMax => &mut constants.group_limits_on,
             Mechanism::Cusum => &mut constants.cusum_on,
             Mechanism::WakeupBurst => &mut constants.wakeup_burst_on,
             Mechanism::Longrun => &mut constants.longrun_on,
@@ -496,6 +511,63 @@ fn asks_for_speed(options: &Options) -> bool {
                 .flatten()
                 .any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"policy"))
         })
+}
+
+/// What groups of tasks (cgroups) have a say in.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    weights: bool,
+    limits: bool,
+}
+
+impl Groups {
+    /// What is not switched off, as far as the kernel tells of it: of groups at all where it is built with them
+    /// (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
+    fn for_kernel(options: &Options) -> Groups {
+        let on = |mechanism, callback| !options.off.contains(&mechanism) && has_callback(callback);
+        Groups {
+            weights: on(Mechanism::CgroupWeight, "cgroup_set_weight"),
+            limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth"),
+        }
+    }
+
+    fn any(self) -> bool {
+        self.weights || self.limits
+    }
+}
+
+/// Takes those callbacks out of the table that there is no use for. Where groups have no say, nothing of them is loaded.
+fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
+    let table = open.struct_ops.morpheus_mut();
+    let programs = &mut open.progs;
+    if !groups.weights {
+        table.cgroup_set_weight = std::ptr::null_mut();
+        programs.morpheus_cgroup_set_weight.set_autoload(false);
+    }
+    if !groups.limits {
+        table.cgroup_set_bandwidth = std::ptr::null_mut();
+        programs.morpheus_cgroup_set_bandwidth.set_autoload(false);
+    }
+    if !groups.any() {
+        table.cgroup_init = std::ptr::null_mut();
+        table.cgroup_exit = std::ptr::null_mut();
+        table.disable = std::ptr::null_mut();
+        programs.morpheus_cgroup_init.set_autoload(false);
+        programs.morpheus_cgroup_exit.set_autoload(false);
+        programs.morpheus_disable.set_autoload(false);
+    }
+}
+
+/// Whether the kernel's table of callbacks has this one.
+fn has_callback(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| {
+        btf.type_by_name::<Struct<'_>>("sched_ext_ops")
+            .is_some_and(|table| {
+                table
+                    .iter()
+                    .any(|member| member.name.is_some_and(|own| own == name))
+            })
+    })
 }
 
 fn has(function: &str) -> bool {

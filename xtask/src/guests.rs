@@ -24,13 +24,14 @@ const FUNCTION: &[&str] = &[
     "runtime",
     "scheduler",
     "tiers",
+    "cgroups",
     "hostile",
     "operator",
 ];
 
 /// What the others are tested with: what differs between kernels is what is called there. The
 /// socket and its limits are the daemon's own.
-const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers"];
+const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers", "cgroups"];
 
 /// What depends on how much of a CPU each gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares"];

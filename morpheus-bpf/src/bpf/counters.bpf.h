@@ -88,6 +88,15 @@
 	X(from_other_domains) \
 	X(kept) \
 	X(yields) \
+	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \
+	 * its quota, and those that could go on; who was stopped for it, and who got a breath while waiting. */ \
+	X(group_weights) \
+	X(groups_merged) \
+	X(to_limited) \
+	X(from_limited) \
+	X(kicks_at_limit) \
+	X(ended_at_limit) \
+	X(breaths) \
 	/* Full speed, asked for anew and again, for workers and by tier; and an idle CPU asks for none. */ \
 	X(full_speed) \
 	X(full_speed_kept) \

@@ -91,6 +91,28 @@ struct thread_info {
 	struct preemption preempt;
 } __attribute__((preserve_access_index));
 
+struct kernfs_node {
+	/* Of a cgroup, its number: no other one ever has it. */
+	__u64 id;
+} __attribute__((preserve_access_index));
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+} __attribute__((preserve_access_index));
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} __attribute__((preserve_access_index));
+
+/* What the kernel's CPU controller has of a cgroup. */
+struct task_group {
+	struct cgroup_subsys_state css;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	struct thread_info thread_info;
 	/* 0 while it runs or could. */
@@ -108,11 +130,17 @@ struct task_struct {
 	char comm[16];
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	/* Where cgroups share the CPU. */
+	struct task_group *sched_task_group;
+	/* Above 0 while it may not be moved to another CPU. */
+	unsigned short migration_disabled;
 } __attribute__((preserve_access_index));
 
 /* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */
 #define TASK_DEAD 0x80
-/* Flags of task_struct.flags: one that does what others in the kernel put off, */
+/* Flags of task_struct.flags: one that is about to end, */
+#define PF_EXITING 0x4
+/* one that does what others in the kernel put off, */
 #define PF_WQ_WORKER 0x20
 /* a thread of the kernel. */
 #define PF_KTHREAD 0x200000

@@ -34,7 +34,7 @@ struct {
 /* CPU time that makes so much vtime. */
 static __always_inline __u64 of_weight(__u64 vtime, __u32 weight)
 {
-	return vtime * weight / 100;
+	return vtime * weight / (USUAL_WEIGHT << WEIGHT_SHIFT);
 }
 
 /*

@@ -33,6 +33,8 @@
 #include "scx.bpf.h"
 #include "slot.bpf.h"
 #include "behaviour.bpf.h"
+#include "cgroup.bpf.h"
+#include "quota.bpf.h"
 
 /* How long a task may run before others that wait are considered. The kernel looks at each of its ticks. */
 const volatile __u64 slice_ns = 4000000;
@@ -132,6 +134,9 @@ struct cpu {
 	__u32 tier;
 	/* Not yet added to those of the machine (detect.bpf.h). */
 	__u32 enqueues;
+	/* Of the task that runs: its group's index, and up to which CPU time of its own the group has paid. */
+	__u32 group;
+	__u64 paid_ns;
 	/* For when the timer is armed that makes up for a skipped kick, or 0. */
 	__u64 make_up_ns;
 	/* When it was last kicked for a wake by somebody who was about to sleep. */
@@ -220,25 +225,10 @@ static __always_inline bool has_spent(struct worker *worker, __u64 now)
 	return worker->throttled && worker->window_ran_ns >= quota_ns && now - worker->window_ns < window_ns;
 }
 
-static __always_inline bool before(__u64 a, __u64 b)
-{
-	return (__s64)(a - b) < 0;
-}
-
+/* Weights are in parts of 1024 here and below (weight_of). */
 static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
 {
-	return ns * 100 / (weight ? weight : 1);
-}
-
-/*
- * A thread of the kernel has at least an ordinary weight. It may hold a lock that others wait for: khugepaged, at nice 19,
- * holds that of a process's memory, and beside busy threads it kept all of the process waiting for half a second.
- */
-static __always_inline __u32 weight_of(const struct task_struct *task)
-{
-	__u32 weight = task->scx.weight;
-
-	return task->flags & PF_KTHREAD && weight < 100 ? 100 : weight;
+	return ns * (USUAL_WEIGHT << WEIGHT_SHIFT) / (weight ? weight : 1);
 }
 
 static __always_inline void advance_clock(__u64 vtime)
@@ -250,14 +240,25 @@ static __always_inline void advance_clock(__u64 vtime)
 }
 
 /* Brings a task's vtime into bounds: nobody is helped or harmed for ever by what was long ago. */
-static __always_inline __u64 bounded_vtime(struct task_struct *task, __u64 most_lag_ns)
+__noinline __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
-	__u64 vtime = task->scx.dsq_vtime, least = vtime_now - most_lag_ns;
-	__u64 most = vtime_now + lead_ns + 2 * demotion * by_weight(slice_ns, weight_of(task));
+	__u32 weight = weight_of(task);
+	__u64 turn_ns = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
+	__u64 vtime = task->scx.dsq_vtime, least;
+	__u64 most = vtime_now + lead_ns + 2 * demotion * turn_ns;
 
+	if (group_count) {
+		/* A heavy group could keep all others waiting for as much CPU time as that makes. */
+		if (weight > USUAL_WEIGHT << WEIGHT_SHIFT)
+			most_lag_ns = by_weight(most_lag_ns, weight);
+		/* Those of a light one are as far as this after each of their turns. */
+		if (ceiling_ns)
+			ceiling_ns += 2 * turn_ns;
+	}
+	least = vtime_now - most_lag_ns;
 	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
-	if (vtime_ceiling_ns && before(vtime_now + vtime_ceiling_ns, vtime)) {
-		vtime = vtime_now + vtime_ceiling_ns;
+	if (ceiling_ns && before(vtime_now + ceiling_ns, vtime)) {
+		vtime = vtime_now + ceiling_ns;
 		count(COUNTER_vtime_ceilings);
 	}
 	if (before(vtime, least))
@@ -290,6 +291,15 @@ static __always_inline void forgive(struct task_struct *task, struct worker *wor
 		set_vtime(task, most);
 }
 
+/* What the task that runs here has used is taken from its group's quota. Returns what is left, less than 0 if too much. */
+static __always_inline __s64 pay(const struct task_struct *task, struct cpu *cpu, __u64 now)
+{
+	__u64 used_ns = task->se.sum_exec_runtime - cpu->paid_ns;
+
+	cpu->paid_ns += used_ns;
+	return pay_quota(cpu->group, used_ns, now);
+}
+
 /* The task that runs here pays for the time since it last did. */
 static __always_inline void charge(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
 {
@@ -300,7 +310,9 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 	ran_ns = task->se.sum_exec_runtime - cpu->exec_ns;
 	cpu->exec_ns += ran_ns;
 	cpu->since_ns = now;
-	vtime = by_weight(ran_ns, weight_of(task));
+	if (limit_count && cpu->group != ROOT_GROUP)
+		pay(task, cpu, now);
+	vtime = by_weight(ran_ns, cpu->weight);
 	if (worker) {
 		if (is_demoted(worker))
 			vtime *= demotion;

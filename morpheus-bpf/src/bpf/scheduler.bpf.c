@@ -5,7 +5,8 @@
  * What it has of its own is in the headers: what the daemon sets (knobs), what tasks are like (behaviour), queues and
  * vtime (queue), what goes on in the machine (detect), preemption (kick), CPUs near a task's last one (place), the
  * ladder for registered workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against
- * stalls (rescue). Workers are watched as by the observer (watch), at sched_switch.
+ * stalls (rescue), what groups weigh and may use at most (cgroup, quota, limit). Workers are watched as by the observer
+ * (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -21,6 +22,7 @@
 #include "place.bpf.h"
 #include "cpuperf.bpf.h"
 #include "rescue.bpf.h"
+#include "limit.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -60,6 +62,9 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	bool is_idle = false;
 	__s32 cpu = place(task, previous, flags, &is_idle);
 
+	/* For its group's next period, wherever it is put. */
+	if (is_idle && limit_count && waits_for(task, scx_now()) != ROOT_GROUP)
+		return cpu;
 	if (!is_idle && flags & WAKE_SYNC && sync_pause_ns && in_task()) {
 		struct behaviour *behaviour = behaviour_of(task);
 
@@ -192,9 +197,22 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	}
 	worker = worker_of(task);
+	now = scx_now();
+	if (group_count) {
+		__u32 group;
+
+		join_group(task);
+		group = waits_for(task, now);
+		if (group != ROOT_GROUP && wait_in(group, task, flags, now))
+			return 0;
+	}
+	if (flags & ENQ_LAST) {
+		/* Its CPU would have nothing to do: it goes on. */
+		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		return 0;
+	}
 	if (resume(task, worker, flags))
 		return 0;
-	now = scx_now();
 	if (worker && wakes) {
 		serving = runtime_slot(worker);
 		if (serving && !serves(worker, serving))
@@ -316,6 +334,15 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		if (take_rescued(domain_index, domain, cpu))
 			return 0;
 	}
+	if (is_spent(previous, cpu, now)) {
+		/* It goes to wait when this CPU has another task, or none. */
+		cpu->kicked = KICK_NONE;
+		set_slice(previous, 0);
+		if (!take_least(&heads, domain_index, index, now) &&
+		    !(heads.throttled && take_throttled(domain_index, cpu)))
+			take_from_others(domain_index);
+		return 0;
+	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
 		if (heads.least == NOBODY && !(worker && worker->demoted))
@@ -367,6 +394,8 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	}
 	mark_stuck(index, cpu, false);
 	cpu->rest_ns = 0;
+	cpu->group = group_count ? join_group(task) : ROOT_GROUP;
+	cpu->paid_ns = task->se.sum_exec_runtime;
 	cpu->vtime = bounded_vtime(task, lag_ns);
 	cpu->weight = weight_of(task);
 	cpu->worker = !!worker;
@@ -389,6 +418,8 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	else if (!worker || !worker->demoted)
 		advance_clock(cpu->vtime);
 	speed_at_start(index, worker, now);
+	if (limit_count)
+		begin_limited(task, now);
 	return 0;
 }
 
@@ -405,7 +436,7 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	count(COUNTER_preempted_at_tick);
 }
 
-/* Not in the table where there are no tiers, and no governors. */
+/* Not in the table where there are no tiers, no governors, and no groups. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -418,6 +449,8 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 			look_at_tier(task, index, cpu);
 		preempt_at_tick(task, index, cpu, now);
 	}
+	if (group_count && cpu)
+		tick_in_group(task, now);
 	speed_at_tick(index, worker_of(task), now);
 	return 0;
 }
@@ -450,6 +483,8 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	if (cpu->worker)
 		worker = worker_of(task);
 	charge(task, cpu, worker, now);
+	if (!runnable && group_count)
+		note_sleep(task);
 	behaviour = behaviour_of(task);
 	if (behaviour)
 		turn_goes_on_or_ends(task, behaviour, !runnable, now);
@@ -580,11 +615,70 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		error = start_near_timer(index);
 		if (error)
 			return error;
+		error = start_quota_timer(index);
+		if (error)
+			return error;
 		error = start_speed(index);
 		if (error)
 			return error;
 	}
 	return init_rescue();
+}
+
+/* It is another class's from now on, or ends. */
+int STRUCT_OPS(morpheus_disable, struct task_struct *task)
+{
+	note_sleep(task);
+	return 0;
+}
+
+/* Not in the table where groups have no say: these are told of all that there are, and of what becomes of them. */
+int STRUCT_OPS_SLEEPABLE(morpheus_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *arguments)
+{
+	__u32 index = add_group(cgroup, arguments->weight);
+	struct group *group = index == ROOT_GROUP ? 0 : group_at(index);
+	int error;
+
+	if (!group || !group_limits_on || !bpf_core_field_exists(arguments->bw_quota_us))
+		return 0;
+	error = prepare_limit(index, group);
+	if (!error)
+		set_quota(group, arguments->bw_period_us, arguments->bw_quota_us, arguments->bw_burst_us);
+	return error;
+}
+
+int STRUCT_OPS(morpheus_cgroup_exit, struct cgroup *cgroup)
+{
+	struct group *group = own_group(cgroup);
+
+	if (group) {
+		set_quota(group, 0, ~0ULL, 0);
+		limit_changed(group_of(cgroup), group);
+	}
+	remove_group(cgroup);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_cgroup_set_weight, struct cgroup *cgroup, __u32 weight)
+{
+	struct group *group = own_group(cgroup);
+
+	if (group) {
+		WRITE_ONCE(group->weight, weight);
+		count_group(group_of(cgroup));
+	}
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_cgroup_set_bandwidth, struct cgroup *cgroup, __u64 period_us, __u64 quota_us, __u64 burst_us)
+{
+	struct group *group = own_group(cgroup);
+
+	if (group && group->prepared) {
+		set_quota(group, period_us, quota_us, burst_us);
+		limit_changed(group_of(cgroup), group);
+	}
+	return 0;
 }
 
 int STRUCT_OPS(morpheus_exit, struct scx_exit_info *info)
@@ -611,9 +705,14 @@ struct sched_ext_ops morpheus = {
 	.tick = (void *)morpheus_tick,
 	.yield = (void *)morpheus_yield,
 	.enable = (void *)morpheus_enable,
+	.disable = (void *)morpheus_disable,
 	.cpu_release = (void *)morpheus_cpu_release,
 	.cpu_online = (void *)morpheus_cpu_online,
 	.cpu_offline = (void *)morpheus_cpu_offline,
+	.cgroup_init = (void *)morpheus_cgroup_init,
+	.cgroup_exit = (void *)morpheus_cgroup_exit,
+	.cgroup_set_weight = (void *)morpheus_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)morpheus_cgroup_set_bandwidth,
 	.init = (void *)morpheus_init,
 	.exit = (void *)morpheus_exit,
 	.timeout_ms = 5000,

@@ -22,6 +22,7 @@ struct bpf_iter_num {
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1ULL,
 	SCX_ENQ_PREEMPT = 1ULL << 32,
+	SCX_ENQ_LAST = 1ULL << 41,
 };
 
 enum scx_wake_flags {
@@ -46,10 +47,11 @@ enum scx_ent_flags {
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_PREEMPT)
-#define WAKE_SYNC bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC)
 #define DSQ_INVALID bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_INVALID)
 #define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
+#define ENQ_LAST bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_LAST)
+#define WAKE_SYNC bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC)
 #define WAKE_TTWU bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_TTWU)
 #define KICK_IDLE bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_IDLE)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_PREEMPT)
@@ -68,6 +70,14 @@ struct scx_exit_info {
 } __attribute__((preserve_access_index));
 
 struct scx_cpu_release_args;
+
+/* What a cgroup begins with. The bandwidth: Linux 6.17. */
+struct scx_cgroup_init_args {
+	__u32 weight;
+	__u64 bw_period_us;
+	__u64 bw_quota_us;
+	__u64 bw_burst_us;
+} __attribute__((preserve_access_index));
 
 /* Linux 6.19. */
 struct scx_bpf_dsq_insert_vtime_args {
@@ -91,9 +101,14 @@ struct sched_ext_ops {
 	void (*tick)(struct task_struct *task);
 	bool (*yield)(struct task_struct *from, struct task_struct *to);
 	void (*enable)(struct task_struct *task);
+	void (*disable)(struct task_struct *task);
 	void (*cpu_release)(__s32 cpu, struct scx_cpu_release_args *arguments);
 	void (*cpu_online)(__s32 cpu);
 	void (*cpu_offline)(__s32 cpu);
+	__s32 (*cgroup_init)(struct cgroup *cgroup, struct scx_cgroup_init_args *arguments);
+	void (*cgroup_exit)(struct cgroup *cgroup);
+	void (*cgroup_set_weight)(struct cgroup *cgroup, __u32 weight);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgroup, __u64 period_us, __u64 quota_us, __u64 burst_us);
 	__s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	__u64 flags;
@@ -114,6 +129,8 @@ __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
 __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
 void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *iterator, struct task_struct *task, __u64 dsq, __u64 flags) __ksym;
+void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *iterator, __u64 vtime) __ksym;
+bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *iterator, struct task_struct *task, __u64 dsq, __u64 flags) __ksym;
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *iterator, __u64 dsq, __u64 flags) __ksym;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *iterator) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
@@ -146,6 +163,12 @@ void scx_bpf_dsq_reenq(__u64 dsq, __u64 flags) __ksym __weak;
 /* 6.19; before, the words were written. */
 bool scx_bpf_task_set_slice(struct task_struct *task, __u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime(struct task_struct *task, __u64 vtime) __ksym __weak;
+
+/* Of two times, or of two vtimes: both may be small differences away from 0. */
+static __always_inline bool before(__u64 a, __u64 b)
+{
+	return (__s64)(a - b) < 0;
+}
 
 static __always_inline __u64 scx_now(void)
 {

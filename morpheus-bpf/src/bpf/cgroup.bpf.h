@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Groups of tasks (cgroups) with weights (cpu.weight).
+ *
+ * Weights are flattened. A group shares what its parent has with the parent's other groups and tasks that want the CPU, each
+ * by its weight, as with the kernel's own scheduler; so a task's effective weight is
+ *
+ *	own weight * product over its groups up to the root of (weight of the group / sum of weights that want the CPU in it)
+ *
+ * Tasks of the root group keep their own: what is said of groups is relative to those. Charged by this weight (charge,
+ * queue.bpf.h), all of the machine's tasks stay in the same queues, in which a group has no place of its own. Ten threads
+ * of a group are charged ten times as much as one of another of the same weight, and both groups get the same. It costs one
+ * walk to the root each time that a task is switched in, and no queue that could run empty or starve.
+ *
+ * What wants the CPU is counted where tasks come by in any case (enqueue, running, stopping), and not in callbacks of its
+ * own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
+ * callbacks for moves between groups: a task that waits or runs is put into a queue anew when it is moved, one that sleeps
+ * when it wakes, and then it is seen where it is. A task remembers what it was counted as, so that it can be taken back.
+ *
+ * A group is found by its cgroup's number, which the kernel never uses again; by index from then on. There may be
+ * MOST_GROUPS, MOST_LEVELS deep: others count as part of their parent.
+ */
+#ifndef MORPHEUS_CGROUP_BPF_H
+#define MORPHEUS_CGROUP_BPF_H
+
+#include "scx.bpf.h"
+#include "counters.bpf.h"
+
+/* Off: a group's weight is that of its tasks. */
+const volatile bool group_weights_on = true;
+
+#define MOST_GROUPS 4096
+#define MOST_LEVELS 16
+#define ROOT_GROUP 0
+/* An ordinary task has this weight, and an ordinary group. */
+#define USUAL_WEIGHT 100
+/* Effective weights are counted in parts of 1024: many in a light group have less than 1 each. */
+#define WEIGHT_SHIFT 10
+/* Nobody has less: a 64th. What is charged for a turn then is some 6,000 times the turn, and is waited for. */
+#define LEAST_WEIGHT (1U << WEIGHT_SHIFT >> 6)
+/* Of the products on the way there. A task's weight and a group's have 14 bits each. */
+#define PRODUCT_SHIFT 30
+
+struct group {
+	/* The cgroup's number; 0: nobody has this index. */
+	__u64 id;
+	__u32 parent;
+	__u32 level;
+	__u32 weight;
+	/* Its weight as it is counted in its parent at present, or 0. */
+	__u32 counted;
+	/* How many of its tasks, and of the groups in it, want the CPU, and the sum of their weights. */
+	__u32 active;
+	/* Of this index, there are the queue and the timer (limit.bpf.h). */
+	__u32 prepared;
+	__u64 total;
+	/* In each period, so much CPU time; 0: no limit. */
+	__u64 quota_ns;
+	__u64 period_ns;
+	/* So much that was left over may be used later. */
+	__u64 burst_ns;
+	/* When the present period began, and what is left of its quota; less than 0 is owed. */
+	__u64 began_ns;
+	__s64 left_ns;
+	/* When somebody last had to wait for the next period; and its timer is armed. */
+	__u64 waited_ns;
+	__u32 armed;
+	__u32 padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_GROUPS);
+	__type(key, __u32);
+	__type(value, struct group);
+} groups SEC(".maps");
+
+/* The index of a cgroup's group, by the cgroup's number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4 * MOST_GROUPS);
+	__type(key, __u64);
+	__type(value, __u32);
+} group_indices SEC(".maps");
+
+/* How many there are beside the root. While it is 0 nothing else here is looked at. */
+__u32 group_count;
+/* Where to look for the next index. */
+__u32 group_cursor;
+
+/* Where a task belongs, and what it is counted as. */
+struct member {
+	__u64 cgroup;
+	/* The group's `id`: the index may have got another one. */
+	__u64 id;
+	__u32 index;
+	/* Of its own, as it is counted; 0: not counted. */
+	__u32 counted;
+	/* Effective, in parts of 1024. */
+	__u32 weight;
+	__u32 padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct member);
+} members SEC(".maps");
+
+static __always_inline struct group *group_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&groups, &index);
+}
+
+/*
+ * A thread of the kernel has at least an ordinary weight. It may hold a lock that others wait for: khugepaged, at nice 19,
+ * holds that of a process's memory, and beside busy threads it kept all of the process waiting for half a second.
+ */
+static __always_inline __u32 own_weight(const struct task_struct *task)
+{
+	__u32 weight = task->scx.weight;
+
+	if (task->flags & PF_KTHREAD && weight < USUAL_WEIGHT)
+		return USUAL_WEIGHT;
+	return weight ? weight : 1;
+}
+
+/*
+ * A task's weight in parts of 1024, as of when it was last put into a queue or switched in. Not static, as others here: the
+ * verifier then looks at it once (count).
+ */
+__noinline __u32 weight_of(struct task_struct *task __arg_trusted)
+{
+	if (group_count && group_weights_on) {
+		struct member *member = bpf_task_storage_get(&members, task, 0, 0);
+
+		if (member && member->weight)
+			return member->weight;
+	}
+	return own_weight(task) << WEIGHT_SHIFT;
+}
+
+/*
+ * Counts a group in its parent by what it weighs now, if somebody in it wants the CPU; and so on upwards, where that makes a
+ * difference. Others do the same at the same time, without a lock: whoever changes something looks afterwards whether what
+ * it has counted is still right, so that the last one leaves it right.
+ */
+__noinline int count_group(__u32 index)
+{
+	__u32 step;
+
+	/* Twice as often as there are levels: for those that have to be looked at again. */
+	bpf_for(step, 0, 2 * MOST_LEVELS) {
+		struct group *group = group_at(index), *parent;
+		__u32 due, old;
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		parent = group_at(group->parent);
+		if (!parent)
+			break;
+		due = READ_ONCE(group->active) ? READ_ONCE(group->weight) : 0;
+		if (READ_ONCE(group->counted) != due) {
+			old = __sync_lock_test_and_set(&group->counted, due);
+			__sync_fetch_and_add(&parent->total, (__u64)due - old);
+			if (!old && due)
+				__sync_fetch_and_add(&parent->active, 1);
+			else if (old && !due)
+				__sync_fetch_and_add(&parent->active, -1);
+			continue;
+		}
+		index = group->parent;
+	}
+	return 0;
+}
+
+/* A task's effective weight, by its own. */
+__noinline __u32 weight_in(__u32 index, __u32 own)
+{
+	__u64 weight = (__u64)own << PRODUCT_SHIFT;
+	__u32 least = own, level;
+
+	bpf_for(level, 0, MOST_LEVELS) {
+		struct group *group = group_at(index);
+		__u64 total;
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		/* Who is counted at this moment may not be there yet. */
+		total = READ_ONCE(group->total);
+		if (total < least || (__s64)total < 0)
+			total = least ? least : 1;
+		least = READ_ONCE(group->weight);
+		weight = weight / total * least;
+		index = group->parent;
+	}
+	weight >>= PRODUCT_SHIFT - WEIGHT_SHIFT;
+	return weight < LEAST_WEIGHT ? LEAST_WEIGHT : weight;
+}
+
+/* Of the group in which a task is counted, no longer. */
+static __always_inline void leave_group(struct member *member)
+{
+	struct group *group = group_at(member->index);
+	__u32 counted = member->counted;
+
+	member->counted = 0;
+	if (!counted || member->index == ROOT_GROUP || !group || group->id != member->id)
+		return;
+	__sync_fetch_and_add(&group->total, -(__u64)counted);
+	if (__sync_fetch_and_add(&group->active, -1) == 1)
+		count_group(member->index);
+}
+
+/* Whether a task that had been seen in one cgroup is in another now, or was never seen. */
+static __always_inline bool find_group(struct task_struct *task, struct member *member)
+{
+	struct task_group *where = task->sched_task_group;
+	/* Tasks of a session that has no cgroup of its own (autogroup) belong to the root. */
+	struct cgroup *cgroup = where ? where->css.cgroup : 0;
+	__u64 id = cgroup ? cgroup->kn->id : 0;
+	struct group *group = 0;
+	__u32 *index;
+
+	if (member->cgroup == id && member->id)
+		return false;
+	leave_group(member);
+	index = bpf_map_lookup_elem(&group_indices, &id);
+	if (index)
+		group = group_at(*index);
+	member->cgroup = id;
+	member->index = group ? *index : ROOT_GROUP;
+	/* Anything but 0, for those that have none. */
+	member->id = group ? group->id : 1;
+	return true;
+}
+
+/* A task wants the CPU or has got it: where it belongs, and what it weighs there. Returns its group's index. */
+__noinline __u32 join_group(struct task_struct *task __arg_trusted)
+{
+	struct member *member;
+	struct group *group;
+	__u32 own, index;
+
+	member = bpf_task_storage_get(&members, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!member)
+		return ROOT_GROUP;
+	find_group(task, member);
+	index = member->index;
+	own = own_weight(task);
+	group = group_at(index);
+	if (index == ROOT_GROUP || !group || !group_weights_on) {
+		member->weight = own << WEIGHT_SHIFT;
+		return index;
+	}
+	if (member->counted != own) {
+		__sync_fetch_and_add(&group->total, (__u64)own - member->counted);
+		if (!member->counted)
+			__sync_fetch_and_add(&group->active, 1);
+		member->counted = own;
+	}
+	if (READ_ONCE(group->counted) != READ_ONCE(group->weight))
+		count_group(index);
+	member->weight = weight_in(index, own);
+	count(COUNTER_group_weights);
+	return index;
+}
+
+/* A task no longer wants the CPU. */
+__noinline int note_sleep(struct task_struct *task __arg_trusted)
+{
+	struct member *member;
+
+	if (!group_count)
+		return 0;
+	member = bpf_task_storage_get(&members, task, 0, 0);
+	if (member)
+		leave_group(member);
+	return 0;
+}
+
+/* Finds an index that nobody has. Returns ROOT_GROUP where there is none. */
+static __always_inline __u32 claim_group(__u64 id)
+{
+	__u32 step;
+
+	bpf_for(step, 0, MOST_GROUPS) {
+		__u32 index = (group_cursor + step) & (MOST_GROUPS - 1);
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group || __sync_val_compare_and_swap(&group->id, 0, id))
+			continue;
+		group_cursor = index + 1;
+		return index;
+	}
+	return ROOT_GROUP;
+}
+
+/* The index of a cgroup's group; of the root where there is none. */
+static __always_inline __u32 group_of(const struct cgroup *cgroup)
+{
+	__u64 id = cgroup->kn->id;
+	__u32 *index = bpf_map_lookup_elem(&group_indices, &id);
+
+	return index ? *index : ROOT_GROUP;
+}
+
+/* The group that is this cgroup's own, and not one that it counts as part of. */
+static __always_inline struct group *own_group(const struct cgroup *cgroup)
+{
+	__u32 index = group_of(cgroup);
+	struct group *group = index == ROOT_GROUP ? 0 : group_at(index);
+
+	return group && group->id == cgroup->kn->id ? group : 0;
+}
+
+/* A cgroup gets a group. Returns its index, or ROOT_GROUP for one without a group of its own. */
+static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight)
+{
+	const struct cgroup_subsys_state *above = cgroup->self.parent;
+	__u64 id = cgroup->kn->id;
+	__u32 parent, index = ROOT_GROUP;
+	struct group *group;
+
+	if (!above)
+		return ROOT_GROUP;
+	parent = group_of(above->cgroup);
+	group = group_at(parent);
+	if (!group)
+		return ROOT_GROUP;
+	if (group->level + 1 < MOST_LEVELS)
+		index = claim_group(id);
+	if (index == ROOT_GROUP) {
+		count(COUNTER_groups_merged);
+		bpf_map_update_elem(&group_indices, &id, &parent, BPF_ANY);
+		return ROOT_GROUP;
+	}
+	struct group *own = group_at(index);
+
+	if (!own)
+		return ROOT_GROUP;
+	own->parent = parent;
+	own->level = group->level + 1;
+	own->weight = weight;
+	own->counted = 0;
+	own->active = 0;
+	own->total = 0;
+	own->quota_ns = 0;
+	if (bpf_map_update_elem(&group_indices, &id, &index, BPF_ANY)) {
+		own->id = 0;
+		return ROOT_GROUP;
+	}
+	__sync_fetch_and_add(&group_count, 1);
+	return index;
+}
+
+/* A cgroup goes, and nobody is in it. */
+static __always_inline void remove_group(const struct cgroup *cgroup)
+{
+	struct group *group = own_group(cgroup);
+	__u64 id = cgroup->kn->id;
+
+	if (group) {
+		/* Those that have ended and were not seen to: nobody is left in it. */
+		group->active = 0;
+		count_group(group_of(cgroup));
+		group->quota_ns = 0;
+		__sync_fetch_and_add(&group_count, -1);
+	}
+	bpf_map_delete_elem(&group_indices, &id);
+	if (group)
+		STORE_RELEASE(group->id, 0);
+}
+
+#endif /* MORPHEUS_CGROUP_BPF_H */

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What groups may use of the CPU at most (cpu.max): accounts.
+ *
+ * A group has a quota for each period, and what its tasks use, wherever they run, is taken from its account and from those
+ * of the groups that it is in. So the tightest limit counts. A new period is noticed by whoever looks first: while nobody
+ * waits, no timer runs.
+ *
+ * What is used beyond the quota is owed and taken from the next periods. So the average is exact, and what is said of one
+ * period is off by what was owed: how much that can be is in limit.bpf.h, where tasks are made to wait.
+ */
+#ifndef MORPHEUS_QUOTA_BPF_H
+#define MORPHEUS_QUOTA_BPF_H
+
+#include "cgroup.bpf.h"
+
+/* Of groups with a limit, so many. While it is 0 nothing else here is looked at. Off where the kernel does not tell. */
+__u32 limit_count;
+const volatile bool group_limits_on = true;
+
+/* Nobody owes more than what such a time gives. */
+#define MOST_OWED_NS 4000000000ULL
+/* What is left to those that have no limit. */
+#define NO_LIMIT (1LL << 62)
+
+/* A new period may have begun. */
+static __always_inline void refill(struct group *group, __u64 now)
+{
+	__u64 quota = READ_ONCE(group->quota_ns), period = READ_ONCE(group->period_ns);
+	__u64 began = READ_ONCE(group->began_ns), periods;
+	__s64 left, most = quota + READ_ONCE(group->burst_ns), least;
+	__u32 attempt;
+
+	if (!period || before(now, began + period))
+		return;
+	periods = (now - began) / period;
+	/* Another CPU has seen it, too. */
+	if (__sync_val_compare_and_swap(&group->began_ns, began, began + periods * period) != began)
+		return;
+	if (periods > MOST_OWED_NS / period + 1)
+		periods = MOST_OWED_NS / period + 1;
+	least = -(__s64)(MOST_OWED_NS / period * quota);
+	/* Others may be charged meanwhile. */
+	bpf_for(attempt, 0, 16) {
+		__s64 next;
+
+		left = READ_ONCE(group->left_ns);
+		next = (left < least ? least : left) + (__s64)(periods * quota);
+		if (next > most)
+			next = most;
+		if (__sync_val_compare_and_swap(&group->left_ns, left, next) == left)
+			return;
+	}
+}
+
+/*
+ * Takes what was used from a group's account and those above it. Returns the least that is left in one of them.
+ */
+__noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
+{
+	__s64 least = NO_LIMIT;
+	__u32 level;
+
+	bpf_for(level, 0, MOST_LEVELS) {
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		if (READ_ONCE(group->quota_ns)) {
+			__s64 left;
+
+			refill(group, now);
+			left = __sync_fetch_and_add(&group->left_ns, -(__s64)used_ns) - (__s64)used_ns;
+			if (left < least)
+				least = left;
+		}
+		index = group->parent;
+	}
+	return least;
+}
+
+/* Which of a group and those above it has used up its quota; of several, the one next to the root. ROOT_GROUP: none. */
+__noinline __u32 spent_group(__u32 index, __u64 now)
+{
+	__u32 spent = ROOT_GROUP, level;
+
+	bpf_for(level, 0, MOST_LEVELS) {
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		if (READ_ONCE(group->quota_ns)) {
+			refill(group, now);
+			if (READ_ONCE(group->left_ns) <= 0)
+				spent = index;
+		}
+		index = group->parent;
+	}
+	return spent;
+}
+
+/* Sets or lifts a group's limit; in microseconds, as the kernel says it. */
+static __always_inline void set_quota(struct group *group, __u64 period_us, __u64 quota_us, __u64 burst_us)
+{
+	/* The kernel's "none". */
+	bool limited = quota_us != ~0ULL && quota_us && period_us, was_limited = group->quota_ns;
+
+	group->period_ns = period_us * 1000;
+	group->burst_ns = burst_us * 1000;
+	group->began_ns = scx_now();
+	group->left_ns = limited ? quota_us * 1000 : 0;
+	WRITE_ONCE(group->quota_ns, limited ? quota_us * 1000 : 0);
+	if (limited && !was_limited)
+		__sync_fetch_and_add(&limit_count, 1);
+	else if (!limited && was_limited)
+		__sync_fetch_and_add(&limit_count, -1);
+}
+
+#endif /* MORPHEUS_QUOTA_BPF_H */

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Groups of tasks under the scheduler: what they get by their weights, and what they may use at most. For guests, as
+//! `scheduler.rs` is.
+//!
+//! Threads that are compared share one CPU: with several, an emulator takes one away for longer than a slice.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use common::daemon::Daemon;
+use common::guest::{can_run, cpus, state};
+use common::load::{Busy, pin};
+use common::{say, turn};
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// How long shares are measured.
+const WINDOW: Duration = Duration::from_secs(4);
+/// Until what was counted before has been forgotten.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A group of threads, in the root or in another one; it goes when it is dropped.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(name: &str) -> Group {
+        Group::at(Path::new(ROOT), name)
+    }
+
+    fn within(&self, name: &str) -> Group {
+        Group::at(&self.path, name)
+    }
+
+    fn at(parent: &Path, name: &str) -> Group {
+        fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
+        let path = parent.join(name);
+        fs::create_dir(&path).unwrap();
+        // Threads of one process may be in different ones then.
+        fs::write(path.join("cgroup.type"), "threaded").unwrap();
+        Group { path }
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        fs::write(self.path.join(file), value).unwrap();
+    }
+
+    fn with_weight(self, weight: u32) -> Group {
+        self.set("cpu.weight", &weight.to_string());
+        self
+    }
+
+    fn take(&self, thread: &Busy) {
+        self.set("cgroup.threads", &thread.tid.to_string());
+    }
+
+    /// A thread in it that computes, on the first CPU.
+    fn busy(&self) -> Busy {
+        let threads = self.path.join("cgroup.threads");
+        Busy::new(move || {
+            pin(0);
+            fs::write(threads, "0").unwrap();
+        })
+    }
+
+    fn busy_many(&self, count: usize) -> Vec<Busy> {
+        (0..count).map(|_| self.busy()).collect()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Threads that have ended may not be out of it yet.
+        let until = Instant::now() + Duration::from_secs(2);
+        while let Err(error) = fs::remove_dir(&self.path) {
+            if Instant::now() > until {
+                say(&format!("{} stays: {error}", self.path.display()));
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn cpu_ns(threads: &[Busy]) -> u64 {
+    threads.iter().map(Busy::cpu_ns).sum()
+}
+
+/// What each of these sets of threads gets of all that they get together.
+fn shares(sets: &[&[Busy]]) -> Vec<f64> {
+    std::thread::sleep(SETTLE);
+    let before: Vec<u64> = sets.iter().map(|set| cpu_ns(set)).collect();
+    std::thread::sleep(WINDOW);
+    let used: Vec<u64> = sets
+        .iter()
+        .zip(before)
+        .map(|(set, before)| cpu_ns(set) - before)
+        .collect();
+    let all = used.iter().sum::<u64>().max(1) as f64;
+    used.iter().map(|used| *used as f64 / all).collect()
+}
+
+/// What these threads get of one CPU.
+fn of_a_cpu(threads: &[Busy], window: Duration) -> f64 {
+    let (before, begun) = (cpu_ns(threads), Instant::now());
+    std::thread::sleep(window);
+    (cpu_ns(threads) - before) as f64 / begun.elapsed().as_nanos() as f64
+}
+
+/// Waits until these threads get what their limit leaves them. They never get more; less, where a busy host lets a guest's
+/// timers come late: what is not used of a period is lost.
+fn assert_limited(what: &str, threads: &[Busy], due: f64, within: f64) {
+    for attempt in 1.. {
+        let got = of_a_cpu(threads, Duration::from_secs(2));
+        say(&format!("{what}: {got:.3} of {due:.3}"));
+        assert!(got <= due + within, "{what}: {got}, more than {due}");
+        if got >= due - within {
+            return;
+        }
+        assert!(attempt < 5, "{what}: {got}, less than {due}");
+    }
+}
+
+fn assert_near(what: &str, is: f64, due: f64, within: f64) {
+    say(&format!("{what}: {is:.3} of {due:.3}"));
+    assert!((is - due).abs() <= within, "{what}: {is}, not {due}");
+}
+
+/// Whether the kernel tells a scheduler of limits; where not, it says so.
+fn kernel_tells_of_limits() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|part| part.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let tells = version >= (6, 17);
+    if !tells {
+        say(&format!(
+            "\nNOT TESTED HERE: Linux {} does not tell a scheduler of cpu.max\n",
+            release.trim()
+        ));
+    }
+    tells
+}
+
+#[test]
+fn groups_share_by_their_weights() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for (off, due) in [(None, 0.25), (Some("cgroup-weight"), 0.75)] {
+        let daemon = match off {
+            None => Daemon::schedule(&[]),
+            Some(off) => Daemon::schedule(&["--without", off]),
+        };
+        let light = Group::new("light").with_weight(100);
+        let heavy = Group::new("heavy").with_weight(300);
+        // By threads it would be the other way round.
+        let (many, few) = (light.busy_many(6), heavy.busy_many(2));
+        let share = shares(&[&many, &few])[0];
+        assert_near(
+            &format!("a third of the weight, thrice the threads, without {off:?}"),
+            share,
+            due,
+            0.15 * due,
+        );
+        assert_eq!(daemon.counter("group_weights") > 0, off.is_none());
+        drop((many, few));
+        assert_eq!(state(), "enabled");
+        assert!(daemon.stop().success());
+    }
+}
+
+#[test]
+fn groups_within_groups_share_what_is_theirs() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    // There before the scheduler is.
+    let outer = Group::new("outer").with_weight(100);
+    let light = outer.within("light").with_weight(100);
+    let heavy = outer.within("heavy").with_weight(300);
+    let beside = Group::new("beside").with_weight(100);
+    let daemon = Daemon::schedule(&[]);
+    let sets = [light.busy_many(2), heavy.busy_many(1), beside.busy_many(1)];
+    let got = shares(&[&sets[0], &sets[1], &sets[2]]);
+    for (share, (what, due)) in
+        got.iter()
+            .zip([("light", 0.125), ("heavy", 0.375), ("beside", 0.5)])
+    {
+        assert_near(what, *share, due, 0.15 * due);
+    }
+    // Who is alone in its group gets what the group has.
+    let [light_threads, heavy_threads, beside_threads] = sets;
+    drop(heavy_threads);
+    let got = shares(&[&light_threads, &beside_threads]);
+    assert_near("light alone in outer", got[0], 0.5, 0.075);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn weights_and_members_may_change() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let (one, other) = (Group::new("one"), Group::new("other"));
+    let (first, second) = (one.busy_many(1), other.busy_many(1));
+    assert_near("equals", shares(&[&first, &second])[0], 0.5, 0.075);
+    one.set("cpu.weight", "400");
+    assert_near("four times", shares(&[&first, &second])[0], 0.8, 0.12);
+    // Both in one group: what it weighs makes no difference between them.
+    one.take(&second[0]);
+    assert_near("moved", shares(&[&first, &second])[0], 0.5, 0.075);
+    other.take(&first[0]);
+    assert_near("exchanged", shares(&[&first, &second])[0], 0.2, 0.03);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_group_uses_no_more_than_it_may() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let tells = kernel_tells_of_limits();
+    for off in [false, true] {
+        let daemon = match off {
+            false => Daemon::schedule(&[]),
+            true => Daemon::schedule(&["--without", "cgroup-max"]),
+        };
+        let group = Group::new("limited");
+        group.set("cpu.max", "20000 100000");
+        let threads = group.busy_many(1);
+        std::thread::sleep(SETTLE);
+        if tells && !off {
+            assert_limited("20 ms in 100 ms", &threads, 0.2, 0.04);
+            let counters = daemon.numbers()["counters"].take();
+            for name in ["to_limited", "from_limited", "kicks_at_limit"] {
+                assert!(counters[name].as_u64().unwrap() > 0, "{name}: {counters}");
+            }
+            // Nothing keeps it from the CPU when the limit is lifted; another one counts at once.
+            group.set("cpu.max", "max 100000");
+            assert!(of_a_cpu(&threads, Duration::from_secs(1)) > 0.6);
+            group.set("cpu.max", "50000 100000");
+            std::thread::sleep(SETTLE);
+            assert_limited("50 ms in 100 ms", &threads, 0.5, 0.1);
+        } else {
+            let got = of_a_cpu(&threads, Duration::from_secs(2));
+            say(&format!("without a limit: {got:.3}"));
+            assert!(got > 0.6, "{got}");
+            assert_eq!(daemon.counter("to_limited"), 0);
+        }
+        drop(threads);
+        assert_eq!(state(), "enabled");
+        assert!(daemon.stop().success());
+    }
+}
+
+#[test]
+fn the_tightest_limit_counts() {
+    if !can_run() || !kernel_tells_of_limits() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let outer = Group::new("outer");
+    let (inner, free) = (outer.within("inner"), outer.within("free"));
+    outer.set("cpu.max", "20000 100000");
+    inner.set("cpu.max", "5000 50000");
+    let (limited, others) = (inner.busy_many(2), free.busy_many(1));
+    std::thread::sleep(SETTLE);
+    let begun = (cpu_ns(&limited), cpu_ns(&others), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let all = begun.2.elapsed().as_nanos() as f64;
+    let limited_part = (cpu_ns(&limited) - begun.0) as f64 / all;
+    let part = limited_part + (cpu_ns(&others) - begun.1) as f64 / all;
+    assert!(limited_part <= 0.13, "{limited_part} of 0.1");
+    say(&format!("outer: {part:.3} of 0.2"));
+    // Less where timers come late.
+    assert!(part <= 0.24 && part > 0.1, "{part} of 0.2");
+    // A move takes effect wherever the thread waits.
+    let root = Path::new(ROOT).join("cgroup.threads");
+    fs::write(root, limited[0].tid.to_string()).unwrap();
+    assert!(of_a_cpu(&limited[..1], Duration::from_secs(2)) > 0.5);
+    drop((limited, others));
+    assert!(daemon.stop().success());
+}
+
+/// The kernel ends a scheduler whose tasks wait for 5 s.
+#[test]
+fn the_smallest_quota_stalls_nobody() {
+    if !can_run() || !kernel_tells_of_limits() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let group = Group::new("tiny");
+    let mut threads = group.busy_many(4);
+    // Those that may run anywhere, too.
+    let path = group.path.join("cgroup.threads");
+    threads.extend((0..2 * cpus()).map(|_| {
+        let path = path.clone();
+        Busy::new(move || fs::write(path, "0").unwrap())
+    }));
+    // They have begun: with this they would need a while for that.
+    group.set("cpu.max", "1000 1000000");
+    std::thread::sleep(Duration::from_secs(2));
+    let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
+    let got = of_a_cpu(&threads, Duration::from_secs(9));
+    assert_eq!(state(), "enabled");
+    say(&format!(
+        "1 ms in a second: {:.2} ms, {} breaths",
+        got * 1000.0,
+        daemon.counter("breaths")
+    ));
+    assert!(daemon.counter("breaths") > 0);
+    for (thread, before) in threads.iter().zip(before) {
+        assert!(thread.cpu_ns() > before, "one got nothing");
+    }
+    // An emulated machine needs a while to stop somebody.
+    assert!(got < 0.05, "{got}");
+    // They have to run to end.
+    let begun = Instant::now();
+    group.set("cpu.max", "max");
+    drop(threads);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn groups_come_and_go_while_their_threads_compute() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let root = Path::new(ROOT).join("cgroup.threads");
+    let mut threads: Vec<Busy> = (0..4).map(|_| Busy::new(|| pin(0))).collect();
+    threads.extend(Busy::many(cpus(), 0));
+    for round in 0..20u32 {
+        let outer = Group::new("passing").with_weight(1 + round * 500);
+        let inner = outer.within("inner").with_weight(10_000 - round * 500);
+        inner.set("cpu.max", "2000 20000");
+        for thread in &threads {
+            inner.take(thread);
+        }
+        std::thread::sleep(Duration::from_millis(60));
+        for thread in &threads {
+            fs::write(&root, thread.tid.to_string()).unwrap();
+        }
+        // They still compute or wait; their groups go now.
+    }
+    assert_eq!(state(), "enabled");
+    // Nothing of it is left: all are alike.
+    let (one, other) = threads[..4].split_at(2);
+    assert_near("afterwards", shares(&[one, other])[0], 0.5, 0.075);
+    // The scheduler may go first, too.
+    let group = Group::new("left");
+    group.set("cpu.max", "1000 100000");
+    for thread in &threads {
+        group.take(thread);
+    }
+    std::thread::sleep(SETTLE);
+    assert!(daemon.stop().success());
+    assert_eq!(state(), "disabled");
+    for thread in &threads {
+        fs::write(&root, thread.tid.to_string()).unwrap();
+    }
+}
