@@ -15,7 +15,7 @@
  * Not limited are the kernel's threads, tasks that end, and those that may not migrate at present: others may wait for what
  * they hold. What they use is charged all the same.
  *
- * The kernel throws a scheduler out whose tasks wait for 5 s. So whoever has waited for `rescue_jiffies` gets a breath: a
+ * The kernel throws a scheduler out whose tasks wait for 5 s. So whoever has waited for two seconds gets a breath: a
  * CPU for 0.1 ms, which is charged, too. It is what keeps a group from standing still whose threads use all of its quota for
  * being told that there is none. A hundred threads that want to run with 1 ms in a second so get 5 ms.
  */
@@ -25,6 +25,8 @@
 #include "quota.bpf.h"
 #include "rescue.bpf.h"
 
+/* Who waits for so long gets a breath. */
+#define BREATH_AFTER_NS 2000000000ULL
 /* Of the group with this index. */
 #define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* With less than this left, a timer tells the end of the quota: longer than a tick. */
@@ -183,7 +185,7 @@ __noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, __
 		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
 		return MAIN_QUEUE(domain_index) | BY_VTIME;
 	}
-	if (bpf_jiffies64() - task->scx.runnable_at >= rescue_jiffies) {
+	if (has_waited(task, BREATH_AFTER_NS)) {
 		count(COUNTER_breaths);
 		if (is_pinned(task))
 			return DSQ_LOCAL_ON | (__u32)index;
@@ -300,7 +302,7 @@ __noinline int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 	if (!cpu || cpu->group == ROOT_GROUP || !can_wait(task))
 		return 0;
 	left_ns = pay_quota(cpu->group, 0, now);
-	if (left_ns <= 0 && bpf_jiffies64() - task->scx.runnable_at >= rescue_jiffies)
+	if (left_ns <= 0 && has_waited(task, BREATH_AFTER_NS))
 		time_quota(index, BREATH_NS);
 	else if (left_ns <= 0)
 		/* It was in another queue when the quota ended. */

@@ -5,14 +5,15 @@
  * The kernel throws a scheduler out when a task has waited for the timeout (5 s). A demoted task of low weight among
  * many would. While something waits, a timer looks through the queues ten times in a second and brings those forward
  * that have waited for `rescue_ns`: at most a few each time, since where everybody waits so long the machine is full,
- * and the order of vtime is to be kept.
+ * and the order of vtime is to be kept. Somebody of nice 19, whose share among twenty others is a turn in three seconds,
+ * so has one a second.
  */
 #ifndef MORPHEUS_RESCUE_BPF_H
 #define MORPHEUS_RESCUE_BPF_H
 
 #include "queue.bpf.h"
 
-const volatile __u64 rescue_jiffies = 500;
+const volatile __u64 rescue_ns = 700000000;
 const volatile bool rescue_on = true;
 
 #define RESCUE_PERIOD_NS 100000000ULL
@@ -20,6 +21,14 @@ const volatile bool rescue_on = true;
 #define RESCUE_LOOKS 4096
 /* and so many are brought forward. */
 #define RESCUES 4
+
+/*
+ * Since when a task waits, the kernel tells in jiffies, and how many of those make a second is not told to programs: it is
+ * measured since the start, once that was a second ago.
+ */
+__u64 jiffies_in_second = 250;
+__u64 started_jiffies;
+__u64 started_ns;
 
 /* Armed while something waits. */
 __u32 rescue_armed;
@@ -35,11 +44,24 @@ struct {
 	__type(value, struct rescue_timer);
 } rescue_timers SEC(".maps");
 
+/* Whether a task has waited for so long. */
+static __always_inline bool has_waited(const struct task_struct *task, __u64 ns)
+{
+	return (bpf_jiffies64() - task->scx.runnable_at) * 1000000000 >= ns * jiffies_in_second;
+}
+
+static __always_inline void measure_jiffies(__u64 now)
+{
+	__u64 passed_ns = now - started_ns;
+
+	if (passed_ns >= 1000000000)
+		jiffies_in_second = (bpf_jiffies64() - started_jiffies) * 1000000 / (passed_ns / 1000);
+}
+
 /* Brings those who have waited too long from one queue to another. Returns how many. */
 static __noinline int bring_forward(__u64 from, __u64 to)
 {
 	struct bpf_iter_scx_dsq iterator;
-	__u64 jiffies = bpf_jiffies64();
 	int brought = 0;
 	__u32 seen;
 
@@ -49,7 +71,7 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 
 			if (!task || brought >= RESCUES)
 				break;
-			if (jiffies - task->scx.runnable_at < rescue_jiffies)
+			if (!has_waited(task, rescue_ns))
 				continue;
 			if (scx_bpf_dsq_move(&iterator, task, to, 0)) {
 				brought++;
@@ -65,6 +87,7 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
 
+	measure_jiffies(scx_now());
 	bpf_rcu_read_lock();
 	bpf_for(index, 0, domain_count) {
 		struct domain *domain = domain_at(index);
@@ -112,6 +135,8 @@ static __always_inline int init_rescue(void)
 
 	if (!timer)
 		return -ESRCH;
+	started_jiffies = bpf_jiffies64();
+	started_ns = scx_now();
 	if (bpf_timer_init(&timer->timer, &rescue_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
 	return bpf_timer_set_callback(&timer->timer, rescue);
