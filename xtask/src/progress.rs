@@ -77,6 +77,13 @@ impl Progress {
         }
     }
 
+    /// One that was not shown while it ran, beside others.
+    pub(crate) fn since(started: Instant, title: String) -> Progress {
+        let mut progress = Progress::start(title, Sink::Stdout, false);
+        progress.started = started;
+        progress
+    }
+
     /// The step printed a line.
     pub(crate) fn line(&mut self, line: &str) {
         match self.style {

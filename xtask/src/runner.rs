@@ -1,7 +1,12 @@
 //! Walks through the table of steps, shows how each goes, and ends with the sum.
 
 use std::io;
+use std::ops::Range;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
 
 use crate::TestArgs;
 use crate::context::{Context, with_flags};
@@ -17,6 +22,9 @@ use crate::tools::Tool;
 
 /// Set where BPF programs can be loaded: a test that would skip itself without them must fail instead.
 const REQUIRE_BPF: (&str, &str) = ("MORPHEUS_REQUIRE_BPF", "1");
+
+/// So many guests run at once.
+const MOST_GUESTS: usize = 2;
 
 /// How a step went.
 #[derive(Debug, Default)]
@@ -59,33 +67,46 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         args.verbose,
     );
 
+    let machine = Machine {
+        context,
+        missing: &missing,
+        install: !args.no_install,
+    };
     let mut sum = Counts::default();
     let mut failed: Vec<&str> = Vec::new();
     let mut interrupted = false;
-    for (index, step) in steps.iter().enumerate() {
-        // A signal that came between two steps, or while something was installed.
-        if interrupt::take() {
-            interrupted = true;
-            break;
-        }
-        let title = format!("[{:2}/{}] {}", index + 1, steps.len(), step.name);
-        let mut progress = Progress::start(title, Sink::Stdout, args.verbose);
-        let machine = Machine {
-            context,
-            missing: &missing,
-            install: !args.no_install,
-        };
-        let outcome = run(&machine, step, &mut |line| progress.line(line));
-        progress.end(&result(step, &outcome));
+    let title = |index: usize| format!("[{:2}/{}] {}", index + 1, steps.len(), steps[index].name);
+    let mut note = |index: usize, outcome: Outcome| {
         if outcome.counts.failed > 0 {
-            failed.push(&step.name);
+            failed.push(&steps[index].name);
             let hide = args.verbose || outcome.interrupted || outcome.output.is_empty();
             if !hide {
                 println!("{}", outcome.output.trim_end());
             }
         }
         sum += outcome.counts;
-        if outcome.interrupted {
+        !outcome.interrupted
+    };
+    let mut next = 0;
+    while next < steps.len() {
+        // A signal that came between two steps, or while something was installed.
+        if interrupt::take() {
+            interrupted = true;
+            break;
+        }
+        let guests = guests_from(&steps, next);
+        let go_on = if guests > 1 && !args.verbose {
+            let all = next..next + guests;
+            next = all.end;
+            side_by_side(&machine, &steps, all, &title, &mut note)
+        } else {
+            let mut progress = Progress::start(title(next), Sink::Stdout, args.verbose);
+            let outcome = run(&machine, &steps[next], &mut |line| progress.line(line));
+            progress.end(&result(&steps[next], &outcome));
+            next += 1;
+            note(next - 1, outcome)
+        };
+        if !go_on {
             interrupted = true;
             break;
         }
@@ -102,6 +123,58 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     }
+}
+
+/// How many steps from this one on are guests.
+fn guests_from(steps: &[Step], first: usize) -> usize {
+    let guests = steps[first..].iter();
+    guests
+        .take_while(|step| matches!(step.work, Work::Guest(_)))
+        .count()
+}
+
+/// Runs guests, as many at once as the machine has CPUs, two at most: an emulator of one thread leaves all others idle, and
+/// more of them would need more memory than many a machine has. Each is shown when it has ended. Returns whether nobody asked
+/// to end.
+fn side_by_side(
+    machine: &Machine<'_>,
+    steps: &[Step],
+    all: Range<usize>,
+    title: &dyn Fn(usize) -> String,
+    note: &mut dyn FnMut(usize, Outcome) -> bool,
+) -> bool {
+    let at_once = thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_GUESTS));
+    let next = AtomicUsize::new(all.start);
+    let (sender, ended) = mpsc::channel();
+    let mut go_on = true;
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            let (sender, next, end) = (sender.clone(), &next, all.end);
+            scope.spawn(move || {
+                loop {
+                    // Relaxed: the number is all that is shared.
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= end || interrupt::came() {
+                        break;
+                    }
+                    let started = Instant::now();
+                    let outcome = run(machine, &steps[index], &mut |_| {});
+                    if outcome.interrupted {
+                        // The one beside this has not seen it.
+                        interrupt::put_back();
+                    }
+                    // Whoever listens is there until all have ended.
+                    let _ = sender.send((index, started, outcome));
+                }
+            });
+        }
+        drop(sender);
+        for (index, started, outcome) in ended {
+            Progress::since(started, title(index)).end(&result(&steps[index], &outcome));
+            go_on &= note(index, outcome);
+        }
+    });
+    go_on && !interrupt::take()
 }
 
 fn chosen(args: &TestArgs) -> Vec<Step> {
@@ -364,6 +437,17 @@ mod tests {
         let format = chosen(&args(false, Some("format")));
         assert_eq!(format.len(), 1);
         assert!(chosen(&args(false, Some("no such step"))).is_empty());
+    }
+
+    #[test]
+    fn guests_run_side_by_side_and_all_else_by_itself() {
+        let steps = chosen(&args(false, None));
+        let first = steps
+            .iter()
+            .position(|step| matches!(step.work, Work::Guest(_)))
+            .unwrap();
+        assert_eq!(guests_from(&steps, 0), 0);
+        assert!(guests_from(&steps, first) > 1);
     }
 
     #[test]
