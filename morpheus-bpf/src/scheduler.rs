@@ -121,7 +121,7 @@ pub enum Mechanism {
     Steal,
     /// Groups share the CPU by their weights (cpu.weight)
     CgroupWeight,
-    /// Groups use no more of the CPU than they may (cpu.max), where the kernel tells: from Linux 6.17 on
+    /// Groups use no more of the CPU than they may (cpu.max), from Linux 6.17 to 7.1
     CgroupMax,
     /// A change in the rate of enqueues is a burst
     Cusum,
@@ -523,11 +523,15 @@ struct Groups {
 impl Groups {
     /// What is not switched off, as far as the kernel tells of it: of groups at all where it is built with them
     /// (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
+    ///
+    /// Not on 7.2: there a group with a quota of 1 ms in a second made a whole guest crawl. Its limits are not honoured then,
+    /// as by any scheduler that has no such callback.
     fn for_kernel(options: &Options) -> Groups {
         let on = |mechanism, callback| !options.off.contains(&mechanism) && has_callback(callback);
         Groups {
             weights: on(Mechanism::CgroupWeight, "cgroup_set_weight"),
-            limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth"),
+            limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth")
+                && !kernel::runs_at_least((7, 2)),
         }
     }
 
@@ -538,6 +542,8 @@ impl Groups {
 
 /// Takes those callbacks out of the table that there is no use for. Where groups have no say, nothing of them is loaded.
 fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
+    // A group may have a limit already when the scheduler comes.
+    constants(open).group_limits_on = groups.limits;
     let table = open.struct_ops.morpheus_mut();
     let programs = &mut open.progs;
     if !groups.weights {

@@ -181,6 +181,12 @@ impl Guest {
         self.mandatory
     }
 
+    /// Whether nothing may run beside it: what is tested where it must not fail is tested on a quiet machine. Shapes of
+    /// machines, and kernels that may be missing, share it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.mandatory && self.counts_tests()
+    }
+
     /// Whether its outcome is a number of tests.
     pub(crate) fn counts_tests(&self) -> bool {
         matches!(self.work, GuestWork::Tests(_))

@@ -28,8 +28,8 @@ Examples:
   scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
       A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
   scale --ablation --iterations 5
-      What each feature of scx_morpheus buys: it is measured twice as it is, and once without each. --ablation=tiers,deficit
-      for two of them; --only for other cases than most.
+      What each feature of scx_morpheus buys: it is measured twice as it is, and once without each.
+      --ablation=tiers,deficit for two of them; --only for other cases than most.
   scale --suite soak --schedulers morpheus --duration 600
       Ten minutes of everything at once: who waited for long, and what the kernel said of it.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
@@ -78,8 +78,7 @@ pub struct Options {
     )]
     pub schedulers: Vec<Contender>,
 
-    /// Under Morpheus's scheduler twice, and once without each of its features (all that schedule the whole machine, or those
-    /// named): what each buys
+    /// What features of Morpheus's scheduler buy: once without each of these, or of all
     #[arg(
         long,
         value_name = "FEATURE,…",
