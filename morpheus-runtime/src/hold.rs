@@ -1,23 +1,20 @@
 //! The hold task: takes the worker that polls it out of play.
 //!
 //! Its poll blocks until [`Spares`](crate::spare::Spares) lets it go. What waits on that worker alone
-//! would wait as long, and nobody could help it: the task in the LIFO slot, which cannot be stolen, and
-//! the tasks that yielded or used up their coop budget, which tokio keeps in a list of the thread and
-//! wakes when the worker parks. So the hold task first does what makes tokio put both into the queue that
-//! others steal from: it hands its core over with `block_in_place`, and takes it back. Meanwhile it
-//! injects a task, so that somebody comes and looks.
+//! would wait as long, and nobody could help it, so the hold task first leaves nothing behind
+//! ([`in_place::leave_nothing_behind`]).
 //!
 //! The thread that was to take the core over may be faster. Then the hold is asked for again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::domain::Domain;
+use crate::in_place;
 use crate::spare::HoldEnd;
 
 /// Takes one more worker out of play, whichever comes first, unless all spares are out already.
@@ -31,41 +28,12 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
     let again = handle.clone();
     drop(handle.spawn(async move {
         // Before that there is nothing that could be left behind.
-        if domain.has_tasks.load(Ordering::Acquire) && !leave_nothing_behind(&domain) {
+        if domain.has_tasks.load(Ordering::Acquire) && !in_place::leave_nothing_behind(&domain) {
             inject(domain, &again);
             return;
         }
         hold_worker(&domain);
     }));
-}
-
-/// Whether the calling worker has its core back, with everything in it where others can steal it.
-fn leave_nothing_behind(domain: &Domain) -> bool {
-    if let Some(core) = tokio::runtime::worker_index() {
-        domain.forget_core_thread(core);
-    }
-    tokio::task::block_in_place(|| drop(tokio::spawn(async {})));
-    let is_back = has_core();
-    if is_back {
-        domain.note_core_thread(crate::threads::own_tid());
-    }
-    is_back
-}
-
-/// Without its core, a thread of tokio's wakes at once who yields there; with it, later.
-fn has_core() -> bool {
-    struct Flag(AtomicBool);
-    impl Wake for Flag {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let woken = Arc::new(Flag(AtomicBool::new(false)));
-    let waker = Waker::from(woken.clone());
-    let yielding = std::pin::pin!(tokio::task::yield_now());
-    let _ = yielding.poll(&mut Context::from_waker(&waker));
-    // Relaxed: written by this thread, if at all.
-    !woken.0.load(Ordering::Relaxed)
 }
 
 fn hold_worker(domain: &Domain) {

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -180,4 +180,42 @@ pub(crate) fn evict_lifo() {
     {
         drop(handle.spawn(async {}));
     }
+}
+
+/// Puts what waits on this worker alone to where others can take it; whether the worker has its core back.
+///
+/// That is the task in the LIFO slot, which cannot be stolen, and the tasks that yielded or used up their coop
+/// budget, which tokio keeps in a list of the thread and wakes when the worker parks. Both go into the queue that
+/// others steal from when the core is handed over, so it is, and taken back. Meanwhile a task is injected, so that
+/// somebody comes and looks.
+///
+/// The thread that was to take the core over may be faster: then it serves what waits, and this one has none.
+/// Only where [`is_allowed`]; where tokio refuses all the same, as in [`poll`], there is no core to lose.
+pub(crate) fn leave_nothing_behind(domain: &Domain) -> bool {
+    let is_own = domain.warm_pools.is_none();
+    if is_own && let Some(core) = tokio::runtime::worker_index() {
+        domain.forget_core_thread(core);
+    }
+    let hand_over = || tokio::task::block_in_place(|| drop(tokio::spawn(async {})));
+    let is_back = catch_unwind(hand_over).is_err() || has_core();
+    if is_own && is_back {
+        domain.note_core_thread(crate::threads::own_tid());
+    }
+    is_back
+}
+
+/// Without its core, a thread of tokio's wakes at once who yields there; with it, later.
+fn has_core() -> bool {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let woken = Arc::new(Flag(AtomicBool::new(false)));
+    let waker = Waker::from(woken.clone());
+    let yielding = std::pin::pin!(tokio::task::yield_now());
+    let _ = yielding.poll(&mut Context::from_waker(&waker));
+    // Relaxed: written by this thread, if at all.
+    !woken.0.load(Ordering::Relaxed)
 }

@@ -104,7 +104,7 @@ impl Waiter {
     }
 
     /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
-    /// `Err` when none is to be waited for any more.
+    /// `Err` when none is to be waited for any more; [`NoPermit::Inline`] also to who asks again.
     pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
         // Lock order everywhere: state, then phase.
         let mut state = self.permits.lock();
@@ -124,10 +124,7 @@ impl Waiter {
                     class: self.class(),
                 }))
             }
-            Phase::Inline => {
-                *phase = Phase::Gone;
-                Err(NoPermit::Inline)
-            }
+            Phase::Inline => Err(NoPermit::Inline),
             Phase::Gone => Err(NoPermit::TakenBack),
         }
     }

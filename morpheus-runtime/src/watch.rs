@@ -271,13 +271,12 @@ fn poll_known<F: Future>(
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
     let done = seat::with_home(|domain, index| {
-        let permit = match may_go_in_place(file, domain) {
-            true => match permit_for(file, domain, cx.waker()) {
-                Turn::Now(permit) => Some(permit),
-                Turn::Later => return Poll::Pending,
-                Turn::Inline => None,
-            },
-            false => None,
+        let may_go = may_go_in_place(file, domain);
+        let (permit, is_refused) = match may_go.then(|| permit_for(file, domain, cx.waker())) {
+            Some(Turn::Now(permit)) => (Some(permit), false),
+            Some(Turn::Later) => return Poll::Pending,
+            Some(Turn::Inline) => (None, true),
+            None => (None, false),
         };
         let _inescapable = (!file.escapable).then(|| Inescapable::mark(seat));
         domain.seats.private[index].stamp(seat.runtime.next_poll());
@@ -296,7 +295,7 @@ fn poll_known<F: Future>(
             None => {
                 // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
                 let on_probation = file.label.is_on_probation();
-                if on_probation || file.standing() >= Standing::Suspect {
+                if !is_refused && (on_probation || file.standing() >= Standing::Suspect) {
                     in_place::evict_lifo();
                 }
                 let _unproven = on_probation.then(|| file.label.begin_unproven());
@@ -365,7 +364,13 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             }
             // It took too long to come: from the start.
             Err(NoPermit::TakenBack) => {}
-            Err(NoPermit::Inline) => return refused(domain),
+            Err(NoPermit::Inline) => {
+                let turn = refused(domain, waker);
+                if matches!(turn, Turn::Later) {
+                    file.waiter = Some(waiter);
+                }
+                return turn;
+            }
         }
     }
     let may_demote = file.escapable && domain.settings.policy >= Policy::Demote;
@@ -389,17 +394,21 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             domain.wake_controller();
             Turn::Later
         }
-        Answer::Full => refused(domain),
+        Answer::Full => refused(domain, waker),
     }
 }
 
-/// No place to be polled in place: inline, after what waits in the LIFO slot was moved out of the way.
-fn refused(domain: &Domain) -> Turn {
+/// No place to be polled in place: inline, once nothing that waits on this worker alone is left behind the poll.
+/// It asks again where the worker lost its core over that: without one it would be one more in place.
+fn refused(domain: &Domain, waker: &Waker) -> Turn {
+    if !in_place::leave_nothing_behind(domain) {
+        waker.wake_by_ref();
+        return Turn::Later;
+    }
     domain
         .counters
         .in_place_refused
         .fetch_add(1, Ordering::Relaxed);
-    in_place::evict_lifo();
     Turn::Inline
 }
 
