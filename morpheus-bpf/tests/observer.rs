@@ -19,6 +19,15 @@ use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags, WorkerState};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// How often the calling thread gave its CPU away by itself.
+fn voluntary_switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
 #[test]
 fn a_worker_that_blocks_is_seen() {
     if !can_run() {
@@ -33,24 +42,36 @@ fn a_worker_that_blocks_is_seen() {
     let client = &client;
     let before_ns = AtomicU64::new(0);
     let (mut seen, mut woken, mut slept) = (Vec::new(), Vec::new(), Vec::new());
+    let mut never_slept = 0;
     thread::scope(|scope| {
         let (go, going) = channel::<()>();
+        let (done, finished) = channel::<bool>();
         let before_ns = &before_ns;
         scope.spawn(move || {
             let slot = client.register(3);
             while going.recv().is_ok() {
+                let switches = voluntary_switches();
                 slot.unpark();
                 let seq = slot.begin_poll();
                 before_ns.store(now_ns(), Ordering::SeqCst);
                 sleep(Duration::from_millis(2));
                 slot.end_poll(seq);
                 slot.park();
+                done.send(voluntary_switches() > switches).unwrap();
             }
             slot.set_state(WorkerState::Dead);
         });
         for poll in 0..POLLS as u64 {
             go.send(()).unwrap();
-            let event = client.ring.next(PATIENCE).expect("no event");
+            let event = match client.ring.next(PATIENCE) {
+                Some(event) => event,
+                // It was preempted, or its machine stood still, until the 2 ms were over.
+                None if finished.try_recv() == Ok(false) => {
+                    never_slept += 1;
+                    continue;
+                }
+                None => panic!("no event of poll {poll}"),
+            };
             let now = now_ns();
             assert_eq!(event.kind, abi::MORPHEUS_EVENT_BLOCKED);
             assert_eq!((event.slot, event.poll_seq), (3, 2 * poll + 1));
@@ -68,8 +89,10 @@ fn a_worker_that_blocks_is_seen() {
                     .contains(VerdictFlags::BLOCKED)
             );
             assert!(!kernel.requested(event.poll_seq), "it does not compute");
+            assert!(finished.recv().unwrap(), "it was seen to sleep");
         }
     });
+    assert!(never_slept < 5, "{never_slept} of {POLLS} never slept");
     let (seen, woken, slept) = (median(&mut seen), median(&mut woken), median(&mut slept));
     say(&format!(
         "blocked in a poll ({POLLS} polls): the kernel's event p50 {:.1} µs, the application has it p50 {:.1} µs, \

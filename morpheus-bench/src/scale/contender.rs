@@ -12,6 +12,8 @@ use crate::scx::{self, Loaded, Scheduler};
 const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
 /// The kernel ends a scheduler by itself when its process is gone, but not at once.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// A program whose scheduler was taken out says why, and ends; an emulated machine takes a while for it.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A way to schedule the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +148,14 @@ impl InForce {
         if now == self.seen {
             return Ok(());
         }
+        // The kernel takes a scheduler out before its program knows, which then ends and says why.
+        let begun = Instant::now();
+        while let Some(scheduler) = &mut self.scheduler
+            && begun.elapsed() < ENDS_WITHIN
+        {
+            scheduler.is_still_there()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let name = |loaded: &Option<Loaded>| {
             let ops = loaded.as_ref().map(|loaded| loaded.ops.clone());
             ops.unwrap_or_else(|| "the kernel's own".into())
@@ -227,7 +237,7 @@ mod tests {
         let program = path.join("bin/scheduler");
         let script = format!(
             "#!/bin/sh\ncd {}\necho x >root/ops\necho 1 >enable_seq\necho enabled >state\n\
-             while [ ! -e stop ]; do sleep 0.02; done\necho disabled >state\necho 'oops, stalled' >&2\nexit 1\n",
+             while [ ! -e stop ]; do sleep 0.02; done\necho disabled >state\nsleep 0.3\necho 'oops, stalled' >&2\nexit 1\n",
             path.display()
         );
         fs::write(&program, script).unwrap();
