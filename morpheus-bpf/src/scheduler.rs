@@ -261,7 +261,8 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     set_for_cpus(&mut open, &topology, &scaled);
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
-    let groups = Groups::for_kernel(options);
+    let btf = Btf::from_vmlinux().ok();
+    let groups = Groups::for_kernel(options, btf.as_ref());
     leave_out_groups(&mut open, groups);
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
@@ -279,7 +280,10 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         table.tick = std::ptr::null_mut();
         open.progs.morpheus_tick.set_autoload(false);
     }
-    let watches_always = has("scx_bpf_reenqueue_local___v2");
+    let watches_always = btf.as_ref().is_some_and(|btf| {
+        btf.type_by_name::<Func<'_>>("scx_bpf_reenqueue_local___v2")
+            .is_some()
+    });
     if watches_always {
         // From 6.19 on sched_switch says so, and 7.2 warns of the callback.
         table.cpu_release = std::ptr::null_mut();
@@ -444,8 +448,8 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
                 continue;
             }
             Mechanism::Steal => &mut constants.steal_on,
-            Mechanism::CgroupWeight => &mut constants.group_weights_on,
-            Mechanism::CgroupMax => &mut constants.group_limits_on,
+            // What the kernel tells counts as well (leave_out_groups).
+            Mechanism::CgroupWeight | Mechanism::CgroupMax => continue,
             Mechanism::Cusum => &mut constants.cusum_on,
             Mechanism::WakeupBurst => &mut constants.wakeup_burst_on,
             Mechanism::Longrun => &mut constants.longrun_on,
@@ -526,7 +530,14 @@ impl Groups {
     ///
     /// Not on 7.2: there a group with a quota of 1 ms in a second made a whole guest crawl. Its limits are not honoured then,
     /// as by any scheduler that has no such callback.
-    fn for_kernel(options: &Options) -> Groups {
+    fn for_kernel(options: &Options, btf: Option<&Btf<'_>>) -> Groups {
+        let table = btf.and_then(|btf| btf.type_by_name::<Struct<'_>>("sched_ext_ops"));
+        let has_callback = |name: &str| {
+            let named = |own: &std::ffi::OsStr| own == name;
+            table
+                .as_ref()
+                .is_some_and(|table| table.iter().any(|member| member.name.is_some_and(named)))
+        };
         let on = |mechanism, callback| !options.off.contains(&mechanism) && has_callback(callback);
         Groups {
             weights: on(Mechanism::CgroupWeight, "cgroup_set_weight"),
@@ -540,10 +551,13 @@ impl Groups {
     }
 }
 
-/// Takes those callbacks out of the table that there is no use for. Where groups have no say, nothing of them is loaded.
+/// Switches off what groups have no say in, and takes those callbacks out of the table that there is no use for. Where they
+/// have none at all, nothing of them is loaded.
 fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
+    let constants = constants(open);
+    constants.group_weights_on = groups.weights;
     // A group may have a limit already when the scheduler comes.
-    constants(open).group_limits_on = groups.limits;
+    constants.group_limits_on = groups.limits;
     let table = open.struct_ops.morpheus_mut();
     let programs = &mut open.progs;
     if !groups.weights {
@@ -562,22 +576,6 @@ fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
         programs.morpheus_cgroup_exit.set_autoload(false);
         programs.morpheus_disable.set_autoload(false);
     }
-}
-
-/// Whether the kernel's table of callbacks has this one.
-fn has_callback(name: &str) -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| {
-        btf.type_by_name::<Struct<'_>>("sched_ext_ops")
-            .is_some_and(|table| {
-                table
-                    .iter()
-                    .any(|member| member.name.is_some_and(|own| own == name))
-            })
-    })
-}
-
-fn has(function: &str) -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(function).is_some())
 }
 
 impl Kernel<Attached> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::client::Client;
 use common::daemon::Daemon;
 use common::frequency::{
-    Governor, Start, Trace, highest_khz, lowest_khz, present_khz, starts, tick_ns,
+    Event, Governor, Start, Trace, highest_khz, lowest_khz, present_khz, starts, tick_ns,
 };
 use common::guest::{can_run, cpus, wait_until};
 use common::load::{Busy, own_cpu_ns, pin};
@@ -52,10 +52,7 @@ fn compute(duration: Duration) {
 fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
     let client = client(daemon);
     let _little = Busy::repeating(|| (), || sleep(Duration::from_millis(20)));
-    // As the scheduler begins, CPUs may be at any speed.
-    settle();
-    let initial: Vec<u64> = (0..cpus()).map(present_khz).collect();
-    let worker = std::thread::spawn(move || {
+    traced(move || {
         let slot = client.register(3);
         // A hog that parks is none any more.
         let parks = flag != Some(SlotFlag::Hog);
@@ -82,25 +79,14 @@ fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
             slot.park();
         }
         trace.events()
-    });
-    let events = worker.join().unwrap();
-    let starts = starts(
-        &events,
-        &initial,
-        PAUSE.as_nanos() as u64 / 2,
-        highest_khz(0),
-    );
-    assert!(starts.len() > STARTS * 9 / 10, "{} traced", starts.len());
-    starts
+    })
 }
 
 /// A task of this name that wakes now and then and computes for a while, on a machine that is nearly idle. What came of
 /// its starts.
 fn wake(name: &str) -> Vec<Start> {
     let name = CString::new(name).unwrap();
-    settle();
-    let initial: Vec<u64> = (0..cpus()).map(present_khz).collect();
-    let task = std::thread::spawn(move || {
+    traced(move || {
         rustix::thread::set_name(&name).unwrap();
         let trace = Trace::start(common::wire::gettid());
         for _ in 0..STARTS {
@@ -108,8 +94,15 @@ fn wake(name: &str) -> Vec<Start> {
             compute(WORK);
         }
         trace.events()
-    });
-    let events = task.join().unwrap();
+    })
+}
+
+/// What came of the starts of a thread that pauses between them, and gives back what was traced of it.
+fn traced(task: impl FnOnce() -> Vec<Event> + Send + 'static) -> Vec<Start> {
+    // As the scheduler begins, CPUs may be at any speed.
+    settle();
+    let initial: Vec<u64> = (0..cpus()).map(present_khz).collect();
+    let events = std::thread::spawn(task).join().unwrap();
     let starts = starts(
         &events,
         &initial,
@@ -303,7 +296,8 @@ fn a_busy_cpu_becomes_fast_and_an_idle_one_slow() {
     }
     let _turn = turn();
     let _governor = Governor::set("schedutil", cpus());
-    let daemon = Daemon::schedule(&[]);
+    // Who waits here is a task that wakes often, and asks for full speed itself once its tier is LAT_CRITICAL.
+    let daemon = Daemon::schedule(&["--without", "cpuperf-tiers"]);
     settle();
     let (lowest, highest) = (lowest_khz(0), highest_khz(0));
     for _ in 0..5 {

@@ -17,31 +17,6 @@ use morpheus_bpf::tier::Tier;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Waits until a counter is above 0.
-fn moves(daemon: &Daemon, name: &str) {
-    all_move(daemon, &[name]);
-}
-
-/// Waits until all of these are. Asked together: under a load, each question takes a while.
-fn all_move(daemon: &Daemon, names: &[&str]) {
-    let until = Instant::now() + 8 * PATIENCE;
-    loop {
-        let counters = daemon.numbers()["counters"].take();
-        let still: Vec<_> = names
-            .iter()
-            .filter(|name| counters[**name].as_u64().unwrap_or(0) == 0)
-            .collect();
-        if still.is_empty() {
-            return;
-        }
-        assert!(
-            Instant::now() < until,
-            "{still:?} stay at 0 or are not there: {counters}"
-        );
-        std::thread::sleep(100 * MS);
-    }
-}
-
 /// Sleeps and wakes, and does next to nothing between.
 fn sleeper(every: Duration) -> Busy {
     Busy::repeating(|| (), move || sleep(every))
@@ -159,7 +134,7 @@ fn each_feature_is_at_work() {
         "from_main",
         "cpu_bound_reversed",
     ]);
-    all_move(&daemon, &names);
+    daemon.all_move(&names);
     let numbers = daemon.numbers();
     let wakes = |tier: &str| -> u64 {
         let counts = numbers["tiers"][tier]["wake_latency"].as_array().unwrap();
@@ -252,7 +227,7 @@ fn those_that_compute_have_their_turn() {
         let daemon = Daemon::schedule(&["--without", &off.join(",")]);
         let mut threads = Busy::many(2 * cpus(), 0);
         threads.extend((0..8).map(|_| greedy(MS / 2)));
-        moves(&daemon, counter);
+        daemon.all_move(&[counter]);
         for (_, other) in bounds.iter().filter(|(_, other)| *other != counter) {
             assert_eq!(daemon.counter(other), 0, "{other}");
         }
@@ -303,7 +278,7 @@ fn a_tick_preempts_for_who_waits() {
     let daemon = Daemon::schedule(&["--without", "wakeup-preemption,kick"]);
     let mut threads = Busy::many(2 * cpus(), 0);
     threads.extend((0..4).map(|_| sleeper(MS)));
-    moves(&daemon, "preempted_at_tick");
+    daemon.all_move(&["preempted_at_tick"]);
     drop(threads);
     assert!(daemon.stop().success());
 }
@@ -349,7 +324,7 @@ fn what_was_learnt_is_kept() {
     let daemon = Daemon::schedule(&["--procdb", path]);
     assert_eq!(daemon.numbers()["procdb"]["confident"], 1);
     let threads = [named("learnt"), sleeper(MS), sleeper(MS)];
-    moves(&daemon, "warm_starts");
+    daemon.all_move(&["warm_starts"]);
     let until = Instant::now() + 4 * PATIENCE;
     while daemon.numbers()["procdb"]["profiles"].as_u64().unwrap() < 2 {
         assert!(Instant::now() < until, "nothing is learnt");

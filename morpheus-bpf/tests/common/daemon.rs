@@ -87,6 +87,26 @@ impl Daemon {
             .unwrap_or_else(|| panic!("there is no counter {name}"))
     }
 
+    /// Waits until all of these counters are above 0. Asked together: under a load, each question takes a while.
+    pub fn all_move(&self, names: &[&str]) {
+        let until = Instant::now() + 8 * PATIENCE;
+        loop {
+            let counters = self.numbers()["counters"].take();
+            let still: Vec<_> = names
+                .iter()
+                .filter(|name| counters[**name].as_u64().unwrap_or(0) == 0)
+                .collect();
+            if still.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < until,
+                "{still:?} stay at 0 or are not there: {counters}"
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// What `scx_morpheus status --json` says of it.
     pub fn numbers(&self) -> serde_json::Value {
         let output = Command::new(program())
