@@ -96,6 +96,17 @@ pub(crate) struct Arguments {
     )]
     off: Vec<Mechanism>,
 
+    /// Switch on a mechanism that is off by default: deficit (may be repeated); --without wins
+    #[arg(
+        long = "with",
+        value_name = "MECHANISM",
+        value_enum,
+        value_delimiter = ',',
+        conflicts_with = "observe",
+        hide_possible_values = true
+    )]
+    on: Vec<Mechanism>,
+
     /// Let tasks of this name (/proc/PID/comm) go first always, as compositors do (may be repeated)
     #[arg(long, value_name = "NAME", conflicts_with = "observe", value_parser = task_name)]
     boost: Vec<String>,
@@ -219,12 +230,20 @@ impl Arguments {
             enforce: self.mode == Mode::Enforce,
             partial: self.partial,
             exit_dump_bytes: self.exit_dump_len,
-            off: self.off.clone(),
+            off: self.switched_off(),
             boosts: self.boost.clone(),
             cpus: self.nr_cpus,
             procdb: (!self.no_procdb).then(|| self.procdb.clone()),
             verbose: self.verbose,
         }
+    }
+
+    /// What --without names, and what is off by default and not named by --with.
+    fn switched_off(&self) -> Vec<Mechanism> {
+        let unasked = scheduler::OFF_BY_DEFAULT
+            .into_iter()
+            .filter(|mechanism| !self.on.contains(mechanism) && !self.off.contains(mechanism));
+        self.off.iter().copied().chain(unasked).collect()
     }
 
     pub(crate) fn broker(&self) -> broker::Options {
@@ -276,8 +295,28 @@ mod tests {
         let arguments =
             Arguments::parse_from(["scx_morpheus", "--slice-us", "2000", "--off", "demote"]);
         assert_eq!(arguments.scheduler().slice_ns, 2_000_000);
-        assert_eq!(arguments.scheduler().off, [Mechanism::Demote]);
         assert!(arguments.scheduler().enforce);
         assert_eq!(arguments.broker().limits.budget_ns, 1_000_000_000);
+    }
+
+    #[test]
+    fn some_mechanisms_are_off_unless_asked_for() {
+        let off = |arguments: &[&str]| {
+            let program = ["scx_morpheus"];
+            Arguments::parse_from(program.iter().chain(arguments))
+                .scheduler()
+                .off
+        };
+        assert_eq!(off(&[]), scheduler::OFF_BY_DEFAULT);
+        assert!(off(&["--with", "deficit"]).is_empty());
+        assert_eq!(off(&["--with", "deficit,kick"]), []);
+        assert_eq!(
+            off(&["--off", "demote"]),
+            [Mechanism::Demote, Mechanism::Deficit]
+        );
+        assert_eq!(
+            off(&["--with", "deficit", "--without", "deficit"]),
+            [Mechanism::Deficit]
+        );
     }
 }

@@ -109,7 +109,7 @@ pub enum Mechanism {
     IdleDepth,
     /// Who waits behind pinned tasks goes before them when it has waited too long
     OverflowRescue,
-    /// After so many that go first, one that computes has its turn
+    /// After so many that go first, one that computes has its turn. Off unless --with says so
     Deficit,
     /// Those that compute are served after a while in any case
     StarvationRescue,
@@ -173,6 +173,9 @@ pub struct Options {
     /// Whether libbpf says on standard error what it does.
     pub verbose: bool,
 }
+
+/// What is off unless it is asked for: a measurement found that it costs, and nothing that it buys (SCHEDULER.md).
+pub const OFF_BY_DEFAULT: [Mechanism; 1] = [Mechanism::Deficit];
 
 /// What draws the screen: everybody who looks at it waits for these. As they stand in `/proc/PID/comm`.
 pub const COMPOSITORS: [&str; 11] = [

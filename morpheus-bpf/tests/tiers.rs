@@ -224,7 +224,7 @@ fn those_that_compute_have_their_turn() {
     for (bound, counter) in bounds {
         let names = bounds.iter().map(|(name, _)| *name);
         let off: Vec<&str> = names.filter(|name| *name != bound).collect();
-        let daemon = Daemon::schedule(&["--without", &off.join(",")]);
+        let daemon = Daemon::schedule(&["--with", "deficit", "--without", &off.join(",")]);
         let mut threads = Busy::many(2 * cpus(), 0);
         threads.extend((0..8).map(|_| greedy(MS / 2)));
         daemon.all_move(&[counter]);

@@ -2,7 +2,7 @@
 //! scheduler, measured twice, differs by.
 
 use super::case::{Case, Unit};
-use super::features::{self, SAME};
+use super::features::{Feature, SAME};
 use super::result::Report;
 use crate::histogram::median;
 use crate::report::{self, Table, WIDTH};
@@ -34,7 +34,7 @@ enum Verdict {
 pub fn is_one(report: &Report) -> bool {
     let names = report.schedulers();
     let twice = SAME.iter().all(|own| names.iter().any(|name| name == own));
-    let known = |name: &String| SAME.contains(&name.as_str()) || features::missing(name).is_some();
+    let known = |name: &String| SAME.contains(&name.as_str()) || Feature::of(name).is_some();
     twice && names.iter().all(known)
 }
 
@@ -54,7 +54,7 @@ pub fn render(report: &Report, cpus: usize) -> String {
         .collect();
     let mut table = Table::default();
     let mut names = vec!["twice the same".to_owned()];
-    names.extend(features.iter().cloned());
+    names.extend(features.iter().map(label));
     table.column("without", 0, names);
     for column in &columns {
         let spread = column
@@ -66,8 +66,8 @@ pub fn render(report: &Report, cpus: usize) -> String {
     }
     let mut text = table.render(WIDTH);
     let note = format!(
-        "Ratios of figures without a feature to those with it (the mean of the same scheduler measured twice), medians over \
-         rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs from itself in \
+        "Ratios of figures without a feature to those with it (one of both is the mean of the same scheduler measured twice), \
+         medians over rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs from itself in \
          any round (first row)."
     );
     text += &report::wrap(&note, WIDTH);
@@ -79,13 +79,17 @@ pub fn render(report: &Report, cpus: usize) -> String {
     text
 }
 
-fn features(report: &Report) -> Vec<String> {
+fn features(report: &Report) -> Vec<Feature> {
     let names = report.schedulers();
-    let features = names.iter().filter_map(|name| features::missing(name));
-    features.map(str::to_owned).collect()
+    names.iter().filter_map(|name| Feature::of(name)).collect()
 }
 
-fn column(report: &Report, cpus: usize, case: Case, features: &[String]) -> Column {
+fn label(feature: &Feature) -> String {
+    let off = if feature.is_on { "" } else { " (off)" };
+    format!("{}{off}", feature.name)
+}
+
+fn column(report: &Report, cpus: usize, case: Case, features: &[Feature]) -> Column {
     let value = |name: &str, iteration: usize| {
         let mut runs = report.of(cpus, case, name);
         let run = runs.find(|run| run.iteration == iteration && run.failed.is_none())?;
@@ -100,11 +104,15 @@ fn column(report: &Report, cpus: usize, case: Case, features: &[String]) -> Colu
         .filter_map(|round| Some((round, value(SAME[0], round)?, value(SAME[1], round)?)))
         .collect();
     let spreads = same.iter().map(|(_, a, b)| ratio(a.max(*b), a.min(*b)));
-    let of = |feature: &String| {
-        let name = format!("{} {} {feature}", SAME[0], features::WITHOUT);
-        let ratios = same
-            .iter()
-            .filter_map(|(round, a, b)| Some(ratio(value(&name, *round)?, (a * b).sqrt())));
+    let of = |feature: &Feature| {
+        let name = feature.scheduler();
+        let ratios = same.iter().filter_map(|(round, a, b)| {
+            let (differing, as_it_is) = (value(&name, *round)?, (a * b).sqrt());
+            Some(match feature.is_on {
+                true => ratio(differing, as_it_is),
+                false => ratio(as_it_is, differing),
+            })
+        });
         median(ratios.collect())
     };
     Column {
@@ -165,11 +173,11 @@ fn show(ratio: f64) -> String {
 }
 
 /// Which features buy nothing, which cost something, and of which too little was measured.
-fn conclusions(columns: &[Column], features: &[String]) -> Vec<String> {
+fn conclusions(columns: &[Column], features: &[Feature]) -> Vec<String> {
     let verdicts = |place: usize| columns.iter().map(move |column| column.verdict(place));
     let those = |is: &dyn Fn(usize) -> bool| -> Option<String> {
         let named = (0..features.len()).filter(|place| is(*place));
-        let names: Vec<&str> = named.map(|place| features[place].as_str()).collect();
+        let names: Vec<&str> = named.map(|place| features[place].name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     let any = |place: usize, wanted: Verdict| verdicts(place).any(|verdict| verdict == wanted);
@@ -273,6 +281,19 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("buy nothing on any figure: "), "{text}");
+    }
+
+    #[test]
+    fn what_is_off_by_default_is_measured_the_other_way_round() {
+        let mut report = report(Case::Ipc, &[[8.0, 8.0, 4.0, 8.0]]);
+        report.runs[2].scheduler = "morpheus --with deficit".into();
+        let features = features(&report);
+        let column = column(&report, 2, Case::Ipc, &features);
+        assert_eq!(
+            (column.ratios[0], column.verdict(0)),
+            (Some(2.0), Verdict::Buys)
+        );
+        assert!(render(&report, 2).contains("deficit (off)"));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use super::contender::Contender;
 /// The scheduler as it is, and again: the same program by both of its names. What these differ by is chance.
 pub const SAME: [&str; 2] = ["morpheus", "scx_morpheus"];
 /// The program's option.
-pub const WITHOUT: &str = "--without";
+const WITHOUT: &str = "--without";
+/// And for what is off unless it is asked for; the program's help says "unless --with" of those.
+const WITH: &str = "--with";
 /// The first of the features that schedule the whole machine; those before it are about the workers of applications.
 const FIRST: &str = "tiers";
 /// What they are measured by.
@@ -23,7 +25,38 @@ pub const CASES: [Case; 8] = [
     Case::Messaging,
 ];
 
-/// The scheduler as it is, twice, and without each of these features: in the order in which they are measured. All that
+/// A feature, and whether the scheduler has it when nothing is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    pub name: String,
+    pub is_on: bool,
+}
+
+impl Feature {
+    /// The one that a scheduler of this name is without, or has beside the others, where it is Morpheus's and else as it is.
+    pub fn of(scheduler: &str) -> Option<Feature> {
+        let rest = scheduler.strip_prefix(SAME[0])?.trim_start();
+        let (option, name) = rest.split_once(' ')?;
+        let name = name.trim_start();
+        let is_on = match option {
+            WITHOUT => true,
+            WITH => false,
+            _ => return None,
+        };
+        (!name.is_empty() && !name.contains([' ', ','])).then(|| Feature {
+            name: name.to_owned(),
+            is_on,
+        })
+    }
+
+    /// What the scheduler is called that differs by this feature.
+    pub fn scheduler(&self) -> String {
+        let option = if self.is_on { WITHOUT } else { WITH };
+        format!("{} {option} {}", SAME[0], self.name)
+    }
+}
+
+/// The scheduler as it is, twice, and without each of these features (with it, if it is off by default): in the order in which they are measured. All that
 /// schedule the whole machine where none is named.
 ///
 /// # Errors
@@ -39,8 +72,8 @@ pub fn contenders(named: &[String]) -> Result<Vec<Contender>, String> {
         .map_err(|error| format!("{} cannot be asked: {error}", program.display()))?;
     let known = parse(&String::from_utf8_lossy(&told.stdout));
     let chosen = choose(&known, named)?;
-    let without = |feature: &String| format!("{} {WITHOUT} {feature}", SAME[0]).parse();
-    let mut all: Vec<Contender> = chosen.iter().map(without).collect::<Result<_, _>>()?;
+    let differing = |feature: &Feature| feature.scheduler().parse();
+    let mut all: Vec<Contender> = chosen.iter().map(differing).collect::<Result<_, _>>()?;
     // Not beside each other: what changes with time is in what they differ by.
     all.insert(all.len() / 2, again?);
     all.insert(0, own);
@@ -48,41 +81,49 @@ pub fn contenders(named: &[String]) -> Result<Vec<Contender>, String> {
 }
 
 /// The values of the option in the program's long help: `- name: what it is`, beneath it and above the next one.
-fn parse(help: &str) -> Vec<String> {
+fn parse(help: &str) -> Vec<Feature> {
     let lines = help.lines().map(str::trim);
     let own = lines.skip_while(|line| !is_option(line) || !line.contains(WITHOUT));
-    own.skip(1)
-        .take_while(|line| !is_option(line))
-        .filter_map(|line| line.strip_prefix("- ")?.split_once(':'))
-        .map(|(name, _)| name.to_owned())
-        .collect()
+    let mut features: Vec<Feature> = Vec::new();
+    for line in own.skip(1).take_while(|line| !is_option(line)) {
+        if let Some((name, _)) = line
+            .strip_prefix("- ")
+            .and_then(|line| line.split_once(':'))
+        {
+            features.push(Feature {
+                name: name.to_owned(),
+                is_on: true,
+            });
+        }
+        if let Some(feature) = features.last_mut() {
+            feature.is_on &= !line.contains("unless --with");
+        }
+    }
+    features
 }
 
 fn is_option(line: &str) -> bool {
     line.starts_with('-') && !line.starts_with("- ")
 }
 
-fn choose(known: &[String], named: &[String]) -> Result<Vec<String>, String> {
-    if let Some(other) = named.iter().find(|name| !known.contains(name)) {
-        return Err(format!(
-            "--ablation {other}: the scheduler has no such feature; it has {}",
-            known.join(", ")
-        ));
-    }
+fn choose(known: &[Feature], named: &[String]) -> Result<Vec<Feature>, String> {
+    let find = |name: &String| {
+        let found = known.iter().find(|feature| feature.name == *name);
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|feature| feature.name.as_str()).collect();
+            format!(
+                "--ablation {name}: the scheduler has no such feature; it has {}",
+                names.join(", ")
+            )
+        })
+    };
     if !named.is_empty() {
-        return Ok(named.to_vec());
+        return named.iter().map(find).collect();
     }
-    let first = known.iter().position(|name| name == FIRST);
+    let first = known.iter().position(|feature| feature.name == FIRST);
     first
         .map(|first| known[first..].to_vec())
         .ok_or_else(|| "the scheduler's --help names no feature to switch off".into())
-}
-
-/// The feature that a scheduler of this name is without, where it is Morpheus's and as it is but for that.
-pub fn missing(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix(SAME[0])?.trim_start();
-    let feature = rest.strip_prefix(WITHOUT)?.trim_start();
-    (!feature.is_empty() && !feature.contains([' ', ','])).then_some(feature)
 }
 
 #[cfg(test)]
@@ -103,7 +144,9 @@ Options:
           Possible values:
           - request: Polls are asked: to yield
           - tiers:   Tasks are known
-          - deficit: One has its turn
+          - deficit: One has
+            its turn. Off unless --with says so
+          - boost:   Some names
 
           [alias: --off]
 
@@ -116,34 +159,49 @@ Options:
         text.split_whitespace().map(str::to_owned).collect()
     }
 
+    fn names(features: &[Feature]) -> Vec<String> {
+        features.iter().map(Feature::scheduler).collect()
+    }
+
     #[test]
     fn the_list_is_the_programs() {
-        assert_eq!(parse(HELP), words("request tiers deficit"));
+        assert_eq!(
+            names(&parse(HELP)),
+            [
+                "morpheus --without request",
+                "morpheus --without tiers",
+                "morpheus --with deficit",
+                "morpheus --without boost"
+            ]
+        );
         assert!(parse("nothing").is_empty());
     }
 
     #[test]
     fn those_of_the_machine_or_those_that_are_named() {
         let known = parse(HELP);
-        assert_eq!(choose(&known, &[]).unwrap(), words("tiers deficit"));
+        assert_eq!(choose(&known, &[]).unwrap(), known[1..]);
         let one = words("request");
-        assert_eq!(choose(&known, &one).unwrap(), one);
+        assert_eq!(choose(&known, &one).unwrap(), known[..1]);
         let error = choose(&known, &words("speed")).unwrap_err();
         assert!(error.contains("it has request, tiers"), "{error}");
         assert!(choose(&[], &[]).is_err());
     }
 
     #[test]
-    fn what_a_name_is_without() {
-        assert_eq!(missing("morpheus --without tiers"), Some("tiers"));
+    fn what_a_name_differs_by() {
+        for name in ["morpheus --without tiers", "morpheus --with deficit"] {
+            assert_eq!(Feature::of(name).unwrap().scheduler(), name);
+        }
         for other in [
             "morpheus",
             "morpheus --without",
             "morpheus --without a,b",
             "morpheus --without a --without b",
+            "morpheus --slice-us 5",
             "default",
         ] {
-            assert_eq!(missing(other), None, "{other}");
+            assert_eq!(Feature::of(other), None, "{other}");
         }
     }
 }
