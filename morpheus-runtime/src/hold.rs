@@ -2,7 +2,7 @@
 //!
 //! Its poll blocks until [`Spares`](crate::spare::Spares) lets it go. What waits on that worker alone
 //! would wait as long, and nobody could help it, so the hold task first leaves nothing behind
-//! ([`in_place::leave_nothing_behind`]).
+//! ([`in_place::leave_nothing_behind`]). Meanwhile it injects a task, so that somebody comes and looks.
 //!
 //! The thread that was to take the core over may be faster. Then the hold is asked for again.
 
@@ -28,7 +28,9 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
     let again = handle.clone();
     drop(handle.spawn(async move {
         // Before that there is nothing that could be left behind.
-        if domain.has_tasks.load(Ordering::Acquire) && !in_place::leave_nothing_behind(&domain) {
+        if domain.has_tasks.load(Ordering::Acquire)
+            && !in_place::leave_nothing_behind(&domain, || drop(tokio::spawn(async {})))
+        {
             inject(domain, &again);
             return;
         }

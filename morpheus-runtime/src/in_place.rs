@@ -186,17 +186,17 @@ pub(crate) fn evict_lifo() {
 ///
 /// That is the task in the LIFO slot, which cannot be stolen, and the tasks that yielded or used up their coop
 /// budget, which tokio keeps in a list of the thread and wakes when the worker parks. Both go into the queue that
-/// others steal from when the core is handed over, so it is, and taken back. Meanwhile a task is injected, so that
-/// somebody comes and looks.
+/// others steal from when the core is handed over, so it is, and taken back.
 ///
 /// The thread that was to take the core over may be faster: then it serves what waits, and this one has none.
+/// `meanwhile` is done in between, and gives it the more time the longer it takes.
 /// Only where [`is_allowed`]; where tokio refuses all the same, as in [`poll`], there is no core to lose.
-pub(crate) fn leave_nothing_behind(domain: &Domain) -> bool {
+pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
     let is_own = domain.warm_pools.is_none();
     if is_own && let Some(core) = tokio::runtime::worker_index() {
         domain.forget_core_thread(core);
     }
-    let hand_over = || tokio::task::block_in_place(|| drop(tokio::spawn(async {})));
+    let hand_over = AssertUnwindSafe(|| tokio::task::block_in_place(meanwhile));
     let is_back = catch_unwind(hand_over).is_err() || has_core();
     if is_own && is_back {
         domain.note_core_thread(crate::threads::own_tid());

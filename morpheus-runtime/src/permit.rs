@@ -471,6 +471,11 @@ impl Permits {
         state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
     }
 
+    /// Whether anybody is ever polled in place.
+    pub(crate) fn has_places(&self) -> bool {
+        self.limits.in_place > 0
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.lock().queues.iter().map(VecDeque::len).sum()
     }

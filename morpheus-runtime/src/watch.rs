@@ -24,6 +24,9 @@ use crate::seat::{self, Seat};
 /// A throttled offender gets one part in this many of a CPU.
 const THROTTLED_SHARE: u64 = 4;
 
+/// Who is to be polled inline is, after so many tries to leave nothing behind, whatever is.
+const TRIES_INLINE: u8 = 8;
+
 /// Polls are added to the label's total in lots of this size, so that the label's cache line stays put.
 const POLLS_A_LOT: u32 = 256;
 
@@ -48,6 +51,8 @@ struct File {
     record: Record,
     escapable: bool,
     may_offend: bool,
+    /// So often it was to be polled inline, and its worker lost its core over what that takes.
+    tries_inline: u8,
 }
 
 impl Drop for File {
@@ -97,6 +102,7 @@ impl<F> Watched<F> {
                 record: Record::clean(),
                 escapable: options.escapable,
                 may_offend: options.offender == Offender::Allowed,
+                tries_inline: 0,
             },
         }
     }
@@ -365,7 +371,7 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             // It took too long to come: from the start.
             Err(NoPermit::TakenBack) => {}
             Err(NoPermit::Inline) => {
-                let turn = refused(domain, waker);
+                let turn = refused(file, domain, waker);
                 if matches!(turn, Turn::Later) {
                     file.waiter = Some(waiter);
                 }
@@ -394,21 +400,30 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             domain.wake_controller();
             Turn::Later
         }
-        Answer::Full => refused(domain, waker),
+        Answer::Full => refused(file, domain, waker),
     }
 }
 
 /// No place to be polled in place: inline, once nothing that waits on this worker alone is left behind the poll.
-/// It asks again where the worker lost its core over that: without one it would be one more in place.
-fn refused(domain: &Domain, waker: &Waker) -> Turn {
-    if !in_place::leave_nothing_behind(domain) {
-        waker.wake_by_ref();
-        return Turn::Later;
+///
+/// It asks again where the worker lost its core over that: without one it would be one more in place. Not for ever: on a
+/// machine that is full, cores change hands more often than not.
+fn refused(file: &mut File, domain: &Domain, waker: &Waker) -> Turn {
+    if file.tries_inline < TRIES_INLINE && domain.permits.has_places() {
+        file.tries_inline += 1;
+        if !in_place::leave_nothing_behind(domain, || ()) {
+            waker.wake_by_ref();
+            return Turn::Later;
+        }
+        // Takes the LIFO slot, so that the next one wakes somebody, who comes and looks.
+        in_place::evict_lifo();
     }
+    file.tries_inline = 0;
     domain
         .counters
         .in_place_refused
         .fetch_add(1, Ordering::Relaxed);
+    in_place::evict_lifo();
     Turn::Inline
 }
 
