@@ -67,8 +67,8 @@ pub fn render(report: &Report, cpus: usize) -> String {
     let mut text = table.render(WIDTH);
     let note = format!(
         "Ratios of figures without a feature to those with it (one of both is the mean of the same scheduler measured twice), \
-         medians over rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs from itself in \
-         any round (first row)."
+         medians over rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs \
+         from itself in any round (first row)."
     );
     text += &report::wrap(&note, WIDTH);
     text.push('\n');

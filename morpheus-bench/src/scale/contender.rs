@@ -12,8 +12,6 @@ use crate::scx::{self, Loaded, Scheduler};
 const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
 /// The kernel ends a scheduler by itself when its process is gone, but not at once.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// A program whose scheduler was taken out says why, and ends; an emulated machine takes a while for it.
-const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A way to schedule the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,20 +139,13 @@ impl InForce {
     /// # Errors
     /// Who schedules instead.
     pub fn check(&mut self) -> Result<(), String> {
+        let now = scx::loaded(&self.directory);
+        // Afterwards: it tells of a scheduler that goes in between, too.
         self.scheduler
             .as_mut()
             .map_or(Ok(()), Scheduler::is_still_there)?;
-        let now = scx::loaded(&self.directory);
         if now == self.seen {
             return Ok(());
-        }
-        // The kernel takes a scheduler out before its program knows, which then ends and says why.
-        let begun = Instant::now();
-        while let Some(scheduler) = &mut self.scheduler
-            && begun.elapsed() < ENDS_WITHIN
-        {
-            scheduler.is_still_there()?;
-            std::thread::sleep(Duration::from_millis(20));
         }
         let name = |loaded: &Option<Loaded>| {
             let ops = loaded.as_ref().map(|loaded| loaded.ops.clone());

@@ -56,8 +56,8 @@ impl Feature {
     }
 }
 
-/// The scheduler as it is, twice, and without each of these features (with it, if it is off by default): in the order in which they are measured. All that
-/// schedule the whole machine where none is named.
+/// The scheduler as it is, twice, and without each of these features (with it, if it is off by default): in the order in
+/// which they are measured. All that schedule the whole machine where none is named.
 ///
 /// # Errors
 /// When the program cannot be asked, or does not know one of them.
