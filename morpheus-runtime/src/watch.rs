@@ -28,7 +28,7 @@ const THROTTLED_SHARE: u64 = 4;
 const TRIES_INLINE: u8 = 8;
 
 /// Polls are added to the label's total in lots of this size, so that the label's cache line stays put.
-const POLLS_A_LOT: u32 = 256;
+const POLLS_A_LOT: u16 = 256;
 
 pin_project_lite::pin_project! {
     /// A future that is watched while it is polled; made by [`watch`] and [`Watch::watched`].
@@ -47,13 +47,18 @@ struct File {
     label: &'static Label,
     waiter: Option<Arc<Waiter>>,
     not_before_ns: u64,
-    polls: u32,
+    polls: u16,
     record: Record,
     escapable: bool,
     may_offend: bool,
     /// So often it was to be polled inline, and its worker lost its core over what that takes.
     tries_inline: u8,
 }
+
+/// What a watched task has more than another. Tokio puts tasks on whole lines of 128 bytes, so that eight bytes more can be
+/// another line.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<File>() == 32);
 
 impl Drop for File {
     fn drop(&mut self) {
