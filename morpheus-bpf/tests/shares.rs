@@ -152,8 +152,11 @@ fn a_marked_hog_is_demoted_and_a_controller_is_not() {
         Some(abi::MORPHEUS_EVENT_DEMOTED)
     );
     slot.clear_flag(SlotFlag::Hog);
-    let after = part();
-    assert!((0.9..=1.1).contains(&after), "it is over: {after}");
+    // What it ran while it was demoted is charged tenfold, and is paid back first: where the emulator stood still during
+    // such a run, that is some of the window.
+    let mut windows = (0..3).map(|_| part());
+    let after = windows.find(|part| (0.9..=1.1).contains(part));
+    let after = after.expect("an equal again, in one of three windows");
     assert_eq!(daemon.counter("undemotions"), daemon.counter("demotions"));
     // A controller has no polls, whatever its words say.
     slot.set_flag(SlotFlag::Controller);
