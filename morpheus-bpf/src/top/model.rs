@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the view shows: the last reading, what happened since the one before, and a little history.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -78,6 +79,10 @@ pub(super) struct Model {
     pub(super) sort: Sort,
     pub(super) paused: bool,
     pub(super) help: bool,
+    /// How many processes can be shown at once; the view says so.
+    pub(super) room: Cell<usize>,
+    /// So many of the processes are above those that are shown, as far as there are so many.
+    above: usize,
     /// What the next answer is compared with; goes on while the view is paused.
     last: Option<(Reading, Instant)>,
 }
@@ -95,6 +100,8 @@ impl Model {
             sort: Sort::Stuck,
             paused: false,
             help: false,
+            room: Cell::new(1),
+            above: 0,
             last: None,
         }
     }
@@ -141,10 +148,23 @@ impl Model {
             KeyCode::Esc => return false,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Up | KeyCode::Char('k') => self.above = self.above().saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.above = self.above() + 1,
+            KeyCode::PageUp => self.above = self.above().saturating_sub(self.room.get()),
+            KeyCode::PageDown => self.above = self.above() + self.room.get(),
+            KeyCode::Home => self.above = 0,
+            KeyCode::End => self.above = usize::MAX,
             KeyCode::Char('?' | 'h') => self.help = !self.help,
             _ => {}
         }
         true
+    }
+
+    /// How many processes are above those that are shown: no more than leave the window full.
+    pub(super) fn above(&self) -> usize {
+        let reading = self.reading.as_ref();
+        let count = reading.map_or(0, |reading| reading.connections.len());
+        self.above.min(count.saturating_sub(self.room.get()))
     }
 
     /// The processes in the order in which they are shown.
@@ -269,6 +289,45 @@ mod tests {
                 .collect();
             assert_eq!(found, pids, "{sort:?}");
         }
+    }
+
+    #[test]
+    fn one_goes_through_the_processes_and_not_beyond() {
+        let mut model = model();
+        let of = |count: u64| {
+            let connections: Vec<_> = (0..count).map(|pid| json!({ "pid": pid })).collect();
+            Answer {
+                result: Ok(Reading::parse(&json!({ "connections": connections }))),
+                at: Instant::now(),
+            }
+        };
+        assert_eq!(model.above(), 0);
+        model.answered(of(25));
+        model.room.set(10);
+        for (key, above) in [
+            (KeyCode::Up, 0),
+            (KeyCode::Down, 1),
+            (KeyCode::Char('j'), 2),
+            (KeyCode::Char('k'), 1),
+            (KeyCode::PageDown, 11),
+            (KeyCode::PageDown, 15),
+            (KeyCode::Down, 15),
+            (KeyCode::Up, 14),
+            (KeyCode::PageUp, 4),
+            (KeyCode::PageUp, 0),
+            (KeyCode::End, 15),
+            (KeyCode::Up, 14),
+            (KeyCode::Home, 0),
+            (KeyCode::End, 15),
+        ] {
+            assert!(model.key_pressed(key, KeyModifiers::NONE));
+            assert_eq!(model.above(), above, "{key:?}");
+        }
+        // Most of them end, and the window grows.
+        model.answered(of(12));
+        assert_eq!(model.above(), 2);
+        model.room.set(100);
+        assert_eq!(model.above(), 0);
     }
 
     #[test]

@@ -277,9 +277,11 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
     let processes = model.processes();
     let count = reading.processes.unwrap_or(processes.len() as u64);
     let room = usize::from(area.height.saturating_sub(2));
+    model.room.set(room);
+    let above = model.above();
     let mut name = format!("Processes: {count}, by {}", model.sort.word());
     if processes.len() > room {
-        name += &format!("; {room} shown");
+        name += &format!("; {} to {} shown", above + 1, above + room);
     }
     let block = section(name);
     if processes.is_empty() {
@@ -297,7 +299,7 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
         };
         right(count.map_or_else(|| "–".to_owned(), |count| count.to_string())).style(style)
     };
-    let rows = processes.into_iter().take(room).map(|process| {
+    let rows = processes.into_iter().skip(above).take(room).map(|process| {
         Row::new([
             right(process.pid.to_string()),
             Cell::from(printable(&process.comm)),
@@ -330,7 +332,14 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let pause = if model.paused { "go on" } else { "pause" };
     let mut spans = Vec::new();
-    for (key, what) in [("q", "quit"), ("p", pause), ("s", "sort"), ("?", "help")] {
+    let keys = [
+        ("q", "quit"),
+        ("p", pause),
+        ("s", "sort"),
+        ("↑↓", "processes"),
+        ("?", "help"),
+    ];
+    for (key, what) in keys {
         spans.push(Span::styled(format!(" {key}"), BOLD));
         spans.push(Span::styled(format!(" {what} "), DIM));
     }
@@ -340,6 +349,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 const HELP: &str = " q, Esc, Ctrl-C  quit
  p, space        hold what is shown, and go on
  s               sort processes by stuck, workers, pid, name
+ ↑ ↓, k j        to other processes; PageUp, PageDown, Home, End
  ?, h            this
 
  Latencies are of the last interval, from histograms: right to a
@@ -350,7 +360,7 @@ const HELP: &str = " q, Esc, Ctrl-C  quit
  Totals: scx_morpheus status. Lines: scx_morpheus --monitor 1.";
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
-    let (width, height) = (area.width.min(68), area.height.min(13));
+    let (width, height) = (area.width.min(68), area.height.min(14));
     let inside = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,

@@ -119,7 +119,7 @@ fn a_scheduler_fits_into_80_by_24() {
         "Processes: 2, by stuck",
         "4711 axum-server",
         "4712 wörker?[2J",
-        "q quit p pause s sort ? help",
+        "q quit p pause s sort ↑↓ processes ? help",
     ] {
         assert!(squeezed.contains(part), "{part:?} is not in\n{text}");
     }
@@ -227,6 +227,38 @@ fn no_window_and_no_number_is_too_much() {
         }
     }
     assert!(screen(&empty(), 61, 14).contains("62 × 14"));
+}
+
+#[test]
+fn the_last_process_can_be_reached() {
+    let mut many = scheduler(2);
+    many["connections"] = (1..=40)
+        .map(|pid| json!({ "pid": pid, "comm": format!("server-{pid}"), "workers": 1 }))
+        .collect();
+    let mut model = model(&scheduler(1), &many);
+    let first = screen(&model, 80, 24);
+    assert!(
+        first.contains("server-1 ") && !first.contains("server-40"),
+        "{first}"
+    );
+    let room = model.room.get();
+    assert!(first.contains(&format!("; 1 to {room} shown")), "{first}");
+    model.key_pressed(KeyCode::End, KeyModifiers::NONE);
+    let last = screen(&model, 80, 24);
+    assert!(
+        last.contains("server-40") && !last.contains("server-1 "),
+        "{last}"
+    );
+    assert!(
+        last.contains(&format!("; {} to 40 shown", 41 - room)),
+        "{last}"
+    );
+    // Where there is room for all of them, all are shown.
+    let all = screen(&model, 80, 70);
+    assert!(
+        all.contains("server-1 ") && all.contains("server-40"),
+        "{all}"
+    );
 }
 
 #[test]
