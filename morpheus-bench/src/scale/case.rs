@@ -163,10 +163,14 @@ impl Case {
         match self {
             Self::Throughput => rate("compressed", Unit::Bytes, "a compressor for each CPU"),
             Self::Latency => wake("a task that wakes every 5 ms, beside two hogs for each CPU"),
-            Self::Burst => wake("the same while bursts of processes are started"),
-            Self::Longrun => wake("the same beside compressors that have been running for seconds"),
+            Self::Burst => wake(
+                "a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started",
+            ),
+            Self::Longrun => wake(
+                "a task that wakes every 5 ms, beside compressors that have been running for seconds",
+            ),
             Self::Mixed => wake(
-                "one that works 0.3 ms at each wake, beside batch work, others like it, and bursts",
+                "a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts",
             ),
             Self::Deadline => About {
                 figure: "frames missed",

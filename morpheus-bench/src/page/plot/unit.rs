@@ -13,6 +13,8 @@ pub enum Unit {
     Frequency,
     /// A size in bytes.
     Bytes,
+    /// Bytes that pass, in powers of ten, as rates are given.
+    BytesPassed,
     /// Whatever is counted.
     Count,
 }
@@ -33,6 +35,7 @@ impl Unit {
                 (1048576.0, " MiB"),
                 (1073741824.0, " GiB"),
             ],
+            Self::BytesPassed => &[(1.0, " B"), (1e3, " kB"), (1e6, " MB"), (1e9, " GB")],
             Self::Count => &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")],
         }
     }
@@ -128,6 +131,7 @@ mod tests {
         assert_eq!(Unit::Share.show(0.0005), "0.0500 %");
         assert_eq!(Unit::Frequency.show(3_000_000.0), "3.00 GHz");
         assert_eq!(Unit::Bytes.show(98_304.0), "96.0 KiB");
+        assert_eq!(Unit::BytesPassed.show(10_300_000.0), "10.3 MB");
         let counts = [40_000.0, 19_999.7, 0.166, 2.5e6].map(|n| Unit::Count.show(n));
         assert_eq!(counts, ["40,000", "20,000", "0.166", "2.50M"]);
         assert_eq!(Unit::Time.show(f64::NAN), "– ns");
@@ -155,6 +159,10 @@ mod tests {
         assert_eq!(
             ticks(Unit::Factor, [0.1 + 0.2, 1.0005, 1.001]),
             ["0.3×", "1.0005×", "1.001×"]
+        );
+        assert_eq!(
+            ticks(Unit::BytesPassed, [2e6, 4e6, 12e6]),
+            ["2 MB", "4 MB", "12 MB"]
         );
         assert_eq!(Unit::Count.tick(15_000.0, 20_000.0), "15k");
         assert_eq!(Unit::Time.tick(-50.0, 100.0), "−50 ns");

@@ -33,7 +33,7 @@ pub fn section(records: &[Value]) -> Result<Section, String> {
     let mut section = Section {
         title: "scale".into(),
         about: format!("{} runs under {}", runs.len(), schedulers.join("; ")),
-        host: records.iter().find(|record| is(record, "host")).cloned(),
+        host: records.iter().find(|record| is(record, "host")).map(of_all),
         ..Section::default()
     };
     for case in Case::value_variants() {
@@ -51,6 +51,15 @@ pub fn section(records: &[Value]) -> Result<Section, String> {
         return Err("has no run with a figure: it is to be what `scale --json` prints".into());
     }
     Ok(section)
+}
+
+/// The machine. The scheduler in force when it was described is none of those that were measured.
+fn of_all(host: &Value) -> Value {
+    let mut host = host.clone();
+    if let Some(host) = host.as_object_mut() {
+        host.insert("scheduler".into(), "as each run says".into());
+    }
+    host
 }
 
 /// Medians, and where there is more than one round, each of them.
@@ -84,7 +93,7 @@ fn figures(case: Case, runs: &[&Value], schedulers: &[String]) -> Vec<Figure> {
         Of::Time => (Unit::Time, ""),
         Of::Share => (Unit::Share, ""),
         Of::Rate => (Unit::Count, " a second"),
-        Of::Bytes => (Unit::Bytes, " a second"),
+        Of::Bytes => (Unit::BytesPassed, " a second"),
     };
     let title = format!("{}: {}{of}", case.name(), case.about().figure);
     let mut all = vec![medians(&title, case, unit, &reached)];
