@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Log, MS, PATIENCE, alone, become_convict, burn, fresh_label, in_time, wait_for};
 use morpheus_runtime::{Builder, Runtime, Watch as _, task};
@@ -595,10 +595,10 @@ fn on_a_current_thread_runtime_it_reports_and_asks() {
                 }
             }
             // Who answers is no stall; who does not is, for as long as a busy machine needs to see it.
-            let until = Instant::now() + Duration::from_secs(5);
-            while log.line_with(&["morpheus::stall", label]).is_none() && Instant::now() < until {
+            wait_for(Duration::from_secs(5), || {
                 burn(50 * MS);
-            }
+                log.line_with(&["morpheus::stall", label]).is_some()
+            });
             asked
         }
         .watched(label),
