@@ -48,6 +48,13 @@ impl Group {
         fs::write(self.path.join(file), value).unwrap();
     }
 
+    /// Limits it until the guard is dropped. Whoever is to end has to run for it: made after the threads, the guard goes
+    /// before them, also when a test fails.
+    fn limit(&self, value: &str) -> Limit {
+        self.set("cpu.max", value);
+        Limit(self.path.join("cpu.max"))
+    }
+
     fn with_weight(self, weight: u32) -> Group {
         self.set("cpu.weight", &weight.to_string());
         self
@@ -82,6 +89,14 @@ impl Drop for Group {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+struct Limit(PathBuf);
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0, "max");
     }
 }
 
@@ -234,8 +249,8 @@ fn a_group_uses_no_more_than_it_may() {
             true => Daemon::schedule(&["--without", "cgroup-max"]),
         };
         let group = Group::new("limited");
-        group.set("cpu.max", "20000 100000");
         let threads = group.busy_many(1);
+        let limit = group.limit("20000 100000");
         std::thread::sleep(SETTLE);
         if tells && !off {
             assert_limited("20 ms in 100 ms", &threads, 0.2, 0.04);
@@ -255,7 +270,7 @@ fn a_group_uses_no_more_than_it_may() {
             assert!(got > 0.6, "{got}");
             assert_eq!(daemon.counter("to_limited"), 0);
         }
-        drop(threads);
+        drop((limit, threads));
         assert_eq!(state(), "enabled");
         assert!(daemon.stop().success());
     }
@@ -270,9 +285,8 @@ fn the_tightest_limit_counts() {
     let daemon = Daemon::schedule(&[]);
     let outer = Group::new("outer");
     let (inner, free) = (outer.within("inner"), outer.within("free"));
-    outer.set("cpu.max", "20000 100000");
-    inner.set("cpu.max", "5000 50000");
     let (limited, others) = (inner.busy_many(2), free.busy_many(1));
+    let limits = (outer.limit("20000 100000"), inner.limit("5000 50000"));
     std::thread::sleep(SETTLE);
     let begun = (cpu_ns(&limited), cpu_ns(&others), Instant::now());
     std::thread::sleep(Duration::from_secs(3));
@@ -287,7 +301,7 @@ fn the_tightest_limit_counts() {
     let root = Path::new(ROOT).join("cgroup.threads");
     fs::write(root, limited[0].tid.to_string()).unwrap();
     assert!(of_a_cpu(&limited[..1], Duration::from_secs(2)) > 0.5);
-    drop((limited, others));
+    drop((limits, limited, others));
     assert!(daemon.stop().success());
 }
 
@@ -308,7 +322,7 @@ fn the_smallest_quota_stalls_nobody() {
         Busy::new(move || fs::write(path, "0").unwrap())
     }));
     // They have begun: with this they would need a while for that.
-    group.set("cpu.max", "1000 1000000");
+    let limit = group.limit("1000 1000000");
     std::thread::sleep(Duration::from_secs(2));
     let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
     let got = of_a_cpu(&threads, Duration::from_secs(9));
@@ -326,8 +340,7 @@ fn the_smallest_quota_stalls_nobody() {
     assert!(got < 0.05, "{got}");
     // They have to run to end.
     let begun = Instant::now();
-    group.set("cpu.max", "max");
-    drop(threads);
+    drop((limit, threads));
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(daemon.stop().success());
 }
@@ -361,7 +374,7 @@ fn groups_come_and_go_while_their_threads_compute() {
     assert_near("afterwards", shares(&[one, other])[0], 0.5, 0.075);
     // The scheduler may go first, too.
     let group = Group::new("left");
-    group.set("cpu.max", "1000 100000");
+    let _limit = group.limit("1000 100000");
     for thread in &threads {
         group.take(thread);
     }

@@ -16,18 +16,11 @@ use crate::vm;
 /// Whose test programs run in guests, as root, with [`VARIABLE`] set.
 const PACKAGE: &str = "morpheus-bpf";
 
-/// What the mandatory kernel is tested with, in this order: CPUs in turn will do.
-const FUNCTION: &[&str] = &[
-    "observer",
-    "broker",
-    "isolation",
-    "runtime",
-    "scheduler",
-    "tiers",
-    "cgroups",
-    "hostile",
-    "operator",
-];
+/// What the mandatory kernel is tested with first: who is seen to be stuck, and what follows from it.
+const LADDER: &[&str] = &["observer", "broker", "isolation", "runtime", "scheduler"];
+
+/// And then: everybody else, and those that operate it or mean it ill.
+const MACHINE: &[&str] = &["tiers", "cgroups", "hostile", "operator"];
 
 /// What the others are tested with: what differs between kernels is what is called there. The
 /// socket and its limits are the daemon's own.
@@ -97,12 +90,18 @@ const SHAPE_OF_NODES: &str = concat!(
 
 /// All of them. One kernel is mandatory: the one with long-term support.
 pub(crate) const GUESTS: &[Guest] = &[
+    // The long ones first: two run at once.
     tests("6.18", true),
     tests("6.16", false),
     tests("7.2", false),
     Guest {
+        what: "tests of the whole machine",
+        work: GuestWork::Tests(MACHINE),
+        ..tests("6.18", true)
+    },
+    Guest {
         what: "shares of one CPU",
-        options: "--cpus 1 --timeout 600",
+        options: "--cpus 1 --icount=3 --timeout 1500",
         work: GuestWork::Tests(SHARES),
         ..tests("6.18", true)
     },
@@ -145,9 +144,10 @@ const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
         what: "tests",
         kernel,
         mandatory,
-        options: "--cpus 2 --timeout 1500",
+        // In virtual time: what else the host does decides how long it takes, and nothing else.
+        options: "--cpus 2 --icount=3 --timeout 3000",
         needs: NEEDS,
-        work: GuestWork::Tests(if mandatory { FUNCTION } else { KERNEL }),
+        work: GuestWork::Tests(if mandatory { LADDER } else { KERNEL }),
     }
 }
 
@@ -182,12 +182,6 @@ impl Guest {
     /// Whether the step has failed where something that it needs is missing.
     pub(crate) fn is_mandatory(&self) -> bool {
         self.mandatory
-    }
-
-    /// Whether nothing may run beside it: what is tested where it must not fail is tested on a quiet machine. Shapes of
-    /// machines, and kernels that may be missing, share it.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.mandatory && self.counts_tests()
     }
 
     /// Whether its outcome is a number of tests.
@@ -298,7 +292,7 @@ impl Guest {
 fn build() -> Vec<&'static str> {
     let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for tests in [FUNCTION, SHARES, PLACEMENT, NODES, FREQUENCIES] {
+    for tests in [LADDER, MACHINE, SHARES, PLACEMENT, NODES, FREQUENCIES] {
         for test in tests {
             arguments.extend(["--test", test]);
         }
@@ -429,7 +423,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = std::env::temp_dir().join(format!("xtask-guests-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        for (index, test) in FUNCTION.iter().enumerate() {
+        for (index, test) in LADDER.iter().enumerate() {
             let program = directory.join(test);
             let body = format!(
                 "#!/bin/sh\necho ran {} $MORPHEUS_GUEST $*\nexit {}\n",
@@ -441,13 +435,13 @@ mod tests {
         }
         let answer = std::process::Command::new("sh")
             .arg("-c")
-            .arg(test_script(FUNCTION, NOT_KERNEL))
+            .arg(test_script(LADDER, NOT_KERNEL))
             .current_dir(&directory)
             .output()
             .unwrap();
         fs::remove_dir_all(&directory).unwrap();
         let output = String::from_utf8(answer.stdout).unwrap();
-        for test in FUNCTION {
+        for test in LADDER {
             let skip = NOT_KERNEL[0];
             let ran = format!("ran {test} 1 --test-threads 1 --skip {skip}\n");
             assert!(output.contains(&ran), "{output}");

@@ -15,9 +15,9 @@ Examples:
   report results --output page --title 'Before the change'
       Elsewhere, under another title.
 
-What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `kernel` and `scale` a record a line), DIR/*.hlog
-(what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation, latency, liar,
-jitter, overhead, governor, takeover, request, compare, footprint, kernel, scale.
+What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `kernel` and `scale` a record a line),
+DIR/*.hlog (what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation,
+latency, liar, jitter, overhead, governor, takeover, request, compare, footprint, kernel, scale.
 
 What is written: index.html, which needs nothing but itself, and a PNG for each plot, which stands alone. The path of
 the page is printed. A file that cannot be shown is named there, on the page and here, and does not stop the others.

@@ -56,7 +56,6 @@ struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
-struct mm_struct;
 /* Of some length. A declaration alone would not match the kernel's, where it is an argument. */
 struct cpumask {
 	unsigned long bits[1];
@@ -118,7 +117,6 @@ struct task_struct {
 	/* 0 while it runs or could. */
 	unsigned int __state;
 	unsigned int flags;
-	struct mm_struct *mm;
 	/* Whether it has a CPU at this moment. A byte since Linux 7.2: the loader adjusts numbers without a sign only. */
 	unsigned int on_cpu;
 	int pid;
@@ -147,6 +145,13 @@ struct task_struct {
 /* One that is bound to its CPU for good. */
 #define PF_NO_SETAFFINITY 0x4000000
 #define MAX_RT_PRIO 100
+
+/*
+ * Whether a task can be a worker: one of a process, and not about to end. By its flags, as each load of a pointer like `mm`
+ * makes the verifier search the types of the whole kernel by name, thrice: that was a quarter of the time to load.
+ */
+#define may_be_worker(task) (!((task)->flags & (PF_KTHREAD | PF_EXITING)))
+
 /* Bits of the count of what a CPU is in the midst of: an NMI, an interrupt, what an interrupt has put off. */
 #define IN_INTERRUPT 0xff0100
 

@@ -15,9 +15,10 @@
  * Not limited are the kernel's threads, tasks that end, and those that may not migrate at present: others may wait for what
  * they hold. What they use is charged all the same.
  *
- * The kernel throws a scheduler out whose tasks wait for 5 s. So whoever has waited for two seconds gets a breath: a
- * CPU for 0.1 ms, which is charged, too. It is what keeps a group from standing still whose threads use all of its quota for
- * being told that there is none. A hundred threads that want to run with 1 ms in a second so get 5 ms.
+ * The kernel throws a scheduler out whose tasks wait for 5 s. So whoever has waited for a second gets a breath: a CPU for
+ * 0.1 ms, which is charged, too; four seconds are left for all of those whose second ends at once. It is what keeps a group
+ * from standing still whose threads use all of its quota for being told that there is none. A hundred threads that want to
+ * run with 1 ms in a second so get 10 ms.
  */
 #ifndef MORPHEUS_LIMIT_BPF_H
 #define MORPHEUS_LIMIT_BPF_H
@@ -26,7 +27,7 @@
 #include "rescue.bpf.h"
 
 /* Who waits for so long gets a breath. */
-#define BREATH_AFTER_NS 2000000000ULL
+#define BREATH_AFTER_NS 1000000000ULL
 /* Of the group with this index. */
 #define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* With less than this left, a timer tells the end of the quota: longer than a tick. */

@@ -28,8 +28,10 @@ pub(super) struct Machine {
     /// NUMA nodes, each a socket with its share of the CPUs and the memory.
     pub(super) nodes: u16,
     pub(super) accel: Accel,
-    /// Time follows the instructions executed.
-    pub(super) icount: bool,
+    /// Time follows the instructions executed: 2 to this power ns each.
+    pub(super) icount: Option<u8>,
+    /// What is random there follows from it, where time follows the instructions.
+    pub(super) seed: u32,
     pub(super) preempt: Option<Preempt>,
 }
 
@@ -119,7 +121,11 @@ fn introduce(machine: &Machine, files: &Files<'_>, pid: u32) {
             )
         }
     };
-    let icount = if machine.icount { ", icount" } else { "" };
+    let icount = if machine.icount.is_some() {
+        ", icount"
+    } else {
+        ""
+    };
     eprintln!(
         "vm: Linux {}, CPUs {}, nodes {}, tcg thread={}{icount}; {main_loop}",
         kernel.release,
@@ -210,10 +216,10 @@ fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString>
             );
         }
     }
-    if machine.icount {
-        add("-icount", "shift=1,sleep=off".to_string());
+    if let Some(shift) = machine.icount {
+        add("-icount", format!("shift={shift},sleep=off"));
         add("-rtc", "base=2026-01-01,clock=vm".to_string());
-        add("-seed", "1".to_string());
+        add("-seed", machine.seed.to_string());
     }
     add("-append", kernel_parameters(machine, verbose));
     arguments.into_iter().map(OsString::from).collect()
@@ -228,7 +234,7 @@ fn kernel_parameters(machine: &Machine, verbose: bool) -> String {
         parameters += " preempt=";
         parameters += preempt.name();
     }
-    if machine.icount {
+    if machine.icount.is_some() {
         // Where the kernel lies would differ from boot to boot.
         parameters += " nokaslr";
     }
@@ -371,7 +377,8 @@ mod tests {
         cpus: 2,
         nodes: 1,
         accel: Accel::Single,
-        icount: false,
+        icount: None,
+        seed: 1,
         preempt: None,
     };
 
@@ -419,7 +426,7 @@ mod tests {
     fn virtual_time_and_preemption() {
         let line = line(&Machine {
             cpus: 1,
-            icount: true,
+            icount: Some(1),
             preempt: Some(Preempt::Lazy),
             ..MACHINE
         });

@@ -85,9 +85,16 @@ pub(crate) struct VmArgs {
     /// The CPUs have frequencies that the kernel's governors set; the speed stays as it is
     #[arg(long)]
     cpufreq: bool,
-    /// Time follows the instructions executed, and every run is the same; for one CPU
-    #[arg(long)]
-    icount: bool,
+    /// Time follows the instructions executed, 2^SHIFT ns each, whatever else the host does: the next run is the same
+    #[arg(
+        long,
+        value_name = "SHIFT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u8).range(0..=10)
+    )]
+    icount: Option<u8>,
     /// The guest is ended after so many seconds
     #[arg(long = "timeout", value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_s: u64,
@@ -159,7 +166,7 @@ pub(crate) fn run(context: &Context, args: &VmArgs) -> ExitCode {
 }
 
 fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
-    let machine = machine(args).map_err(io::Error::other)?;
+    let mut machine = machine(args).map_err(io::Error::other)?;
     if !cfg!(target_arch = "x86_64") {
         eprintln!(
             "vm: the guest is x86-64, and runs programs of this machine: it must be one, too"
@@ -241,6 +248,8 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         let outcome = guest::boot(&machine, &files, limit, args.verbose)?;
         if may_repeat(&machine, &outcome) && repeats < REPEATS {
             repeats += 1;
+            // With the same it would come to the same.
+            machine.seed += 1;
             let what = if outcome.impossible {
                 "came to a state that no CPU has"
             } else {
@@ -259,15 +268,12 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
 
 /// The machine that the options describe, or what is wrong with them.
 fn machine(args: &VmArgs) -> Result<Machine, String> {
-    let cpus = args
-        .cpus
-        .unwrap_or(if args.icount { 1 } else { 2.max(args.numa) });
-    if args.icount && cpus > 1 {
-        return Err(
-            "--icount needs --cpus 1: busy virtual CPUs would wait for each other".to_string(),
-        );
-    }
-    if args.icount && args.accel == Accel::Multi {
+    let cpus = args.cpus.unwrap_or(if args.icount.is_some() {
+        1
+    } else {
+        2.max(args.numa)
+    });
+    if args.icount.is_some() && args.accel == Accel::Multi {
         return Err("--icount needs --accel single".to_string());
     }
     if !cpus.is_multiple_of(args.numa) {
@@ -281,6 +287,7 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
         nodes: args.numa,
         accel: args.accel,
         icount: args.icount,
+        seed: 1,
         preempt: args.preempt,
     })
 }
@@ -399,6 +406,9 @@ mod tests {
             (2, 1, Accel::Single)
         );
         assert_eq!(machine_of("--icount -- true").unwrap().cpus, 1);
+        assert_eq!(machine_of("--icount -- true").unwrap().icount, Some(1));
+        let slower = machine_of("--icount=3 --cpus 2 -- true").unwrap();
+        assert_eq!((slower.icount, slower.cpus), (Some(3), 2));
         assert_eq!(machine_of("--numa 4 -- true").unwrap().cpus, 4);
         assert_eq!(machine_of("--cpus 4 --numa 2 -- true").unwrap().nodes, 2);
     }
@@ -408,8 +418,7 @@ mod tests {
         for line in [
             "--cpus 3 --numa 2 -- true",
             "--cpus 2 --numa 4 -- true",
-            "--cpus 2 --icount -- true",
-            "--icount --accel multi -- true",
+            "--icount=3 --accel multi -- true",
         ] {
             assert!(machine_of(line).is_err(), "{line}");
         }
@@ -427,6 +436,8 @@ mod tests {
             "--timeout 0 -- true",
             "--preempt never -- true",
             "--accel kvm -- true",
+            "--icount=11 -- true",
+            "--icount 3 true",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
