@@ -147,8 +147,8 @@ struct task_struct {
 #define MAX_RT_PRIO 100
 
 /*
- * Whether a task can be a worker: one of a process, and not about to end. By its flags, as each load of a pointer like `mm`
- * makes the verifier search the types of the whole kernel by name, thrice: that was a quarter of the time to load.
+ * Whether a task can be a worker: one of a process, and not about to end. By its flags: each time that the verifier comes past
+ * the load of a pointer like `mm`, it searches the types of the whole kernel by name, thrice.
  */
 #define may_be_worker(task) (!((task)->flags & (PF_KTHREAD | PF_EXITING)))
 
