@@ -79,7 +79,7 @@ pub(super) fn boot(
     let memory_mib = MEMORY_MIB + 2 * files.initramfs_size.div_ceil(1 << 20);
     let mut command = Command::new(Tool::Qemu.name());
     command.args(arguments(machine, memory_mib, verbose));
-    command.args(["-cpu", cpu(files)]);
+    command.args(["-cpu", &cpu(machine, files)]);
     command.arg("-kernel").arg(&files.kernel.image);
     command.arg("-initrd").arg(files.initramfs);
     if let Some(table) = files.frequencies {
@@ -161,12 +161,19 @@ fn hurry(pid: u32) -> io::Result<()> {
     }
 }
 
-/// The driver of the frequencies binds to no CPU of the emulator's own vendor.
-fn cpu(files: &Files<'_>) -> &'static str {
-    match files.frequencies {
-        Some(_) => "max,vendor=GenuineIntel",
-        None => "max",
+/// What the CPUs are. Its name says whose time it is: who measures in a guest shows it.
+fn cpu(machine: &Machine, files: &Files<'_>) -> String {
+    let mut cpu = "max".to_string();
+    if files.frequencies.is_some() {
+        // Their driver binds to no CPU of the emulator's own vendor.
+        cpu += ",vendor=GenuineIntel";
     }
+    if let Some(shift) = machine.icount {
+        let ns = 1 << shift;
+        // 47 characters at most.
+        cpu += &format!(",model-id=QEMU in virtual time ({ns} ns an instruction)");
+    }
+    cpu
 }
 
 /// QEMU's arguments, but for those that the files decide.
@@ -431,6 +438,7 @@ mod tests {
             ..MACHINE
         });
         assert!(line.contains("-icount shift=1,sleep=off"), "{line}");
+        assert!(line.contains("-seed 1"), "{line}");
         assert!(line.ends_with(" preempt=lazy nokaslr"), "{line}");
     }
 

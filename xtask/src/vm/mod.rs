@@ -95,6 +95,9 @@ pub(crate) struct VmArgs {
         value_parser = clap::value_parser!(u8).range(0..=10)
     )]
     icount: Option<u8>,
+    /// Another run in virtual time: what is random in the guest follows from this number
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "icount")]
+    seed: u32,
     /// The guest is ended after so many seconds
     #[arg(long = "timeout", value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_s: u64,
@@ -249,7 +252,7 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         if may_repeat(&machine, &outcome) && repeats < REPEATS {
             repeats += 1;
             // With the same it would come to the same.
-            machine.seed += 1;
+            machine.seed = machine.seed.wrapping_add(1);
             let what = if outcome.impossible {
                 "came to a state that no CPU has"
             } else {
@@ -287,7 +290,7 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
         nodes: args.numa,
         accel: args.accel,
         icount: args.icount,
-        seed: 1,
+        seed: args.seed,
         preempt: args.preempt,
     })
 }
@@ -409,6 +412,7 @@ mod tests {
         assert_eq!(machine_of("--icount -- true").unwrap().icount, Some(1));
         let slower = machine_of("--icount=3 --cpus 2 -- true").unwrap();
         assert_eq!((slower.icount, slower.cpus), (Some(3), 2));
+        assert_eq!(machine_of("--icount --seed 7 -- true").unwrap().seed, 7);
         assert_eq!(machine_of("--numa 4 -- true").unwrap().cpus, 4);
         assert_eq!(machine_of("--cpus 4 --numa 2 -- true").unwrap().nodes, 2);
     }
@@ -438,6 +442,7 @@ mod tests {
             "--accel kvm -- true",
             "--icount=11 -- true",
             "--icount 3 true",
+            "--seed 7 -- true",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
