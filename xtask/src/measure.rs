@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::context::Context;
-use crate::rounds::{self, Clock, Peer, Plan};
+use crate::rounds::{self, Peer, Plan};
 
 /// The scheduler that `kernel` compares Morpheus's with.
 const PEER: &str = "scx_bpfland";
@@ -17,8 +17,6 @@ const KERNEL_LIMIT_S: u64 = 1200;
 const SCALE_LIMIT_S: u64 = 1800;
 /// There are more than twenty features.
 const ABLATION_LIMIT_S: u64 = 7200;
-/// About as fast as the emulator is.
-const VIRTUAL: Clock = Clock::Virtual(2);
 /// What schedulers of others are called.
 const SCX: &str = "scx_";
 /// The one that is not.
@@ -53,12 +51,9 @@ pub(crate) struct ScaleArgs {
     /// The kernel: a series or a file, as of `cargo xtask vm`
     #[arg(long, value_name = "SERIES|PATH", default_value = "6.18")]
     kernel: String,
-    /// CPUs of the guest
+    /// CPUs of the guest; more than the machine has are for function, not for figures
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: u16,
-    /// Run the virtual CPUs at the same time, in the host's time, and not in turn in their own, 4 ns an instruction
-    #[arg(long)]
-    parallel: bool,
     /// Under these: 'default', 'morpheus', or the command lines of programs in target/peers/bin
     #[arg(
         long,
@@ -119,7 +114,6 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
         name: "kernel",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        clock: Clock::Host,
         cpus: Box::new(|_| 2),
         complaints_count: false,
         limit_s: KERNEL_LIMIT_S,
@@ -169,7 +163,6 @@ fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
         name: "scale",
         rounds: args.rounds,
         kernel: args.kernel.clone(),
-        clock: if args.parallel { Clock::Host } else { VIRTUAL },
         cpus: Box::new(move |_| cpus),
         complaints_count: false,
         limit_s: args.timeout_s.unwrap_or(limit_s),
@@ -251,8 +244,6 @@ mod tests {
             (plan.rounds, plan.kernel.as_str(), (plan.cpus)(1)),
             (2, "6.18", 2)
         );
-        assert_eq!(plan.clock, VIRTUAL);
-        assert_eq!(self::plan("--parallel").clock, Clock::Host);
     }
 
     #[test]

@@ -16,17 +16,6 @@ use crate::vm;
 
 /// How often a round is tried.
 const TRIES: u32 = 4;
-/// Seeds from one round to the next: more than there are boots of one.
-const SEEDS: u32 = 16;
-
-/// Whose time passes in a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
-    /// The host's; the virtual CPUs run at the same time, as far as the host lets them.
-    Host,
-    /// Its own: 2 to this power ns for each instruction, whatever else the host does.
-    Virtual(u8),
-}
 
 /// What is measured in guests, and how often.
 pub(crate) struct Plan {
@@ -40,7 +29,6 @@ pub(crate) struct Plan {
     pub(crate) kernel: String,
     /// CPUs of the guest, of each round.
     pub(crate) cpus: Box<dyn Fn(u16) -> u16>,
-    pub(crate) clock: Clock,
     /// A guest in which the kernel complained is what was to be found out, and not lost.
     pub(crate) complaints_count: bool,
     /// A guest that takes longer is lost.
@@ -146,10 +134,9 @@ fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
 fn one_round(context: &Context, plan: &Plan, round: u16) -> io::Result<(String, bool)> {
     let mut why = String::new();
     let bench = plan.bench;
-    for attempt in 0..TRIES {
+    for _ in 0..TRIES {
         let mut boot = context.cargo();
-        boot.args(["xtask", "vm", "--kernel", &plan.kernel]);
-        boot.args(clock_options(plan.clock, round, attempt));
+        boot.args(["xtask", "vm", "--kernel", &plan.kernel, "--accel", "multi"]);
         boot.args(["--cpus", &(plan.cpus)(round).to_string()]);
         boot.args(["--timeout", &plan.limit_s.to_string()]);
         for peer in &plan.peers {
@@ -176,22 +163,6 @@ fn one_round(context: &Context, plan: &Plan, round: u16) -> io::Result<(String, 
     Err(io::Error::other(format!(
         "round {round} was lost {TRIES} times, at last with {why}"
     )))
-}
-
-/// Each round in virtual time has a seed of its own: with the same it would be the same.
-fn clock_options(clock: Clock, round: u16, attempt: u32) -> Vec<String> {
-    match clock {
-        Clock::Host => vec!["--accel".to_string(), "multi".to_string()],
-        Clock::Virtual(shift) => {
-            // A guest boots again by itself with the next ones.
-            let seed = SEEDS * u32::from(round) + SEEDS / TRIES * attempt;
-            vec![
-                format!("--icount={shift}"),
-                "--seed".to_string(),
-                seed.to_string(),
-            ]
-        }
-    }
 }
 
 /// Why a boot came to nothing. A guest whose command ended has measured, even if not all of it.
@@ -225,19 +196,6 @@ mod tests {
         let run = r#"{"record":"run","round":0}"#;
         let output = format!("vm: booting\n{run}\n{{\"bench\":1}}\nround 1: x\n{run}");
         assert_eq!(records(&output), format!("{run}\n{run}\n"));
-    }
-
-    #[test]
-    fn no_two_boots_in_virtual_time_are_the_same() {
-        let mut seeds = std::collections::HashSet::new();
-        for (round, attempt) in (1..=100).flat_map(|round| (0..TRIES).map(move |n| (round, n))) {
-            let options = clock_options(Clock::Virtual(2), round, attempt);
-            assert_eq!(options[..2], ["--icount=2", "--seed"]);
-            let seed: u32 = options[2].parse().unwrap();
-            // Of the boot, and of those that follow by themselves.
-            assert!((0..3).all(|again| seeds.insert(seed + again)), "{seed}");
-        }
-        assert_eq!(clock_options(Clock::Host, 1, 0), ["--accel", "multi"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::context::Context;
-use crate::rounds::{self, Clock, Plan};
+use crate::rounds::{self, Plan};
 
 /// A guest boots, and its scheduler starts, within this; on top of three times what it measures, as more virtual CPUs than
 /// the machine has are slow.
@@ -28,9 +28,6 @@ pub(crate) struct SoakArgs {
     /// Under this: 'morpheus' with or without arguments, or 'default' to compare
     #[arg(long, value_name = "COMMAND", default_value = "morpheus")]
     scheduler: String,
-    /// Run the virtual CPUs at the same time, in the host's time, and not in turn in their own, 8 ns an instruction
-    #[arg(long)]
-    parallel: bool,
     /// Print the records as JSON, one a line, in place of the table
     #[arg(long)]
     json: bool,
@@ -56,11 +53,6 @@ fn plan(args: &SoakArgs) -> Plan {
         name: "soak",
         rounds: u16::try_from(args.cpus.len()).unwrap_or(u16::MAX),
         kernel: args.kernel.clone(),
-        clock: if args.parallel {
-            Clock::Host
-        } else {
-            Clock::Virtual(3)
-        },
         cpus: Box::new(move |round| cpus[usize::from(round) - 1]),
         complaints_count: true,
         limit_s: (3.0 * duration_s + AROUND_S) as u64,
