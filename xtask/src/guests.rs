@@ -19,8 +19,11 @@ const PACKAGE: &str = "morpheus-bpf";
 /// What the mandatory kernel is tested with first: who is seen to be stuck, and what follows from it.
 const LADDER: &[&str] = &["observer", "broker", "isolation", "runtime", "scheduler"];
 
-/// And then: everybody else, and those that operate it or mean it ill.
-const MACHINE: &[&str] = &["tiers", "cgroups", "hostile", "operator"];
+/// And then: everybody else's tasks,
+const MACHINE: &[&str] = &["tiers", "cgroups"];
+
+/// and those that operate it or mean it ill.
+const OTHERS: &[&str] = &["hostile", "operator"];
 
 /// What the others are tested with: what differs between kernels is what is called there. The
 /// socket and its limits are the daemon's own.
@@ -97,6 +100,11 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         what: "tests of the whole machine",
         work: GuestWork::Tests(MACHINE),
+        ..tests("6.18", true)
+    },
+    Guest {
+        what: "operators and attackers",
+        work: GuestWork::Tests(OTHERS),
         ..tests("6.18", true)
     },
     Guest {
@@ -292,7 +300,15 @@ impl Guest {
 fn build() -> Vec<&'static str> {
     let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for tests in [LADDER, MACHINE, SHARES, PLACEMENT, NODES, FREQUENCIES] {
+    for tests in [
+        LADDER,
+        MACHINE,
+        OTHERS,
+        SHARES,
+        PLACEMENT,
+        NODES,
+        FREQUENCIES,
+    ] {
         for test in tests {
             arguments.extend(["--test", test]);
         }

@@ -40,7 +40,7 @@ const TIMED_OUT: u8 = 124;
 const NO_RESULT: u8 = 125;
 
 /// How often a guest is booted again that the emulator's fault has ended.
-const REPEATS: u32 = 2;
+const REPEATS: u32 = 3;
 
 /// Said when it is; what was printed before counts no more.
 pub(crate) const AGAIN: &str = "boot again,";
