@@ -120,13 +120,13 @@ pub(crate) const GUESTS: &[Guest] = &[
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", SHAPE_OF_NODES),
     Guest {
         what: "work taken from other nodes",
-        options: "--cpus 4 --numa 2 --timeout 600",
+        options: "--cpus 4 --numa 2 --icount=3 --timeout 1500",
         work: GuestWork::Tests(NODES),
         ..tests("6.18", true)
     },
     Guest {
         what: "placement near a cache",
-        options: "--cpus 4 --timeout 600",
+        options: "--cpus 4 --icount=3 --timeout 1500",
         work: GuestWork::Tests(PLACEMENT),
         ..tests("6.18", true)
     },
@@ -141,7 +141,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         needs: NEEDS_CPUFREQ,
         ..command(
             "a governor beside the scheduler",
-            "--cpufreq",
+            "--cpus 2 --cpufreq --icount=3 --timeout 600",
             include_str!("beside.sh"),
         )
     },
