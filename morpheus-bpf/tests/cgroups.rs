@@ -92,6 +92,7 @@ impl Drop for Group {
     }
 }
 
+/// A group's limit, by its file; lifted when it is dropped.
 struct Limit(PathBuf);
 
 impl Drop for Limit {

@@ -300,19 +300,15 @@ impl Guest {
 fn build() -> Vec<&'static str> {
     let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for tests in [
-        LADDER,
-        MACHINE,
-        OTHERS,
-        SHARES,
-        PLACEMENT,
-        NODES,
-        FREQUENCIES,
-    ] {
-        for test in tests {
-            arguments.extend(["--test", test]);
+    let mut programs: Vec<&str> = Vec::new();
+    for guest in GUESTS {
+        if let GuestWork::Tests(tests) = guest.work {
+            programs.extend(tests);
         }
     }
+    programs.sort_unstable();
+    programs.dedup();
+    arguments.extend(programs.into_iter().flat_map(|test| ["--test", test]));
     arguments
 }
 

@@ -77,8 +77,8 @@ enum Command {
     ///
     /// Virtual CPUs that run in turn (--accel single) are the most robust. With a thread for each (--accel multi), times
     /// within a guest can be compared; but QEMU then sometimes runs the old translation of an instruction that the
-    /// kernel has patched ("Oops: int3"): on exactly that the guest is booted again, three times at most. So it is, with both, when the
-    /// kernel's complaint shows a CPU in a state that none can be in.
+    /// kernel has patched ("Oops: int3"): on exactly that the guest is booted again, three times at most. So it is, with
+    /// both, when the kernel's complaint shows a CPU in a state that none can be in.
     ///
     /// The exit code is the command's (126: it cannot be run, 127: not found, 128 and more: a signal), but
     /// 120 when the kernel complained (a warning, an oops, a panic, a stall, a scheduler thrown out), whatever the

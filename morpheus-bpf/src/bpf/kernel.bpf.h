@@ -147,10 +147,10 @@ struct task_struct {
 #define MAX_RT_PRIO 100
 
 /*
- * Whether a task can be a worker: one of a process, and not about to end. By its flags: each time that the verifier comes past
- * the load of a pointer like `mm`, it searches the types of the whole kernel by name, thrice.
+ * Whether a task is one of a process, and not about to end: only such a one can be a worker. By its flags: each time that the
+ * verifier comes past the load of a pointer like `mm`, it searches the types of the whole kernel by name, thrice.
  */
-#define may_be_worker(task) (!((task)->flags & (PF_KTHREAD | PF_EXITING)))
+#define is_of_live_process(task) (!((task)->flags & (PF_KTHREAD | PF_EXITING)))
 
 /* Bits of the count of what a CPU is in the midst of: an NMI, an interrupt, what an interrupt has put off. */
 #define IN_INTERRUPT 0xff0100

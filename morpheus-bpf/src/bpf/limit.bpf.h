@@ -71,7 +71,7 @@ static __always_inline bool can_wait(const struct task_struct *task)
 {
 	__u32 migration_disabled = task->migration_disabled;
 
-	if (task->flags & (PF_KTHREAD | PF_EXITING))
+	if (!is_of_live_process(task))
 		return false;
 	/* A program like this one does so itself on some kernels, to the task that runs. */
 	return !migration_disabled || (migration_disabled == 1 && bpf_get_current_task_btf() == task);

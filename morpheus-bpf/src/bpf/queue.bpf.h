@@ -196,7 +196,7 @@ static __always_inline struct worker *worker_of(struct task_struct *task)
 {
 	struct worker *worker;
 
-	if (!leases || !may_be_worker(task))
+	if (!leases || !is_of_live_process(task))
 		return 0;
 	worker = bpf_task_storage_get(&workers, task, 0, 0);
 	return worker && worker->lease ? worker : 0;

@@ -241,14 +241,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	switching(next);
 	if (!leases)
 		return 0;
-	if (may_be_worker(prev)) {
+	if (is_of_live_process(prev)) {
 		worker = bpf_task_storage_get(&workers, prev, 0, 0);
 		if (worker && worker->lease) {
 			now = bpf_ktime_get_ns();
 			switched_out(prev, worker, preempt, now);
 		}
 	}
-	if (may_be_worker(next)) {
+	if (is_of_live_process(next)) {
 		worker = bpf_task_storage_get(&workers, next, 0, 0);
 		if (worker && worker->lease)
 			switched_in(worker, now ? now : bpf_ktime_get_ns());
@@ -276,7 +276,7 @@ int BPF_PROG(on_interrupt)
 	if (!look_timer || look_timer->armed)
 		return 0;
 	current = bpf_get_current_task_btf();
-	if (!may_be_worker(current))
+	if (!is_of_live_process(current))
 		return 0;
 	worker = bpf_task_storage_get(&workers, current, 0, 0);
 	if (!worker || !worker->lease)

@@ -422,6 +422,7 @@ mod tests {
         for line in [
             "--cpus 3 --numa 2 -- true",
             "--cpus 2 --numa 4 -- true",
+            "--icount --accel multi -- true",
             "--icount=3 --accel multi -- true",
         ] {
             assert!(machine_of(line).is_err(), "{line}");
