@@ -192,7 +192,11 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		cpu = cpu_at(scx_bpf_task_cpu(task));
 		if (cpu)
 			cpu->kicked = KICK_KERNEL;
-		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | ENQ_PREEMPT);
+		/*
+		 * Put back for a class above, there is nobody to preempt: who ran here last, and waits by now, would lose the
+		 * slice it waits with.
+		 */
+		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
 		count(COUNTER_to_local);
 		return 0;
 	}

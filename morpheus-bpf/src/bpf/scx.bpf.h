@@ -21,7 +21,9 @@ struct bpf_iter_num {
 
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1ULL,
+	SCX_ENQ_HEAD = 16ULL,
 	SCX_ENQ_PREEMPT = 1ULL << 32,
+	SCX_ENQ_REENQ = 1ULL << 40,
 	SCX_ENQ_LAST = 1ULL << 41,
 };
 
@@ -46,7 +48,9 @@ enum scx_ent_flags {
 };
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
+#define ENQ_HEAD bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_HEAD)
 #define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_PREEMPT)
+#define ENQ_REENQ bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_REENQ)
 #define DSQ_INVALID bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_INVALID)
 #define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
