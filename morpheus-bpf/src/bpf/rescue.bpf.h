@@ -13,7 +13,7 @@
 
 #include "queue.bpf.h"
 
-const volatile __u64 rescue_ns = 700000000;
+const volatile __u64 rescue_ns = 500000000;
 const volatile bool rescue_on = true;
 
 #define RESCUE_PERIOD_NS 100000000ULL
