@@ -211,8 +211,9 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
-		/* Its CPU would have nothing to do: it goes on. */
+		/* Its CPU would have nothing to do: it goes on, once that CPU, which idles by then, looks again. */
 		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 		return 0;
 	}
 	if (resume(task, worker, flags))
@@ -508,6 +509,13 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 		if (before(now, until_ns))
 			cpu->rest_ns = until_ns - now;
 	}
+	/*
+	 * A CPU that goes offline asks for nobody (morpheus_dispatch), and a thread that has used up its slice there is put into
+	 * the local queue by the kernel when the CPU has already gone idle: it would wait there, and the CPU's going with it,
+	 * until something else wakes the CPU up.
+	 */
+	if (runnable && is_kernels_own(task))
+		scx_bpf_kick_cpu(index, 0);
 	mark_stuck(index, cpu, false);
 	cpu->since_ns = 0;
 	cpu->worker = 0;
