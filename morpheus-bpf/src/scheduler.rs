@@ -74,6 +74,8 @@ pub enum Mechanism {
     MakeUp,
     /// Who is woken by somebody that is about to sleep preempts only now and then
     SyncPause,
+    /// Who says it is about to sleep, wakes many and does not sleep is not believed: whom it wakes does not go first
+    SyncCrowd,
     /// Workers are looked at by a timer while they run
     Timer,
     /// The running task competes with those that wait
@@ -424,6 +426,10 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::MakeUp => &mut constants.make_up_on,
             Mechanism::SyncPause => {
                 constants.sync_pause_ns = 0;
+                continue;
+            }
+            Mechanism::SyncCrowd => {
+                constants.sync_wakes_believed = u32::MAX;
                 continue;
             }
             Mechanism::Timer => &mut constants.timer_on,

@@ -483,6 +483,7 @@ fn each_switch_switches() {
         ("min-run", "kicks_skipped"),
         ("make-up", "kicks_made_up"),
         ("sync-pause", "kicks_skipped_for_sync"),
+        ("sync-crowd", "woken_among_many"),
         ("timer", "looks"),
     ] {
         let with = with_all(counter);

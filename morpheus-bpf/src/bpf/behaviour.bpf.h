@@ -51,6 +51,9 @@ enum tier {
 #define OBSERVE_TURNS 64
 #define NAME_BYTES 16
 
+/* In `sync` of a task: its waker has woken many others in the same turn (kick.bpf.h). */
+#define ONE_OF_MANY (1U << 31)
+
 struct behaviour {
 	/* Its CPU time when the present turn began. */
 	__u64 exec_ns;
@@ -75,7 +78,10 @@ struct behaviour {
 	__u32 cpu_bound;
 	/* It is in the list of those that are to be LAT_CRITICAL. */
 	__u32 boosted;
-	/* Who woke it has said that it will sleep soon itself; until it is put into a queue. */
+	/*
+	 * Who woke it has said that it will sleep soon itself: the number, and one, of the CPU where that one runs, and
+	 * ONE_OF_MANY. 0 once it is put into a queue.
+	 */
 	__u32 sync;
 	/* It woke, and waits near its last CPU before any other is told (place.bpf.h). */
 	__u32 stays;

@@ -52,6 +52,8 @@
 	/* Wakes, and tasks that were put into a queue again. */ \
 	X(wakeups) \
 	X(enqueues_again) \
+	/* By somebody that woke many others in the same turn, and said of each time that it was about to sleep. */ \
+	X(woken_among_many) \
 	/* Where tasks were put. */ \
 	X(to_idle_cpu) \
 	X(idle_cpu_full) \

@@ -33,6 +33,12 @@ const volatile bool make_up_on = true;
  * than the message. 0: as for any other wake.
  */
 const volatile __u64 sync_pause_ns = 4000000;
+/*
+ * A task of the tier BATCH that has woken more than so many since it was switched in does not sleep after all, whatever it
+ * says: whom it wakes then waits as those do that compute, without credit for its sleep, and finds more to do at once. A
+ * worker, or another that serves many and sleeps, is believed. ~0: everybody always is.
+ */
+const volatile __u32 sync_wakes_believed = 4;
 
 /* On x86, from Linux 6.15 on. */
 extern const int __preempt_count __ksym __weak;

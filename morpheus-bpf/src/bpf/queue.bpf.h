@@ -141,6 +141,8 @@ struct cpu {
 	__u64 make_up_ns;
 	/* When it was last kicked for a wake by somebody who was about to sleep. */
 	__u64 sync_kicked_ns;
+	/* How many the task that runs has woken, saying each time that it is about to sleep; no more than is believed. */
+	__u32 sync_wakes;
 };
 
 struct {

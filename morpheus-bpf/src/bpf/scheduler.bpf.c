@@ -56,21 +56,42 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 	return 0;
 }
 
+/*
+ * A task is woken by the one that runs here, which says that it is about to sleep. Whether that is to be believed: it is
+ * known to sleep, or has not said so too often.
+ */
+static __always_inline bool is_believed(void)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+
+	if (!cpu || sync_wakes_believed == ~0U || cpu->tier != TIER_BATCH)
+		return true;
+	if (cpu->sync_wakes >= sync_wakes_believed)
+		return false;
+	cpu->sync_wakes++;
+	return true;
+}
+
 /* An idle CPU, if there is one, and which (place.bpf.h). */
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
-	bool is_idle = false;
-	__s32 cpu = place(task, previous, flags, &is_idle);
+	bool is_idle = false, is_sync = flags & WAKE_SYNC && sync_pause_ns && in_task(), is_among_many;
+	__s32 cpu;
 
+	is_among_many = is_sync && !is_believed();
+	/* It would wait behind its waker while another CPU is idle. */
+	if (is_among_many)
+		flags &= ~WAKE_SYNC;
+	cpu = place(task, previous, flags, &is_idle);
 	/* For its group's next period, wherever it is put. */
 	if (is_idle && limit_count && waits_for(task, scx_now()) != ROOT_GROUP)
 		return cpu;
-	if (!is_idle && flags & WAKE_SYNC && sync_pause_ns && in_task()) {
+	if (!is_idle && is_sync) {
 		struct behaviour *behaviour = behaviour_of(task);
 
 		/* Its wake may be carried out on another CPU. */
 		if (behaviour)
-			behaviour->sync = bpf_get_smp_processor_id() + 1;
+			behaviour->sync = (bpf_get_smp_processor_id() + 1) | (is_among_many ? ONE_OF_MANY : 0);
 	}
 	if (is_idle && idle_depth_on && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | (__u32)cpu) >= (__s32)idle_depth) {
 		/* Others were sent there before it woke up: whoever is free first takes this one from a queue. */
@@ -228,7 +249,12 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes)
 			behaviour->woke_ns = now;
-		waker = behaviour->sync;
+		waker = behaviour->sync & ~ONE_OF_MANY;
+		if (behaviour->sync & ONE_OF_MANY) {
+			tier = TIER_BATCH;
+			bounded_vtime(task, 0);
+			count(COUNTER_woken_among_many);
+		}
 		behaviour->sync = 0;
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu)
@@ -410,6 +436,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->exec_ns = task->se.sum_exec_runtime;
 	cpu->kicked = KICK_NONE;
 	cpu->yielded = 0;
+	cpu->sync_wakes = 0;
 	/* Last: who sees it sees the others. */
 	WRITE_ONCE(cpu->since_ns, now);
 	/*
