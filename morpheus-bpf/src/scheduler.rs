@@ -123,7 +123,7 @@ pub enum Mechanism {
     Steal,
     /// Groups share the CPU by their weights (cpu.weight)
     CgroupWeight,
-    /// Groups use no more of the CPU than they may (cpu.max), from Linux 6.17 to 7.1
+    /// Groups use no more of the CPU than they may (cpu.max), from Linux 6.17 on
     CgroupMax,
     /// A change in the rate of enqueues is a burst
     Cusum,
@@ -536,9 +536,6 @@ struct Groups {
 impl Groups {
     /// What is not switched off, as far as the kernel tells of it: of groups at all where it is built with them
     /// (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
-    ///
-    /// Not on 7.2: there a group with a quota of 1 ms in a second made a whole guest crawl. Its limits are not honoured then,
-    /// as by any scheduler that has no such callback.
     fn for_kernel(options: &Options, btf: Option<&Btf<'_>>) -> Groups {
         let table = btf.and_then(|btf| btf.type_by_name::<Struct<'_>>("sched_ext_ops"));
         let has_callback = |name: &str| {
@@ -550,8 +547,7 @@ impl Groups {
         let on = |mechanism, callback| !options.off.contains(&mechanism) && has_callback(callback);
         Groups {
             weights: on(Mechanism::CgroupWeight, "cgroup_set_weight"),
-            limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth")
-                && !kernel::runs_at_least((7, 2)),
+            limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth"),
         }
     }
 

@@ -150,10 +150,10 @@ fn kernel_tells_of_limits() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|part| part.parse().unwrap_or(0));
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    let tells = ((6, 17)..(7, 2)).contains(&version);
+    let tells = version >= (6, 17);
     if !tells {
         say(&format!(
-            "\nNOT TESTED HERE: Linux {} does not tell a scheduler of cpu.max, or is left alone in this (Groups::for_kernel)\n",
+            "\nNOT TESTED HERE: Linux {} does not tell a scheduler of cpu.max\n",
             release.trim()
         ));
     }
@@ -325,7 +325,8 @@ fn the_smallest_quota_stalls_nobody() {
     // They have begun: with this they would need a while for that.
     let limit = group.limit("1000 1000000");
     std::thread::sleep(Duration::from_secs(2));
-    let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
+    // Not their time: Linux 7.2 charges who runs first after a CPU was idle nothing, and the next one for both.
+    let before: Vec<u64> = threads.iter().map(Busy::runs).collect();
     let got = of_a_cpu(&threads, Duration::from_secs(9));
     assert_eq!(state(), "enabled");
     say(&format!(
@@ -335,7 +336,7 @@ fn the_smallest_quota_stalls_nobody() {
     ));
     assert!(daemon.counter("breaths") > 0);
     for (thread, before) in threads.iter().zip(before) {
-        assert!(thread.cpu_ns() > before, "one got nothing");
+        assert!(thread.runs() > before, "one got nothing");
     }
     // An emulated machine needs a while to stop somebody.
     assert!(got < 0.05, "{got}");

@@ -119,8 +119,9 @@ Examples:
     ///
     /// Storms of processes, hogs, pipes, timers, sleepers, messages, and CPUs that go offline and come back: the scheduler is to
     /// stay in force, no runnable task may wait for longer than a second, and the kernel's log has to be clean. The longest wait
-    /// without load is shown beside it: where a guest has more CPUs than the machine, these themselves wait. What was seen is
-    /// also in target/soak.jsonl.
+    /// without load is shown beside it. The guests have a time of their own, 8 ns an instruction, so that nobody waits for the
+    /// host; with --parallel the virtual CPUs run at the same time, and those that the machine does not have wait themselves.
+    /// What was seen is also in target/soak.jsonl.
     ///
     /// The exit code is 0 when all of them held, 1 when something was wrong, 130 after Ctrl-C.
     #[command(after_help = "\

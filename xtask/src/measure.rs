@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::context::Context;
-use crate::rounds::{self, Peer, Plan};
+use crate::rounds::{self, Clock, Peer, Plan};
 
 /// The scheduler that `kernel` compares Morpheus's with.
 const PEER: &str = "scx_bpfland";
@@ -115,6 +115,7 @@ fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
         rounds: args.rounds,
         kernel: args.kernel.clone(),
         cpus: Box::new(|_| 2),
+        clock: Clock::Host,
         complaints_count: false,
         limit_s: KERNEL_LIMIT_S,
         peers: Vec::from_iter(wants_peer.then_some(peer)),
@@ -164,6 +165,7 @@ fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
         rounds: args.rounds,
         kernel: args.kernel.clone(),
         cpus: Box::new(move |_| cpus),
+        clock: Clock::Host,
         complaints_count: false,
         limit_s: args.timeout_s.unwrap_or(limit_s),
         peers,

@@ -16,6 +16,32 @@ use crate::vm;
 
 /// How often a round is tried.
 const TRIES: u32 = 4;
+/// Seeds from one try to the next: a guest that is lost boots again by itself with the next ones.
+const SEEDS: u32 = 16;
+
+/// Whose time passes in a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// The host's; the virtual CPUs run at the same time, as far as the host lets them.
+    Host,
+    /// Its own: 2 to this power ns for each instruction, whatever else the host does. The virtual CPUs run in turn, so that what
+    /// interrupts another one comes late: for orders and for what takes long, not for latencies.
+    Virtual(u8),
+}
+
+impl Clock {
+    /// As options of `cargo xtask vm`.
+    fn options(self, attempt: u32) -> Vec<String> {
+        match self {
+            Clock::Host => vec!["--accel".into(), "multi".into()],
+            Clock::Virtual(shift) => vec![
+                format!("--icount={shift}"),
+                "--seed".into(),
+                (SEEDS * attempt).to_string(),
+            ],
+        }
+    }
+}
 
 /// What is measured in guests, and how often.
 pub(crate) struct Plan {
@@ -29,6 +55,7 @@ pub(crate) struct Plan {
     pub(crate) kernel: String,
     /// CPUs of the guest, of each round.
     pub(crate) cpus: Box<dyn Fn(u16) -> u16>,
+    pub(crate) clock: Clock,
     /// A guest in which the kernel complained is what was to be found out, and not lost.
     pub(crate) complaints_count: bool,
     /// A guest that takes longer is lost.
@@ -134,9 +161,10 @@ fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
 fn one_round(context: &Context, plan: &Plan, round: u16) -> io::Result<(String, bool)> {
     let mut why = String::new();
     let bench = plan.bench;
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         let mut boot = context.cargo();
-        boot.args(["xtask", "vm", "--kernel", &plan.kernel, "--accel", "multi"]);
+        boot.args(["xtask", "vm", "--kernel", &plan.kernel]);
+        boot.args(plan.clock.options(attempt));
         boot.args(["--cpus", &(plan.cpus)(round).to_string()]);
         boot.args(["--timeout", &plan.limit_s.to_string()]);
         for peer in &plan.peers {
@@ -196,6 +224,13 @@ mod tests {
         let run = r#"{"record":"run","round":0}"#;
         let output = format!("vm: booting\n{run}\n{{\"bench\":1}}\nround 1: x\n{run}");
         assert_eq!(records(&output), format!("{run}\n{run}\n"));
+    }
+
+    #[test]
+    fn what_is_tried_again_in_virtual_time_has_another_seed() {
+        assert_eq!(Clock::Host.options(2), ["--accel", "multi"]);
+        assert_eq!(Clock::Virtual(3).options(0), ["--icount=3", "--seed", "0"]);
+        assert_eq!(Clock::Virtual(2).options(3), ["--icount=2", "--seed", "48"]);
     }
 
     #[test]

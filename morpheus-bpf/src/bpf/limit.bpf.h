@@ -172,24 +172,30 @@ __noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, __
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
 	struct member *member = bpf_task_storage_get(&members, task, 0, 0);
+	bool breath;
 
 	if (!domain || !cpu)
 		return STAYS;
 	if (member)
 		spent = spent_group(member->index, now);
-	if (spent == ROOT_GROUP) {
+	breath = spent != ROOT_GROUP && has_waited(task, BREATH_AFTER_NS);
+	if (spent == ROOT_GROUP)
 		count(COUNTER_from_limited);
-		if (is_pinned(task)) {
-			cpu->pinned = 1;
-			return PINNED_QUEUE(index) | BY_VTIME;
-		}
+	else if (breath)
+		count(COUNTER_breaths);
+	/*
+	 * A breath, too: Linux 7.2 charges who is put into the local queue of an idle CPU from outside for the time since that
+	 * CPU fell asleep. If it waits on, it is rescued next.
+	 */
+	if (is_pinned(task) && (spent == ROOT_GROUP || breath)) {
+		cpu->pinned = 1;
+		return PINNED_QUEUE(index) | BY_VTIME;
+	}
+	if (spent == ROOT_GROUP) {
 		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
 		return MAIN_QUEUE(domain_index) | BY_VTIME;
 	}
-	if (has_waited(task, BREATH_AFTER_NS)) {
-		count(COUNTER_breaths);
-		if (is_pinned(task))
-			return DSQ_LOCAL_ON | (__u32)index;
+	if (breath) {
 		WRITE_ONCE(domain->rescue, 1);
 		return RESCUE_QUEUE(domain_index);
 	}

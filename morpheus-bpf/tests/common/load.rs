@@ -58,6 +58,11 @@ impl Busy {
     pub fn cpu_ns(&self) -> u64 {
         cpu_ns(self.tid)
     }
+
+    /// How often it was switched in so far.
+    pub fn runs(&self) -> u64 {
+        schedstat(self.tid, 2)
+    }
 }
 
 impl Drop for Busy {
@@ -88,9 +93,14 @@ pub fn own_cpu_ns() -> u64 {
 
 /// CPU time of a thread of this process, up to the last tick.
 pub fn cpu_ns(tid: u32) -> u64 {
+    schedstat(tid, 0)
+}
+
+/// CPU time, time spent waiting, and how often it was switched in.
+fn schedstat(tid: u32, field: usize) -> u64 {
     std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
         .ok()
-        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .and_then(|text| text.split_whitespace().nth(field)?.parse().ok())
         .unwrap_or(0)
 }
 
