@@ -224,7 +224,8 @@ fn client_in_a_namespace() {
         let runtime = client.runtime_slot(slot);
         runtime.park();
         runtime.set_state(WorkerState::Running);
-        let seq = sleep_in_poll(runtime, Duration::from_millis(2));
+        // Just after a boot others may take the CPU for some milliseconds when it is about to sleep: then it would not sleep.
+        let seq = sleep_in_poll(runtime, Duration::from_millis(50));
         // In emulation it may have been over its budget before it slept, which comes first then.
         let blocked = loop {
             let event = client.ring.next(PATIENCE).expect("no event");
