@@ -164,7 +164,10 @@ __noinline int wake_idle(__u32 from, bool pinned)
 /* Beside a queue's number: it is one in order of vtime. */
 #define BY_VTIME (1ULL << 60)
 
-/* Where a task belongs that waits in the queue of this group: what is in order of vtime is for those that may go on. */
+/*
+ * Where a task belongs that waits in the queue of this group: what is in order of vtime is for those that may go on, and for a
+ * pinned one that has a breath.
+ */
 __noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, __u64 now)
 {
 	__s32 index = scx_bpf_task_cpu(task);
@@ -172,42 +175,40 @@ __noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, __
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
 	struct member *member = bpf_task_storage_get(&members, task, 0, 0);
-	bool breath;
 
 	if (!domain || !cpu)
 		return STAYS;
 	if (member)
 		spent = spent_group(member->index, now);
-	breath = spent != ROOT_GROUP && has_waited(task, BREATH_AFTER_NS);
-	if (spent == ROOT_GROUP)
+	if (spent == ROOT_GROUP) {
 		count(COUNTER_from_limited);
-	else if (breath)
+		if (!is_pinned(task)) {
+			note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
+			return MAIN_QUEUE(domain_index) | BY_VTIME;
+		}
+	} else if (has_waited(task, BREATH_AFTER_NS)) {
 		count(COUNTER_breaths);
+		if (!is_pinned(task)) {
+			WRITE_ONCE(domain->rescue, 1);
+			return RESCUE_QUEUE(domain_index);
+		}
+	} else {
+		if (spent != own) {
+			struct group *group = group_at(spent);
+
+			if (group && group->prepared) {
+				watch_group(spent, group, now);
+				return LIMIT_QUEUE(spent);
+			}
+		}
+		return STAYS;
+	}
 	/*
 	 * A breath, too: Linux 7.2 charges who is put into the local queue of an idle CPU from outside for the time since that
 	 * CPU fell asleep. If it waits on, it is rescued next.
 	 */
-	if (is_pinned(task) && (spent == ROOT_GROUP || breath)) {
-		cpu->pinned = 1;
-		return PINNED_QUEUE(index) | BY_VTIME;
-	}
-	if (spent == ROOT_GROUP) {
-		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
-		return MAIN_QUEUE(domain_index) | BY_VTIME;
-	}
-	if (breath) {
-		WRITE_ONCE(domain->rescue, 1);
-		return RESCUE_QUEUE(domain_index);
-	}
-	if (spent != own) {
-		struct group *group = group_at(spent);
-
-		if (group && group->prepared) {
-			watch_group(spent, group, now);
-			return LIMIT_QUEUE(spent);
-		}
-	}
-	return STAYS;
+	cpu->pinned = 1;
+	return PINNED_QUEUE(index) | BY_VTIME;
 }
 
 /* Looks at those that wait in the queue of a group: its period is over, or its limit, or some have waited for long. */

@@ -6,7 +6,7 @@
  * many would. While something waits, a timer looks through the queues ten times in a second and brings those forward
  * that have waited for `rescue_ns`: at most a few each time, since where everybody waits so long the machine is full,
  * and the order of vtime is to be kept. Somebody of nice 19, whose share among twenty others is a turn in three seconds,
- * so has one a second.
+ * so has more than one a second.
  */
 #ifndef MORPHEUS_RESCUE_BPF_H
 #define MORPHEUS_RESCUE_BPF_H
