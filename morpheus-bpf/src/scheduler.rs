@@ -426,6 +426,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::MakeUp => &mut constants.make_up_on,
             Mechanism::SyncPause => {
                 constants.sync_pause_ns = 0;
+                constants.unsaid_pause_ns = 0;
                 continue;
             }
             Mechanism::SyncCrowd => {

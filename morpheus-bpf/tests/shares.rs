@@ -6,6 +6,8 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -315,6 +317,46 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
 
 /// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
 /// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
+/// How many messages one that sends all the time gets rid of before who reads them has the CPU.
+fn messages_at_a_time(arguments: &[&str]) -> f64 {
+    let _daemon = Daemon::schedule(arguments);
+    let (mut to, mut from) = UnixStream::pair().unwrap();
+    let received = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&received);
+    let reader = Busy::repeating(
+        || (),
+        move || {
+            if from.read_exact(&mut [0; 64]).is_ok() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        },
+    );
+    // Ends first, and the reader with it.
+    let writer = Busy::repeating(|| (), move || to.write_all(&[1; 64]).unwrap());
+    std::thread::sleep(Duration::from_millis(300));
+    let now = || (received.load(Ordering::Relaxed), reader.runs());
+    let before = now();
+    std::thread::sleep(Duration::from_secs(1));
+    let after = now();
+    drop(writer);
+    (after.0 - before.0) as f64 / (after.1 - before.1) as f64
+}
+
+/// The kernel does not say of a wake on a machine with one CPU that the waker is about to sleep.
+#[test]
+fn a_sender_is_not_preempted_for_each_message() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let with = messages_at_a_time(&[]);
+    let without = messages_at_a_time(&["--off", "sync-pause"]);
+    say(&format!(
+        "{with:.1} messages at a time, {without:.1} without a pause"
+    ));
+    assert!(with >= 4.0 && without < with / 2.0, "{with} {without}");
+}
+
 #[test]
 fn who_goes_on_out_of_turn_does_not_take_the_clock_along() {
     if !can_run() {

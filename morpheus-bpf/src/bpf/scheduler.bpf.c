@@ -72,6 +72,16 @@ static __always_inline bool is_believed(void)
 	return true;
 }
 
+/* The number, and one, of the CPU whose task has just woken this one, which may run there only; or 0. */
+static __always_inline __u32 waker_beside(const struct task_struct *task)
+{
+	__s32 index = bpf_get_smp_processor_id();
+
+	if (!unsaid_pause_ns || task->nr_cpus_allowed > 1 || scx_bpf_task_cpu(task) != index || !in_task())
+		return 0;
+	return index + 1;
+}
+
 /* An idle CPU, if there is one, and which (place.bpf.h). */
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
@@ -149,9 +159,9 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
  * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
  * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
  */
-static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, __u32 tier, __u64 now)
+static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, struct claim *claim)
 {
-	struct claim claim;
+	__u64 now = claim->now;
 	__s32 index = scx_bpf_task_cpu(task);
 	struct cpu *cpu = cpu_at(index);
 	__u64 vtime;
@@ -169,8 +179,8 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 	count(COUNTER_to_next);
-	claim = (struct claim){ .vtime = vtime, .now = now, .tier = tier };
-	preempt_own(cpu, index, &claim);
+	claim->vtime = vtime;
+	preempt_own(cpu, index, claim);
 	return true;
 }
 
@@ -195,6 +205,27 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
+/* Fills in who woke the task. Returns whether that one has woken many, and it is to wait as those do that compute. */
+static __always_inline bool look_at_waker(struct task_struct *task, struct behaviour *behaviour, struct claim *claim)
+{
+	bool is_among_many = behaviour->sync & ONE_OF_MANY;
+
+	claim->waker = behaviour->sync & ~ONE_OF_MANY;
+	claim->pause_ns = sync_pause_ns;
+	behaviour->sync = 0;
+	if (!claim->waker) {
+		claim->waker = waker_beside(task);
+		claim->pause_ns = unsaid_pause_ns;
+		is_among_many = claim->waker && !is_believed();
+	}
+	if (is_among_many) {
+		claim->tier = TIER_BATCH;
+		bounded_vtime(task, 0);
+		count(COUNTER_woken_among_many);
+	}
+	return is_among_many;
+}
+
 /*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
@@ -205,8 +236,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	struct behaviour *behaviour;
 	struct worker *worker;
 	struct cpu *cpu;
-	bool wakes = flags & ENQ_WAKEUP, front;
-	__u32 tier, waker = 0;
+	bool wakes = flags & ENQ_WAKEUP, is_among_many = false;
+	struct claim claim = {};
 	__u64 now;
 
 	if (is_kernels_own(task)) {
@@ -245,36 +276,28 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			serving = 0;
 	}
 	behaviour = behaviour_of(task);
-	tier = tier_of(task, behaviour, worker, serving);
+	claim.now = now;
+	claim.tier = tier_of(task, behaviour, worker, serving);
 	if (behaviour) {
-		if (wakes)
+		if (wakes) {
 			behaviour->woke_ns = now;
-		waker = behaviour->sync & ~ONE_OF_MANY;
-		if (behaviour->sync & ONE_OF_MANY) {
-			tier = TIER_BATCH;
-			bounded_vtime(task, 0);
-			count(COUNTER_woken_among_many);
+			is_among_many = look_at_waker(task, behaviour, &claim);
 		}
-		behaviour->sync = 0;
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu)
 			note_enqueue(cpu, !is_mature(behaviour) && (wakes || !behaviour->switches));
 	}
 	count(wakes ? COUNTER_wakeups : COUNTER_enqueues_again);
-	if (wakes && goes_next(task, worker, tier, now))
+	if (wakes && goes_next(task, worker, &claim))
 		return 0;
 	if (serving)
 		borrow(task, worker);
-	front = put(task, worker, tier, slice_for(behaviour, tier), flags, now);
+	if (!put(task, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
+		claim.tier = TIER_BATCH;
 	watch_over_queues();
-	if (wakes && !stays(task, behaviour) && !(worker && worker->demoted)) {
-		struct claim claim = {
-			.vtime = task->scx.dsq_vtime,
-			.now = now,
-			.tier = front ? tier : TIER_BATCH,
-			.waker = waker,
-		};
-
+	/* One of many has its turn when it comes, as those that compute. */
+	if (wakes && !is_among_many && !stays(task, behaviour) && !(worker && worker->demoted)) {
+		claim.vtime = task->scx.dsq_vtime;
 		preempt_for(task, serving, &claim);
 	}
 	return 0;
