@@ -315,8 +315,6 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
     assert!(part < 1.06, "nobody else waits for it: {part}");
 }
 
-/// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
-/// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
 /// How many messages one that sends all the time gets rid of before who reads them has the CPU.
 fn messages_at_a_time(arguments: &[&str]) -> f64 {
     let _daemon = Daemon::schedule(arguments);
@@ -357,6 +355,8 @@ fn a_sender_is_not_preempted_for_each_message() {
     assert!(with >= 4.0 && without < with / 2.0, "{with} {without}");
 }
 
+/// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
+/// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
 #[test]
 fn who_goes_on_out_of_turn_does_not_take_the_clock_along() {
     if !can_run() {
