@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::client::Client;
@@ -21,6 +22,9 @@ use common::load::{Busy, cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags};
+
+/// Of each talker.
+const LISTENERS: u32 = 3;
 
 #[test]
 fn comes_and_goes_twenty_times() {
@@ -433,14 +437,32 @@ fn a_worker_that_computes_has_short_turns() {
     assert!(with >= 100 && without == 0, "{with} {without}");
 }
 
-/// Tells others something all the time, and does not wait for them as long as they listen.
-fn talker() -> Busy {
+/// Tells others something all the time, and does not wait for them as long as they listen. Those are workers, if a client
+/// registers them.
+fn talker(client: Option<&Arc<Client>>, first_slot: u32) -> Busy {
     let mut sockets = Vec::new();
-    for _ in 0..3 {
+    for number in 0..LISTENERS {
         let (to, mut from) = UnixStream::pair().unwrap();
         sockets.push(to);
+        let client = client.cloned();
+        let (sender, ready) = channel();
         // Ends with the talker, who closes the sockets.
-        std::thread::spawn(move || while from.read_exact(&mut [0; 64]).is_ok() {});
+        std::thread::spawn(move || {
+            let slot = client.map(|client| client.register(first_slot + number));
+            sender.send(()).unwrap();
+            let mut listen = || {
+                if let Some(slot) = slot {
+                    slot.park();
+                }
+                let heard = from.read_exact(&mut [0; 64]).is_ok();
+                if let Some(slot) = slot {
+                    slot.unpark();
+                }
+                heard
+            };
+            while listen() {}
+        });
+        ready.recv().unwrap();
     }
     Busy::repeating(
         || (),
@@ -451,6 +473,28 @@ fn talker() -> Busy {
             }
         },
     )
+}
+
+/// Whoever wakes it: its slot says that others wait for it.
+#[test]
+fn a_worker_that_serves_is_not_one_of_many() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let of = |are_workers: bool| {
+        let daemon = Daemon::schedule(&[]);
+        let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+        let talkers: Vec<Busy> = (0..cpus() as u32)
+            .map(|number| talker(are_workers.then_some(&client), number * LISTENERS))
+            .collect();
+        std::thread::sleep(Duration::from_secs(1));
+        drop(talkers);
+        daemon.counter("woken_among_many")
+    };
+    let (workers, others) = (of(true), of(false));
+    say(&format!("of many: {workers} workers, {others} others"));
+    assert!(others > 100 && workers < others / 10, "{workers} {others}");
 }
 
 #[test]
@@ -469,7 +513,7 @@ fn each_switch_switches() {
         let sleepers: Vec<Busy> = (0..2 * cpus())
             .map(|_| Busy::repeating(|| (), || sleep(Duration::from_micros(300))))
             .collect();
-        let talkers: Vec<Busy> = (0..cpus()).map(|_| talker()).collect();
+        let talkers: Vec<Busy> = (0..cpus()).map(|_| talker(None, 0)).collect();
         std::thread::sleep(Duration::from_secs(1));
         drop((worker, others, sleepers, talkers));
         let counters = daemon.numbers()["counters"].take();

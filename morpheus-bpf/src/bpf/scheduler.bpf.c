@@ -205,8 +205,12 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
-/* Fills in who woke the task. Returns whether that one has woken many, and it is to wait as those do that compute. */
-static __always_inline bool look_at_waker(struct task_struct *task, struct behaviour *behaviour, struct claim *claim)
+/*
+ * Fills in who woke the task. Returns whether that one has woken many, and it is to wait as those do that compute: not a
+ * worker that serves, whose slot says that others wait for it.
+ */
+static __always_inline bool look_at_waker(struct task_struct *task, struct behaviour *behaviour, bool serves_others,
+					  struct claim *claim)
 {
 	bool is_among_many = behaviour->sync & ONE_OF_MANY;
 
@@ -218,6 +222,7 @@ static __always_inline bool look_at_waker(struct task_struct *task, struct behav
 		claim->pause_ns = unsaid_pause_ns;
 		is_among_many = claim->waker && !is_believed();
 	}
+	is_among_many &= !serves_others;
 	if (is_among_many) {
 		claim->tier = TIER_BATCH;
 		bounded_vtime(task, 0);
@@ -281,7 +286,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes) {
 			behaviour->woke_ns = now;
-			is_among_many = look_at_waker(task, behaviour, &claim);
+			is_among_many = look_at_waker(task, behaviour, serving, &claim);
 		}
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu)
