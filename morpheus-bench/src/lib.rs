@@ -18,6 +18,7 @@
 
 pub mod arguments;
 pub mod begin;
+mod bustle;
 pub mod clock;
 pub mod compare;
 pub mod cpus;

@@ -1,0 +1,51 @@
+//! Every CPU is kept computing while the scheduler changes.
+//!
+//! The kernel patches its own code then, and wakes an idle CPU for each patch, which at once runs the scheduler's code. An
+//! emulator whose virtual CPUs run at the same time may translate a patched instruction between the moment in which it
+//! drops the old translation and that in which the new bytes are there; what it then keeps is a breakpoint that nobody knows
+//! any more, and the guest is lost ("Oops: int3"). A CPU that computes is interrupted for the patch, and goes on computing.
+//! On a real machine it is of no use, and soon over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{cpus, thread, work};
+
+/// Between two looks at whether it is over.
+const PIECE: u64 = 10_000;
+/// Whoever changes the scheduler goes first.
+const NICE: libc::c_int = 19;
+
+/// For as long as this lives.
+#[derive(Debug)]
+pub struct Bustle(Arc<AtomicBool>);
+
+impl Bustle {
+    /// On each CPU that the caller may use. Where a thread cannot be started, one is idle.
+    pub fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        for cpu in cpus::allowed() {
+            let over = over.clone();
+            let computing = move || {
+                thread::name_current(c"scale-bustle");
+                // SAFETY: a plain system call; of 0 it is about the calling thread.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+                // It computes wherever it is.
+                let _ = cpus::pin(cpu);
+                // Relaxed: nothing else is told by it.
+                while !over.load(Ordering::Relaxed) {
+                    work::compute(PIECE);
+                }
+            };
+            let _ = std::thread::Builder::new().spawn(computing);
+        }
+        Self(over)
+    }
+}
+
+impl Drop for Bustle {
+    fn drop(&mut self) {
+        // Relaxed: as above. Nobody waits for them: the last one may have to wait for its CPU.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
