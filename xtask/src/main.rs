@@ -112,7 +112,7 @@ Examples:
   cargo xtask scale --schedulers default,morpheus        without other people's schedulers
   cargo xtask scale --rounds 1 -- --only latency,burst   two cases, once
   cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half
-  cargo xtask scale --ablation                           what each feature of scx_morpheus buys; half an hour a round
+  cargo xtask scale --ablation                           what each feature of scx_morpheus buys; 25 minutes a round
   cargo xtask scale --ablation=tiers,deficit --rounds 9  two of them")]
     Scale(ScaleArgs),
     /// Runs everything at once for long, in a guest for each number of CPUs, and shows one table.

@@ -12,8 +12,6 @@ use crate::rounds::{self, Clock, Plan};
 
 /// A guest boots, and its scheduler starts, within this; on top of five times what it measures, as the emulator may be slow.
 const AROUND_S: f64 = 600.0;
-/// About as fast as the emulator is, of all CPUs together.
-const VIRTUAL: Clock = Clock::Virtual(3);
 
 /// How to soak.
 #[derive(Clone, Debug, Args)]
@@ -59,7 +57,11 @@ fn plan(args: &SoakArgs) -> Plan {
         rounds: u16::try_from(args.cpus.len()).unwrap_or(u16::MAX),
         kernel: args.kernel.clone(),
         cpus: Box::new(move |round| cpus[usize::from(round) - 1]),
-        clock: if args.parallel { Clock::Host } else { VIRTUAL },
+        clock: if args.parallel {
+            Clock::Host
+        } else {
+            Clock::VIRTUAL
+        },
         complaints_count: true,
         limit_s: (5.0 * duration_s + AROUND_S) as u64,
         peers: Vec::new(),
@@ -105,7 +107,7 @@ mod tests {
         let expected = "--suite soak --iterations 1 --schedulers morpheus --duration 30";
         assert!((plan.arguments)(1).iter().eq(expected.split(' ')));
         assert_eq!(plan.table, ["--json"]);
-        assert_eq!(plan.clock, VIRTUAL);
+        assert_eq!(plan.clock, Clock::VIRTUAL);
     }
 
     #[test]

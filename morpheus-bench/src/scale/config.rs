@@ -143,9 +143,10 @@ impl Options {
         let Some(named) = &self.ablation else {
             return Ok(());
         };
-        if self.suite != Suite::Scale {
+        let compared = [Suite::Scale, Suite::Contention, Suite::Pcpu];
+        if !compared.contains(&self.suite) {
             return Err(
-                "--ablation: only the cases of the suite scale have figures to compare".into(),
+                "--ablation: only the cases of the suites scale, contention and pcpu have figures to compare".into(),
             );
         }
         let named: Vec<String> = named
@@ -154,7 +155,7 @@ impl Options {
             .cloned()
             .collect();
         self.schedulers = features::contenders(&named)?;
-        if self.only.is_empty() {
+        if self.only.is_empty() && self.suite == Suite::Scale {
             self.only = features::CASES.to_vec();
         }
         Ok(())
@@ -269,8 +270,8 @@ mod tests {
         let two = Some(vec!["tiers".to_owned(), "deficit".to_owned()]);
         assert_eq!(named(&["--ablation=tiers,deficit"]), two);
         assert_eq!(options(&[]).ablate(), Ok(()));
-        let error = options(&["--ablation", "--suite", "pcpu"]).ablate();
-        assert!(error.unwrap_err().contains("suite scale"));
+        let error = options(&["--ablation", "--suite", "soak"]).ablate();
+        assert!(error.unwrap_err().contains("scale, contention and pcpu"));
     }
 
     #[test]
