@@ -96,7 +96,7 @@ pub(crate) struct Arguments {
     )]
     off: Vec<Mechanism>,
 
-    /// Switch on a mechanism that is off by default: deficit (may be repeated); --without wins
+    /// Switch on a mechanism that is off by default, as --without says of some (may be repeated); --without wins
     #[arg(
         long = "with",
         value_name = "MECHANISM",
@@ -307,16 +307,30 @@ mod tests {
                 .scheduler()
                 .off
         };
-        assert_eq!(off(&[]), scheduler::OFF_BY_DEFAULT);
-        assert!(off(&["--with", "deficit"]).is_empty());
-        assert_eq!(off(&["--with", "deficit,kick"]), []);
-        assert_eq!(
-            off(&["--off", "demote"]),
-            [Mechanism::Demote, Mechanism::Deficit]
-        );
-        assert_eq!(
-            off(&["--with", "deficit", "--without", "deficit"]),
-            [Mechanism::Deficit]
-        );
+        let by_default = scheduler::OFF_BY_DEFAULT;
+        assert_eq!(off(&[]), by_default);
+        assert_eq!(off(&["--with", "kick"]), by_default);
+        let values = by_default.map(|mechanism| mechanism.to_possible_value().unwrap());
+        let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
+        assert_eq!(off(&["--with", &names.join(",")]), []);
+        let others = by_default
+            .iter()
+            .filter(|other| **other != Mechanism::Deficit);
+        let others: Vec<Mechanism> = others.copied().collect();
+        assert_eq!(off(&["--with", "deficit"]), others);
+        assert_eq!(off(&["--off", "demote"])[0], Mechanism::Demote);
+        assert_eq!(off(&["--off", "demote"])[1..], by_default);
+        let both = off(&["--with", "deficit", "--without", "deficit"]);
+        assert!(both.contains(&Mechanism::Deficit));
+        // And the help says so of each.
+        for mechanism in Mechanism::value_variants() {
+            let value = mechanism.to_possible_value().unwrap();
+            let help = value.get_help().unwrap().to_string();
+            assert_eq!(
+                help.contains("unless --with"),
+                by_default.contains(mechanism),
+                "{help}"
+            );
+        }
     }
 }

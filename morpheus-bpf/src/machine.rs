@@ -208,6 +208,11 @@ impl Machine {
         }
     }
 
+    /// How often the adaptive loop has changed something, by name.
+    pub(crate) fn changes(&self) -> [(&'static str, u64); 5] {
+        self.adaptation.changes().named()
+    }
+
     /// The numbers beside the counters, for whoever asks.
     pub(crate) fn describe(&self, skeleton: &SchedulerSkel<'_>) -> Value {
         let (wakes, sleeps) = waits(skeleton);

@@ -226,7 +226,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             |scheduler: &Scheduler, statistics| {
                 stats::describe(
                     "scheduler",
-                    &scheduler.counters(),
+                    &scheduler.all_counters(),
                     scheduler.machine(),
                     statistics,
                 )

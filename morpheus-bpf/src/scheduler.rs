@@ -107,15 +107,15 @@ pub enum Mechanism {
     TickPreemption,
     /// Who wakes goes near its last CPU, where CPUs share a second-level cache
     L2Affinity,
-    /// An idle CPU that others were sent to already gets no more
+    /// An idle CPU that others were sent to already gets no more. Off unless --with says so
     IdleDepth,
-    /// Who waits behind pinned tasks goes before them when it has waited too long
+    /// Who waits behind pinned tasks goes before them when it has waited too long. Off unless --with says so
     OverflowRescue,
     /// After so many that go first, one that computes has its turn. Off unless --with says so
     Deficit,
     /// Those that compute are served after a while in any case
     StarvationRescue,
-    /// And after a shorter one, as things are at present
+    /// And after a shorter one, as things are at present. Off unless --with says so
     SojournRescue,
     /// Far behind the others is not as far on many CPUs
     VtimeCeiling,
@@ -133,7 +133,8 @@ pub enum Mechanism {
     Longrun,
     /// What a name was like in earlier runs is how it begins
     Profiles,
-    /// The daemon adapts turns and thresholds to what it sees; without it, they stay as they are at the start
+    /// The daemon adapts turns and thresholds to what it sees; without it, they stay as they are at the start, and the
+    /// mechanisms below have nothing to do. Off unless --with says so
     Adapt,
     /// How busy the machine is makes a difference to them
     Regimes,
@@ -176,8 +177,14 @@ pub struct Options {
     pub verbose: bool,
 }
 
-/// What is off unless it is asked for: a measurement found that it costs, and nothing that it buys (SCHEDULER.md).
-pub const OFF_BY_DEFAULT: [Mechanism; 1] = [Mechanism::Deficit];
+/// What is off unless it is asked for: measurements found nothing that it buys, and of some that it costs (SCHEDULER.md).
+pub const OFF_BY_DEFAULT: [Mechanism; 5] = [
+    Mechanism::IdleDepth,
+    Mechanism::OverflowRescue,
+    Mechanism::Deficit,
+    Mechanism::SojournRescue,
+    Mechanism::Adapt,
+];
 
 /// What draws the screen: everybody who looks at it waits for these. As they stand in `/proc/PID/comm`.
 pub const COMPOSITORS: [&str; 11] = [
@@ -585,6 +592,15 @@ fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
 }
 
 impl Kernel<Attached> {
+    /// What the programs have counted, and the adaptive loop, where it works.
+    #[must_use]
+    pub fn all_counters(&self) -> Counters {
+        let mut counters = self.counters();
+        let machine = self.programs.machine.as_ref();
+        counters.extend(machine.into_iter().flat_map(Machine::changes));
+        counters
+    }
+
     /// What is known of the machine beside the counters; null where it is not looked after.
     #[must_use]
     pub fn machine(&self) -> Value {

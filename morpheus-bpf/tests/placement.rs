@@ -150,7 +150,7 @@ fn who_wakes_may_wait_near_its_last_cpu() {
     let _turn = turn();
     let _caches = Caches::in_groups_of(2);
     // The load counts as mixed then, and the mode is strong unless somebody computes all the time.
-    let daemon = Daemon::schedule(&["--without", "regimes,longrun"]);
+    let daemon = Daemon::schedule(&["--with", "adapt", "--without", "regimes,longrun"]);
     assert_eq!(daemon.numbers()["knobs"]["affinity_mode"], "strong");
     let threads = restless();
     let strong = all_move(&daemon, &[0, 2, 3]);

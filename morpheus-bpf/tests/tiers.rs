@@ -5,6 +5,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
@@ -122,7 +123,7 @@ fn each_feature_is_at_work() {
         return;
     }
     let _turn = turn();
-    let daemon = Daemon::schedule(&["--boost", "goes-first"]);
+    let daemon = Daemon::schedule(&["--boost", "goes-first", "--with", "overflow-rescue,adapt"]);
     let threads = everything();
     let mut names = SEEN.map(|(_, name)| name).to_vec();
     names.extend([
@@ -224,7 +225,12 @@ fn those_that_compute_have_their_turn() {
     for (bound, counter) in bounds {
         let names = bounds.iter().map(|(name, _)| *name);
         let off: Vec<&str> = names.filter(|name| *name != bound).collect();
-        let daemon = Daemon::schedule(&["--with", "deficit", "--without", &off.join(",")]);
+        let daemon = Daemon::schedule(&[
+            "--with",
+            "deficit,sojourn-rescue",
+            "--without",
+            &off.join(","),
+        ]);
         let mut threads = Busy::many(2 * cpus(), 0);
         threads.extend((0..8).map(|_| greedy(MS / 2)));
         daemon.all_move(&[counter]);
@@ -264,6 +270,136 @@ fn storms_are_found() {
         assert!(daemon.counter("immature") > 0);
         assert_eq!(daemon.counter(other), 0, "{other}");
         drop(computing);
+        assert!(daemon.stop().success());
+    }
+}
+
+/// What the adaptive loop counts.
+const STAGES: [&str; 5] = [
+    "regimes_changed",
+    "batch_slices_by_sleep",
+    "sojourns_changed",
+    "slices_tightened",
+    "slices_relaxed",
+];
+
+/// One CPU computes all the time and the others for half of it: neither much is idle nor hardly anything.
+fn mixed_load() -> Vec<Busy> {
+    let half_of_it = |cpu| {
+        let again = || {
+            let begun = Instant::now();
+            while begun.elapsed() < MS {
+                std::hint::spin_loop();
+            }
+            sleep(MS);
+        };
+        Busy::repeating(move || pin(cpu), again)
+    };
+    let others = (1..cpus()).map(half_of_it);
+    others.chain([Busy::new(|| pin(0))]).collect()
+}
+
+/// Sleep for short, and have to wait for the one that computes.
+fn waiting_for_the_first_cpu() -> Vec<Busy> {
+    let one = |_| Busy::repeating(|| pin(0), || sleep(MS / 3));
+    (0..3).map(one).collect()
+}
+
+/// Without preemption, so that wakes wait for long.
+#[test]
+fn the_knobs_follow_what_is_seen() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let slow = "kick,wakeup-preemption,tick-preemption";
+    let daemon = Daemon::schedule(&["--with", "adapt", "--without", slow]);
+    let load = mixed_load();
+    let waiting = waiting_for_the_first_cpu();
+    daemon.all_move(&[
+        "batch_slices_by_sleep",
+        "sojourns_changed",
+        "slices_tightened",
+    ]);
+    let more = Busy::many(2 * cpus(), 0);
+    daemon.all_move(&["regimes_changed"]);
+    drop((load, waiting, more));
+    assert!(daemon.stop().success());
+
+    let off = format!("{slow},regimes,tighten,sleep,sojourn");
+    let daemon = Daemon::schedule(&["--with", "adapt", "--without", &off]);
+    let load = (mixed_load(), waiting_for_the_first_cpu());
+    std::thread::sleep(Duration::from_millis(3500));
+    let counters = daemon.numbers()["counters"].take();
+    for name in STAGES {
+        assert_eq!(counters[name], 0, "{name}");
+    }
+    drop(load);
+    assert!(daemon.stop().success());
+}
+
+/// Wakes, from the first CPU, one that may run on the second only and at once one that may run anywhere: where it is sent,
+/// unless it is seen that another one was sent there before.
+fn crowding() -> Busy {
+    let listener = |place: Option<usize>| {
+        let (sender, receiver) = channel::<()>();
+        std::thread::spawn(move || {
+            place.into_iter().for_each(pin);
+            // Until who wakes it has ended.
+            receiver.iter().for_each(drop);
+        });
+        sender
+    };
+    let listeners = [listener(Some(1)), listener(None)];
+    let again = move || {
+        for listener in &listeners {
+            // It listens for as long as this is there.
+            listener.send(()).unwrap();
+        }
+        sleep(MS / 2);
+    };
+    Busy::repeating(|| pin(0), again)
+}
+
+#[test]
+fn an_idle_cpu_that_others_were_sent_to_gets_no_more() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&["--with", "idle-depth"]);
+    let crowding_it = crowding();
+    daemon.all_move(&["idle_cpu_full"]);
+    drop(crowding_it);
+    assert!(daemon.stop().success());
+
+    let daemon = Daemon::schedule(&[]);
+    let crowding_it = crowding();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemon.counter("idle_cpu_full"), 0);
+    assert!(daemon.counter("to_idle_cpu") > 0);
+    drop(crowding_it);
+    assert!(daemon.stop().success());
+}
+
+/// On many CPUs, which the formulas take these for: who is light is far behind after each of its turns.
+#[test]
+fn nobody_is_far_behind_where_the_clock_runs_fast() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for (without, fires) in [("steal", true), ("vtime-ceiling", false)] {
+        let daemon = Daemon::schedule(&["--nr-cpus", "8", "--without", without]);
+        let mut threads = Busy::many(cpus(), 0);
+        threads.extend(Busy::many(cpus(), 19));
+        if fires {
+            daemon.all_move(&["vtime_ceilings"]);
+        } else {
+            std::thread::sleep(Duration::from_secs(2));
+            assert_eq!(daemon.counter("vtime_ceilings"), 0);
+        }
+        drop(threads);
         assert!(daemon.stop().success());
     }
 }

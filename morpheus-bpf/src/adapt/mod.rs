@@ -39,7 +39,7 @@ const JUDGED_FROM_WAKES: u64 = 20;
 /// Which stages work. One that does not leaves the knobs as the stages before it made them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
-    /// All of them: without, the knobs are [`Knobs::fixed`] for ever.
+    /// All of them but the detector: without, the knobs are [`Knobs::fixed`] for ever.
     pub adapt: bool,
     /// The detector: without, the load counts as mixed.
     pub regimes: bool,
@@ -99,6 +99,35 @@ pub struct Decision {
     pub io_percent: Option<u64>,
 }
 
+/// At how many looks each stage has made a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Another regime.
+    pub regimes: u64,
+    /// A batch slice longer or shorter than the baseline, by how tasks sleep.
+    pub batch_slices: u64,
+    /// Another sojourn threshold.
+    pub sojourns: u64,
+    /// A shorter slice.
+    pub tightened: u64,
+    /// A longer one.
+    pub relaxed: u64,
+}
+
+impl Changes {
+    /// By the names that they are counted under.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("regimes_changed", self.regimes),
+            ("batch_slices_by_sleep", self.batch_slices),
+            ("sojourns_changed", self.sojourns),
+            ("slices_tightened", self.tightened),
+            ("slices_relaxed", self.relaxed),
+        ]
+    }
+}
+
 /// The adaptive loop's state.
 #[derive(Clone, Debug)]
 pub struct Adaptation {
@@ -108,6 +137,7 @@ pub struct Adaptation {
     slice: Slice,
     sojourn: Sojourn,
     knobs: Knobs,
+    changes: Changes,
 }
 
 impl Adaptation {
@@ -127,7 +157,14 @@ impl Adaptation {
             } else {
                 Knobs::fixed(&scaled)
             },
+            changes: Changes::default(),
         }
+    }
+
+    /// At how many looks each stage has made a difference.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.changes
     }
 
     /// The knobs of the last decision.
@@ -151,8 +188,9 @@ impl Adaptation {
 
     /// Takes a look: what the knobs are from now on.
     pub fn look(&mut self, reading: &Reading) -> Decision {
+        let is_another = self.watch(reading.idle_share);
         let knobs = if self.switches.adapt {
-            self.decide(reading)
+            self.decide(reading, is_another)
         } else {
             Knobs::fixed(&self.scaled)
         };
@@ -168,26 +206,37 @@ impl Adaptation {
         }
     }
 
-    /// All stages, in their order.
-    fn decide(&mut self, reading: &Reading) -> Knobs {
+    /// Whether the regime is another one now. It is worth knowing, also where the knobs do not follow.
+    fn watch(&mut self, idle_share: f64) -> bool {
         let before = self.regime();
         if self.switches.regimes {
-            self.detector.look(reading.idle_share);
+            self.detector.look(idle_share);
         }
+        let is_another = self.regime() != before;
+        self.changes.regimes += u64::from(is_another);
+        is_another
+    }
+
+    /// All stages after the regime, in their order.
+    fn decide(&mut self, reading: &Reading, is_another: bool) -> Knobs {
         let mut knobs = Knobs::baseline(self.regime(), &self.scaled);
-        if self.regime() != before {
+        if is_another {
             // What was measured under another load says nothing about this one.
             self.slice = Slice::new(knobs.slice_ns);
         }
 
         // In longrun batch waits for a CPU, not for devices.
         if self.switches.sleep && !reading.longrun {
-            knobs.batch_slice_ns = sleep::batch_slice_ns(knobs.batch_slice_ns, &reading.sleeps);
+            let baseline_ns = knobs.batch_slice_ns;
+            knobs.batch_slice_ns = sleep::batch_slice_ns(baseline_ns, &reading.sleeps);
+            self.changes.batch_slices += u64::from(knobs.batch_slice_ns != baseline_ns);
         }
         if self.switches.sojourn {
+            let before_ns = self.sojourn.thresh_ns();
             knobs.sojourn_thresh_ns =
                 self.sojourn
                     .look(reading.dispatches, reading.elapsed_ns, &self.scaled);
+            self.changes.sojourns += u64::from(knobs.sojourn_thresh_ns != before_ns);
         }
         if self.switches.tighten {
             self.tighten_or_relax(reading, knobs.slice_ns);
@@ -208,6 +257,7 @@ impl Adaptation {
             .filter(|wakes| wakes.total() >= JUDGED_FROM_WAKES)
             .filter_map(Histogram::p99_ns)
             .any(|p99_ns| p99_ns > relax::p99_ceiling_ns(regime));
+        let before_ns = self.slice.slice_ns();
         if slow && relax::tightens(regime) {
             self.slice.tighten();
         } else if slow || reading.burst {
@@ -216,6 +266,9 @@ impl Adaptation {
         } else {
             self.slice.relax(baseline_ns, reading.elapsed_ns);
         }
+        let now_ns = self.slice.slice_ns();
+        self.changes.tightened += u64::from(now_ns < before_ns);
+        self.changes.relaxed += u64::from(now_ns > before_ns);
     }
 }
 

@@ -73,6 +73,8 @@ fn tightened_and_relaxed_back_to_the_baseline() {
         .map(|reading| adaptation.look(reading).knobs.slice_ns / US)
         .collect();
     assert_eq!(slices, [750, 562, 562, 1000, 1000, 1000]);
+    let changes = adaptation.changes();
+    assert_eq!((changes.tightened, changes.relaxed), (2, 1));
 }
 
 #[test]
