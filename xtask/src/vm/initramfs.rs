@@ -56,8 +56,11 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
         guest.archive.directory(Path::new(directory))?;
     }
     guest.add(contents.busybox, Path::new("/bin/busybox"))?;
+    let stripped = path.with_extension("stripped");
     for program in contents.programs {
-        guest.add(program, &Path::new("/usr/local/bin").join(name(program)?))?;
+        let to = Path::new("/usr/local/bin").join(name(program)?);
+        let small = strip(program, &stripped);
+        guest.add(if small { &stripped } else { program }, &to)?;
     }
     for added in contents.added {
         let to = Path::new("/add").join(name(added)?);
@@ -86,6 +89,19 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
     let settings = settings(contents, &guest.libraries);
     guest.text("/settings", 0o644, &settings)?;
     guest.archive.finish()
+}
+
+/// Leaves away the lines of a program's source; the names of its functions stay. They are most of its size, and of the time
+/// in which the guest's kernel unpacks all programs: 15 of 23 seconds until `/init` begins. Returns whether that was done:
+/// without the linker's tools a program goes as it is.
+fn strip(program: &Path, to: &Path) -> bool {
+    let status = Command::new("strip")
+        .arg("--strip-debug")
+        .arg("-o")
+        .arg(to)
+        .arg(program)
+        .status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// The archive, and what is known about it.
