@@ -129,6 +129,15 @@ static __always_inline int start_kick_timer(__u32 index)
 	return bpf_timer_set_callback(&kick_timer->timer, make_up);
 }
 
+/*
+ * A function of its own, not for the machine but for the verifier: for each path on which it comes by such a pointer it looks
+ * through all of the kernel's types, and what is global it visits once.
+ */
+__noinline bool may_run_on(struct task_struct *task __arg_trusted, __s32 index)
+{
+	return bpf_cpumask_test_cpu(index, task->cpus_ptr);
+}
+
 /* A CPU that runs a stuck worker and that the task may use, or -1. */
 static __noinline __s32 find_stuck(struct task_struct *task)
 {
@@ -152,8 +161,7 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 			index = word * 64 + __builtin_ctzll(bits);
 			bits &= bits - 1;
 			cpu = cpu_at(index);
-			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked &&
-			    bpf_cpumask_test_cpu(index, task->cpus_ptr))
+			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_run_on(task, index))
 				return index;
 		}
 	}
@@ -283,8 +291,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 o
 		index = word * 64 + __builtin_ctzll(rest);
 		bits &= ~(rest & -rest);
 		cpu = cpu_at(index);
-		if (cpu && cpu->tier == TIER_BATCH && bpf_cpumask_test_cpu(index, task->cpus_ptr) &&
-		    assess(index, cpu, claim) == TARGET_NOW)
+		if (cpu && cpu->tier == TIER_BATCH && may_run_on(task, index) && assess(index, cpu, claim) == TARGET_NOW)
 			return index;
 	}
 	return -1;
@@ -312,38 +319,37 @@ static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const stru
 		kick_later(index, cpu, claim);
 }
 
-/* A task woke, and waits in a queue. Its process may have said that it is in a hurry. */
-static __always_inline void preempt_for(struct task_struct *task, const struct morpheus_runtime_slot *serving,
-					const struct claim *claim)
+/*
+ * A task woke, and waits in a queue. Its process may have said that it is in a hurry: then `serving` is what to count, else 0.
+ * Global, so that it is verified once, and not for each way there.
+ */
+__noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving, const struct claim *claim)
 {
 	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
 	enum target own_target, other_target = TARGET_NO;
 	struct cpu *own_cpu, *other_cpu;
 	struct domain *domain;
 
-	if (!kicks_on)
-		return;
+	if (!kicks_on || !claim)
+		return 0;
 	if (serving && serving_kicks_on) {
 		chosen = find_stuck(task);
 		if (chosen >= 0) {
 			struct cpu *cpu = cpu_at(chosen);
 
 			if (cpu)
-				kick(chosen, cpu,
-				     READ_ONCE(serving->flags) & MORPHEUS_SLOT_CONTROLLER ?
-					     COUNTER_kicks_for_controller :
-					     COUNTER_kicks_for_serving);
-			return;
+				kick(chosen, cpu, serving);
+			return 0;
 		}
 	}
 	own_cpu = cpu_at(own);
 	domain = domain_at(domain_of(own));
 	if (!own_cpu || !domain)
-		return;
+		return 0;
 	own_target = assess(own, own_cpu, claim);
 	if (own_target == TARGET_NOW) {
 		kick_for(own, own_cpu, claim);
-		return;
+		return 0;
 	}
 	if (tiers_on && wakeup_preemption_on && claim->tier != TIER_BATCH && cpu_count > 1) {
 		chosen = find_batch(task, (__u32)own / 64, own, claim);
@@ -352,7 +358,7 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 
 			if (cpu)
 				kick_for(chosen, cpu, claim);
-			return;
+			return 0;
 		}
 	}
 	if (task->nr_cpus_allowed > 1 && cpu_count > 1) {
@@ -366,20 +372,21 @@ static __always_inline void preempt_for(struct task_struct *task, const struct m
 		if (other == own)
 			other = other + 1 < cpu_count ? other + 1 : 0;
 		other_cpu = cpu_at(other);
-		if (other_cpu && bpf_cpumask_test_cpu(other, task->cpus_ptr)) {
+		if (other_cpu && may_run_on(task, other)) {
 			other_target = assess(other, other_cpu, claim);
 			if (other_target == TARGET_NOW) {
 				kick_for(other, other_cpu, claim);
-				return;
+				return 0;
 			}
 			if (other_target == TARGET_LATER && own_target != TARGET_LATER) {
 				kick_later(other, other_cpu, claim);
-				return;
+				return 0;
 			}
 		}
 	}
 	if (own_target == TARGET_LATER)
 		kick_later(own, own_cpu, claim);
+	return 0;
 }
 
 #endif /* MORPHEUS_KICK_BPF_H */

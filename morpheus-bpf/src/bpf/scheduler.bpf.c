@@ -231,6 +231,13 @@ static __always_inline bool look_at_waker(struct task_struct *task, struct behav
 	return is_among_many;
 }
 
+/* What to count where a stuck worker is preempted for this slot. */
+static __always_inline enum counter kicks_for(const struct morpheus_runtime_slot *serving)
+{
+	return READ_ONCE(serving->flags) & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
+								     COUNTER_kicks_for_serving;
+}
+
 /*
  * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
  * their CPU's local queue, as long as the table's flags do not ask for them.
@@ -303,7 +310,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	/* One of many has its turn when it comes, as those that compute. */
 	if (wakes && !is_among_many && !stays(task, behaviour) && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
-		preempt_for(task, serving, &claim);
+		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
 	}
 	return 0;
 }
