@@ -35,6 +35,9 @@ use crate::topology::{self, Level, Topology};
 const ENQ_LAST: u64 = 1 << 1;
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
+/// `SCX_OPS_ENQ_MIGRATION_DISABLED`: a task that may not migrate at present is put into a queue by us, and not by the kernel,
+/// which takes others for such as well (`morpheus_enqueue`). Linux 6.14.
+const ENQ_MIGRATION_DISABLED: u64 = 1 << 4;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
@@ -279,6 +282,9 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
+    if kernel::runs_at_least((6, 14)) {
+        table.flags |= ENQ_MIGRATION_DISABLED;
+    }
     if kernel::runs_at_least((6, 15)) {
         table.flags |= ALLOW_QUEUED_WAKEUP;
     }

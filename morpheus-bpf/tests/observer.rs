@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::client::{Client, hello};
 use common::daemon::Daemon;
+use common::load::take_precedence;
 use common::wire::{ask, gettid, pidfd};
 use common::{BUDGET, PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
@@ -275,14 +276,6 @@ fn stay_on(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).unwrap();
-}
-
-/// No ordinary thread takes the calling thread's CPU from now on.
-fn take_precedence() {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
-    assert_eq!(result, 0);
 }
 
 /// A thread that computes and is bound by another one: nothing on its CPU switches it out or in.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::daemon::{Daemon, Kind};
+use common::load::take_precedence;
 use common::{PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_runtime::{
     ActiveLink, BuildError, Builder, Link, LinkError, Mechanism, Mode, Runtime,
@@ -313,10 +314,7 @@ fn real_time_hog(duration: Duration) {
     let mut first = CpuSet::new();
     first.set(0);
     sched_setaffinity(None, &first).unwrap();
-    let parameters = libc::sched_param { sched_priority: 50 };
-    // SAFETY: the structure is a plain number, and lives through the call.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    assert_eq!(result, 0, "root may");
+    take_precedence();
     compute(duration);
 }
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, pin, set_nice};
-use common::{PATIENCE, say, sleep, turn};
+use common::load::{Busy, pin, set_nice, take_precedence};
+use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
 use morpheus_bpf::tier::Tier;
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -361,25 +362,39 @@ fn crowding() -> Busy {
     Busy::repeating(|| pin(0), again)
 }
 
+/// That a counter moves under a load where the scheduler was started with `on`, and not with `off`: where `beside`, which the
+/// load moves as well, does.
+fn moves_only_with(
+    counter: &str,
+    on: &[&str],
+    off: &[&str],
+    load: impl Fn() -> Vec<Busy>,
+    beside: &str,
+) {
+    let daemon = Daemon::schedule(on);
+    let threads = load();
+    daemon.all_move(&[counter]);
+    drop(threads);
+    assert!(daemon.stop().success());
+
+    let daemon = Daemon::schedule(off);
+    let threads = load();
+    daemon.all_move(&[beside]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemon.counter(counter), 0, "{off:?}");
+    drop(threads);
+    assert!(daemon.stop().success());
+}
+
 #[test]
 fn an_idle_cpu_that_others_were_sent_to_gets_no_more() {
     if !can_run() {
         return;
     }
     let _turn = turn();
-    let daemon = Daemon::schedule(&["--with", "idle-depth"]);
-    let crowding_it = crowding();
-    daemon.all_move(&["idle_cpu_full"]);
-    drop(crowding_it);
-    assert!(daemon.stop().success());
-
-    let daemon = Daemon::schedule(&[]);
-    let crowding_it = crowding();
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(daemon.counter("idle_cpu_full"), 0);
-    assert!(daemon.counter("to_idle_cpu") > 0);
-    drop(crowding_it);
-    assert!(daemon.stop().success());
+    let (on, off) = (["--with", "idle-depth"], []);
+    let load = || vec![crowding()];
+    moves_only_with("idle_cpu_full", &on, &off, load, "to_idle_cpu");
 }
 
 /// On many CPUs, which the formulas take these for: who is light is far behind after each of its turns.
@@ -389,19 +404,63 @@ fn nobody_is_far_behind_where_the_clock_runs_fast() {
         return;
     }
     let _turn = turn();
-    for (without, fires) in [("steal", true), ("vtime-ceiling", false)] {
-        let daemon = Daemon::schedule(&["--nr-cpus", "8", "--without", without]);
+    let on = ["--nr-cpus", "8"];
+    let off = ["--nr-cpus", "8", "--without", "vtime-ceiling"];
+    let load = || {
         let mut threads = Busy::many(cpus(), 0);
         threads.extend(Busy::many(cpus(), 19));
-        if fires {
-            daemon.all_move(&["vtime_ceilings"]);
-        } else {
-            std::thread::sleep(Duration::from_secs(2));
-            assert_eq!(daemon.counter("vtime_ceilings"), 0);
-        }
-        drop(threads);
-        assert!(daemon.stop().success());
+        threads
+    };
+    moves_only_with("vtime_ceilings", &on, &off, load, "enqueues_again");
+}
+
+/// Until the next tick of all CPUs, where CONFIG_HZ is 250.
+fn sleep_until_a_tick() {
+    const TICK_NS: u64 = 4_000_000;
+    let at_ns = (now_ns() / TICK_NS + 1) * TICK_NS;
+    let at = Timespec {
+        tv_sec: (at_ns / 1_000_000_000) as i64,
+        tv_nsec: (at_ns % 1_000_000_000) as i64,
+    };
+    // Interrupted, it comes too early once.
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+}
+
+/// Threads of a class above take each CPU in the interrupt of each tick, and so at the end of each slice, too. All others
+/// have their turns, though the kernel takes whoever ran there for one that may not move; and who was brought forward after
+/// too long a wait, and just then lost the CPU that had chosen it, stays in front.
+#[test]
+fn threads_above_that_come_at_each_tick() {
+    if !can_run() {
+        return;
     }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let mut threads = Busy::many(4 * cpus(), 0);
+    let usual = threads.len();
+    threads.extend(Busy::many(2 * cpus(), 19));
+    threads.extend((0..cpus()).map(|cpu| {
+        let above = move || {
+            pin(cpu);
+            take_precedence();
+        };
+        Busy::repeating(above, sleep_until_a_tick)
+    }));
+    let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    for (thread, before) in threads.iter().zip(before).take(usual) {
+        assert!(thread.cpu_ns() > before, "one stood still for a second");
+    }
+    daemon.all_move(&["rescues"]);
+    // Newer kernels put back whoever waits there at another moment.
+    if !std::fs::read_to_string("/proc/kallsyms")
+        .unwrap()
+        .contains(" scx_bpf_dsq_reenq\n")
+    {
+        daemon.all_move(&["rescued_again"]);
+    }
+    drop(threads);
+    assert!(daemon.stop().success());
 }
 
 /// One that could not preempt when it came does so at a tick.

@@ -107,6 +107,7 @@
 	X(speed_dropped) \
 	/* Against stalls. */ \
 	X(rescues) \
+	X(rescued_again) \
 	X(reenqueues) \
 	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
 	X(unseen_switches) \

@@ -66,15 +66,10 @@ struct {
 	__type(value, struct quota_timer);
 } quota_timers SEC(".maps");
 
-/* Whether a task can be made to wait. */
+/* Whether a task that runs can be made to wait. */
 static __always_inline bool can_wait(const struct task_struct *task)
 {
-	__u32 migration_disabled = task->migration_disabled;
-
-	if (!is_of_live_process(task))
-		return false;
-	/* A program like this one does so itself on some kernels, to the task that runs. */
-	return !migration_disabled || (migration_disabled == 1 && bpf_get_current_task_btf() == task);
+	return is_of_live_process(task) && may_move(task, 0);
 }
 
 /* The index of the group for whose quota a task has to wait, or ROOT_GROUP. */
@@ -82,7 +77,8 @@ __noinline __u32 waits_for(struct task_struct *task __arg_trusted, __u64 now)
 {
 	struct member *member;
 
-	if (!limit_count || !can_wait(task))
+	/* Whether it may go on elsewhere, who asks has looked at. */
+	if (!limit_count || !is_of_live_process(task))
 		return ROOT_GROUP;
 	member = bpf_task_storage_get(&members, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!member)

@@ -391,6 +391,18 @@ static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter coun
 	scx_bpf_kick_cpu(index, KICK_PREEMPT);
 }
 
+/*
+ * Whether a task may go on elsewhere: not while it holds something that belongs to its CPU. For as long as a program like
+ * this one runs, some kernels forbid it to the task that runs; put back for a class above, that one is asked about by two
+ * programs, one within the other.
+ */
+static __always_inline bool may_move(const struct task_struct *task, __u64 flags)
+{
+	__u32 forbidden = task->migration_disabled;
+
+	return !forbidden || (bpf_get_current_task_btf() == task && forbidden <= (flags & ENQ_REENQ ? 2 : 1));
+}
+
 /* Whether a task may run on one of several CPUs only. */
 static __always_inline bool is_pinned(const struct task_struct *task)
 {

@@ -158,6 +158,24 @@ static __always_inline void watch_over_queues(void)
 		rescue_armed = 0;
 }
 
+/*
+ * Who was brought forward, and put back by a class above before it ran, does not wait for the timer once more, and then
+ * perhaps again: it stays in front. Returns whether it does.
+ */
+static __always_inline bool rescue_again(struct task_struct *task, __u64 slice, __u64 flags)
+{
+	__u32 index = domain_of(scx_bpf_task_cpu(task));
+	struct domain *domain = domain_at(index);
+
+	if (!rescue_on || !domain || is_pinned(task) || !has_waited(task, rescue_ns))
+		return false;
+	insert_fifo(task, RESCUE_QUEUE(index), slice, flags);
+	WRITE_ONCE(domain->rescue, 1);
+	watch_over_queues();
+	count(COUNTER_rescued_again);
+	return true;
+}
+
 /* Takes somebody who was brought forward. */
 static __always_inline bool take_rescued(__u32 index, struct domain *domain, struct cpu *cpu)
 {

@@ -239,8 +239,10 @@ static __always_inline enum counter kicks_for(const struct morpheus_runtime_slot
 }
 
 /*
- * Tasks that may not migrate at present and those that are about to end do not come here: the kernel puts them into
- * their CPU's local queue, as long as the table's flags do not ask for them.
+ * Tasks that are about to end do not come here: the kernel puts them into their CPU's local queue, as long as the table's
+ * flags do not ask for them. Those that may not migrate at present are asked for, and put there: to the kernel it is one of
+ * them whoever runs while a program like this does. Where a class above took its CPU it would keep it for another 20 ms each
+ * time (SCX_SLICE_DFL), and where such a thread comes more often than that, for ever.
  */
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
@@ -252,6 +254,11 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	struct claim claim = {};
 	__u64 now;
 
+	if (!may_move(task, flags)) {
+		insert_fifo(task, DSQ_LOCAL, slice_ns, flags);
+		count(COUNTER_to_local);
+		return 0;
+	}
 	if (is_kernels_own(task)) {
 		cpu = cpu_at(scx_bpf_task_cpu(task));
 		if (cpu)
@@ -288,6 +295,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			serving = 0;
 	}
 	behaviour = behaviour_of(task);
+	if (flags & ENQ_REENQ && rescue_again(task, slice_for(behaviour, TIER_BATCH), flags))
+		return 0;
 	claim.now = now;
 	claim.tier = tier_of(task, behaviour, worker, serving);
 	if (behaviour) {
