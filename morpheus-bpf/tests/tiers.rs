@@ -380,7 +380,7 @@ fn moves_only_with(
     let daemon = Daemon::schedule(off);
     let threads = load();
     daemon.all_move(&[beside]);
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(2));
     assert_eq!(daemon.counter(counter), 0, "{off:?}");
     drop(threads);
     assert!(daemon.stop().success());
