@@ -29,8 +29,7 @@ impl Bustle {
             let over = over.clone();
             let computing = move || {
                 thread::name_current(c"scale-bustle");
-                // SAFETY: a plain system call; of 0 it is about the calling thread.
-                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+                thread::set_nice(0, NICE);
                 // It computes wherever it is.
                 let _ = cpus::pin(cpu);
                 // Relaxed: nothing else is told by it.

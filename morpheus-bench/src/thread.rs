@@ -21,6 +21,13 @@ pub fn name_current(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
+/// Gives a thread this priority, -20 to 19; 0 is the calling thread. Returns whether it has it: below what it had, root
+/// alone may, and the thread may be gone.
+pub fn set_nice(tid: libc::id_t, nice: libc::c_int) -> bool {
+    // SAFETY: setpriority takes numbers alone.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) == 0 }
+}
+
 /// By how much the kernel may delay the calling thread's timers to let them end together; 0 puts back what the
 /// thread began with. Real-time threads have none, whatever is set.
 pub fn set_timer_slack(ns: libc::c_ulong) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::client::{Client, hello};
 use common::daemon::Daemon;
-use common::load::take_precedence;
+use common::load::{pin, take_precedence};
 use common::wire::{ask, gettid, pidfd};
 use common::{BUDGET, PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
@@ -271,13 +271,6 @@ fn many_threads_come_and_go() {
     assert!(daemon.stop().success());
 }
 
-/// Keeps the calling thread, and what it starts, on one CPU.
-fn stay_on(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).unwrap();
-}
-
 /// A thread that computes and is bound by another one: nothing on its CPU switches it out or in.
 #[test]
 fn a_thread_that_runs_when_it_is_bound_is_timed() {
@@ -294,7 +287,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
     let [here, .., there] = cpus[..] else {
         return say("\nSKIPPED: this test needs two CPUs\n");
     };
-    stay_on(here);
+    pin(here);
     let daemon = Daemon::start(&[]);
     let client = Client::new(&daemon);
     let mut asked = Vec::new();
@@ -305,7 +298,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
         let asked_ns = thread::scope(|scope| {
             let bound_ns = &bound_ns;
             let hog = scope.spawn(move || {
-                stay_on(there);
+                pin(there);
                 take_precedence();
                 slot.unpark();
                 slot.set_state(WorkerState::Running);

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::daemon::{Daemon, Kind};
-use common::load::take_precedence;
+use common::load::{pin, take_precedence};
 use common::{PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_runtime::{
     ActiveLink, BuildError, Builder, Link, LinkError, Mechanism, Mode, Runtime,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Joins, or goes on without.
 fn runtime(socket: &Path, workers: usize, reserve: usize) -> Runtime {
@@ -311,9 +310,7 @@ fn tell_console(text: &str) {
 fn real_time_hog(duration: Duration) {
     // The kernel would leave a twentieth to the others.
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
-    let mut first = CpuSet::new();
-    first.set(0);
-    sched_setaffinity(None, &first).unwrap();
+    pin(0);
     take_precedence();
     compute(duration);
 }

@@ -117,7 +117,7 @@ pub fn set_nice(nice: i32) {
     rustix::process::setpriority_process(None, nice).unwrap();
 }
 
-/// Keeps the calling thread on one CPU.
+/// Keeps the calling thread, and what it starts, on one CPU.
 pub fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);

@@ -14,6 +14,7 @@ use super::contention::{feel, ran};
 use super::messaging;
 use super::wake::probe;
 use crate::neighbours::Neighbours;
+use crate::thread;
 
 /// Hogs of these priorities, one each, beside one of the usual for each CPU.
 const NICE: [libc::c_int; 3] = [-5, 10, 19];
@@ -72,10 +73,9 @@ pub fn measure(job: &Job) -> Answer {
 fn hog(nice: libc::c_int) -> Result<Neighbours, String> {
     let hog = Probe::Hog.start(1)?;
     for pid in hog.pids() {
-        // SAFETY: setpriority takes numbers alone. The process has not been waited for, so the number is its own.
-        let failed = unsafe { libc::setpriority(libc::PRIO_PROCESS, pid, nice) } != 0;
-        // Without root nothing below 0 is allowed: then it is one more of the usual.
-        if failed && nice > 0 {
+        // Without root nothing below 0 is allowed: then it is one more of the usual. The process has not been waited
+        // for, so the number is its own.
+        if !thread::set_nice(pid, nice) && nice > 0 {
             return Err(format!("a process cannot be given nice {nice}"));
         }
     }
