@@ -28,6 +28,7 @@ use crate::reporter::{Plan, Reporter};
 use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
 use crate::signals::StopSignals;
 use crate::stats;
+use crate::status;
 
 /// How often an application is told that the kernel side is there.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -494,10 +495,14 @@ impl<K: KernelSide> Broker<K> {
             Err(refusal) => {
                 connection.closing = true;
                 let tgid = connection.session.peer().tgid;
+                let is_question = lease_before.is_none()
+                    && &packet[..length] == status::QUESTION.encode().bytes();
                 let reply = Reply::Refused(refusal).encode();
                 // It is closed in any case.
                 let _ = send(&self.connections[index].socket, &reply, &[]);
-                self.count_refusal(refusal, Some(tgid));
+                if !is_question {
+                    self.count_refusal(refusal, Some(tgid));
+                }
                 return;
             }
         };

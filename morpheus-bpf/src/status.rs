@@ -16,6 +16,10 @@ const ANSWERS_WITHIN: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// What is asked for. Nobody is given it who has not said Hello, so that nothing is made for it; the daemon does not count
+/// that as a refusal.
+pub(crate) const QUESTION: Request = Request::Unregister { slot: 0 };
+
 /// What was found at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -65,8 +69,7 @@ impl Status {
     }
 }
 
-/// Asks at the socket `path`. What is asked for is not given to anybody who has not said Hello, so that nothing is made
-/// for it.
+/// Asks at the socket `path`.
 #[must_use]
 pub fn ask(path: &Path) -> Status {
     match converse(path) {
@@ -81,7 +84,7 @@ fn converse(path: &Path) -> io::Result<Status> {
     // A full backlog gives EAGAIN, which is `WouldBlock`.
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     // It may have been refused for want of room already, and closed: then the answer is there to be read.
-    let _ = send(&socket, &Request::Unregister { slot: 0 }.encode(), &[]);
+    let _ = send(&socket, &QUESTION.encode(), &[]);
     let mut fds = [PollFd::new(&socket, PollFlags::IN)];
     if poll(&mut fds, Some(&ANSWERS_WITHIN))? == 0 {
         return Ok(Status::Silent);

@@ -12,6 +12,7 @@ use common::client::Client;
 use common::daemon::{Daemon, Kind, program};
 use common::guest::stuck_worker;
 use common::{PATIENCE, can_run, turn};
+use morpheus_bpf::status::{self, Status};
 use serde_json::Value;
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> Output {
@@ -117,6 +118,9 @@ fn the_monitor_tells_rates_and_ends_with_its_reader() {
     let daemon = Daemon::start(&[]);
     let client = Arc::new(Client::new(&daemon));
     let _stuck = stuck_worker(&client, 0, |_| {});
+    // Who asks whether it is there is not refused.
+    assert_eq!(status::ask(&daemon.socket), Status::Answers);
+    assert_eq!(daemon.numbers()["refused"], 0);
     let started = Instant::now();
     let mut monitor = Command::new(program())
         .args(["--monitor", "1", "--socket"])
