@@ -23,7 +23,7 @@ fn bad_usage_exits_with_2_and_help_teaches() {
 #[test]
 fn a_debug_build_says_what_to_do() {
     if !cfg!(debug_assertions) {
-        return;
+        return morpheus_testing::skip("needs a debug build");
     }
     let output = common::run(PROGRAM, "");
     assert_eq!(output.status.code(), Some(1));
@@ -35,8 +35,7 @@ fn a_debug_build_says_what_to_do() {
 #[test]
 fn counts_repeat_and_a_regression_is_seen() {
     if cfg!(debug_assertions) || !has_valgrind() {
-        eprintln!("skipped: it takes valgrind and a release build");
-        return;
+        return morpheus_testing::skip("needs valgrind and a release build");
     }
     let file = std::env::temp_dir().join(format!("expected-{}.json", std::process::id()));
     let line = format!("--expected {} --json", file.display());

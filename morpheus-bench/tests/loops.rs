@@ -43,8 +43,7 @@ fn every_form_is_measured_against_plain() {
 #[test]
 fn a_checkpoint_in_each_turn_shows_what_is_lost() {
     if cfg!(debug_assertions) {
-        eprintln!("skipped: a debug build vectorises nothing");
-        return;
+        return morpheus_testing::skip("needs a release build: a debug build vectorises nothing");
     }
     let report = report("--case sum_u32 --pairs 10 --window-ms 1");
     let of = |form| report.loops[0].of(form).and_then(|one| one.cpu.median());

@@ -84,8 +84,7 @@ fn policy_and_memory_are_said_and_refusals_noted() {
 #[test]
 fn a_migration_has_its_null_call_and_its_parts() {
     let [from, to, ..] = allowed()[..] else {
-        eprintln!("skipped: one CPU only");
-        return;
+        return morpheus_testing::skip("needs two CPUs");
     };
     let report = json(&format!("migration --experiments 8 --cpus {to},{from}"));
     assert_eq!(
@@ -114,8 +113,7 @@ fn a_migration_has_its_null_call_and_its_parts() {
 #[test]
 fn a_cache_has_every_way_for_every_size() {
     if allowed().len() < 2 {
-        eprintln!("skipped: one CPU only");
-        return;
+        return morpheus_testing::skip("needs two CPUs");
     }
     let report = json("cache --experiments 6 --sizes 8,300 --seed 9");
     let measured = &report["cache"];

@@ -279,8 +279,7 @@ fn overhead_preemption() {
 #[test]
 fn overhead_migration_and_cache() {
     if cpus::allowed().len() < 2 {
-        eprintln!("skipped: one CPU only");
-        return;
+        return morpheus_testing::skip("needs two CPUs");
     }
     let program = env!("CARGO_BIN_EXE_overhead");
     let lines = ["migration --experiments 2", "migration --experiments 8"];

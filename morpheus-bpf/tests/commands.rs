@@ -101,7 +101,7 @@ fn the_manual_and_the_completions_have_every_command() {
     fs::write(&script, text(&run(&["completions", "bash"]))).unwrap();
     match Command::new("bash").arg("-n").arg(&script).output() {
         Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(_) => say("\nSKIPPED: there is no bash to read its completions\n"),
+        Err(_) => morpheus_testing::skip("there is no bash to read its completions"),
     }
     fs::remove_dir_all(directory).unwrap();
 }

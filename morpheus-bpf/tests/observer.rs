@@ -285,7 +285,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
         .filter(|cpu| everywhere.is_set(*cpu))
         .collect();
     let [here, .., there] = cpus[..] else {
-        return say("\nSKIPPED: this test needs two CPUs\n");
+        return morpheus_testing::skip("needs two CPUs");
     };
     pin(here);
     let daemon = Daemon::start(&[]);

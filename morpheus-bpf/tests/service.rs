@@ -111,7 +111,7 @@ fn systemd_takes_the_unit() {
     let verified = match analyze(&["verify", "--man=no", "--recursive-errors=no"]) {
         Ok(output) => output,
         Err(_) => {
-            say("\nSKIPPED: there is no systemd-analyze to look at the unit\n");
+            morpheus_testing::skip("there is no systemd-analyze to look at the unit");
             return;
         }
     };
@@ -144,7 +144,7 @@ fn the_rights_suffice() {
     // Busybox has one of this name that cannot do it.
     let version = Command::new("setpriv").arg("--version").output();
     if !version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("util-linux")) {
-        say("\nSKIPPED: there is no setpriv of util-linux to take rights away\n");
+        morpheus_testing::skip("there is no setpriv of util-linux to take rights away");
         return;
     }
     let capabilities: String = settings("CapabilityBoundingSet")[0]

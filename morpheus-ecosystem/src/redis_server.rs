@@ -42,11 +42,7 @@ impl RedisServer {
                 Ok(process) => process,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     let missing = "no `redis-server` in the path (Debian, Ubuntu: apt-get install redis-server)";
-                    assert!(
-                        std::env::var_os("MORPHEUS_REQUIRE_REDIS").is_none(),
-                        "{missing}, and MORPHEUS_REQUIRE_REDIS is set"
-                    );
-                    eprintln!("SKIPPED: {missing}");
+                    morpheus_testing::skip_unless_required(missing, "MORPHEUS_REQUIRE_REDIS");
                     return None;
                 }
                 Err(error) => panic!("{PROGRAM} cannot be started: {error}"),

@@ -4,8 +4,8 @@
 #[cfg(not(tokio_unstable))]
 #[test]
 fn needs_tokio_unstable() {
-    eprintln!(
-        "SKIPPED: tokio-console needs RUSTFLAGS='--cfg tokio_unstable' (cargo xtask test --only console)"
+    morpheus_testing::skip(
+        "tokio-console needs RUSTFLAGS='--cfg tokio_unstable' (cargo xtask test --all --only console)",
     );
 }
 

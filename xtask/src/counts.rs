@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::AddAssign;
 
+use morpheus_testing::{ELSEWHERE, SKIPPED};
+
 /// How much of each outcome there was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -39,16 +41,26 @@ impl Counts {
 
     /// The outcome of a `cargo test`: the sum of its `test result:` lines; ignored tests count as skipped.
     ///
+    /// A test that cannot run where it was started prints a line that says so (`morpheus-testing`), and libtest calls it
+    /// passed. Here it counts as skipped, and a test that a guest runs counts there alone.
+    ///
     /// A run that failed without a failed test (it did not compile, it was killed) counts as one failure, and so does one
     /// in which no test ran at all: a wrong `cfg` must not look like success.
     pub(crate) fn of_tests(success: bool, output: &str) -> Counts {
         let mut counts = Counts::default();
+        let mut not_run = 0;
         for line in output.lines() {
             if let Some(result) = parse_result(line) {
                 counts += result;
+            } else if line.starts_with(SKIPPED) {
+                not_run += 1;
+                counts.skipped += 1;
+            } else if line.starts_with(ELSEWHERE) {
+                not_run += 1;
             }
         }
         let nothing_ran = counts.passed == 0 && counts.failed == 0;
+        counts.passed = counts.passed.saturating_sub(not_run);
         if counts.failed == 0 && (!success || nothing_ran) {
             counts.failed = 1;
         }
@@ -146,6 +158,24 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert_eq!(Counts::of_tests(true, ""), counts(0, 1, 0));
         let empty = "test result: ok. 0 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.0s";
         assert_eq!(Counts::of_tests(true, empty), counts(0, 1, 3));
+    }
+
+    #[test]
+    fn a_test_that_cannot_run_has_not_passed() {
+        let output = "
+running 4 tests
+test a ... 
+SKIPPED: needs root
+ok
+
+NOT RUN HERE: needs a guest of its own (cargo xtask vm)
+test b ... says SKIPPED: in its name ... ok
+
+test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
+";
+        assert_eq!(Counts::of_tests(true, output), counts(2, 0, 1));
+        let all = "\nSKIPPED: no wrk\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(Counts::of_tests(true, all), counts(0, 0, 1));
     }
 
     #[test]

@@ -2,37 +2,51 @@
 //!
 //! Each is a call of `cargo xtask vm`, which a person can type as well; `cargo xtask test --list` shows it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::context::Context;
 use crate::counts::Counts;
 use crate::process;
 use crate::runner::Outcome;
+use crate::steps::Part;
 use crate::tools::Tool;
 use crate::vm;
 
 /// Whose test programs run in guests, as root, with [`VARIABLE`] set.
 const PACKAGE: &str = "morpheus-bpf";
 
-/// What the mandatory kernel is tested with first: who is seen to be stuck, and what follows from it.
-const LADDER: &[&str] = &["observer", "broker", "isolation", "runtime", "scheduler"];
+/// Whose programs run in guests beside them.
+const BENCHMARKS: &str = "morpheus-bench";
 
-/// And then: everybody else's tasks,
+/// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
+const VARIABLE: &str = "MORPHEUS_GUEST";
+
+/// The kernel with long-term support: all tests run on it, and it must be there.
+const LONG_TERM: &str = "6.18";
+
+/// What only a machine under the scheduler can show: the ladder and how the scheduler comes and goes.
+const LADDER: &[&str] = &["scheduler", "runtime"];
+
+/// The link of an observer, and the socket.
+const LINK: &[&str] = &["observer", "broker", "isolation"];
+
+/// Everybody else's tasks.
 const MACHINE: &[&str] = &["tiers", "cgroups"];
 
-/// and those that operate it or mean it ill.
+/// Operators, and processes that mean harm.
 const OTHERS: &[&str] = &["hostile", "operator"];
 
-/// What the others are tested with: what differs between kernels is what is called there. The
-/// socket and its limits are the daemon's own.
+/// What differs between kernels. The socket and its limits are the daemon's own.
 const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers", "cgroups"];
 
-/// What they are not tested with: many starts, each of which is seconds of an emulated verifier, are no different there.
+/// Tests that other kernels leave out: many starts, each of which is seconds of an emulated verifier, are no different there.
 const NOT_KERNEL: [&str; 2] = ["comes_and_goes_twenty_times", "each_switch_switches"];
 
-/// What depends on how much of a CPU each gets: on one CPU that is exact.
+/// What depends on how much of a CPU each task gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares"];
 
 /// What depends on which CPUs share a cache: each of two pairs.
@@ -44,17 +58,13 @@ const NODES: &[&str] = &["nodes"];
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
 
-/// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
-const VARIABLE: &str = "MORPHEUS_GUEST";
-
 /// A machine, and what runs in it.
 #[derive(Debug)]
 pub(crate) struct Guest {
     /// Words behind the kernel's, in the step's name.
     what: &'static str,
     kernel: &'static str,
-    /// Where it cannot be booted the step has failed; the others are reported as skipped then.
-    mandatory: bool,
+    part: Part,
     /// Further options of `cargo xtask vm`, separated by blanks.
     options: &'static str,
     pub(crate) needs: &'static [Tool],
@@ -63,8 +73,8 @@ pub(crate) struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestWork {
-    /// Test programs, all of whose tests run on the mandatory kernel.
-    Tests(&'static [&'static str]),
+    /// Test programs, and tests of them that are left out.
+    Tests(&'static [&'static str], &'static [&'static str]),
     /// A line for the guest's shell, which counts as one.
     Command(&'static str),
 }
@@ -95,27 +105,23 @@ const SHAPE_OF_NODES: &str = concat!(
     include_str!("shape.sh")
 );
 
-/// All of them. One kernel is mandatory: the one with long-term support.
+/// In virtual time: what else the host does decides how long it takes, and nothing else.
+const TWO_CPUS: &str = "--cpus 2 --icount=3 --timeout 3000";
+
+/// All of them, the long ones first: two run at once.
 pub(crate) const GUESTS: &[Guest] = &[
-    // The long ones first: two run at once.
-    tests("6.18", true),
-    tests("6.16", false),
-    tests("7.2", false),
     Guest {
-        what: "tests of the whole machine",
-        work: GuestWork::Tests(MACHINE),
-        ..tests("6.18", true)
+        part: Part::Default,
+        ..tests(LONG_TERM, "tests", LADDER)
     },
+    others("6.16"),
+    others("7.2"),
+    tests(LONG_TERM, "the whole machine", MACHINE),
+    tests(LONG_TERM, "operators and attackers", OTHERS),
+    tests(LONG_TERM, "links", LINK),
     Guest {
-        what: "operators and attackers",
-        work: GuestWork::Tests(OTHERS),
-        ..tests("6.18", true)
-    },
-    Guest {
-        what: "shares of one CPU",
         options: "--cpus 1 --icount=3 --timeout 1500",
-        work: GuestWork::Tests(SHARES),
-        ..tests("6.18", true)
+        ..tests(LONG_TERM, "shares of one CPU", SHARES)
     },
     command("one CPU", "--cpus 1", SHAPE),
     command("3 CPUs", "--cpus 3", SHAPE),
@@ -123,25 +129,21 @@ pub(crate) const GUESTS: &[Guest] = &[
     command("8 CPUs", "--cpus 8", SHAPE),
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", SHAPE_OF_NODES),
     Guest {
-        what: "work taken from other nodes",
         options: "--cpus 4 --numa 2 --icount=3 --timeout 1500",
-        work: GuestWork::Tests(NODES),
-        ..tests("6.18", true)
+        ..tests(LONG_TERM, "work taken from other nodes", NODES)
     },
     Guest {
-        what: "placement near a cache",
         options: "--cpus 4 --icount=3 --timeout 1500",
-        work: GuestWork::Tests(PLACEMENT),
-        ..tests("6.18", true)
+        ..tests(LONG_TERM, "placement near a cache", PLACEMENT)
     },
     command(
         "everything at once",
         "--cpus 2 --icount=3 --timeout 900",
         SUITES,
     ),
-    frequencies("6.18", true),
-    frequencies("6.16", false),
-    frequencies("7.2", false),
+    frequencies(LONG_TERM),
+    frequencies("6.16"),
+    frequencies("7.2"),
     Guest {
         needs: NEEDS_CPUFREQ,
         ..command("a governor", "--cpufreq", include_str!("governor.sh"))
@@ -156,38 +158,69 @@ pub(crate) const GUESTS: &[Guest] = &[
     },
 ];
 
-const fn tests(kernel: &'static str, mandatory: bool) -> Guest {
+const fn tests(kernel: &'static str, what: &'static str, tests: &'static [&'static str]) -> Guest {
     Guest {
-        what: "tests",
+        what,
         kernel,
-        mandatory,
-        // In virtual time: what else the host does decides how long it takes, and nothing else.
-        options: "--cpus 2 --icount=3 --timeout 3000",
+        part: Part::All,
+        options: TWO_CPUS,
         needs: NEEDS,
-        work: GuestWork::Tests(if mandatory { LADDER } else { KERNEL }),
+        work: GuestWork::Tests(tests, &[]),
+    }
+}
+
+/// The kernels beside the one with long-term support.
+const fn others(kernel: &'static str) -> Guest {
+    Guest {
+        work: GuestWork::Tests(KERNEL, &NOT_KERNEL),
+        ..tests(kernel, "tests", KERNEL)
     }
 }
 
 /// What the scheduler asks a governor for.
-const fn frequencies(kernel: &'static str, mandatory: bool) -> Guest {
+const fn frequencies(kernel: &'static str) -> Guest {
     Guest {
-        what: "frequencies",
         options: "--cpus 1 --icount --cpufreq --timeout 600",
         needs: NEEDS_CPUFREQ,
-        work: GuestWork::Tests(FREQUENCIES),
-        ..tests(kernel, mandatory)
+        ..tests(kernel, "frequencies", FREQUENCIES)
     }
 }
 
-/// On the mandatory kernel: what is there once boots in every shape.
+/// A machine of another shape.
 const fn command(what: &'static str, options: &'static str, line: &'static str) -> Guest {
     Guest {
         what,
-        kernel: "6.18",
-        mandatory: true,
+        kernel: LONG_TERM,
+        part: Part::All,
         options,
         needs: NEEDS,
         work: GuestWork::Command(line),
+    }
+}
+
+/// What cargo built for the guests: all test programs, and where each is.
+#[derive(Debug)]
+pub(crate) struct Programs(HashMap<&'static str, PathBuf>);
+
+impl Programs {
+    /// Reads what cargo said while it built, and copies the test programs under names of their own: cargo's end in a number
+    /// that changes.
+    ///
+    /// # Errors
+    ///
+    /// Cargo named no program of a test, or it cannot be copied.
+    pub(crate) fn gather(context: &Context, messages: &str) -> io::Result<Programs> {
+        let directory = context.target.join("guest");
+        fs::create_dir_all(&directory)?;
+        let built = test_programs().into_iter().map(|test| {
+            let built = executable(messages, test)
+                .ok_or_else(|| io::Error::other(format!("cargo names no test program {test}")))?;
+            let program = directory.join(test);
+            // A link would do, but for file systems that have none.
+            fs::copy(&built, &program)?;
+            Ok((test, program))
+        });
+        built.collect::<io::Result<_>>().map(Programs)
     }
 }
 
@@ -196,70 +229,60 @@ impl Guest {
         format!("Linux {}: {}", self.kernel, self.what)
     }
 
-    /// Whether the step has failed where something that it needs is missing.
-    pub(crate) fn is_mandatory(&self) -> bool {
-        self.mandatory
+    pub(crate) fn part(&self) -> Part {
+        self.part
     }
 
     /// Whether its outcome is a number of tests.
     pub(crate) fn counts_tests(&self) -> bool {
-        matches!(self.work, GuestWork::Tests(_))
+        matches!(self.work, GuestWork::Tests(..))
     }
 
     /// What a person would type, after the programs are built.
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
-            GuestWork::Tests(tests) => {
-                let adds: Vec<String> = tests.iter().map(|test| format!(" --add {test}")).collect();
-                (adds.concat(), self.test_script(tests))
+            GuestWork::Tests(tests, but) => {
+                let add = |test| format!(" --add target/guest/{test}");
+                let adds: Vec<String> = tests.iter().map(add).collect();
+                (adds.concat(), test_script(tests, but))
             }
             GuestWork::Command(line) => (String::new(), line.trim().to_string()),
         };
         // Several lines of a script are too many for a list.
         let script = script.lines().next_back().unwrap_or_default();
         format!(
-            "cargo {}; cargo xtask vm --kernel {} {}{adds} -- sh -c '{script}'",
-            build().join(" "),
-            self.kernel,
-            self.options
+            "cargo xtask vm --kernel {} {}{adds} -- sh -c '{script}'",
+            self.kernel, self.options
         )
     }
 
-    /// Builds what runs in the guest, boots it, and counts.
+    /// Boots it with the programs that it runs, and counts.
     ///
     /// # Errors
     ///
-    /// Cargo cannot be started, or a test program cannot be copied.
+    /// This program cannot be started again.
     pub(crate) fn run(
         &self,
         context: &Context,
+        programs: &Programs,
         install: bool,
         on_line: &mut dyn FnMut(&str),
     ) -> io::Result<Outcome> {
-        let mut cargo = context.cargo();
-        cargo.args(build());
-        let built = process::run(&mut cargo, on_line)?;
-        if !built.success {
-            return Ok(Outcome {
-                counts: Counts::FAILED,
-                note: "what runs in the guest does not build".to_string(),
-                output: without_json(&built.output),
-                interrupted: built.interrupted,
-            });
-        }
-
-        let mut boot = context.cargo();
-        boot.args(["xtask", "vm", "--kernel", self.kernel]);
-        boot.args(self.options.split(' '));
+        // This very program: cargo would wait for the build directory, and may have replaced the file since.
+        let mut boot = Command::new("/proc/self/exe");
+        boot.current_dir(&context.root)
+            .env("CARGO_TARGET_DIR", &context.target)
+            .args(["vm", "--kernel", self.kernel])
+            .args(self.options.split(' '));
         if !install {
             boot.arg("--no-install");
         }
         let script = match self.work {
-            GuestWork::Tests(tests) => {
-                for program in gather(context, &built.output, tests)? {
-                    boot.arg("--add").arg(program);
+            GuestWork::Tests(tests, but) => {
+                for test in tests {
+                    boot.arg("--add").arg(&programs.0[test]);
                 }
-                self.test_script(tests)
+                test_script(tests, but)
             }
             GuestWork::Command(line) => line.to_string(),
         };
@@ -268,15 +291,11 @@ impl Guest {
         Ok(self.outcome(&finished))
     }
 
-    fn test_script(&self, tests: &[&str]) -> String {
-        test_script(tests, if self.mandatory { &[] } else { &NOT_KERNEL })
-    }
-
+    /// A kernel that cannot be fetched is a failure: a run that has this guest is to show what happens on that kernel.
     fn outcome(&self, finished: &process::Finished) -> Outcome {
         let no_machine = finished.code == Some(vm::NO_MACHINE.into());
         let counts = match self.work {
-            _ if no_machine && !self.mandatory => Counts::SKIPPED,
-            GuestWork::Tests(_) => {
+            GuestWork::Tests(..) => {
                 Counts::of_tests(finished.success, vm::last_boot(&finished.output))
             }
             GuestWork::Command(_) => Counts::of_command(finished.success),
@@ -305,19 +324,30 @@ impl Guest {
     }
 }
 
-/// Cargo's arguments to build every test program, and with them the programs that they start.
-fn build() -> Vec<&'static str> {
-    let mut arguments = vec!["test", "--release", "--no-run", "--package", PACKAGE];
-    arguments.extend(["--message-format", "json-render-diagnostics"]);
+/// The test programs of all guests.
+fn test_programs() -> Vec<&'static str> {
     let mut programs: Vec<&str> = Vec::new();
     for guest in GUESTS {
-        if let GuestWork::Tests(tests) = guest.work {
+        if let GuestWork::Tests(tests, _) = guest.work {
             programs.extend(tests);
         }
     }
     programs.sort_unstable();
     programs.dedup();
-    arguments.extend(programs.into_iter().flat_map(|test| ["--test", test]));
+    programs
+}
+
+/// Cargo's arguments to build, in one call, all that guests run, and the benchmarks' programs beside it: two calls would build
+/// their dependencies twice, with other features.
+pub(crate) fn build() -> Vec<&'static str> {
+    let mut arguments = vec!["build", "--release", "--bins"];
+    for package in [PACKAGE, BENCHMARKS] {
+        arguments.extend(["--package", package]);
+    }
+    arguments.extend(["--message-format", "json-render-diagnostics"]);
+    for test in test_programs() {
+        arguments.extend(["--test", test]);
+    }
     arguments
 }
 
@@ -329,23 +359,6 @@ fn test_script(programs: &[&str], but: &[&str]) -> String {
          done; exit $failed",
         programs.join(" ")
     )
-}
-
-/// Copies the test programs under names of their own: cargo's end in a number that changes. Links would do, but for
-/// file systems that have none.
-fn gather(context: &Context, messages: &str, tests: &[&str]) -> io::Result<Vec<PathBuf>> {
-    let directory = context.target.join("guest");
-    fs::create_dir_all(&directory)?;
-    tests
-        .iter()
-        .map(|test| {
-            let built = executable(messages, test)
-                .ok_or_else(|| io::Error::other(format!("cargo names no test program {test}")))?;
-            let program = directory.join(test);
-            fs::copy(&built, &program)?;
-            Ok(program)
-        })
-        .collect()
 }
 
 /// The program of a test, from cargo's messages.
@@ -360,7 +373,7 @@ fn executable(messages: &str, test: &str) -> Option<PathBuf> {
 }
 
 /// What cargo and the compiler say to people.
-fn without_json(output: &str) -> String {
+pub(crate) fn without_json(output: &str) -> String {
     let lines: Vec<&str> = output
         .lines()
         .filter(|line| !line.starts_with('{'))
@@ -373,17 +386,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_kernel_is_mandatory_and_the_others_are_there() {
-        let of = |mandatory: bool| {
-            GUESTS
-                .iter()
-                .filter(move |guest| guest.counts_tests() && guest.mandatory == mandatory)
-                .map(|guest| guest.kernel)
-                .collect::<Vec<_>>()
+    fn one_guest_is_in_every_run_and_all_kernels_in_the_whole_one() {
+        let of = |part: Part| {
+            let guests = GUESTS.iter().filter(move |guest| guest.part == part);
+            guests.map(|guest| guest.kernel).collect::<Vec<_>>()
         };
-        let mandatory = of(true);
-        assert!(!mandatory.is_empty() && mandatory.iter().all(|&kernel| kernel == "6.18"));
-        assert_eq!(of(false), ["6.16", "7.2", "6.16", "7.2"]);
+        assert_eq!(of(Part::Default), [LONG_TERM]);
+        let mut all = of(Part::All);
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, ["6.16", LONG_TERM, "7.2"]);
     }
 
     #[test]
@@ -410,15 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_fails_only_where_it_is_mandatory() {
+    fn a_kernel_that_cannot_be_had_is_a_failure() {
         let missing = finished(vm::NO_MACHINE.into(), "x\nvm: no Debian mirror\n");
-        let outcome = |kernel: &str| {
-            let guest = GUESTS.iter().find(|guest| guest.kernel == kernel).unwrap();
-            guest.outcome(&missing)
-        };
-        assert_eq!(outcome("6.18").counts, Counts::FAILED);
-        assert_eq!(outcome("7.2").counts, Counts::SKIPPED);
-        assert_eq!(outcome("7.2").note, "no Debian mirror");
+        for guest in GUESTS {
+            let outcome = guest.outcome(&missing);
+            assert_eq!(outcome.counts, Counts::FAILED, "{}", guest.name());
+            assert_eq!(outcome.note, "no Debian mirror");
+        }
     }
 
     #[test]
@@ -444,7 +454,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = std::env::temp_dir().join(format!("xtask-guests-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        for (index, test) in LADDER.iter().enumerate() {
+        for (index, test) in MACHINE.iter().enumerate() {
             let program = directory.join(test);
             let body = format!(
                 "#!/bin/sh\necho ran {} $MORPHEUS_GUEST $*\nexit {}\n",
@@ -456,13 +466,13 @@ mod tests {
         }
         let answer = std::process::Command::new("sh")
             .arg("-c")
-            .arg(test_script(LADDER, &NOT_KERNEL))
+            .arg(test_script(MACHINE, &NOT_KERNEL))
             .current_dir(&directory)
             .output()
             .unwrap();
         fs::remove_dir_all(&directory).unwrap();
         let output = String::from_utf8(answer.stdout).unwrap();
-        for test in LADDER {
+        for test in MACHINE {
             let skip: String = NOT_KERNEL.map(|test| format!(" --skip {test}")).concat();
             let ran = format!("ran {test} 1 --test-threads 1{skip}\n");
             assert!(output.contains(&ran), "{output}");

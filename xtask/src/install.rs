@@ -79,6 +79,14 @@ fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
         add.args(["component", "add"]).args(components);
         commands.push(add);
     }
+    let nightly = nightly_components(missing);
+    if !nightly.is_empty() {
+        // Adds to a toolchain that is there, and leaves its version as it is.
+        let mut add = Command::new("rustup");
+        add.args(["component", "add", "--toolchain", "nightly"])
+            .args(nightly);
+        commands.push(add);
+    }
     let packages = packages(missing, System::Debian, has);
     if !packages.is_empty() && may_install_packages(system) {
         let mut install = apt_get(["install", "--yes", "--no-install-recommends"]);
@@ -165,6 +173,12 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
     if !components.is_empty() {
         lines.push(format!("  rustup component add {components}"));
     }
+    let nightly = nightly_components(missing).join(",");
+    if !nightly.is_empty() {
+        lines.push(format!(
+            "  rustup toolchain install nightly --component {nightly}"
+        ));
+    }
     lines
 }
 
@@ -182,7 +196,7 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
                 .find(|package| has(package))
                 .or(debian.first())
                 .copied(),
-            (Source::Component(_), _) => None,
+            (Source::Component(_) | Source::Nightly(_), _) => None,
         })
         .collect()
 }
@@ -192,7 +206,17 @@ fn components(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Component(name) => Some(name),
-            Source::Package { .. } => None,
+            Source::Package { .. } | Source::Nightly(_) => None,
+        })
+        .collect()
+}
+
+fn nightly_components(missing: &[Tool]) -> Vec<&'static str> {
+    missing
+        .iter()
+        .filter_map(|tool| match tool.source() {
+            Source::Nightly(name) => Some(name),
+            Source::Package { .. } | Source::Component(_) => None,
         })
         .collect()
 }

@@ -40,8 +40,8 @@ use crate::vm::VmArgs;
 
 /// The project's own commands.
 ///
-/// Start with `cargo xtask test --quick` while you work, and run `cargo xtask test` before you propose a change:
-/// it is all that CI runs.
+/// Run `cargo xtask test --quick` while you work, and `cargo xtask test` before you propose a change: it is all that CI
+/// runs.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
@@ -51,15 +51,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks everything: format, lints, tests, docs, models, sanitizers, the kernel side on real kernels.
+    /// Checks the project: format, lints, tests, docs, models, and the scheduler on a real kernel.
     ///
-    /// Runs every step in order, also after one has failed, and shows the output of those that failed. The last line
-    /// is the sum, `N passed, N failed`: each test counts as one, and so does each step that is no test run (the
-    /// format, the lints, a build). What could not run here is said and counted as skipped, and so are ignored tests.
+    /// Steps that measure times run one after another; beside them, at the lowest priority, run those in which time plays no
+    /// part: builds, models, and a guest with a clock of its own. A step runs also after another has failed, and the output
+    /// of those that failed is shown. The last line is the sum, `N passed, N failed`: each test counts as one, and so does
+    /// each step that is no test run (the format, the lints, a build). Tests that cannot run here count as skipped.
     ///
-    /// A step whose tools are missing counts as failed. On Debian and Ubuntu, as root, they are installed first;
-    /// elsewhere the command says what to install. Nightly toolchains are never installed: steps that need one are
-    /// skipped without it.
+    /// With --all it also runs the tests on all kernels, on machines of other shapes, with other versions of tokio, under
+    /// miri and under the thread sanitizer.
+    ///
+    /// A step whose tools are missing counts as failed. On Debian and Ubuntu, as root, they are installed first, and so are
+    /// components of the toolchain, where there is rustup; elsewhere the command says what to install.
     ///
     /// The exit code is 0 when nothing failed, 1 when something did, 130 after Ctrl-C.
     #[command(after_help = EXAMPLES)]
@@ -158,18 +161,22 @@ Examples:
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask test --quick       format, lints, tests and doc tests
-  cargo xtask test               all of it, as CI does
-  cargo xtask test --only 6.18   the steps that have this in their name
-  cargo xtask test --list        the steps, and the commands to run one by hand
+  cargo xtask test --quick       after an edit: format, lints and tests of what applications link
+  cargo xtask test               before a change is proposed, as CI does
+  cargo xtask test --all         before a release: all kernels, versions of tokio, sanitizers
+  cargo xtask test --only 6.18   the steps that have this in their name, of any run
+  cargo xtask test --all --list  the steps, and the commands to run one by hand
   cargo xtask test --no-install  change nothing on this machine";
 
 /// How to test.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TestArgs {
-    /// Only the steps that a change needs most: format, lints, tests, doc tests
-    #[arg(long)]
+    /// Only what an edit of the runtime needs most: format, and lints and tests of what applications link
+    #[arg(long, conflicts_with = "all")]
     quick: bool,
+    /// Also all other kernels, shapes of machines, versions of tokio, and sanitizers
+    #[arg(long)]
+    all: bool,
     /// Only the steps whose name has this in it ("6.18", "kernel side")
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,

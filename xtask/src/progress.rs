@@ -77,13 +77,6 @@ impl Progress {
         }
     }
 
-    /// One that was not shown while it ran, beside others.
-    pub(crate) fn since(started: Instant, title: String) -> Progress {
-        let mut progress = Progress::start(title, Sink::Stdout, false);
-        progress.started = started;
-        progress
-    }
-
     /// The step printed a line.
     pub(crate) fn line(&mut self, line: &str) {
         match self.style {
@@ -109,6 +102,36 @@ impl Progress {
         };
         self.sink
             .print(&format!("{before} {outcome} ({took:.1} s)\n"));
+    }
+}
+
+/// A line about several steps at once, on a terminal; elsewhere nothing.
+#[derive(Debug)]
+pub(crate) struct Live {
+    sink: Sink,
+    is_terminal: bool,
+}
+
+impl Live {
+    pub(crate) fn start(sink: Sink) -> Live {
+        Live {
+            sink,
+            is_terminal: sink.is_terminal(),
+        }
+    }
+
+    pub(crate) fn show(&self, elapsed: Duration, what: &str) {
+        if self.is_terminal {
+            let text = live_line("running", elapsed, what);
+            self.sink.print(&format!("\r\x1b[K{text}"));
+        }
+    }
+
+    /// Before a line that stays.
+    pub(crate) fn clear(&self) {
+        if self.is_terminal {
+            self.sink.print("\r\x1b[K");
+        }
     }
 }
 

@@ -1,30 +1,28 @@
 //! Walks through the table of steps, shows how each goes, and ends with the sum.
 
 use std::io;
-use std::ops::Range;
 use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::TestArgs;
 use crate::context::{Context, with_flags};
 use crate::counts::Counts;
+use crate::guests::{self, Guest, Programs};
 use crate::install;
 use crate::interrupt;
 use crate::process;
-use crate::progress::{Progress, Sink};
+use crate::progress::{Live, Progress, Sink};
 use crate::rights;
-use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Step, Work};
+use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Lane, Part, Step, Work};
 use crate::tokio_range;
 use crate::tools::Tool;
 
 /// Set where BPF programs can be loaded: a test that would skip itself without them must fail instead.
 const REQUIRE_BPF: (&str, &str) = ("MORPHEUS_REQUIRE_BPF", "1");
-
-/// So many guests run at once.
-const MOST_GUESTS: usize = 2;
 
 /// How a step went.
 #[derive(Debug, Default)]
@@ -36,12 +34,21 @@ pub(crate) struct Outcome {
     pub(crate) interrupted: bool,
 }
 
+impl Outcome {
+    fn failed(note: String) -> Outcome {
+        Outcome {
+            counts: Counts::FAILED,
+            note,
+            ..Outcome::default()
+        }
+    }
+}
+
 /// Prints the steps and their commands.
 pub(crate) fn list(context: &Context, args: &TestArgs) {
     let host = host(context).unwrap_or_else(|_| "{host}".to_string());
     for step in chosen(args) {
-        let quick = if step.quick { "  (quick)" } else { "" };
-        println!("{}{quick}", step.name);
+        println!("{}", step.name);
         println!("    {}", shell_line(&step, &host));
         if !step.needs.is_empty() {
             let needs: Vec<&str> = step.needs.iter().map(|tool| tool.name()).collect();
@@ -55,9 +62,10 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
     interrupt::listen();
     let steps = chosen(args);
     if steps.is_empty() {
-        eprintln!("no step has this name; `cargo xtask test --list` shows them");
+        eprintln!("no step has this name; `cargo xtask test --all --list` shows them");
         return ExitCode::from(2);
     }
+    let started = Instant::now();
     let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
     let missing = install::provide(
         context,
@@ -66,125 +74,218 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         Sink::Stdout,
         args.verbose,
     );
-
     let machine = Machine {
         context,
         missing: &missing,
         install: !args.no_install,
+        programs: OnceLock::new(),
     };
-    let mut sum = Counts::default();
-    let mut failed: Vec<&str> = Vec::new();
-    let mut interrupted = false;
-    let title = |index: usize| format!("[{:2}/{}] {}", index + 1, steps.len(), steps[index].name);
-    let mut note = |index: usize, outcome: Outcome| {
+    let mut report = Report {
+        steps: &steps,
+        verbose: args.verbose,
+        started,
+        sum: Counts::default(),
+        failed: Vec::new(),
+        interrupted: false,
+    };
+    // A signal that came while something was installed.
+    report.interrupted = interrupt::take();
+    if !report.interrupted {
+        if args.verbose {
+            one_by_one(&machine, &mut report);
+        } else {
+            in_lanes(&machine, &mut report);
+        }
+    }
+    report.end()
+}
+
+/// What has ended so far.
+struct Report<'a> {
+    steps: &'a [Step],
+    verbose: bool,
+    started: Instant,
+    sum: Counts,
+    failed: Vec<&'a str>,
+    interrupted: bool,
+}
+
+impl<'a> Report<'a> {
+    fn title(&self, index: usize) -> String {
+        let (number, of) = (index + 1, self.steps.len());
+        format!("[{number:2}/{of}] {}", self.steps[index].name)
+    }
+
+    fn add(&mut self, index: usize, outcome: Outcome) {
         if outcome.counts.failed > 0 {
-            failed.push(&steps[index].name);
-            let hide = args.verbose || outcome.interrupted || outcome.output.is_empty();
-            if !hide {
+            self.failed.push(&self.steps[index].name);
+            if !(self.verbose || outcome.interrupted || outcome.output.is_empty()) {
                 println!("{}", outcome.output.trim_end());
             }
         }
-        sum += outcome.counts;
-        !outcome.interrupted
-    };
-    let mut next = 0;
-    while next < steps.len() {
-        // A signal that came between two steps, or while something was installed.
+        self.sum += outcome.counts;
+        self.interrupted |= outcome.interrupted;
+    }
+
+    fn end(self) -> ExitCode {
+        if self.interrupted {
+            println!("interrupted: the other steps did not run");
+        }
+        if !self.failed.is_empty() {
+            println!("failed: {}", self.failed.join("; "));
+        }
+        println!("took {} s", self.started.elapsed().as_secs());
+        println!("{}", self.sum);
+        match (self.interrupted, self.sum.failed) {
+            (true, _) => ExitCode::from(interrupt::EXIT_CODE),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Runs all steps in order, and shows what each prints.
+fn one_by_one(machine: &Machine<'_>, report: &mut Report<'_>) {
+    for index in 0..report.steps.len() {
         if interrupt::take() {
-            interrupted = true;
+            report.interrupted = true;
+        }
+        if report.interrupted {
             break;
         }
-        let guests = guests_from(&steps, next);
-        let go_on = if guests > 1 && !args.verbose {
-            let all = next..next + guests;
-            next = all.end;
-            side_by_side(&machine, &steps, all, &title, &mut note)
-        } else {
-            let mut progress = Progress::start(title(next), Sink::Stdout, args.verbose);
-            let outcome = run(&machine, &steps[next], &mut |line| progress.line(line));
-            progress.end(&result(&steps[next], &outcome));
-            next += 1;
-            note(next - 1, outcome)
-        };
-        if !go_on {
-            interrupted = true;
-            break;
-        }
-    }
-    if interrupted {
-        println!("interrupted: the other steps did not run");
-    }
-    if !failed.is_empty() {
-        println!("failed: {}", failed.join("; "));
-    }
-    println!("{sum}");
-    match (interrupted, sum.failed) {
-        (true, _) => ExitCode::from(interrupt::EXIT_CODE),
-        (false, 0) => ExitCode::SUCCESS,
-        (false, _) => ExitCode::FAILURE,
+        let mut progress = Progress::start(report.title(index), Sink::Stdout, true);
+        let outcome = run(machine, &report.steps[index], &mut |line| {
+            progress.line(line);
+        });
+        progress.end(&result(&report.steps[index], &outcome));
+        report.add(index, outcome);
     }
 }
 
-/// How many steps from this one on are guests, which may run beside each other.
-fn guests_from(steps: &[Step], first: usize) -> usize {
-    let guests = steps[first..].iter();
-    guests
-        .take_while(|step| matches!(step.work, Work::Guest(_)))
-        .count()
+/// A message of a lane.
+enum News {
+    Begun(usize),
+    Ended(usize, Duration, Outcome),
 }
 
-/// Runs guests, as many at once as the machine has CPUs, two at most: an emulator of one thread leaves all others idle, and
-/// more of them would need more memory than many a machine has. Each is shown when it has ended. Returns whether nobody asked
-/// to end.
-fn side_by_side(
-    machine: &Machine<'_>,
-    steps: &[Step],
-    all: Range<usize>,
-    title: &dyn Fn(usize) -> String,
-    note: &mut dyn FnMut(usize, Outcome) -> bool,
-) -> bool {
-    let at_once = thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_GUESTS));
-    let next = AtomicUsize::new(all.start);
-    let (sender, ended) = mpsc::channel();
-    let mut go_on = true;
+/// Runs the steps of both lanes at the same time; once the front lane has ended, its thread takes steps of the back lane.
+fn in_lanes(machine: &Machine<'_>, report: &mut Report<'_>) {
+    let steps = report.steps;
+    let (front, back) = (Queue::of(steps, Lane::Front), Queue::of(steps, Lane::Back));
+    let has_two_cpus = thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    let (sender, news) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..at_once {
-            let (sender, next, end) = (sender.clone(), &next, all.end);
+        let others = sender.clone();
+        let (front, back) = (&front, &back);
+        scope.spawn(move || {
+            work(machine, steps, front, &sender);
+            work(machine, steps, back, &sender);
+        });
+        if has_two_cpus {
             scope.spawn(move || {
-                loop {
-                    // Relaxed: the number is all that is shared.
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= end || interrupt::came() {
-                        break;
-                    }
-                    let started = Instant::now();
-                    let outcome = run(machine, &steps[index], &mut |_| {});
-                    if outcome.interrupted {
-                        // The one beside this has not seen it.
-                        interrupt::put_back();
-                    }
-                    // Whoever listens is there until all have ended.
-                    let _ = sender.send((index, started, outcome));
-                }
+                take_lowest_priority();
+                work(machine, steps, back, &others);
             });
+        } else {
+            drop(others);
         }
-        drop(sender);
-        for (index, started, outcome) in ended {
-            Progress::since(started, title(index)).end(&result(&steps[index], &outcome));
-            go_on &= note(index, outcome);
-        }
+        show(report, &news);
     });
-    go_on && !interrupt::take()
+    // A thread has seen the signal and ended its child.
+    report.interrupted |= interrupt::take();
+}
+
+/// The steps of a lane that are still to begin.
+struct Queue {
+    steps: Vec<usize>,
+    next: AtomicUsize,
+}
+
+impl Queue {
+    fn of(steps: &[Step], lane: Lane) -> Queue {
+        let numbers = 0..steps.len();
+        Queue {
+            steps: numbers.filter(|&at| steps[at].lane == lane).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn take(&self) -> Option<usize> {
+        // Relaxed: the number is all that is shared.
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        self.steps.get(at).copied()
+    }
+}
+
+/// Applies to the calling thread, and to what it starts.
+fn take_lowest_priority() {
+    const LOWEST: libc::c_int = 19;
+    // SAFETY: takes numbers alone; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
+}
+
+/// Runs what is in the queue until it is empty or somebody asks to end.
+fn work(machine: &Machine<'_>, steps: &[Step], queue: &Queue, news: &Sender<News>) {
+    while !interrupt::came()
+        && let Some(index) = queue.take()
+    {
+        // The receiver stays until all have ended.
+        let _ = news.send(News::Begun(index));
+        let started = Instant::now();
+        let outcome = run(machine, &steps[index], &mut |_| {});
+        if outcome.interrupted {
+            // The other lane has not seen it.
+            interrupt::put_back();
+        }
+        let _ = news.send(News::Ended(index, started.elapsed(), outcome));
+    }
+}
+
+/// Prints a line for each step that has ended, and on a terminal one with those that run.
+fn show(report: &mut Report<'_>, news: &Receiver<News>) {
+    let mut running: Vec<usize> = Vec::new();
+    let live = Live::start(Sink::Stdout);
+    loop {
+        match news.recv_timeout(Duration::from_secs(1)) {
+            Ok(News::Begun(index)) => running.push(index),
+            Ok(News::Ended(index, took, outcome)) => {
+                running.retain(|&other| other != index);
+                live.clear();
+                let result = result(&report.steps[index], &outcome);
+                println!(
+                    "{} ... {result} ({:.1} s)",
+                    report.title(index),
+                    took.as_secs_f64()
+                );
+                report.add(index, outcome);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let names: Vec<&str> = running
+            .iter()
+            .map(|&index| report.steps[index].name.as_str())
+            .collect();
+        live.show(report.started.elapsed(), &names.join(", "));
+    }
+    live.clear();
 }
 
 fn chosen(args: &TestArgs) -> Vec<Step> {
+    let parts: &[Part] = match (args.quick, args.all) {
+        (true, _) => &[Part::Quick, Part::Always],
+        (false, true) => &[Part::Always, Part::Default, Part::All],
+        // A name finds a step whichever run it is part of.
+        (false, false) if args.only.is_some() => &[Part::Always, Part::Default, Part::All],
+        (false, false) => &[Part::Always, Part::Default],
+    };
     let named = |step: &Step| {
         args.only
             .as_ref()
             .is_none_or(|text| step.name.contains(text))
     };
     let mut steps = steps::all();
-    steps.retain(|step| (step.quick || !args.quick) && named(step));
+    steps.retain(|step| parts.contains(&step.part) && named(step));
     steps
 }
 
@@ -204,6 +305,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
         Work::Cargo(call) => call.counts == CountAs::Tests,
         Work::TokioRange => true,
         Work::Guest(guest) => guest.counts_tests(),
+        Work::Release | Work::Program(_) => false,
     };
     let mut words = word.to_string();
     if counts_tests && counts != Counts::SKIPPED {
@@ -222,10 +324,12 @@ struct Machine<'a> {
     missing: &'a [Tool],
     /// Whether a step may put something on it.
     install: bool,
+    /// What guests run, once it is built; or why it is not.
+    programs: OnceLock<Result<Programs, String>>,
 }
 
 /// Runs one step. What it needs and is missing makes it fail, though it still runs: what does not depend on the missing
-/// tool is worth knowing. A guest has nothing of that kind; one that is not mandatory is skipped.
+/// tool is worth knowing. A guest has nothing of that kind.
 fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Outcome {
     let absent: Vec<&str> = step
         .needs
@@ -233,28 +337,19 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
         .filter(|tool| machine.missing.contains(tool))
         .map(|tool| tool.name())
         .collect();
-    if let Work::Guest(guest) = &step.work
-        && !absent.is_empty()
-    {
-        return Outcome {
-            counts: if guest.is_mandatory() {
-                Counts::FAILED
-            } else {
-                Counts::SKIPPED
-            },
-            note: format!("needs {}", absent.join(", ")),
-            ..Outcome::default()
-        };
+    if matches!(step.work, Work::Guest(_)) && !absent.is_empty() {
+        return Outcome::failed(format!("needs {}", absent.join(", ")));
     }
     let ran = match &step.work {
         Work::Cargo(call) => cargo(machine, step, call, on_line),
         Work::TokioRange => tokio_range::run(machine.context, on_line),
-        Work::Guest(guest) => guest.run(machine.context, machine.install, on_line),
+        Work::Release => release(machine, on_line),
+        Work::Program(name) => program(machine, name, on_line),
+        Work::Guest(guest) => in_guest(machine, guest, on_line),
     };
     let mut outcome = ran.unwrap_or_else(|error| Outcome {
-        counts: Counts::FAILED,
         output: error.to_string(),
-        ..Outcome::default()
+        ..Outcome::failed(String::new())
     });
     if !absent.is_empty() {
         outcome.note = format!("needs {}", absent.join(", "));
@@ -273,29 +368,17 @@ fn cargo(
     call: &Cargo,
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
-    if let Some(why) = nightly_lacks(call.nightly) {
-        return Ok(Outcome {
-            counts: Counts::SKIPPED,
-            note: why,
-            ..Outcome::default()
-        });
-    }
     let context = machine.context;
-    let mut command = if call.nightly.is_empty() {
-        context.cargo()
-    } else {
+    let mut command = if call.nightly {
         context.nightly_cargo()
+    } else {
+        context.cargo()
     };
     let host = host(context)?;
-    let lacks = call.without_bpf.and_then(|_| rights::bpf_lacks());
-    let args = match (call.without_bpf, &lacks) {
-        (Some(less), Some(_)) => less,
-        _ => &call.args,
-    };
-    if call.without_bpf.is_some() && lacks.is_none() {
+    if rights::bpf_lacks().is_none() {
         command.env(REQUIRE_BPF.0, REQUIRE_BPF.1);
     }
-    command.args(args.split(' ').map(|arg| arg.replace("{host}", &host)));
+    command.args(call.args.split(' ').map(|arg| arg.replace("{host}", &host)));
     if let Some(directory) = call.target {
         command.env("CARGO_TARGET_DIR", context.target.join(directory));
     }
@@ -312,57 +395,91 @@ fn cargo(
         }
     }
     let finished = process::run(&mut command, on_line)?;
-    let mut counts = match call.counts {
+    let counts = match call.counts {
         CountAs::One => Counts::of_command(finished.success),
         CountAs::Tests => Counts::of_tests(finished.success, &finished.output),
     };
-    if lacks.is_some() {
-        counts += Counts::SKIPPED;
-    }
     Ok(Outcome {
         counts,
-        note: lacks.map_or_else(String::new, |why| {
-            format!("what needs the kernel is skipped: {why}")
-        }),
         output: finished.output,
         interrupted: finished.interrupted,
+        ..Outcome::default()
     })
 }
 
-/// Why a step that needs these components of a nightly toolchain cannot run; `None` when it can.
-fn nightly_lacks(components: &[&str]) -> Option<String> {
-    if components.is_empty() {
-        return None;
-    }
-    let answer = Command::new("rustup")
-        .args(["component", "list", "--toolchain", "nightly", "--installed"])
-        // Asking must not install one.
-        .env("RUSTUP_AUTO_INSTALL", "0")
-        .output();
-    match answer {
-        Ok(answer) if answer.status.success() => {
-            let installed = String::from_utf8_lossy(&answer.stdout).into_owned();
-            lacking(&installed, components)
+/// Builds the release programs, and notes which are for guests.
+fn release(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let mut command = machine.context.cargo();
+    command.args(guests::build());
+    let built = process::run(&mut command, &mut |line| {
+        if !line.starts_with('{') {
+            on_line(line);
         }
-        _ => Some("no nightly toolchain".to_string()),
+    })?;
+    if built.success {
+        let programs = Programs::gather(machine.context, &built.output);
+        // Only one step builds; were there two, both would find the same.
+        let _ = machine
+            .programs
+            .set(programs.map_err(|error| error.to_string()));
+    }
+    Ok(Outcome {
+        counts: Counts::of_command(built.success),
+        output: guests::without_json(&built.output),
+        interrupted: built.interrupted,
+        ..Outcome::default()
+    })
+}
+
+/// The programs for guests. Builds them where no step has, as with `--only`.
+fn programs<'a>(
+    machine: &'a Machine<'_>,
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Result<&'a Programs, Outcome>> {
+    if machine.programs.get().is_none() {
+        let built = release(machine, on_line)?;
+        if built.counts.failed > 0 {
+            return Ok(Err(Outcome {
+                note: "the release build fails".to_string(),
+                ..built
+            }));
+        }
+    }
+    match machine.programs.get() {
+        Some(Ok(programs)) => Ok(Ok(programs)),
+        Some(Err(error)) => Err(io::Error::other(error.clone())),
+        None => Err(io::Error::other("nothing was built")),
     }
 }
 
-/// The same, from rustup's list, in which most components have a target triple behind their name.
-fn lacking(installed: &str, components: &[&str]) -> Option<String> {
-    let has = |component: &str| {
-        installed.lines().any(|line| {
-            line.trim()
-                .strip_prefix(component)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        })
-    };
-    let absent: Vec<&str> = components
-        .iter()
-        .copied()
-        .filter(|component| !has(component))
-        .collect();
-    (!absent.is_empty()).then(|| format!("the nightly toolchain lacks {}", absent.join(", ")))
+fn program(
+    machine: &Machine<'_>,
+    name: &str,
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Outcome> {
+    if let Err(outcome) = programs(machine, on_line)? {
+        return Ok(outcome);
+    }
+    let mut command = Command::new(machine.context.target.join("release").join(name));
+    command.current_dir(&machine.context.root);
+    let finished = process::run(&mut command, on_line)?;
+    Ok(Outcome {
+        counts: Counts::of_command(finished.success),
+        output: finished.output,
+        interrupted: finished.interrupted,
+        ..Outcome::default()
+    })
+}
+
+fn in_guest(
+    machine: &Machine<'_>,
+    guest: &Guest,
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Outcome> {
+    match programs(machine, on_line)? {
+        Ok(programs) => guest.run(machine.context, programs, machine.install, on_line),
+        Err(outcome) => Ok(outcome),
+    }
 }
 
 /// The target triple of this machine, from `cargo -vV`.
@@ -384,6 +501,12 @@ fn shell_line(step: &Step, host: &str) -> String {
                 "cargo update --package tokio --precise <oldest, newest>; cargo {ASSUMPTIONS}"
             );
         }
+        Work::Release => {
+            let quiet = |arg: &&str| !arg.contains("json") && *arg != "--message-format";
+            let words: Vec<&str> = guests::build().into_iter().filter(quiet).collect();
+            return format!("cargo {}", words.join(" "));
+        }
+        Work::Program(name) => return format!("target/release/{name}"),
         Work::Guest(guest) => return guest.shell_line(),
     };
     let mut words: Vec<String> = call
@@ -395,7 +518,7 @@ fn shell_line(step: &Step, host: &str) -> String {
         words.push(format!("CARGO_TARGET_DIR=target/{directory}"));
     }
     words.push("cargo".to_string());
-    if !call.nightly.is_empty() {
+    if call.nightly {
         words.push("+nightly".to_string());
     }
     words.push(call.args.replace("{host}", host));
@@ -406,9 +529,10 @@ fn shell_line(step: &Step, host: &str) -> String {
 mod tests {
     use super::*;
 
-    fn args(quick: bool, only: Option<&str>) -> TestArgs {
+    fn args(quick: bool, all: bool, only: Option<&str>) -> TestArgs {
         TestArgs {
             quick,
+            all,
             only: only.map(str::to_string),
             no_install: false,
             list: false,
@@ -416,45 +540,35 @@ mod tests {
         }
     }
 
+    fn names(args: &TestArgs) -> Vec<String> {
+        chosen(args).into_iter().map(|step| step.name).collect()
+    }
+
     #[test]
-    fn components_of_nightly() {
-        let installed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
-        assert_eq!(lacking(installed, &["miri", "rust-src"]), None);
-        assert_eq!(
-            lacking(installed, &["rust-src", "clippy"]),
-            Some("the nightly toolchain lacks clippy".to_string())
-        );
-        assert_eq!(
-            lacking("", &["miri"]),
-            Some("the nightly toolchain lacks miri".to_string())
+    fn each_run_has_more_than_the_one_before() {
+        let quick = names(&args(true, false, None));
+        let usual = names(&args(false, false, None));
+        let all = names(&args(false, true, None));
+        assert!(quick.len() < usual.len() && usual.len() < all.len());
+        assert!(usual.iter().all(|name| all.contains(name)));
+        assert!(quick.contains(&"format".to_string()) && usual.contains(&"format".to_string()));
+        assert!(
+            !all.iter()
+                .any(|name| name == "tests of what applications link")
         );
     }
 
     #[test]
-    fn quick_is_a_part_of_all() {
-        let (all, quick) = (chosen(&args(false, None)), chosen(&args(true, None)));
-        assert!(!quick.is_empty() && quick.len() < all.len());
-        let format = chosen(&args(false, Some("format")));
-        assert_eq!(format.len(), 1);
-        assert!(chosen(&args(false, Some("no such step"))).is_empty());
-    }
-
-    #[test]
-    fn guests_run_side_by_side_and_all_else_by_itself() {
-        let steps = chosen(&args(false, None));
-        let guests = |name: &str| {
-            let first = steps.iter().position(|step| step.name == name).unwrap();
-            guests_from(&steps, first)
-        };
-        assert_eq!(guests("format"), 0);
-        assert_eq!(guests("kernel side: tests"), 0);
-        assert!(guests("Linux 6.18: tests") > 10);
-        assert!(guests("Linux 6.18: one CPU") > 3);
+    fn a_name_finds_a_step_of_any_run() {
+        assert_eq!(names(&args(false, false, Some("format"))), ["format"]);
+        assert_eq!(names(&args(false, false, Some("miri"))), ["miri"]);
+        assert!(names(&args(false, false, Some("no such step"))).is_empty());
+        assert!(names(&args(true, false, Some("miri"))).is_empty());
     }
 
     #[test]
     fn every_step_can_be_typed() {
-        let lines: Vec<String> = chosen(&args(false, None))
+        let lines: Vec<String> = chosen(&args(false, true, None))
             .iter()
             .map(|step| shell_line(step, "a-b-c"))
             .collect();
@@ -462,11 +576,29 @@ mod tests {
         assert!(lines.iter().any(|line| line.starts_with(
             "RUSTFLAGS=\"-Zsanitizer=thread\" CARGO_TARGET_DIR=target/thread-sanitizer cargo +nightly test -Zbuild-std --target a-b-c"
         )));
+        assert!(lines.iter().any(|line| {
+            line.starts_with("cargo build --release --bins --package morpheus-bpf")
+                && !line.contains("json")
+        }));
+    }
+
+    #[test]
+    fn a_queue_gives_each_step_of_its_lane_once() {
+        let steps = chosen(&args(false, true, None));
+        for lane in [Lane::Front, Lane::Back] {
+            let queue = Queue::of(&steps, lane);
+            let mut taken = 0;
+            while let Some(index) = queue.take() {
+                assert_eq!(steps[index].lane, lane);
+                taken += 1;
+            }
+            assert!(taken > 3 && queue.take().is_none());
+        }
     }
 
     #[test]
     fn the_words_behind_a_step() {
-        let steps = chosen(&args(false, None));
+        let steps = chosen(&args(false, true, None));
         let find = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
         let outcome = |counts, note: &str| Outcome {
             counts,
@@ -475,15 +607,14 @@ mod tests {
         };
         assert_eq!(result(find("format"), &outcome(Counts::PASSED, "")), "ok");
         assert_eq!(
-            result(
-                find("miri"),
-                &outcome(Counts::SKIPPED, "no nightly toolchain")
-            ),
-            "skipped: no nightly toolchain"
+            result(find("miri"), &outcome(Counts::FAILED, "needs miri")),
+            "FAILED, 0 passed, 1 failed: needs miri"
         );
+        let mut counts = Counts::SKIPPED;
+        counts += Counts::PASSED;
         assert_eq!(
-            result(find("tests"), &outcome(Counts::FAILED, "needs libclang")),
-            "FAILED, 0 passed, 1 failed: needs libclang"
+            result(find("tests"), &outcome(counts, "")),
+            "ok, 1 passed, 0 failed, 1 skipped"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` does, as a table: one row for each step, in the order they run.
+//! The steps of `cargo xtask test`, as a table: one row a step, in the order they start.
 
 use crate::guests::{GUESTS, Guest};
 use crate::tools::Tool;
@@ -7,20 +7,47 @@ use crate::tools::Tool;
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
-    /// Also part of `--quick`.
-    pub(crate) quick: bool,
+    pub(crate) part: Part,
+    pub(crate) lane: Lane,
     /// Without these it counts as failed.
     pub(crate) needs: &'static [Tool],
     pub(crate) work: Work,
+}
+
+/// Which runs a step is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// `--quick` alone: a smaller form of steps that the other runs have.
+    Quick,
+    /// Every run.
+    Always,
+    /// All but `--quick`.
+    Default,
+    /// `--all` alone.
+    All,
+}
+
+/// Beside what a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// One after another, with the machine almost to themselves: these tests measure times.
+    Front,
+    /// Beside those, at the lowest priority: time plays no part. A guest has a time of its own, and models, builds and
+    /// counts of instructions come to the same on a busy machine.
+    Back,
 }
 
 /// What a step does.
 #[derive(Debug)]
 pub(crate) enum Work {
     Cargo(Cargo),
+    /// Builds what the next two kinds run.
+    Release,
+    /// Runs a program of the release build, which counts as one.
+    Program(&'static str),
     /// [`ASSUMPTIONS`] with the oldest and the newest tokio that the workspace lets in.
     TokioRange,
-    /// A real kernel.
+    /// Boots a real kernel and runs programs of the release build in it.
     Guest(&'static Guest),
 }
 
@@ -30,14 +57,12 @@ pub(crate) struct Cargo {
     /// The arguments, separated by blanks. `{host}` stands for the target triple of this machine.
     pub(crate) args: String,
     pub(crate) counts: CountAs,
-    /// Components of a nightly toolchain that the call needs; without them the step is skipped.
-    pub(crate) nightly: &'static [&'static str],
+    /// Whether it is nightly's cargo.
+    pub(crate) nightly: bool,
     /// Flags, added to what the environment has in these variables.
     pub(crate) flags: &'static [(&'static str, &'static str)],
     /// A target directory of its own, inside the usual one: other flags would throw the usual build away.
     pub(crate) target: Option<&'static str>,
-    /// The arguments instead, where no BPF program can be loaded.
-    pub(crate) without_bpf: Option<&'static str>,
 }
 
 /// What a call counts as.
@@ -49,16 +74,12 @@ pub(crate) enum CountAs {
     Tests,
 }
 
-/// The models that loom explores, as package and test. Tokio does not work as a dependency under `--cfg loom`, so a model
-/// lives in a package without tokio.
-const LOOM: &[(&str, &str)] = &[("morpheus-common", "loom")];
-
 /// What Morpheus assumes about tokio, as a test: with every tokio that the workspace lets in.
 pub(crate) const ASSUMPTIONS: &str =
     "test --package morpheus-runtime --test tokio_assumptions --no-fail-fast";
 
-/// What `morpheus-bpf` needs to build.
-pub(crate) const KERNEL_SIDE: &[Tool] = &[
+/// What the whole workspace needs to build: `morpheus-bpf` compiles BPF programs and links libbpf.
+const BUILD: &[Tool] = &[
     Tool::Clang,
     Tool::Libelf,
     Tool::Zlib,
@@ -67,190 +88,245 @@ pub(crate) const KERNEL_SIDE: &[Tool] = &[
     Tool::Gcc,
 ];
 
-/// All steps. Those without a package are about the default members: `morpheus-bpf` needs clang and root.
+/// All steps, whichever part they are of.
 pub(crate) fn all() -> Vec<Step> {
-    let mut steps = vec![
-        quick(
-            "format",
-            &[Tool::Rustfmt],
-            CountAs::One,
-            "fmt --all --check -- --color never",
-        ),
-        quick(
-            "clippy",
-            &[Tool::Clippy],
-            CountAs::One,
-            "clippy --all-targets -- -D warnings",
-        ),
-        step("release build", CountAs::One, "build --release --bins"),
-        // Without its package, whose features are fewer: the build before is this one's.
+    let mut steps = vec![Step {
+        needs: &[Tool::Rustfmt],
+        ..step("format", Part::Always, "fmt --all --check -- --color never")
+    }];
+    steps.extend(quick());
+    steps.extend(whole_workspace());
+    steps.extend(back());
+    steps.extend(GUESTS.iter().map(|guest| Step {
+        name: guest.name(),
+        part: guest.part(),
+        lane: Lane::Back,
+        needs: guest.needs,
+        work: Work::Guest(guest),
+    }));
+    steps.extend(other_builds());
+    steps
+}
+
+/// After an edit of the runtime: the crates that applications link.
+fn quick() -> [Step; 2] {
+    const CRATES: &str =
+        "--package morpheus-common --package morpheus-macros --package morpheus-runtime";
+    [
         Step {
-            needs: &[Tool::Valgrind],
+            needs: &[Tool::Clippy],
             ..step(
-                "instructions",
-                CountAs::One,
-                "run --release --bin instructions",
+                "clippy of what applications link",
+                Part::Quick,
+                &format!("clippy {CRATES} --all-targets -- -D warnings"),
             )
         },
+        Step {
+            needs: &[Tool::Libclang, Tool::Objdump, Tool::Gcc],
+            ..tests(
+                "tests of what applications link",
+                Part::Quick,
+                &format!("test {CRATES} --lib --tests --no-fail-fast"),
+            )
+        },
+    ]
+}
+
+/// One call for all packages: each crate is built once, with the features that any of them asks for.
+fn whole_workspace() -> [Step; 5] {
+    [
         // Elsewhere tests and examples turn its features on.
         step(
             "runtime without features",
-            CountAs::One,
+            Part::Default,
             "clippy --package morpheus-runtime -- -D warnings",
         ),
-        quick(
-            "tests",
-            &[
-                Tool::Libclang,
-                Tool::Objdump,
-                Tool::Setpriv,
-                Tool::Gcc,
-                Tool::Browser,
-                Tool::Redis,
-                Tool::Wrk,
-            ],
-            CountAs::Tests,
-            "test --lib --bins --tests --examples --no-fail-fast",
-        ),
-        quick(
-            "doc tests",
-            &[],
-            CountAs::Tests,
-            "test --doc --no-fail-fast",
-        ),
-        with(step("docs", CountAs::One, "doc --no-deps"), |call| {
-            call.flags = &[("RUSTDOCFLAGS", "-D warnings")]
-        }),
-    ];
-    steps.extend(kernel_side());
-    steps.extend(LOOM.iter().map(|(package, test)| {
-        let args = format!("test --release --package {package} --test {test} --no-fail-fast");
+        Step {
+            needs: CLIPPY,
+            ..step(
+                "clippy",
+                Part::Default,
+                "clippy --workspace --all-targets -- -D warnings",
+            )
+        },
+        Step {
+            needs: TESTS,
+            ..tests(
+                "tests",
+                Part::Default,
+                "test --workspace --lib --bins --tests --examples --no-fail-fast",
+            )
+        },
+        Step {
+            needs: BUILD,
+            ..tests(
+                "doc tests",
+                Part::Default,
+                "test --workspace --doc --no-fail-fast",
+            )
+        },
         with(
-            step(&format!("loom: {package}"), CountAs::Tests, &args),
+            Step {
+                needs: BUILD,
+                ..step("docs", Part::Default, "doc --workspace --no-deps")
+            },
+            |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
+        ),
+    ]
+}
+
+const CLIPPY: &[Tool] = &[
+    Tool::Clippy,
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+];
+
+const INSTRUCTIONS: &[Tool] = &[
+    Tool::Valgrind,
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+];
+
+const TESTS: &[Tool] = &[
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+    Tool::Libclang,
+    Tool::Objdump,
+    Tool::Setpriv,
+    Tool::Browser,
+    Tool::Redis,
+    Tool::Wrk,
+];
+
+/// What comes to the same on a busy machine.
+fn back() -> [Step; 3] {
+    [
+        in_back(Step {
+            needs: BUILD,
+            ..step_of("release build", Part::Default, Work::Release)
+        }),
+        in_back(Step {
+            needs: INSTRUCTIONS,
+            ..step_of("instructions", Part::Default, Work::Program("instructions"))
+        }),
+        // Tokio does not work as a dependency under `--cfg loom`, so the models are in a package without tokio.
+        in_back(with(
+            tests(
+                "loom",
+                Part::Default,
+                "test --release --package morpheus-common --test loom --no-fail-fast",
+            ),
             |call| {
                 call.flags = &[("RUSTFLAGS", "--cfg loom")];
                 call.target = Some("loom");
             },
-        )
-    }));
-    steps.push(Step {
-        name: "tokio, oldest and newest".to_string(),
-        quick: false,
-        needs: &[],
-        work: Work::TokioRange,
-    });
-    let unstable = |name, counts, args| {
-        with(step(name, counts, args), |call| {
+        )),
+    ]
+}
+
+/// With other flags, toolchains and versions of tokio.
+fn other_builds() -> Vec<Step> {
+    let unstable = |step| {
+        with(step, |call: &mut Cargo| {
             call.flags = &[("RUSTFLAGS", "--cfg tokio_unstable")];
             call.target = Some("tokio-unstable");
         })
     };
-    steps.extend([
-        unstable(
+    vec![
+        step_of("tokio, oldest and newest", Part::All, Work::TokioRange),
+        unstable(step(
             "tokio_unstable: build",
-            CountAs::One,
+            Part::All,
             "check --package morpheus-runtime --all-targets",
-        ),
-        unstable("tokio_unstable: tests", CountAs::Tests, ASSUMPTIONS),
-        unstable(
+        )),
+        unstable(tests("tokio_unstable: tests", Part::All, ASSUMPTIONS)),
+        unstable(tests(
             "tokio_unstable: console",
-            CountAs::Tests,
+            Part::All,
             "test --package morpheus-ecosystem --no-default-features --features console --test console --no-fail-fast",
-        ),
-        unstable(
+        )),
+        unstable(tests(
             "tokio_unstable: every task watched",
-            CountAs::Tests,
+            Part::All,
             "test --package morpheus-runtime --lib --test hooks --no-fail-fast",
-        ),
-        with(
-            step(
-                "miri",
-                CountAs::Tests,
-                "miri test --package morpheus-common --lib --no-fail-fast",
-            ),
+        )),
+        in_back(with(
+            Step {
+                needs: &[Tool::Miri, Tool::RustSrc],
+                ..tests(
+                    "miri",
+                    Part::All,
+                    "miri test --package morpheus-common --lib --no-fail-fast",
+                )
+            },
             |call| {
-                call.nightly = &["miri", "rust-src"];
-                // Property tests ask for the current directory.
+                call.nightly = true;
+                // Property tests ask for the current directory, and one case of each takes as long as a hundred elsewhere.
                 call.flags = &[("MIRIFLAGS", "-Zmiri-disable-isolation")];
                 call.target = Some("miri");
             },
-        ),
-        with(
-            step(
-                "ThreadSanitizer",
-                CountAs::Tests,
-                "test -Zbuild-std --target {host} --package morpheus-runtime --test stress --no-fail-fast",
-            ),
+        )),
+        in_back(with(
+            Step {
+                needs: &[Tool::RustSrc],
+                ..tests(
+                    "ThreadSanitizer",
+                    Part::All,
+                    "test -Zbuild-std --target {host} --package morpheus-runtime --test stress --no-fail-fast",
+                )
+            },
             |call| {
-                call.nightly = &["rust-src"];
+                call.nightly = true;
                 call.flags = &[("RUSTFLAGS", "-Zsanitizer=thread")];
                 call.target = Some("thread-sanitizer");
             },
-        ),
-    ]);
-    steps
+        )),
+    ]
 }
 
-/// The kernel side: on this machine's kernel, and on others.
-fn kernel_side() -> impl Iterator<Item = Step> {
-    let clippy = step(
-        "kernel side: clippy",
-        CountAs::One,
-        "clippy --package morpheus-bpf --all-targets -- -D warnings",
-    );
-    let docs = with(
-        step(
-            "kernel side: docs",
-            CountAs::One,
-            "doc --no-deps --package morpheus-bpf",
-        ),
-        |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
-    );
-    let tests = with(
-        step(
-            "kernel side: tests",
-            CountAs::Tests,
-            // One program at a time, and in each one test at a time: they measure.
-            "test --package morpheus-bpf --no-fail-fast",
-        ),
-        |call| {
-            call.without_bpf = Some("test --package morpheus-bpf --lib --bins --no-fail-fast");
-        },
-    );
-    let native = [clippy, docs, tests].map(|step| Step {
-        needs: KERNEL_SIDE,
-        ..step
-    });
-    let guests = GUESTS.iter().map(|guest| Step {
-        name: guest.name(),
-        quick: false,
-        needs: guest.needs,
-        work: Work::Guest(guest),
-    });
-    native.into_iter().chain(guests)
-}
-
-fn step(name: &str, counts: CountAs, args: &str) -> Step {
+fn step_of(name: &str, part: Part, work: Work) -> Step {
     Step {
         name: name.to_string(),
-        quick: false,
+        part,
+        lane: Lane::Front,
         needs: &[],
-        work: Work::Cargo(Cargo {
-            args: args.to_string(),
-            counts,
-            nightly: &[],
-            flags: &[],
-            target: None,
-            without_bpf: None,
-        }),
+        work,
     }
 }
 
-fn quick(name: &str, needs: &'static [Tool], counts: CountAs, args: &str) -> Step {
+/// A call of cargo that counts as one.
+fn step(name: &str, part: Part, args: &str) -> Step {
+    let call = Cargo {
+        args: args.to_string(),
+        counts: CountAs::One,
+        nightly: false,
+        flags: &[],
+        target: None,
+    };
+    step_of(name, part, Work::Cargo(call))
+}
+
+/// A call of cargo that counts as the tests that it runs.
+fn tests(name: &str, part: Part, args: &str) -> Step {
+    with(step(name, part, args), |call| call.counts = CountAs::Tests)
+}
+
+fn in_back(step: Step) -> Step {
     Step {
-        quick: true,
-        needs,
-        ..step(name, counts, args)
+        lane: Lane::Back,
+        ..step
     }
 }
 
@@ -294,6 +370,23 @@ mod tests {
             {
                 assert!(call.args.contains("--no-fail-fast"), "{}", step.name);
             }
+        }
+    }
+
+    /// Two steps of one lane never wait for each other's build directory, but those of two lanes would.
+    #[test]
+    fn lanes_share_no_build_directory() {
+        let directories = |lane: Lane| {
+            let steps = all().into_iter().filter(move |step| step.lane == lane);
+            steps.filter_map(|step| match step.work {
+                Work::Cargo(call) => Some((call.target, call.args.contains("--release"))),
+                Work::Release => Some((None, true)),
+                Work::Program(_) | Work::TokioRange | Work::Guest(_) => None,
+            })
+        };
+        let front: HashSet<_> = directories(Lane::Front).collect();
+        for directory in directories(Lane::Back) {
+            assert!(!front.contains(&directory), "{directory:?}");
         }
     }
 }

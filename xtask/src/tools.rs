@@ -54,6 +54,10 @@ pub(crate) enum Tool {
     Wrk,
     Rustfmt,
     Clippy,
+    /// Interprets code of `morpheus-common`, and finds undefined behaviour.
+    Miri,
+    /// The standard library's sources, which miri and the thread sanitizer build anew.
+    RustSrc,
 }
 
 /// Where a tool comes from.
@@ -68,6 +72,8 @@ pub(crate) enum Source {
     },
     /// A component of the Rust toolchain.
     Component(&'static str),
+    /// A component of the nightly toolchain.
+    Nightly(&'static str),
 }
 
 impl Tool {
@@ -91,6 +97,8 @@ impl Tool {
             Tool::Wrk => "wrk",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
+            Tool::Miri => "miri",
+            Tool::RustSrc => "rust-src",
         }
     }
 
@@ -124,6 +132,8 @@ impl Tool {
             Tool::Wrk => package(&["wrk"], "wrk", "wrk"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
+            Tool::Miri => Source::Nightly("miri"),
+            Tool::RustSrc => Source::Nightly("rust-src"),
         }
     }
 
@@ -160,6 +170,7 @@ impl Tool {
             Tool::Zlib => has_header("zlib.h"),
             Tool::Rustfmt => answers(context, "fmt"),
             Tool::Clippy => answers(context, "clippy"),
+            Tool::Miri | Tool::RustSrc => nightly_has(self.name()),
         }
     }
 }
@@ -177,6 +188,27 @@ fn answers(context: &Context, subcommand: &str) -> bool {
         .args([subcommand, "--version"])
         .output()
         .is_ok_and(|answer| answer.status.success())
+}
+
+/// Whether the nightly toolchain is there, with this component.
+fn nightly_has(component: &str) -> bool {
+    Command::new("rustup")
+        .args(["component", "list", "--toolchain", "nightly", "--installed"])
+        // A question must not install a toolchain.
+        .env("RUSTUP_AUTO_INSTALL", "0")
+        .output()
+        .is_ok_and(|answer| {
+            answer.status.success() && lists(&String::from_utf8_lossy(&answer.stdout), component)
+        })
+}
+
+/// Whether a component is in rustup's list, in which most have a target triple behind their name.
+fn lists(installed: &str, component: &str) -> bool {
+    installed.lines().any(|line| {
+        line.trim()
+            .strip_prefix(component)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
 }
 
 /// Whether there is a clang that the build script of `morpheus-bpf` takes: it tries the same names.
@@ -272,6 +304,13 @@ mod tests {
         ] {
             assert!(!is_libclang(file), "{file}");
         }
+    }
+
+    #[test]
+    fn components_of_nightly() {
+        let installed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
+        assert!(lists(installed, "miri") && lists(installed, "rust-src"));
+        assert!(!lists(installed, "clippy") && !lists(installed, "car") && !lists("", "miri"));
     }
 
     #[test]

@@ -52,11 +52,8 @@ pub fn can_run() -> bool {
         return true;
     }
     let why = if root { "a kernel with BTF" } else { "root" };
-    let required = in_guest() || std::env::var_os("MORPHEUS_REQUIRE_BPF").is_some();
-    assert!(!required, "this test needs {why}");
-    say(&format!(
-        "\nSKIPPED: this test of morpheus-bpf needs {why}\n"
-    ));
+    assert!(!in_guest(), "this test needs {why}");
+    morpheus_testing::skip_unless_required(format!("needs {why}"), "MORPHEUS_REQUIRE_BPF");
     false
 }
 

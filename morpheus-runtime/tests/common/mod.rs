@@ -293,10 +293,7 @@ pub fn is_child() -> bool {
     std::env::var_os("MORPHEUS_CHILD").is_some()
 }
 
-/// Says why a test did nothing.
-pub fn skip(reason: &str) {
-    eprintln!("SKIPPED: {reason}");
-}
+pub use morpheus_testing::skip;
 
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.

@@ -329,8 +329,7 @@ pub(super) mod tests {
     #[test]
     fn every_way_is_measured() {
         let Some((from, to)) = pair(&cpus::allowed()) else {
-            eprintln!("skipped: one CPU only");
-            return;
+            return morpheus_testing::skip("needs two CPUs");
         };
         let (_, cache) = Conditions::measure(&[from, to], |conditions| {
             measure(

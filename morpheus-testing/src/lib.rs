@@ -1,0 +1,80 @@
+//! Reports tests that cannot run where they were started.
+//!
+//! libtest knows no outcome between passed and failed at run time: a test that lacks root, a tool or an optimized build
+//! returns, and libtest calls that a pass. Such a test calls [`skip`] first, and a test that needs a guest of its own
+//! calls [`leave_to_guest`]. `cargo xtask test` counts the lines that they print: for each it takes one test from those
+//! that passed, and adds a skipped one for the first kind.
+#![warn(missing_docs)]
+
+use std::env;
+use std::fmt::Display;
+use std::io::Write as _;
+
+/// Begins each line that [`skip`] prints.
+pub const SKIPPED: &str = "SKIPPED: ";
+/// Begins each line that [`leave_to_guest`] prints.
+pub const ELSEWHERE: &str = "NOT RUN HERE: ";
+
+/// Prints why the calling test cannot run here. Call it at most once in a test, and return after it.
+///
+/// The line goes to standard error directly: libtest keeps back what `eprintln!` prints in a test that passes.
+pub fn skip(reason: impl Display) {
+    say(SKIPPED, reason);
+}
+
+/// Prints that the calling test runs only in a guest, an emulated machine that `cargo xtask test` boots for it. Call it at
+/// most once in a test, and return after it.
+pub fn leave_to_guest() {
+    say(ELSEWHERE, "needs a guest of its own (cargo xtask vm)");
+}
+
+fn say(marker: &str, reason: impl Display) {
+    // One write of whole lines: tests run side by side, and libtest may have begun a line.
+    let line = format!("\n{marker}{reason}\n");
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// As [`skip`], where `variable` is not set in the environment.
+///
+/// `cargo xtask test` sets such a variable for each tool that it has found or installed, so that a test cannot skip
+/// itself where it has to run.
+///
+/// # Panics
+///
+/// If `variable` is set, and neither empty nor `0`.
+pub fn skip_unless_required(reason: impl Display, variable: &str) {
+    let required = env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0");
+    assert!(!required, "{reason}, and {variable} is set");
+    skip(reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no wrk, and PATH is set")]
+    fn a_required_test_fails() {
+        skip_unless_required("no wrk", "PATH");
+    }
+
+    /// A child process is this test program again, whose output libtest captures.
+    #[test]
+    fn the_line_passes_libtest() {
+        const CHILD: &str = "MORPHEUS_TESTING_CHILD";
+        if env::var_os(CHILD).is_some() {
+            eprintln!("kept back");
+            skip_unless_required("no such tool", "MORPHEUS_NOT_SET");
+            return;
+        }
+        let output = std::process::Command::new(env::current_exe().unwrap())
+            .args(["--exact", "tests::the_line_passes_libtest"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success());
+        assert!(said.contains("\nSKIPPED: no such tool\n"), "{said}");
+        assert!(!said.contains("kept back"), "{said}");
+    }
+}
