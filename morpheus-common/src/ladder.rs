@@ -427,6 +427,9 @@ mod tests {
     }
 
     proptest! {
+        // Miri takes a minute for what takes a millisecond elsewhere.
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
         #[test]
         fn one_step_at_a_time_and_none_back(
             from in 0..5usize, seen in any_observation(), limits in any_limits(),

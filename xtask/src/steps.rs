@@ -273,7 +273,7 @@ fn other_builds() -> Vec<Step> {
             },
             |call| {
                 call.nightly = true;
-                // Property tests ask for the current directory, and one case of each takes as long as a hundred elsewhere.
+                // Property tests ask for the current directory.
                 call.flags = &[("MIRIFLAGS", "-Zmiri-disable-isolation")];
                 call.target = Some("miri");
             },
