@@ -521,11 +521,13 @@ impl Builder {
         });
         let theirs = self.on_stop.clone();
         self.tokio.on_thread_stop(move || call(&theirs));
-        let theirs = self.on_park.clone();
+        let (own, theirs) = (domain.clone(), self.on_park.clone());
         self.tokio.on_thread_park(move || {
             // In this order: theirs may take long, and then the worker is not parked yet.
             call(&theirs);
             if let Some(seat) = seat::claim() {
+                // One that had lost its core, and has another.
+                own.shorten_slice();
                 seat.runtime.park();
             }
         });

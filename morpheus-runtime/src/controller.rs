@@ -27,6 +27,7 @@ use crate::link::mapped::{Mapped, News};
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
 use crate::report::{self, Unwatched};
+use crate::slack::OnTime;
 use crate::slice;
 use crate::stacks::captor::{Captor, Long, Place};
 use crate::staffing::Staffing;
@@ -106,13 +107,10 @@ impl Controller {
 
     pub(crate) fn run(mut self) {
         if self.domain.settings.mechanisms.slice {
-            slice::set_current(slice::WORKER_SLICE_NS);
+            slice::become_worker();
         }
-        // SAFETY: names and timer slack concern this thread only; the string is nul-terminated.
-        unsafe {
-            libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr());
-            libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
-        }
+        // SAFETY: names this thread only; the string is nul-terminated.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr()) };
         let tid = crate::threads::own_tid();
         self.domain.controller_tid.store(tid, Ordering::Relaxed);
         self.domain.link.wake_joiner();
@@ -165,10 +163,7 @@ impl Controller {
             }
         }
         // A thread of tokio's pool may go on to serve others.
-        // SAFETY: concerns this thread only; 0 is the default.
-        unsafe {
-            libc::prctl(libc::PR_SET_TIMERSLACK, 0, 0, 0, 0);
-        }
+        slice::leave_worker();
     }
 
     /// Until `wake_ns`, or until the kernel side has something to say, or a sleeper is to be looked at.
@@ -179,7 +174,10 @@ impl Controller {
             .and_then(Mapped::due_ns)
             .filter(|&due_ns| due_ns < wake_ns);
         match (mapped, due_ns) {
-            (Some(mapped), None) => mapped.wait(wake_ns.saturating_sub(now_ns)),
+            (Some(mapped), None) => {
+                let _on_time = OnTime::begin();
+                mapped.wait(wake_ns.saturating_sub(now_ns));
+            }
             // Whoever else goes to sleep before a sleeper is due is read of then.
             (Some(mapped), Some(due_ns))
                 if mapped.is_worth_staying() && !self.is_somebody_free() =>
@@ -192,6 +190,7 @@ impl Controller {
             }
             (_, due_ns) => {
                 let until_ns = due_ns.unwrap_or(wake_ns);
+                let _on_time = OnTime::begin();
                 std::thread::sleep(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
             }
         }

@@ -150,11 +150,12 @@ impl Domain {
         }
     }
 
-    /// For a thread that takes a seat.
-    pub(crate) fn prepare_thread(&self) {
+    /// For a thread that has a core of this runtime: gives it a worker's slice, unless it has one.
+    pub(crate) fn shorten_slice(&self) {
         if self.warm_pools.is_none()
             && self.settings.mechanisms.slice
-            && !slice::set_current(slice::WORKER_SLICE_NS)
+            && tokio::runtime::worker_index().is_some()
+            && !slice::become_worker()
         {
             self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -175,6 +176,7 @@ impl Domain {
 
     /// For a thread that has a core, and says so: back from a park or a hold, or with a canary.
     pub(crate) fn note_core_thread(&self, tid: u32) {
+        self.shorten_slice();
         // Relaxed, all of these: the controller samples them.
         if let Some(core) = tokio::runtime::worker_index()
             && let Some(thread) = self.core_threads.get(core)

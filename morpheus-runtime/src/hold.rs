@@ -40,6 +40,8 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
 
 fn hold_worker(domain: &Domain) {
     let is_seated = crate::seat::claim().is_some();
+    // Now: once released, it has to run at once.
+    domain.shorten_slice();
     let core = tokio::runtime::worker_index();
     let mark = |held: bool| {
         // A daemon may have come meanwhile, and the slot moves.

@@ -137,22 +137,14 @@ pub(crate) fn poll<F: Future, M>(
     cx: &mut Context<'_>,
     begin: impl Fn() -> M,
 ) -> Poll<F::Output> {
-    struct Restore(Option<u64>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            if let Some(slice_ns) = self.0 {
-                slice::set_current(slice_ns);
-            }
-        }
-    }
     let mut polled = false;
+    let mut slice_before = None;
     let in_place = || {
         polled = true;
         let short = domain.settings.mechanisms.slice
             && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
-        let before = short.then(slice::current).flatten();
-        let _restore = Restore(before);
-        if before.is_some() {
+        slice_before = short.then(slice::current).flatten();
+        if slice_before.is_some() {
             slice::set_current(slice::IN_PLACE_SLICE_NS);
         }
         Handle::current().block_on(poll_fn(|_| {
@@ -161,6 +153,7 @@ pub(crate) fn poll<F: Future, M>(
         }))
     };
     let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_place)));
+    put_slice_back(domain, slice_before);
     match result {
         Ok(result) => result,
         Err(panic) if polled => resume_unwind(panic),
@@ -200,8 +193,20 @@ pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) ->
     let is_back = catch_unwind(hand_over).is_err() || has_core();
     if is_own && is_back {
         domain.note_core_thread(crate::threads::own_tid());
+    } else {
+        put_slice_back(domain, None);
     }
     is_back
+}
+
+/// After a handoff: the slice from before, or, for a thread of this runtime whose core is gone, the slice that it had
+/// before it was a worker, because it serves blocking calls of the application next.
+fn put_slice_back(domain: &Domain, before: Option<u64>) {
+    if domain.warm_pools.is_none() && !has_core() {
+        slice::leave_worker();
+    } else if let Some(before) = before {
+        slice::set_current(before);
+    }
 }
 
 /// Without its core, a thread of tokio's wakes at once who yields there; with it, later.

@@ -98,6 +98,7 @@ mod runtime;
 mod seat;
 #[doc(hidden)]
 pub mod single_step;
+mod slack;
 mod sleeper;
 pub mod slice;
 mod spare;

@@ -141,7 +141,8 @@ pub struct LatencySummary {
 #[non_exhaustive]
 pub enum Missing {
     /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
-    /// `sched_setattr`): wake-ups beside hogs take longer.
+    /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
+    /// together with the slice: wake-ups beside hogs take longer.
     ShortSlices,
     /// `/proc/self/task` cannot be read: a watched poll that sleeps is noticed by the canary only.
     ThreadStates,
@@ -164,7 +165,9 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Missing::ShortSlices => "short slices (Linux 6.12, sched_setattr allowed)",
+            Missing::ShortSlices => {
+                "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
+            }
             Missing::ThreadStates => "thread states (/proc mounted)",
             Missing::Membarrier => "membarrier (Linux 4.14, allowed)",
             Missing::Spares => "threads for all spares (raise the process limit)",

@@ -37,6 +37,12 @@ pub(crate) fn undo_own() {
     }
 }
 
+/// Whether the calling thread took its seat with a negative niceness, which it goes back to.
+pub(crate) fn is_own_negative() -> bool {
+    OWN.with(std::cell::Cell::get)
+        .is_some_and(|niceness| niceness < 0)
+}
+
 /// Lowers another thread. Returns what it had, for [`raise_to`].
 pub(crate) fn lower(tid: u32) -> Option<libc::c_int> {
     let before = niceness_of(tid);

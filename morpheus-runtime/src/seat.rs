@@ -174,8 +174,8 @@ fn claim_slow() -> bool {
             None => crate::domain::of_plain_threads(),
         };
         let index = domain.seats.take()?;
-        domain.prepare_thread();
         crate::nice::remember_own();
+        domain.shorten_slice();
         let seat = sit_down(&domain, index);
         seat.runtime.flags.store(0, Ordering::Relaxed);
         seat.runtime.critical_depth.store(0, Ordering::Relaxed);
