@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::controller::Controller;
+use crate::controller;
 use crate::domain::{self, Domain, Settings};
 #[cfg(tokio_unstable)]
 use crate::hooks;
@@ -407,9 +407,12 @@ impl Builder {
         wait_until_held(&domain);
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
-        let controller = Controller::new(domain.clone(), Some(handle.clone()));
+        controller::prepare(&domain);
         // Tokio panics where no thread can be had: somebody took the one that was there a moment ago.
-        let start = || drop(handle.spawn_blocking(move || controller.run()));
+        let start = || {
+            let (domain, own) = (domain.clone(), handle.clone());
+            drop(handle.spawn_blocking(move || controller::serve(&domain, Some(own))));
+        };
         if catch_unwind(AssertUnwindSafe(start)).is_err() {
             return Err(BuildError::TooFewThreads {
                 available: threads,

@@ -8,6 +8,10 @@
 //! It runs as a blocking task of the tokio runtime it serves, so that the blocking pool always has a
 //! thread (see [`in_place`](crate::in_place)); the process-wide one for other runtimes has a thread of its
 //! own, and no cores, canary or spares.
+//!
+//! No code of the application runs here: events go to the [reporter](crate::reporter), wakers to a task of their
+//! runtime ([`Wake::elsewhere`]). The one exception are hooks that the application gave to a tokio with `--cfg
+//! tokio_unstable` for tasks that are spawned: the canary is one. A panic ends in [`serve`], which starts again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,11 +30,13 @@ use crate::hold;
 use crate::link::mapped::{Mapped, News};
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
-use crate::report::{self, Unwatched};
+use crate::report::{Report, Taken, Thread, Unwatched};
 use crate::slack::OnTime;
 use crate::slice;
 use crate::stacks::captor::{Captor, Long, Place};
 use crate::staffing::Staffing;
+use crate::supervise::supervise;
+use crate::wake::Wake;
 
 /// How often the controller looks. Five times as often cost 8.5 % of a core and bought nothing.
 const SAMPLE_NS: u64 = 1_000_000;
@@ -88,12 +94,54 @@ struct Own {
     long: Vec<Long>,
 }
 
+/// What is found out once for a domain, before its controller starts.
+pub(crate) fn prepare(domain: &Domain) {
+    let can_nice = domain.settings.nice_offenders && crate::nice::is_reversible();
+    // Relaxed: the start of the controller's thread publishes it.
+    domain.can_nice.store(can_nice, Ordering::Relaxed);
+}
+
+/// The life of the controller's thread, until the runtime ends: for the domain of a runtime with its handle, or with
+/// `None` for that of threads of other runtimes.
+///
+/// After a panic a new controller begins with what the domain says. After too many the runtime goes on without one.
+pub(crate) fn serve(domain: &Arc<Domain>, handle: Option<Handle>) {
+    let returned = supervise(
+        || Controller::new(domain.clone(), handle.clone()).run(),
+        |text, restarts| {
+            let mut woken = Vec::new();
+            if restarts {
+                // Relaxed: a statistic.
+                domain
+                    .counters
+                    .controller_restarts
+                    .fetch_add(1, Ordering::Relaxed);
+                // Its end of the link went with it: the joiner makes another.
+                domain.link.lose();
+                domain.link.wake_joiner();
+            } else {
+                woken = domain.go_on_without_controller();
+            }
+            domain.reports.send(Report::Panicked {
+                thread: Thread::Controller,
+                text: text.to_owned(),
+                restarts,
+            });
+            woken.into_iter().for_each(Wake::elsewhere);
+        },
+    );
+    if !returned {
+        // The blocking pool keeps its thread: a hold that is under way may hand its core over.
+        domain.sleeper.sleep_until_stopped();
+    }
+    // A thread of tokio's pool may go on to serve others.
+    slice::leave_worker();
+}
+
 impl Controller {
-    /// For the domain of a runtime, or with `None` for that of threads of other runtimes.
-    pub(crate) fn new(domain: Arc<Domain>, handle: Option<Handle>) -> Controller {
+    fn new(domain: Arc<Domain>, handle: Option<Handle>) -> Controller {
         let own = handle.map(|handle| Own::new(domain.clone(), handle));
-        let can_nice = domain.settings.nice_offenders && crate::nice::is_reversible();
-        domain.can_nice.store(can_nice, Ordering::Relaxed);
+        let can_nice = domain.can_nice.load(Ordering::Relaxed);
         Controller {
             watchdog: Watchdog::new(domain.clone(), can_nice),
             captor: Captor::new(domain.stacks.clone(), domain.settings.mechanisms.stacks),
@@ -105,7 +153,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn run(mut self) {
+    fn run(mut self) {
         if self.domain.settings.mechanisms.slice {
             slice::become_worker();
         }
@@ -152,6 +200,7 @@ impl Controller {
             tick_ns = now_ns + (SAMPLE_NS << shift);
             let counters = &self.domain.counters;
             counters.samples.fetch_add(1, Ordering::Relaxed);
+            counters.last_sample_ns.store(now_ns, Ordering::Relaxed);
             counters
                 .controller_cpu_ns
                 .store(clock::own_cpu_ns(), Ordering::Relaxed);
@@ -162,8 +211,6 @@ impl Controller {
                 due_ns = None;
             }
         }
-        // A thread of tokio's pool may go on to serve others.
-        slice::leave_worker();
     }
 
     /// Until `wake_ns`, or until the kernel side has something to say, or a sleeper is to be looked at.
@@ -247,21 +294,29 @@ impl Controller {
         } else {
             watchdog::Look::default()
         };
+        #[cfg(test)]
+        self.domain.faults.controller.strike();
         let scarce = self.domain.spares_scarce.load(Ordering::Relaxed);
-        self.domain
+        let woken = self
+            .domain
             .permits
             .tick(now_ns, look.in_place_asleep, scarce);
+        woken.into_iter().for_each(Wake::elsewhere);
         let own_is_quiet = match &mut self.own {
             Some(own) => own.staff(now_ns, &look),
             None => true,
         };
-        for stall in &look.stalls {
-            stall.report(now_ns);
-        }
+        self.report_stalls(now_ns, &look);
         self.take_stacks(now_ns, &look);
         let quiet = own_is_quiet && look.busy == 0 && !self.domain.permits.is_busy();
         self.quiet_samples = if quiet { self.quiet_samples + 1 } else { 0 };
         look
+    }
+
+    fn report_stalls(&self, now_ns: u64, look: &watchdog::Look) {
+        for report in look.stalls.iter().filter_map(|stall| stall.report(now_ns)) {
+            self.domain.reports.send(report);
+        }
     }
 
     /// Looks at the threads of polls that have been stuck for long; last, because nobody waits for it.
@@ -297,9 +352,7 @@ impl Controller {
             own.stuck = look.stuck;
             own.fill(now_ns, look.stuck);
         }
-        for stall in &look.stalls {
-            stall.report(now_ns);
-        }
+        self.report_stalls(now_ns, &look);
         self.take_stacks(now_ns, &look);
         look.due_ns.filter(|&due_ns| due_ns > now_ns)
     }
@@ -393,8 +446,12 @@ impl Own {
             let blocked = blocked_unwatched(&self.domain).min(unwatched);
             self.staffing.saw_blocked(now_ns, blocked);
             self.long = self.unwatched_polls(&standing);
-            self.unwatched
-                .report_standing(now_ns, unwatched, blocked, served);
+            let taken = match served {
+                true => Taken::SpareReleased,
+                false => Taken::Observed,
+            };
+            let report = self.unwatched.standing(now_ns, unwatched, blocked, taken);
+            self.report(report);
         }
     }
 
@@ -526,7 +583,8 @@ impl Own {
                 .counters
                 .takeovers_canary
                 .fetch_add(released as u64, Ordering::Relaxed);
-            self.unwatched.report(now_ns, by_ns, released);
+            let report = self.unwatched.late(now_ns, by_ns, released);
+            self.report(report);
         }
         let in_play = self.domain.spares.in_play();
         if let Some(window_ns) = self.staffing.window_over(now_ns, in_play) {
@@ -560,6 +618,12 @@ impl Own {
         released
     }
 
+    fn report(&self, report: Option<Report>) {
+        if let Some(report) = report {
+            self.domain.reports.send(report);
+        }
+    }
+
     fn hold_one(&self) {
         // Counted first: whoever sees the spare held finds it counted.
         self.domain.counters.holds.fetch_add(1, Ordering::Relaxed);
@@ -591,7 +655,10 @@ impl Own {
                 .filter(|slot| slot.observe_poll() % 2 == 1)
                 .map(|slot| slot.label.load(Ordering::Relaxed))
                 .collect();
-            report::spares_used_up(self.domain.spares.total(), &polled);
+            self.domain.reports.send(Report::SparesUsedUp {
+                total: self.domain.spares.total(),
+                polled,
+            });
         }
     }
 }
@@ -610,4 +677,196 @@ fn blocked_unwatched(domain: &Domain) -> usize {
         .filter_map(|slot| ThreadStat::open(slot.tid.load(Ordering::Acquire)))
         .filter(|stat| stat.is_asleep() == Some(true))
         .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::link::{ActiveLink, Link};
+    use crate::{Builder, Runtime, task};
+
+    #[track_caller]
+    fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn runtime() -> Runtime {
+        let mut builder = Builder::new();
+        builder.workers(2).max_spares(6).link(Link::Watchdog);
+        builder.build().unwrap()
+    }
+
+    /// Tasks under one label that compute for 30 ms a poll, until `stop`: convicts, most of which wait.
+    fn convicts(
+        runtime: &Runtime,
+        label: &'static str,
+        stop: &Arc<AtomicBool>,
+    ) -> Vec<tokio::task::JoinHandle<()>> {
+        let computes = |stop: Arc<AtomicBool>| async move {
+            while !stop.load(Ordering::Relaxed) {
+                let until = Instant::now() + Duration::from_millis(30);
+                while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let spawn = |_| {
+            task::Builder::new()
+                .label(label)
+                .spawn_on(computes(stop.clone()), runtime.handle())
+        };
+        (0..12).map(spawn).collect()
+    }
+
+    #[test]
+    fn a_controller_that_panics_starts_again() {
+        let runtime = runtime();
+        let domain = runtime.domain();
+        domain.faults.controller.arm(2);
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = convicts(&runtime, "controller, restarts", &stop);
+        wait_for("two restarts", || {
+            runtime.metrics().controller_restarts == 2
+        });
+        let before = runtime.metrics();
+        wait_for("it goes on", || {
+            let metrics = runtime.metrics();
+            metrics.samples > before.samples + 20 && metrics.sample_age_ns < clock::SECOND_NS
+        });
+        assert!(!runtime.metrics().controller_off);
+        stop.store(true, Ordering::Relaxed);
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        let taken_over = before.takeovers_watched;
+        let hog = task::Builder::new()
+            .label("controller, after its restarts")
+            .offender(task::Offender::Never)
+            .spawn_on(
+                async { std::thread::sleep(Duration::from_millis(200)) },
+                runtime.handle(),
+            );
+        runtime.block_on(hog).unwrap();
+        assert!(runtime.metrics().takeovers_watched > taken_over);
+    }
+
+    #[test]
+    fn after_too_many_panics_the_runtime_goes_on_without_a_controller() {
+        let runtime = runtime();
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = convicts(&runtime, "controller, off", &stop);
+        wait_for("some wait for a permit", || {
+            runtime.metrics().permits_waiting >= 4
+        });
+        runtime.domain().faults.controller.arm(usize::MAX);
+        wait_for("it is off", || runtime.metrics().controller_off);
+        wait_for("the last polls in place end", || {
+            runtime.metrics().in_place_now == 0
+        });
+        let metrics = runtime.metrics();
+        assert_eq!(metrics.controller_restarts, 3);
+        assert_eq!((metrics.spares_in_play, metrics.permits_waiting), (6, 0));
+        assert_eq!(runtime.link(), ActiveLink::Watchdog);
+        // Nobody waits for a permit, and nothing runs in place any more.
+        let in_place = metrics.in_place_polls;
+        std::thread::sleep(Duration::from_millis(200));
+        let metrics = runtime.metrics();
+        assert_eq!(
+            (metrics.in_place_polls, metrics.permits_waiting),
+            (in_place, 0)
+        );
+        assert_eq!(metrics.spares_in_play, 6);
+        assert!(metrics.sample_age_ns > 100_000_000 && !metrics.controller_sleeps);
+        stop.store(true, Ordering::Relaxed);
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        // The workers and the spares are all there is: that many tasks may block at once.
+        let barrier = Arc::new(std::sync::Barrier::new(8));
+        let block = |_| {
+            let barrier = barrier.clone();
+            runtime.handle().spawn(async move {
+                barrier.wait();
+            })
+        };
+        for task in (0..8).map(block).collect::<Vec<_>>() {
+            runtime.block_on(task).unwrap();
+        }
+    }
+
+    /// What a waker of the application's does.
+    enum Waking {
+        Returns,
+        Panics,
+        Blocks(std::sync::Mutex<std::sync::mpsc::Receiver<()>>),
+    }
+
+    struct Waker {
+        waking: Waking,
+        called_on: std::sync::mpsc::Sender<u32>,
+    }
+
+    impl std::task::Wake for Waker {
+        fn wake(self: Arc<Self>) {
+            self.called_on.send(crate::threads::own_tid()).unwrap();
+            match &self.waking {
+                Waking::Returns => {}
+                Waking::Panics => panic!("a waker, on purpose"),
+                Waking::Blocks(until) => drop(until.lock().unwrap().recv()),
+            }
+        }
+    }
+
+    #[test]
+    fn wakers_are_not_called_by_the_controller() {
+        use crate::permit::{Answer, Class, Request};
+        let runtime = runtime();
+        let domain = runtime.domain();
+        let (called_on, calls) = std::sync::mpsc::channel();
+        let (go_on, until) = std::sync::mpsc::channel();
+        let kinds = [
+            Waking::Panics,
+            Waking::Blocks(std::sync::Mutex::new(until)),
+            Waking::Returns,
+        ];
+        let _on_the_runtime = runtime.enter();
+        let waiters = kinds.map(|waking| {
+            let called_on = called_on.clone();
+            let waker = std::task::Waker::from(Arc::new(Waker { waking, called_on }));
+            let request = Request {
+                class: Class::Suspect,
+                label: None,
+                sleeps: true,
+                // Only the controller's clock ends that wait.
+                not_before_ns: clock::now_ns() + 20_000_000,
+            };
+            match domain.permits.ask(request, false, &waker) {
+                Answer::Wait(waiter) => waiter,
+                Answer::Granted(_) | Answer::Full => panic!("expected to wait"),
+            }
+        });
+        domain.wake_controller();
+        let controller = domain.controller_tid.load(Ordering::Relaxed);
+        for _ in 0..waiters.len() {
+            let tid = calls.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_ne!(tid, controller);
+        }
+        let before = runtime.metrics();
+        wait_for("the controller goes on", || {
+            runtime.metrics().samples > before.samples + 5
+        });
+        assert_eq!(before.controller_restarts, 0);
+        for waiter in waiters {
+            waiter.leave();
+        }
+        drop(go_on);
+    }
 }

@@ -10,18 +10,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use morpheus_common::ladder::{self, Policy};
 
-use crate::controller::Controller;
+use crate::clock;
+use crate::controller;
 use crate::link;
 use crate::mechanism::Mechanisms;
 use crate::metrics::{Counters, Missing};
 use crate::offender;
 use crate::permit::{self, Permits};
 use crate::quota::{self, Mask};
+use crate::report::Report;
+use crate::reporter::Reports;
 use crate::sleeper::Sleeper;
 use crate::slice;
 use crate::spare::Spares;
 use crate::stacks;
 use crate::table::Table;
+use crate::wake::Wake;
 
 /// Seats of the domain that serves threads of other runtimes.
 const PLAIN_SEATS: usize = 1024;
@@ -67,6 +71,14 @@ impl Settings {
     }
 }
 
+/// Panics that a test makes.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) controller: crate::supervise::Fault,
+    pub(crate) joiner: crate::supervise::Fault,
+}
+
 pub(crate) struct Domain {
     pub(crate) settings: Settings,
     /// The tokio runtime it belongs to, once that is built.
@@ -94,6 +106,9 @@ pub(crate) struct Domain {
     /// The controller's thread; 0 until it runs.
     pub(crate) controller_tid: AtomicU32,
     pub(crate) counters: Counters,
+    pub(crate) reports: Reports,
+    #[cfg(test)]
+    pub(crate) faults: Faults,
     /// Where polls were stuck.
     pub(crate) stacks: Arc<stacks::groups::Shared>,
     mask: Option<Mask>,
@@ -135,7 +150,10 @@ impl Domain {
             sleeper: Sleeper::default(),
             link: link::State::default(),
             controller_tid: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: Counters::new(clock::now_ns()),
+            reports: Reports::default(),
+            #[cfg(test)]
+            faults: Faults::default(),
             stacks: Arc::default(),
             mask: settings.mechanisms.quota.then(Mask::for_quota).flatten(),
             warm_pools: None,
@@ -196,6 +214,19 @@ impl Domain {
     pub(crate) fn core_thread(&self, core: usize) -> Option<u32> {
         let tid = self.core_threads.get(core)?.load(Ordering::Relaxed);
         (tid != 0).then_some(tid)
+    }
+
+    /// Goes on without a controller, so that nothing waits for one: every spare is released for good, no poll waits for
+    /// a permit or runs in place any more, and a daemon's link ends. What is left is tokio with that many workers.
+    ///
+    /// Returns the wakes to make.
+    pub(crate) fn go_on_without_controller(&self) -> Vec<Wake> {
+        // Relaxed, both: a statistic; and a hint, which `permits.close` makes pointless.
+        self.counters.controller_off.store(true, Ordering::Relaxed);
+        self.spares_scarce.store(false, Ordering::Relaxed);
+        self.spares.close();
+        self.link.stop();
+        self.permits.close()
     }
 
     pub(crate) fn nice_refused(&self) -> bool {
@@ -271,13 +302,16 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
             let mut domain = Domain::new(settings);
             domain.warm_pools = Some(Mutex::default());
             let domain = Arc::new(domain);
-            let controller = Controller::new(domain.clone(), None);
             let started = std::thread::Builder::new()
                 .name("morpheus-ctl".into())
-                .spawn(move || controller.run());
+                .spawn({
+                    let domain = domain.clone();
+                    move || controller::serve(&domain, None)
+                });
             if let Err(error) = started {
-                // Watched futures run as unwatched ones would; nothing else depends on the controller.
-                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: polls on other runtimes go unwatched");
+                // Watched futures run as unwatched ones would. Nobody waits yet.
+                let _nobody = domain.go_on_without_controller();
+                domain.reports.send(Report::NoController(error));
             }
             domain
         })

@@ -216,6 +216,47 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         "How often the controller looked",
         |metrics| metrics.samples,
     ),
+    Series {
+        unit: Unit::Seconds,
+        ..gauges(
+            "morpheus_controller_sample_age_seconds",
+            "Age of the controller's last sample; 0 while it sleeps because the runtime is idle",
+            |metrics| match metrics.controller_sleeps {
+                true => 0.0,
+                false => seconds(metrics.sample_age_ns),
+            },
+        )
+    },
+    counts(
+        "morpheus_controller_restarts_total",
+        "How often the controller's thread restarted after a panic",
+        |metrics| metrics.controller_restarts,
+    ),
+    gauges(
+        "morpheus_controller_off",
+        "1 when the controller is off for good after too many panics: nothing is watched any more",
+        |metrics| f64::from(u8::from(metrics.controller_off)),
+    ),
+    counts(
+        "morpheus_reporter_restarts_total",
+        "How often the thread that makes the stall events restarted after a panic of its own",
+        |metrics| metrics.reporter_restarts,
+    ),
+    counts(
+        "morpheus_joiner_restarts_total",
+        "How often the thread that keeps the link to a daemon restarted after a panic",
+        |metrics| metrics.joiner_restarts,
+    ),
+    counts(
+        "morpheus_reports_dropped_total",
+        "Events that were dropped, because the subscriber was too slow for them or blocks",
+        |metrics| metrics.reports_dropped,
+    ),
+    counts(
+        "morpheus_subscriber_panics_total",
+        "Events on which the subscriber panicked",
+        |metrics| metrics.subscriber_panics,
+    ),
     counts(
         "morpheus_controller_sleeps_total",
         "How often the controller slept with no time set",

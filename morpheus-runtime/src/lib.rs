@@ -51,8 +51,8 @@
 //!
 //! # Telling who it was
 //!
-//! Stall reports are [`tracing`] events under `morpheus::stall`. They come from the controller's thread:
-//! install a global subscriber. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
+//! Stall reports are [`tracing`] events under `morpheus::stall`. They come from a thread of their own, which starts with the
+//! first: install a global subscriber. One that is slow, blocks or panics loses events and holds up nothing else. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
 //! the lines in which polls were stuck; [`Runtime::stalls`] gives these to the program.
 //!
 //! [`Runtime::metrics`] and [`Metrics::current`] have the counters; feature `metrics` publishes them, and the labels that
@@ -94,6 +94,7 @@ mod offender;
 mod permit;
 mod quota;
 mod report;
+mod reporter;
 mod runtime;
 mod seat;
 #[doc(hidden)]
@@ -105,11 +106,13 @@ mod spare;
 mod stacks;
 mod staffing;
 pub mod strip;
+mod supervise;
 mod table;
 pub mod task;
 mod threads;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod wake;
 mod watch;
 
 pub use builder::{BuildError, Builder, Policy};

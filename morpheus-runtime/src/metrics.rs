@@ -1,7 +1,7 @@
 //! Counters of everything the runtime does beyond tokio, and a snapshot of them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
@@ -33,6 +33,11 @@ pub(crate) struct Counters {
     pub(crate) samples: AtomicU64,
     pub(crate) sleeps: AtomicU64,
     pub(crate) last_request_ns: AtomicU64,
+    /// When the controller last took a sample, or the runtime began.
+    pub(crate) last_sample_ns: AtomicU64,
+    pub(crate) controller_restarts: AtomicU64,
+    pub(crate) joiner_restarts: AtomicU64,
+    pub(crate) controller_off: AtomicBool,
     pub(crate) thread_states_missing: AtomicU64,
     pub(crate) slices_refused: AtomicU64,
     takeover_latency: Latencies,
@@ -45,6 +50,13 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    pub(crate) fn new(now_ns: u64) -> Counters {
+        Counters {
+            last_sample_ns: AtomicU64::new(now_ns),
+            ..Counters::default()
+        }
+    }
+
     pub(crate) fn record_takeover_latency(&self, ns: u64) {
         self.takeover_latency.record(ns);
     }
@@ -270,8 +282,27 @@ pub struct Metrics {
     pub controller_cpu_ns: u64,
     /// How often the controller looked.
     pub samples: u64,
+    /// Age of the controller's last sample, in nanoseconds; before the first, the age of the runtime. Up to a few
+    /// milliseconds, and more while [`controller_sleeps`](Self::controller_sleeps), when it grows. Else a larger age
+    /// means that the controller had no CPU, or is off.
+    pub sample_age_ns: u64,
+    /// Whether the controller sleeps at this moment, because the runtime is idle.
+    pub controller_sleeps: bool,
     /// How often the controller slept truly, with no time set.
     pub sleeps: u64,
+    /// How often the controller's thread restarted after a panic.
+    pub controller_restarts: u64,
+    /// Whether the controller is off for good: it panicked again within a minute of its third restart. Every spare is
+    /// released then, nothing is watched, and the runtime is tokio's with that many workers.
+    pub controller_off: bool,
+    /// How often the thread that makes the stall events restarted after a panic of its own.
+    pub reporter_restarts: u64,
+    /// How often the thread that keeps the link to a daemon restarted after a panic.
+    pub joiner_restarts: u64,
+    /// Events that were dropped, because the subscriber was too slow for them or blocks.
+    pub reports_dropped: u64,
+    /// Events on which the subscriber panicked.
+    pub subscriber_panics: u64,
     /// What the system does not give.
     pub missing: Vec<Missing>,
     tokio: RuntimeMetrics,
@@ -362,7 +393,15 @@ impl Metrics {
             canary_lateness: counters.canary_lateness.summary(),
             controller_cpu_ns: get(&counters.controller_cpu_ns),
             samples: get(&counters.samples),
+            sample_age_ns: clock::now_ns().saturating_sub(get(&counters.last_sample_ns)),
+            controller_sleeps: domain.sleeper.is_asleep(),
             sleeps: get(&counters.sleeps),
+            controller_restarts: get(&counters.controller_restarts),
+            controller_off: counters.controller_off.load(Ordering::Relaxed),
+            reporter_restarts: domain.reports.restarts(),
+            joiner_restarts: get(&counters.joiner_restarts),
+            reports_dropped: domain.reports.dropped(),
+            subscriber_panics: domain.reports.subscriber_panics(),
             missing: missing(domain),
             tokio,
         }

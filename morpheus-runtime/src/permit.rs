@@ -19,13 +19,16 @@
 //! `granted`, or free. A waiter that is dropped gives back what it was granted.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
+
+use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::label::Label;
 use crate::offender::Standing;
+use crate::wake::Wake;
 
 /// Where no permit moved for so long while somebody waits, one more is given out.
 const STANDSTILL_NS: u64 = 500_000_000;
@@ -85,6 +88,8 @@ pub(crate) struct Waiter {
     since_ns: u64,
     /// Not before this time: a throttled offender's bandwidth is capped.
     not_before_ns: u64,
+    /// Polls the future that waits; `None` where it was not polled on a runtime.
+    runtime: Option<Handle>,
     phase: Mutex<Phase>,
 }
 
@@ -97,10 +102,26 @@ impl Waiter {
         }
     }
 
+    fn wake(&self, waker: Waker) -> Wake {
+        Wake {
+            waker,
+            runtime: self.runtime.clone(),
+        }
+    }
+
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Ends the wait, of one that is in no queue any more: its future is polled inline.
+    fn send_inline(&self) -> Option<Wake> {
+        let before = std::mem::replace(&mut *self.phase(), Phase::Inline);
+        match before {
+            Phase::Waiting(waker) => Some(self.wake(waker)),
+            Phase::Granted | Phase::Inline | Phase::Gone => None,
+        }
     }
 
     /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
@@ -284,6 +305,8 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Permits {
     limits: Limits,
+    /// Nobody ticks any more. Written under the lock of the state.
+    closed: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -311,6 +334,7 @@ impl Permits {
     pub(crate) fn new(limits: Limits) -> Permits {
         Permits {
             limits,
+            closed: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -346,6 +370,10 @@ impl Permits {
                 class,
             });
         }
+        // Nobody would end the wait.
+        if self.is_closed() {
+            return Answer::Full;
+        }
         let full = state.out[0] + state.out[1] >= self.limits.in_place;
         // Where there is no place at all, waiting for one would never end.
         if full && due && !(must_wait_when_full && self.limits.in_place > 0) {
@@ -362,6 +390,7 @@ impl Permits {
             sleeps,
             since_ns: now_ns,
             not_before_ns,
+            runtime: Handle::try_current().ok(),
             phase: Mutex::new(Phase::Waiting(waker.clone())),
         });
         state.queues[class as usize].push_back(waiter.clone());
@@ -378,41 +407,59 @@ impl Permits {
             state.moved_at_ns = now_ns;
             self.hand_over(&mut state, now_ns)
         };
-        woken.into_iter().for_each(Waker::wake);
+        // A thread that polls tasks of the application, or drops them.
+        woken.into_iter().for_each(Wake::here);
     }
 
     /// Once a sample: learns which of the permits' holders sleep, and moves whoever has waited long.
     /// While spares are scarce, waiters do so longer rather than take a worker.
-    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) {
-        let woken = {
-            let mut state = self.lock();
-            state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
-            state.convict_waiting();
-            self.take_back_unused(&mut state, now_ns);
-            let mut woken = self.hand_over(&mut state, now_ns);
-            let patience_ns = if scarce {
-                STANDSTILL_NS
-            } else {
-                INLINE_AFTER_NS
-            };
-            woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
-            let stands_still = woken.is_empty()
-                && state.granted.is_empty()
-                && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
-            if stands_still
-                && state.out[0] + state.out[1] < self.limits.in_place
-                && let Some((_, class, at)) = state.oldest_due(now_ns)
-            {
-                woken.extend(Self::grant(&mut state, class, at, now_ns));
-            }
-            woken
+    ///
+    /// Returns the wakes to make. The controller makes them elsewhere: wakers are the application's.
+    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) -> Vec<Wake> {
+        let mut state = self.lock();
+        state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
+        state.convict_waiting();
+        self.take_back_unused(&mut state, now_ns);
+        let mut woken = self.hand_over(&mut state, now_ns);
+        let patience_ns = if scarce {
+            STANDSTILL_NS
+        } else {
+            INLINE_AFTER_NS
         };
-        woken.into_iter().for_each(Waker::wake);
+        woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
+        let stands_still = woken.is_empty()
+            && state.granted.is_empty()
+            && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
+        if stands_still
+            && state.out[0] + state.out[1] < self.limits.in_place
+            && let Some((_, class, at)) = state.oldest_due(now_ns)
+        {
+            woken.extend(Self::grant(&mut state, class, at, now_ns));
+        }
+        woken
+    }
+
+    /// Nobody ticks any more: every future that waits, and every one that asks from now on, is polled inline.
+    ///
+    /// Returns the wakes to make.
+    pub(crate) fn close(&self) -> Vec<Wake> {
+        let mut state = self.lock();
+        // Relaxed: `ask` reads it under the lock; who reads it without, reads a hint.
+        self.closed.store(true, Ordering::Relaxed);
+        let waiting: Vec<Arc<Waiter>> = state.queues.iter_mut().flat_map(std::mem::take).collect();
+        let inline = |waiter: Arc<Waiter>| waiter.send_inline();
+        waiting.into_iter().filter_map(inline).collect()
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: see `close`.
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Where all places are taken, perhaps by those that wait for somebody in the queue: the one that has
     /// waited longest is polled inline, as are those that ask now. One a sample.
-    fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Waker> {
+    fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Wake> {
         if state.out[0] + state.out[1] < self.limits.in_place {
             return None;
         }
@@ -420,12 +467,7 @@ impl Permits {
         if now_ns.saturating_sub(since_ns) < patience_ns {
             return None;
         }
-        let waiter = state.queues[class as usize].remove(at)?;
-        let before = std::mem::replace(&mut *waiter.phase(), Phase::Inline);
-        match before {
-            Phase::Waiting(waker) => Some(waker),
-            Phase::Granted | Phase::Inline | Phase::Gone => None,
-        }
+        state.queues[class as usize].remove(at)?.send_inline()
     }
 
     fn take_back_unused(&self, state: &mut State, now_ns: u64) {
@@ -442,7 +484,7 @@ impl Permits {
     }
 
     /// Grants what the limits allow and returns the wakers to call once the lock is gone.
-    fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Waker> {
+    fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
         let mut woken = Vec::new();
         for class in [Class::Suspect, Class::Convict] {
             while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
@@ -452,7 +494,7 @@ impl Permits {
         woken
     }
 
-    fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Waker> {
+    fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
         let waiter = state.queues[class as usize].remove(at)?;
         let before = std::mem::replace(&mut *waiter.phase(), Phase::Granted);
         let Phase::Waiting(waker) = before else {
@@ -461,8 +503,9 @@ impl Permits {
             )
         };
         state.take(class, waiter.sleeps, now_ns);
+        let wake = waiter.wake(waker);
         state.granted.push((waiter, now_ns));
-        Some(waker)
+        Some(wake)
     }
 
     /// Whether somebody waits, so that the controller must not fall asleep.
@@ -516,6 +559,11 @@ mod tests {
         Arc::new(Permits::new(Limits::for_cpus(cpus, 100)))
     }
 
+    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; 2], scarce: bool) {
+        let woken = permits.tick(now_ns, asleep, scarce);
+        woken.into_iter().for_each(crate::wake::Wake::here);
+    }
+
     fn waiting(answer: Answer) -> Arc<Waiter> {
         match answer {
             Answer::Wait(waiter) => waiter,
@@ -563,7 +611,7 @@ mod tests {
             label.learn_stuck(false);
             label.learn_offence();
         }
-        permits.tick(clock::now_ns(), [0, 0], false);
+        tick(&permits, clock::now_ns(), [0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
         assert_eq!(permit.class(), Class::Convict, "and the first of these");
         assert!(innocent.take_up(Waker::noop()).unwrap().is_none());
@@ -615,7 +663,7 @@ mod tests {
         let _first = granted(ask(&permits, Class::Suspect));
         let _second = granted(ask(&permits, Class::Suspect));
         let third = waiting(ask(&permits, Class::Suspect));
-        permits.tick(clock::now_ns(), [1, 0], false);
+        tick(&permits, clock::now_ns(), [1, 0], false);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -637,7 +685,7 @@ mod tests {
         let waits = waiting(ask(&permits, Class::Suspect));
         let _beside = granted(sleeper());
         // They computed after all: as many as there are run, but no more begin.
-        permits.tick(clock::now_ns(), [0, 0], false);
+        tick(&permits, clock::now_ns(), [0, 0], false);
         assert!(waits.take_up(Waker::noop()).unwrap().is_none());
         drop(_asleep);
         assert!(
@@ -654,9 +702,9 @@ mod tests {
             .collect();
         let waiter = waiting(ask(&permits, Class::Suspect));
         let now_ns = clock::now_ns();
-        permits.tick(now_ns + STANDSTILL_NS / 2, [0, 0], false);
+        tick(&permits, now_ns + STANDSTILL_NS / 2, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        permits.tick(now_ns + STANDSTILL_NS * 2, [0, 0], false);
+        tick(&permits, now_ns + STANDSTILL_NS * 2, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -667,7 +715,7 @@ mod tests {
         let second = waiting(ask(&permits, Class::Convict));
         let third = waiting(ask(&permits, Class::Convict));
         drop(first);
-        permits.tick(clock::now_ns() + TAKE_UP_NS, [0, 0], false);
+        tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0], false);
         assert!(second.take_up(Waker::noop()).is_err());
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
         assert!(!permits.is_busy());
@@ -686,9 +734,9 @@ mod tests {
             false,
             Waker::noop(),
         ));
-        permits.tick(now_ns, [0, 0], false);
+        tick(&permits, now_ns, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        permits.tick(later, [0, 0], false);
+        tick(&permits, later, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -716,16 +764,41 @@ mod tests {
             .map(|_| waiting(ask(&permits, Class::Suspect)))
             .collect();
         let now_ns = clock::now_ns();
-        permits.tick(now_ns, [2, 0], false);
+        tick(&permits, now_ns, [2, 0], false);
         let _last = waiters[0].take_up(Waker::noop()).unwrap().unwrap();
         assert!(waiters[1].take_up(Waker::noop()).unwrap().is_none());
-        permits.tick(now_ns + 2 * INLINE_AFTER_NS, [3, 0], true);
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], true);
         assert!(
             waiters[1].take_up(Waker::noop()).unwrap().is_none(),
             "while spares are scarce"
         );
-        permits.tick(now_ns + 2 * INLINE_AFTER_NS, [3, 0], false);
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], false);
         let inline = waiters[1].take_up(Waker::noop());
         assert!(matches!(inline, Err(NoPermit::Inline)));
+    }
+
+    #[test]
+    fn once_closed_nobody_waits() {
+        let permits = permits(1);
+        let _running = granted(ask(&permits, Class::Convict));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let waiting: Vec<_> = [Class::Convict, Class::Convict]
+            .map(|class| waiting(permits.ask(of(class), true, &waker)))
+            .into();
+        let woken = permits.close();
+        assert_eq!((woken.len(), count.0.load(Ordering::SeqCst)), (2, 0));
+        woken.into_iter().for_each(crate::wake::Wake::here);
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+        for waiter in waiting {
+            assert!(matches!(waiter.take_up(&waker), Err(NoPermit::Inline)));
+            waiter.leave();
+        }
+        assert_eq!(permits.waiting(), 0);
+        let throttled = Request {
+            not_before_ns: u64::MAX,
+            ..of(Class::Convict)
+        };
+        assert!(matches!(permits.ask(throttled, true, &waker), Answer::Full));
     }
 }

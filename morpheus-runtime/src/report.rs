@@ -1,10 +1,11 @@
 //! Telling who it was: stall events as they happen, and a table of labels at the end.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 use crate::label::{self, Label};
+use crate::link::ActiveLink;
 use crate::stacks;
 
 /// At most one event per label in so long; the others are counted.
@@ -30,6 +31,145 @@ impl Taken {
     }
 }
 
+/// A thread of Morpheus's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thread {
+    Controller,
+    Reporter,
+    Joiner,
+}
+
+impl fmt::Display for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Thread::Controller => "controller",
+            Thread::Reporter => "reporter",
+            Thread::Joiner => "joiner",
+        })
+    }
+}
+
+/// An event for the application's subscriber, on its way to the [reporter](crate::reporter).
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A watched poll is stuck.
+    Stall { stall: Stall, suppressed: u64 },
+    /// The canary is late, and this many spares were released.
+    Late {
+        late_ns: u64,
+        released: usize,
+        suppressed: u64,
+    },
+    /// Workers have given no sign of life, `blocked` of them because they sleep.
+    Standing {
+        workers: usize,
+        blocked: usize,
+        taken: Taken,
+        suppressed: u64,
+    },
+    /// Every spare is in play, while the labels with the numbers `polled` are polled.
+    SparesUsedUp { total: usize, polled: Vec<u32> },
+    /// No daemon was joined.
+    NoLink(String),
+    /// A daemon was joined.
+    Joined(ActiveLink),
+    /// The daemon has gone.
+    DaemonGone(std::io::Error),
+    /// The process-wide controller has no thread.
+    NoController(std::io::Error),
+    /// A thread panicked.
+    Panicked {
+        thread: Thread,
+        text: String,
+        restarts: bool,
+    },
+    /// The subscriber panicked on this many reports.
+    SubscriberPanicked { reports: u64 },
+    /// Makes the reporter panic.
+    #[cfg(test)]
+    Fault,
+}
+
+impl Report {
+    /// Makes the event. Calls the application's subscriber: for the reporter's thread alone.
+    pub(crate) fn tell(&self) {
+        match self {
+            Report::Stall { stall, suppressed } => stall.tell(*suppressed),
+            Report::Late {
+                late_ns,
+                released,
+                suppressed,
+            } => tracing::warn!(
+                target: "morpheus::stall",
+                label = "not watched",
+                late_us = late_ns / 1_000,
+                released,
+                step = Taken::SpareReleased.words(),
+                suppressed,
+                "work waits and nobody serves it"
+            ),
+            Report::Standing {
+                workers,
+                blocked,
+                taken,
+                suppressed,
+            } => tracing::warn!(
+                target: "morpheus::stall",
+                label = "not watched",
+                workers,
+                blocked,
+                step = taken.words(),
+                suppressed,
+                "workers stand in polls of tasks that are not watched"
+            ),
+            Report::SparesUsedUp { total, polled } => tell_spares_used_up(*total, polled),
+            Report::NoLink(error) => {
+                tracing::debug!(target: "morpheus::link", %error, "no link");
+            }
+            Report::Joined(link) => {
+                tracing::info!(target: "morpheus::link", %link, "joined the daemon");
+            }
+            Report::DaemonGone(error) => {
+                tracing::warn!(target: "morpheus::link", %error, "the daemon has gone: the watchdog goes on alone");
+            }
+            Report::NoController(error) => {
+                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: polls on other runtimes go unwatched");
+            }
+            Report::Panicked {
+                thread,
+                text,
+                restarts: true,
+            } => {
+                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus's panicked, and starts again");
+            }
+            Report::Panicked {
+                thread: Thread::Controller,
+                text,
+                restarts: false,
+            } => {
+                tracing::error!(target: "morpheus::stall", thread = %Thread::Controller, panic = %text, "the controller panicked again and again, and stays off: every spare worker is released for good");
+            }
+            Report::Panicked {
+                thread,
+                text,
+                restarts: false,
+            } => {
+                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus's panicked again and again, and stays off");
+            }
+            Report::SubscriberPanicked { reports } => {
+                tracing::error!(target: "morpheus::stall", reports, "the subscriber panicked on reports: those are lost");
+            }
+            #[cfg(test)]
+            Report::Fault => {}
+        }
+    }
+}
+
+/// Whether the subscriber wants details. Asks it nothing: that is a word that it set.
+pub(crate) fn wants_details() -> bool {
+    tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
+}
+
 /// A stuck watched poll, reported once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
@@ -41,11 +181,18 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    pub(crate) fn report(&self, now_ns: u64) {
+    /// What to report of it; nothing where its label was reported a moment ago.
+    pub(crate) fn report(self, now_ns: u64) -> Option<Report> {
+        let label = label::by_id(self.label)?;
+        let suppressed = may_report(label, now_ns)?;
+        Some(Report::Stall {
+            stall: self,
+            suppressed,
+        })
+    }
+
+    fn tell(&self, suppressed: u64) {
         let Some(label) = label::by_id(self.label) else {
-            return;
-        };
-        let Some(suppressed) = may_report(label, now_ns) else {
             return;
         };
         tracing::warn!(
@@ -103,49 +250,37 @@ pub(crate) struct Unwatched {
 }
 
 impl Unwatched {
-    pub(crate) fn report(&mut self, now_ns: u64, late_ns: u64, released: usize) {
-        if let Some(suppressed) = self.late.may_report(now_ns) {
-            tracing::warn!(
-                target: "morpheus::stall",
-                label = "not watched",
-                late_us = late_ns / 1_000,
-                released,
-                step = Taken::SpareReleased.words(),
-                suppressed,
-                "work waits and nobody serves it"
-            );
-        }
+    /// The canary is late; nothing where that was reported a moment ago.
+    pub(crate) fn late(&mut self, now_ns: u64, late_ns: u64, released: usize) -> Option<Report> {
+        let suppressed = self.late.may_report(now_ns)?;
+        Some(Report::Late {
+            late_ns,
+            released,
+            suppressed,
+        })
     }
 
-    /// `workers` have given no sign of life, `blocked` of them because they sleep.
-    pub(crate) fn report_standing(
+    /// `workers` have given no sign of life; nothing where that was reported a moment ago.
+    pub(crate) fn standing(
         &mut self,
         now_ns: u64,
         workers: usize,
         blocked: usize,
-        served: bool,
-    ) {
-        if let Some(suppressed) = self.standing.may_report(now_ns) {
-            let step = match served {
-                true => Taken::SpareReleased,
-                false => Taken::Observed,
-            };
-            tracing::warn!(
-                target: "morpheus::stall",
-                label = "not watched",
-                workers,
-                blocked,
-                step = step.words(),
-                suppressed,
-                "workers stand in polls of tasks that are not watched"
-            );
-        }
+        taken: Taken,
+    ) -> Option<Report> {
+        let suppressed = self.standing.may_report(now_ns)?;
+        Some(Report::Standing {
+            workers,
+            blocked,
+            taken,
+            suppressed,
+        })
     }
 }
 
 /// The spares are used up: said loudly, with the worst offenders known, those first that are being polled
 /// (`polled` has their numbers).
-pub(crate) fn spares_used_up(total: usize, polled: &[u32]) {
+fn tell_spares_used_up(total: usize, polled: &[u32]) {
     let mut worst: Vec<&Label> = label::all()
         .filter(|label| stuck_polls(label) > 0)
         .collect();

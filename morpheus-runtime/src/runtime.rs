@@ -17,12 +17,16 @@ use crate::link::ActiveLink;
 use crate::metrics::Metrics;
 use crate::stacks::Stalls;
 use crate::task;
+use crate::wake::Wake;
 
 /// Requests in the last second put a runtime into [`Mode::Pressured`].
 const PRESSURED_FOR_NS: u64 = 1_000_000_000;
 
 /// After the kernel side was lost a runtime is in [`Mode::Defensive`] for so long.
 const DEFENSIVE_FOR_NS: u64 = 1_000_000_000;
+
+/// The end of a runtime waits up to this long for events that the subscriber has not got yet.
+const REPORTS_WITHIN: Duration = Duration::from_millis(100);
 
 /// What the runtime is going through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +195,7 @@ impl Runtime {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");
         tokio.shutdown_timeout(timeout);
+        self.end();
         let report = self.leftovers();
         for left in &report.left {
             tracing::warn!(target: "morpheus::stall", label = %left.label, tid = left.tid, "still running after shutdown");
@@ -203,6 +208,7 @@ impl Runtime {
         self.close();
         if let Some(tokio) = self.tokio.take() {
             tokio.shutdown_background();
+            self.free_waiting();
         }
     }
 
@@ -230,6 +236,19 @@ impl Runtime {
         }
     }
 
+    /// After tokio's shutdown: gives the last events their time.
+    fn end(&self) {
+        self.domain.reports.close(REPORTS_WITHIN);
+        self.free_waiting();
+    }
+
+    /// Wakes what waits for a permit elsewhere, as a future can that moved to another runtime. Only after tokio began
+    /// its shutdown, and its own tasks are not run for it any more.
+    fn free_waiting(&self) {
+        let woken = self.domain.permits.close();
+        woken.into_iter().for_each(Wake::here);
+    }
+
     /// Frees the spares and ends the controller: before tokio's shutdown, which waits for both.
     fn close(&self) {
         self.domain.spares.close();
@@ -242,5 +261,10 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.close();
+        if let Some(tokio) = self.tokio.take() {
+            // Panics in async code, as tokio's does. Then nobody waits for anything.
+            drop(tokio);
+            self.end();
+        }
     }
 }

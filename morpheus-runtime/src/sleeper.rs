@@ -31,6 +31,12 @@ impl Sleeper {
         &self.asleep
     }
 
+    /// Whether the controller sleeps at this moment, for who asks.
+    pub(crate) fn is_asleep(&self) -> bool {
+        // Relaxed: it orders nothing.
+        self.asleep.load(Ordering::Relaxed)
+    }
+
     /// The worker's side, after it wrote its sequence word.
     #[inline]
     pub(crate) fn is_needed(asleep: &AtomicBool) -> bool {
@@ -98,6 +104,17 @@ impl Sleeper {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
+    /// Sleeps until [`stop`](Self::stop), and wakes for nothing else.
+    pub(crate) fn sleep_until_stopped(&self) {
+        // No worker is to wake this thread.
+        self.asleep.store(false, Ordering::Relaxed);
+        let woken = self
+            .woken
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        drop(self.changed.wait_while(woken, |_| !self.stops()));
+    }
+
     /// Ends the controller at its next turn, and wakes it for that.
     pub(crate) fn stop(&self) {
         // SeqCst with the swap in `wake`: a controller that falls asleep now either sees `stop` in
@@ -105,6 +122,12 @@ impl Sleeper {
         self.stop.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         let _ = self.wake();
+        // For `sleep_until_stopped`. Under the lock: a thread there either sees `stop` or waits by now.
+        let _woken = self
+            .woken
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.changed.notify_all();
     }
 
     pub(crate) fn stops(&self) -> bool {
@@ -189,6 +212,21 @@ mod tests {
         }
         sleeper.stop();
         assert!(thread.join().unwrap() >= 100);
+    }
+
+    #[test]
+    fn sleeps_until_stopped() {
+        let sleeper = Arc::new(Sleeper::default());
+        let thread = std::thread::spawn({
+            let sleeper = sleeper.clone();
+            move || sleeper.sleep_until_stopped()
+        });
+        for _ in 0..100 {
+            assert!(!sleeper.wake(), "it wakes for nothing else");
+        }
+        sleeper.stop();
+        thread.join().unwrap();
+        sleeper.sleep_until_stopped();
     }
 
     #[test]

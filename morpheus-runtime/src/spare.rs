@@ -28,6 +28,10 @@ struct State {
 
 impl State {
     fn out_of_play(&self) -> usize {
+        if self.closed {
+            // Each leaves its hold at once, and those that have not begun do not begin.
+            return 0;
+        }
         self.held + self.pending - self.releases
     }
 }
@@ -181,6 +185,7 @@ mod tests {
             std::thread::yield_now();
         }
         spares.close();
+        assert_eq!(spares.in_play(), 2);
         assert_eq!(held.join().unwrap(), HoldEnd::Closed);
         assert_eq!(spares.hold(), HoldEnd::Closed);
         assert!(!spares.release());

@@ -349,7 +349,8 @@ fn may_go_in_place(file: &mut File, domain: &Arc<Domain>) -> bool {
             && domain.settings.mechanisms.offenders
             && domain.settings.policy >= Policy::Takeover
             && (file.standing() >= Standing::Suspect || file.label.has_unproven()));
-    if known && in_place::is_allowed(domain) {
+    // Without a controller nobody would end the wait for a permit.
+    if known && !domain.permits.is_closed() && in_place::is_allowed(domain) {
         return true;
     }
     // It may have queued on a worker and be polled elsewhere now.

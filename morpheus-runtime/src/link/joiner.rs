@@ -19,6 +19,8 @@ use super::mapped::Mapped;
 use super::{ActiveLink, Link, presence, socket_path};
 use crate::clock;
 use crate::domain::Domain;
+use crate::report::{self, Report, Thread};
+use crate::supervise::supervise;
 use crate::table::Lease;
 
 /// After a failure it is tried again after so long; then only when something changes at the socket. What
@@ -78,18 +80,61 @@ fn begin(
     let _ = domain.link.controller_bell.set(controllers);
     std::thread::Builder::new()
         .name("morpheus-link".into())
-        .spawn(move || keep(&domain, &path, first))?;
+        .spawn(move || serve(&domain, &path, first))?;
     Ok(())
 }
 
-/// The life of the thread.
-fn keep(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>) {
+/// The life of the thread. A panic ends the link that there is; after too many there is none any more.
+fn serve(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>) {
+    let mut first = Some(first);
+    let link = &domain.link;
+    supervise(
+        || keep(domain, path, &mut first),
+        |text, restarts| {
+            let was_joined = link.active() != ActiveLink::Watchdog;
+            leave(domain);
+            if was_joined {
+                count_lost(domain);
+            }
+            // Relaxed: a statistic.
+            domain
+                .counters
+                .joiner_restarts
+                .fetch_add(u64::from(restarts), Ordering::Relaxed);
+            domain.reports.send(Report::Panicked {
+                thread: Thread::Joiner,
+                text: text.to_owned(),
+                restarts,
+            });
+        },
+    );
+}
+
+/// Counts a link that ended while the runtime was there.
+fn count_lost(domain: &Domain) {
+    let link = &domain.link;
+    // Relaxed, both: statistics.
+    link.lost.fetch_add(1, Ordering::Relaxed);
+    link.silent_ns.store(clock::now_ns(), Ordering::Relaxed);
+}
+
+/// Puts the watchdog in force, whatever was before.
+fn leave(domain: &Domain) {
+    domain.seats.take_back();
+    domain.link.set_active(ActiveLink::Watchdog);
+    domain.link.lose();
+    domain.wake_controller();
+}
+
+/// Joins a daemon, again and again, until the runtime ends.
+fn keep(domain: &Arc<Domain>, path: &Path, first: &mut Option<Sender<Result<(), LinkError>>>) {
     let Some(bell) = domain.link.bell.get() else {
         return;
     };
-    let mut first = Some(first);
     let mut tries = TRIES.iter();
     while !domain.link.stops() {
+        #[cfg(test)]
+        domain.faults.joiner.strike();
         let (result, session) = match client::join(path, terms(domain)) {
             // Before the first answer is given: who gets it finds the link in force.
             Ok((client, lent, ring)) => {
@@ -97,7 +142,9 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>)
                 (Ok(()), Some(session))
             }
             Err(error) => {
-                tracing::debug!(target: "morpheus::link", %error, "no link");
+                if report::wants_details() {
+                    domain.reports.send(Report::NoLink(error.to_string()));
+                }
                 (Err(error), None)
             }
         };
@@ -170,7 +217,7 @@ impl<'a> Session<'a> {
         // SeqCst, pairs with the one in `State::seats_changed`.
         fence(Ordering::SeqCst);
         link.joined.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(target: "morpheus::link", link = %link.active(), "joined the daemon");
+        domain.reports.send(Report::Joined(link.active()));
         domain.wake_controller();
         Session {
             domain,
@@ -201,15 +248,11 @@ impl<'a> Session<'a> {
                 break io::ErrorKind::TimedOut.into();
             }
         };
-        self.domain.seats.take_back();
-        link.set_active(ActiveLink::Watchdog);
-        link.lose();
+        leave(self.domain);
         if !link.stops() {
-            link.lost.fetch_add(1, Ordering::Relaxed);
-            link.silent_ns.store(clock::now_ns(), Ordering::Relaxed);
-            tracing::warn!(target: "morpheus::link", error = %why, "the daemon has gone: the watchdog goes on alone");
+            count_lost(self.domain);
+            self.domain.reports.send(Report::DaemonGone(why));
         }
-        self.domain.wake_controller();
     }
 
     /// Binds the threads that have taken a seat since, and unbinds those that left theirs. Also those whose slots
@@ -264,4 +307,48 @@ fn introduce_controller(domain: &Domain, lent: Lease, index: usize) {
         Ordering::Relaxed,
     );
     slot.set_state(WorkerState::Running);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+
+    #[test]
+    fn a_joiner_that_panics_starts_again_and_stays_off_in_the_end() {
+        let nowhere = std::env::temp_dir().join("morpheus-no-daemon-here");
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1).link_socket(nowhere);
+        let runtime = builder.build().unwrap();
+        let domain = runtime.domain();
+        let restarts = || runtime.metrics().joiner_restarts;
+        for expected in [1, 2, 3, 3] {
+            domain.faults.joiner.arm(1);
+            let until = Instant::now() + Duration::from_secs(60);
+            while domain.faults.joiner.is_armed() || restarts() < expected {
+                assert!(Instant::now() < until, "{expected} restarts");
+                domain.link.wake_joiner();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!((restarts(), runtime.link()), (3, ActiveLink::Watchdog));
+        assert_eq!(runtime.block_on(async { 7 }), 7);
+    }
+
+    #[test]
+    fn required_says_no_when_the_joiner_stays_off() {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1);
+        let runtime = builder.link(Link::Watchdog).build().unwrap();
+        let domain = runtime.domain();
+        domain.faults.joiner.arm(usize::MAX);
+        let nowhere = std::env::temp_dir().join("morpheus-no-daemon-here");
+        let began = Instant::now();
+        let result = start(domain, Link::Required, Some(nowhere));
+        assert!(
+            matches!(result, Err(LinkError::Failed { .. })),
+            "{result:?}"
+        );
+        assert!(began.elapsed() < REQUIRED_WITHIN);
+    }
 }
