@@ -27,7 +27,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Policy {
-    /// Nothing is done; stuck polls are only reported.
+    /// Nothing is done; stuck polls are only reported, with what would be done.
     Observe = 0,
     /// A stuck poll is asked to yield.
     Request = 1,

@@ -234,6 +234,11 @@ impl Builder {
     }
 
     /// How far the escalation may go (default [`Policy::Demote`]).
+    ///
+    /// [`Policy::Observe`] is a dry run. There are no spares; threads keep the slices and CPUs that they have; no poll
+    /// is asked to yield, runs in place or waits. Stall events say what the default policy would have done. What the
+    /// runtime adds to tokio then is the controller's thread, and the no-op task by which that finds out whether workers
+    /// serve ([`Mechanism::Canary`]).
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
         self.policy = policy;
         self
@@ -431,9 +436,15 @@ impl Builder {
         if self.budget.is_zero() {
             return Err(BuildError::NoBudget);
         }
-        let wanted = self
-            .max_spares
-            .unwrap_or_else(|| MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)));
+        let wanted = match self.max_spares {
+            _ if self.observes() => 0,
+            Some(spares) => spares,
+            None => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
+        };
+        let mechanisms = match self.observes() {
+            true => self.mechanisms.that_observe(),
+            false => self.mechanisms,
+        };
         let asked = workers.saturating_add(wanted);
         if asked > MAX_WORKERS {
             return Err(BuildError::TooManyWorkers {
@@ -441,8 +452,8 @@ impl Builder {
                 max: MAX_WORKERS,
             });
         }
-        let takeover = self.mechanisms.takeover && wanted > 0;
-        let reserve = if self.mechanisms.reserve && takeover {
+        let takeover = mechanisms.takeover && wanted > 0;
+        let reserve = if mechanisms.reserve && takeover {
             self.reserve.unwrap_or(DEFAULT_RESERVE)
         } else {
             0
@@ -478,21 +489,33 @@ impl Builder {
             grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
             policy: self.policy,
             escapable: self.escapable,
-            nice_offenders: self.nice_offenders,
-            max_in_place: self.max_in_place,
+            nice_offenders: self.nice_offenders && !self.observes(),
+            max_in_place: self.in_place_threads(),
             seats: (workers + spares)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
-            mechanisms: self.mechanisms,
+            mechanisms,
         })
+    }
+
+    /// Whether the runtime only looks and reports.
+    fn observes(&self) -> bool {
+        self.policy == Policy::Observe
+    }
+
+    fn in_place_threads(&self) -> usize {
+        match self.observes() {
+            true => 0,
+            false => self.max_in_place,
+        }
     }
 
     /// Threads of tokio's blocking pool: the application's, those for polls in place, the controller's.
     fn pool_threads(&self) -> usize {
         self.max_blocking_threads
-            .saturating_add(self.max_in_place)
+            .saturating_add(self.in_place_threads())
             .saturating_add(1)
             // Tokio adds the workers to it.
             .min(usize::MAX / 2)

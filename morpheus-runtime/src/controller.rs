@@ -448,6 +448,7 @@ impl Own {
             self.long = self.unwatched_polls(&standing);
             let taken = match served {
                 true => Taken::SpareReleased,
+                false if self.domain.observes() => Taken::WouldReleaseSpare,
                 false => Taken::Observed,
             };
             let report = self.unwatched.standing(now_ns, unwatched, blocked, taken);
@@ -583,7 +584,12 @@ impl Own {
                 .counters
                 .takeovers_canary
                 .fetch_add(released as u64, Ordering::Relaxed);
-            let report = self.unwatched.late(now_ns, by_ns, released);
+            let taken = Taken::SpareReleased;
+            let report = self.unwatched.late(now_ns, by_ns, released, taken);
+            self.report(report);
+        } else if wanted > 0 && self.domain.observes() {
+            let taken = Taken::WouldReleaseSpare;
+            let report = self.unwatched.late(now_ns, by_ns, wanted, taken);
             self.report(report);
         }
         let in_play = self.domain.spares.in_play();

@@ -179,6 +179,11 @@ impl Domain {
         }
     }
 
+    /// Whether the controller only looks and reports.
+    pub(crate) fn observes(&self) -> bool {
+        self.settings.policy == Policy::Observe
+    }
+
     pub(crate) fn is_core_held(&self, core: usize) -> bool {
         self.held_cores
             .get(core)

@@ -119,6 +119,22 @@ impl Default for Mechanisms {
 }
 
 impl Mechanisms {
+    /// Those of them that look, and change nothing.
+    pub(crate) fn that_observe(self) -> Mechanisms {
+        Mechanisms {
+            takeover: false,
+            canary: self.canary,
+            watch: self.watch,
+            reserve: false,
+            slice: false,
+            offenders: false,
+            permits: false,
+            poke: false,
+            quota: false,
+            stacks: self.stacks,
+        }
+    }
+
     pub(crate) fn switch_off(&mut self, mechanism: Mechanism) {
         let switch = match mechanism {
             Mechanism::Takeover => &mut self.takeover,

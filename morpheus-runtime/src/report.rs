@@ -18,6 +18,10 @@ pub(crate) enum Taken {
     Requested,
     SpareReleased,
     AlreadyInPlace,
+    /// Nothing, under [`Policy::Observe`](crate::Policy::Observe); else a spare would have been released.
+    WouldReleaseSpare,
+    /// The same; else the poll would have been in place.
+    WouldPollInPlace,
 }
 
 impl Taken {
@@ -27,6 +31,8 @@ impl Taken {
             Taken::Requested => "asked to yield",
             Taken::SpareReleased => "taken over",
             Taken::AlreadyInPlace => "polled in place",
+            Taken::WouldReleaseSpare => "would have been taken over",
+            Taken::WouldPollInPlace => "would have been polled in place",
         }
     }
 }
@@ -54,10 +60,11 @@ impl fmt::Display for Thread {
 pub(crate) enum Report {
     /// A watched poll is stuck.
     Stall { stall: Stall, suppressed: u64 },
-    /// The canary is late, and this many spares were released.
+    /// The canary is late, and this many spares were released, or would have been.
     Late {
         late_ns: u64,
         released: usize,
+        taken: Taken,
         suppressed: u64,
     },
     /// Workers have given no sign of life, `blocked` of them because they sleep.
@@ -98,13 +105,14 @@ impl Report {
             Report::Late {
                 late_ns,
                 released,
+                taken,
                 suppressed,
             } => tracing::warn!(
                 target: "morpheus::stall",
                 label = "not watched",
                 late_us = late_ns / 1_000,
                 released,
-                step = Taken::SpareReleased.words(),
+                step = taken.words(),
                 suppressed,
                 "work waits and nobody serves it"
             ),
@@ -251,11 +259,18 @@ pub(crate) struct Unwatched {
 
 impl Unwatched {
     /// The canary is late; nothing where that was reported a moment ago.
-    pub(crate) fn late(&mut self, now_ns: u64, late_ns: u64, released: usize) -> Option<Report> {
+    pub(crate) fn late(
+        &mut self,
+        now_ns: u64,
+        late_ns: u64,
+        released: usize,
+        taken: Taken,
+    ) -> Option<Report> {
         let suppressed = self.late.may_report(now_ns)?;
         Some(Report::Late {
             late_ns,
             released,
+            taken,
             suppressed,
         })
     }

@@ -306,7 +306,8 @@ fn poll_known<F: Future>(
             None => {
                 // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
                 let on_probation = file.label.is_on_probation();
-                if !is_refused && (on_probation || file.standing() >= Standing::Suspect) {
+                let may_flush = !is_refused && !domain.observes();
+                if may_flush && (on_probation || file.standing() >= Standing::Suspect) {
                     in_place::evict_lifo();
                 }
                 let _unproven = on_probation.then(|| file.label.begin_unproven());

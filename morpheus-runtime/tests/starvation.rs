@@ -12,7 +12,7 @@ use common::{
     wait_for, within,
 };
 use morpheus_runtime::task::{self, Offender};
-use morpheus_runtime::{Builder, Link, Mechanism, Runtime};
+use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime};
 use tokio::task::JoinHandle;
 
 /// What a hog does in one poll, of about this length.
@@ -907,4 +907,107 @@ fn others_go_on_beside_a_subscriber_that_blocks_for_ever() {
         "others_go_on_beside_a_subscriber_that_blocks_for_ever",
         Subscriber::BlocksForEver,
     );
+}
+
+/// The slices of the threads whose names begin so, in nanoseconds; none where the kernel does not tell.
+fn slices(name: &str) -> Vec<u64> {
+    let slice_of = |thread: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(thread.join("comm")).ok()?;
+        let sched = std::fs::read_to_string(thread.join("sched")).ok()?;
+        let line = sched.lines().find(|line| line.starts_with("se.slice"))?;
+        let slice = line.rsplit(':').next()?.trim().parse().ok()?;
+        comm.starts_with(name).then_some(slice)
+    };
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads
+        .filter_map(|thread| slice_of(thread.path()))
+        .collect()
+}
+
+/// Beside hogs of every kind nothing is done, and what would be done is said. In a process of its own, where no other
+/// runtime has threads.
+#[test]
+fn observing_changes_nothing_and_says_what_would_be_done() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("observing_changes_nothing_and_says_what_would_be_done", &[]);
+        return;
+    }
+    let log = Log::global();
+    log.clear();
+    let mut builder = two_workers();
+    builder.max_spares(8).reserve(2).link(Link::Watchdog);
+    // The control: the measure of slices sees those that are set.
+    let control = builder.build().unwrap();
+    let beside = |runtime: &Runtime| {
+        let hogs = Hogs::start(runtime, 6, Kind::Sleep, Via::Tokio);
+        std::thread::sleep(500 * MS);
+        let slices = slices("morpheus-");
+        hogs.finish(runtime);
+        slices
+    };
+    let short = beside(&control);
+    assert!(control.metrics().takeovers_reserve + control.metrics().takeovers > 0);
+    drop(control);
+
+    let runtime = builder.policy(Policy::Observe).build().unwrap();
+    let ordinary = beside(&runtime);
+    if let Some(own) = slices("").first() {
+        assert!(short.iter().any(|slice| slice < own), "{short:?}");
+        assert!(ordinary.iter().all(|slice| slice == own), "{ordinary:?}");
+    }
+    // The first poll of a label, and more.
+    let label = fresh_label("observed");
+    let first = task::Builder::new()
+        .label(label)
+        .spawn_on(async { burn(50 * MS) }, runtime.handle());
+    runtime.block_on(in_time(first)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let watched: Vec<_> = (0..4)
+        .map(|_| {
+            let stop = stop.clone();
+            let hog = async move {
+                while !stop.load(Ordering::Relaxed) {
+                    burn(20 * MS);
+                    std::thread::sleep(5 * MS);
+                    tokio::task::yield_now().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(hog, runtime.handle())
+        })
+        .collect();
+    for words in [
+        ["not watched", "would have been taken over"],
+        [label, "would have been taken over"],
+        [label, "would have been polled in place"],
+    ] {
+        let said = wait_for(PATIENCE, || log.line_with(&words).is_some());
+        assert!(said, "{words:?} in\n{}", log.text());
+    }
+    stop.store(true, Ordering::Relaxed);
+    for hog in watched {
+        runtime.block_on(in_time(hog)).unwrap();
+    }
+    let metrics = runtime.metrics();
+    assert_eq!(metrics.workers_in_play(), 2);
+    let done = [
+        metrics.spares as u64,
+        metrics.spares_peak as u64,
+        metrics.spares_exhausted,
+        metrics.takeovers,
+        metrics.takeovers_reserve,
+        metrics.holds,
+        metrics.requests,
+        metrics.demotions,
+        metrics.throttles,
+        metrics.pokes,
+        metrics.in_place_polls,
+        metrics.in_place_refused,
+        metrics.permits_waiting as u64,
+        metrics.hogs_marked,
+    ];
+    assert!(done.iter().all(|count| *count == 0), "{metrics:?}");
+    assert!(metrics.samples > 0 && metrics.canaries > 0, "{metrics:?}");
 }

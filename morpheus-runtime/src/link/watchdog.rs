@@ -19,6 +19,7 @@ use crate::domain::Domain;
 use crate::label;
 use crate::link::mapped::OverBudget;
 use crate::nice;
+use crate::offender::Standing;
 use crate::report::{Stall, Taken};
 use crate::stacks::captor::{Long, Place};
 
@@ -57,6 +58,8 @@ struct Seen {
     poked: bool,
     /// Its stack was asked for.
     told: bool,
+    /// Its label was known to be slow before.
+    known: bool,
     stat: Option<ThreadStat>,
 }
 
@@ -100,6 +103,8 @@ impl Look {
 pub(crate) struct Watchdog {
     domain: Arc<Domain>,
     limits: Limits,
+    /// What the ladder goes by: the same, but in a dry run what would be done without.
+    ladder: Limits,
     seen: Vec<Seen>,
     /// Where the next sample begins, so that a full one does not favour the first seats.
     start: usize,
@@ -116,8 +121,17 @@ struct Allowance {
 
 impl Watchdog {
     pub(crate) fn new(domain: Arc<Domain>, can_nice: bool) -> Watchdog {
+        let limits = domain.settings.limits();
+        let ladder = match domain.observes() {
+            true => Limits {
+                policy: Policy::Demote,
+                ..limits
+            },
+            false => limits,
+        };
         Watchdog {
-            limits: domain.settings.limits(),
+            limits,
+            ladder,
             domain,
             seen: Vec::new(),
             start: 0,
@@ -327,6 +341,7 @@ impl Watchdog {
             look.wants_poke |= !seen.poked && !in_place;
             seen.poked = true;
             if let Some(label) = label {
+                seen.known = label.standing() >= Standing::Suspect;
                 label.learn_stuck(observation.asleep);
             }
         }
@@ -342,10 +357,12 @@ impl Watchdog {
         if let Some(label) = label {
             label.saw_duration(stood_ns);
         }
-        let before = seen.step;
-        let transition = ladder::advance(seen.step, &observation, &self.limits);
+        let observes = domain.observes();
+        let transition = ladder::advance(seen.step, &observation, &self.ladder);
         seen.step = transition.step;
-        if let Some(kernel) = kernel {
+        if let Some(kernel) = kernel
+            && !observes
+        {
             // Relaxed: for whoever looks at the slot from outside.
             kernel.step.store(seen.step as u32, Ordering::Relaxed);
         }
@@ -356,14 +373,14 @@ impl Watchdog {
         };
         let mut taken = None;
         match transition.action {
-            Action::None => {
-                let first = before == Step::Watching && self.limits.policy == Policy::Observe;
-                if first && !seen.demoted {
-                    // `demoted` doubles as "reported" here: this policy demotes nobody.
-                    seen.demoted = true;
-                    taken = Some(Taken::Observed);
-                }
+            Action::None => {}
+            Action::TakeOver if observes => {
+                taken = Some(match seen.known {
+                    true => Taken::WouldPollInPlace,
+                    false => Taken::WouldReleaseSpare,
+                });
             }
+            _ if observes => {}
             Action::Request => {
                 if !seen.asked {
                     request(domain, index, seq, now_ns);
