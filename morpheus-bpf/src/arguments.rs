@@ -8,9 +8,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use morpheus_bpf::broker;
 use morpheus_bpf::observer;
 use morpheus_bpf::procdb;
+use morpheus_bpf::quota;
 use morpheus_bpf::reporter::Plan;
 use morpheus_bpf::scheduler::{self, Mechanism};
-use morpheus_bpf::session::Limits;
+use morpheus_bpf::session::{self, Limits};
 use morpheus_common::abi;
 use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 
@@ -131,6 +132,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     processes_per_user: Option<u32>,
 
+    /// How much of the kernel's memory all users (but root) may hold together, for slots and events; one user alone may hold
+    /// half. It counts until no process has it mapped any more
+    #[arg(long, value_name = "MIB", default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    users_memory: u32,
+
     /// How many slots a process may have
     #[arg(long, value_name = "N", default_value_t = abi::MORPHEUS_MAX_SLOTS,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(abi::MORPHEUS_MAX_SLOTS)))]
@@ -246,12 +252,22 @@ impl Arguments {
         self.off.iter().copied().chain(unasked).collect()
     }
 
-    pub(crate) fn broker(&self) -> broker::Options {
-        broker::Options {
+    pub(crate) fn quota(&self) -> quota::Limits {
+        quota::Limits {
             processes: self.processes as usize,
             processes_per_user: self
                 .processes_per_user
                 .unwrap_or(self.processes.div_ceil(2)) as usize,
+            users_bytes: u64::from(self.users_memory) << 20,
+            // As many of the largest leases as there may be connections: no root's process is refused for its memory
+            // unless others of root's keep what they had.
+            root_bytes: u64::from(self.processes) * session::lease_bytes(self.slots),
+            ..quota::Limits::default()
+        }
+    }
+
+    pub(crate) fn broker(&self) -> broker::Options {
+        broker::Options {
             limits: Limits {
                 slots: self.slots,
                 requests_per_second: self.requests_per_second,

@@ -21,9 +21,11 @@ use rustix::net::{
 };
 use serde_json::Value;
 
+use crate::accounts::{Account, Accounts};
 use crate::connections;
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::pressure::Pressure;
+use crate::quota::{Purse, Quota};
 use crate::reporter::{Plan, Reporter};
 use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
 use crate::signals::StopSignals;
@@ -35,18 +37,20 @@ pub const HEARTBEAT: Duration = Duration::from_millis(100);
 /// How long a peer may be connected without a lease.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How many new connections are taken in one turn.
-const ACCEPTED_IN_A_TURN: usize = 16;
-/// How many may wait to be taken.
-const BACKLOG: i32 = 64;
+const ACCEPTED_IN_A_TURN: usize = 32;
+/// How long the daemon takes no more when it refused all of a turn: users who connect in a loop keep it from its other
+/// work no longer than that takes.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How many may wait to be taken. A full turn every millisecond empties it within a tenth of a second, so that nobody waits
+/// for longer behind users who connect in a loop.
+const BACKLOG: i32 = 1024;
+/// How many areas of closed connections the kernel is asked for in one turn.
+const ASKED_IN_A_TURN: usize = 256;
 
 /// What the daemon takes on.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many processes may be connected.
-    pub processes: usize,
-    /// How many of one user; root's are not counted.
-    pub processes_per_user: usize,
-    /// What one of them may take.
+    /// How much one process may take.
     pub limits: Limits,
     /// What to say of it unasked, and how often.
     pub reports: Plan,
@@ -170,6 +174,8 @@ pub struct Statistics {
     pub workers: usize,
     /// Refusals since the start.
     pub refused: u64,
+    /// Bytes of kernel memory that the areas take, those included that processes keep after they left.
+    pub area_bytes: u64,
 }
 
 /// The daemon: a listener, its connections, and what it hands out.
@@ -181,7 +187,11 @@ pub struct Broker<K> {
     next_lease: LeaseNumber,
     next_heartbeat: Instant,
     reporter: Reporter,
-    /// Set while there is no descriptor for another connection.
+    accounts: Accounts,
+    quota: Quota,
+    /// When the kernel is asked for areas of closed connections.
+    next_sweep: Instant,
+    /// Set while no connection is taken: there is no descriptor for another one, or too many were refused.
     accept_again: Option<Instant>,
     refused: u64,
     /// Where the numbers are handed out, if anywhere.
@@ -193,6 +203,7 @@ pub struct Broker<K> {
 struct Connection {
     socket: OwnedFd,
     session: Session,
+    account: Account,
     since: Instant,
     closing: bool,
 }
@@ -217,12 +228,13 @@ struct Ready {
 }
 
 impl<K: KernelSide> Broker<K> {
-    /// A daemon that has no connections yet. What `describe` says, and who is connected, is handed out at `numbers`, and said
-    /// unasked where the options say so.
+    /// A daemon that has no connections yet, within `quota`. What `describe` says, and who is connected, is handed out at
+    /// `numbers`, and said unasked where the options say so.
     #[must_use]
     pub fn new(
         listener: Listener,
         options: Options,
+        quota: Quota,
         kernel: K,
         numbers: Option<Listener>,
         describe: fn(&K, Statistics) -> Value,
@@ -236,6 +248,9 @@ impl<K: KernelSide> Broker<K> {
             connections: Vec::new(),
             next_lease: 1,
             next_heartbeat: now,
+            accounts: Accounts::new(now),
+            quota,
+            next_sweep: now,
             accept_again: None,
             refused: 0,
             numbers,
@@ -255,6 +270,7 @@ impl<K: KernelSide> Broker<K> {
             }
             self.heartbeat_if_due();
             self.kernel.tend();
+            self.sweep_if_due();
             self.report_if_due();
             self.accept_again.take_if(|then| *then <= Instant::now());
             let ready = self.wait(stop.as_fd())?;
@@ -283,9 +299,13 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    /// The kernel side, which has ended or not, and the sockets. All connections are closed.
-    pub fn into_parts(self) -> (K, Listener, Option<Listener>) {
-        (self.kernel, self.listener, self.numbers)
+    /// The kernel side, which has ended or not, the sockets, and what processes still hold. All connections are closed.
+    pub fn into_parts(mut self) -> (K, Listener, Option<Listener>, Quota) {
+        for mut connection in self.connections.drain(..) {
+            let areas = connection.session.end(&mut self.kernel);
+            self.quota.disconnect(connection.account, &areas);
+        }
+        (self.kernel, self.listener, self.numbers, self.quota)
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseNumber> {
@@ -352,10 +372,12 @@ impl<K: KernelSide> Broker<K> {
             .map(|connection| connection.since + HELLO_WITHIN)
             .min();
         let kernel = self.kernel.look_again().map(|interval| now + interval);
+        let sweep = self.quota.has_kept().then_some(self.next_sweep);
         [
             heartbeat,
             hello,
             kernel,
+            sweep,
             self.reporter.next(),
             self.accept_again,
         ]
@@ -382,6 +404,17 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
+    /// Asks the kernel for areas of closed connections: those that are gone are charged no longer.
+    fn sweep_if_due(&mut self) {
+        let now = Instant::now();
+        if self.quota.has_kept() && self.next_sweep <= now {
+            self.next_sweep = now + HEARTBEAT;
+            let kernel = &self.kernel;
+            self.quota
+                .sweep(ASKED_IN_A_TURN, now, |map| kernel.is_gone(map));
+        }
+    }
+
     fn report_if_due(&mut self) {
         let now = Instant::now();
         if self.reporter.is_due(now) {
@@ -395,6 +428,7 @@ impl<K: KernelSide> Broker<K> {
             processes: self.leases().count(),
             workers: self.connections.iter().map(|c| c.session.bound()).sum(),
             refused: self.refused,
+            area_bytes: self.quota.bytes(),
         };
         let mut numbers = (self.describe)(&self.kernel, statistics);
         let sessions = self.connections.iter().map(|c| &c.session);
@@ -404,52 +438,57 @@ impl<K: KernelSide> Broker<K> {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let now = Instant::now();
+        let mut refused = 0;
         for _ in 0..ACCEPTED_IN_A_TURN {
             let socket = match rustix::net::accept_with(&self.listener.socket, flags) {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::AGAIN) => return,
                 // No descriptor is left: the peer goes on waiting.
                 Err(_) => {
-                    self.accept_again = Some(Instant::now() + HEARTBEAT);
+                    self.accept_again = Some(now + HEARTBEAT);
                     return;
                 }
             };
-            if self.connections.len() >= self.options.processes {
-                self.refuse(&socket, Refusal::Processes, None);
-                continue;
-            }
-            let peer = match Peer::of(&socket) {
-                Ok(peer) => peer,
-                // It has ended, or cannot be seen from here: then it has no threads to bind either.
-                Err(_) => {
-                    self.refuse(&socket, Refusal::Thread, None);
-                    continue;
+            match self.admit(&socket, now) {
+                Ok((peer, account)) => self.connections.push(Connection {
+                    socket,
+                    session: Session::new(peer, self.options.limits, now),
+                    account,
+                    since: now,
+                    closing: false,
+                }),
+                Err(refusal) => {
+                    refused += 1;
+                    // A peer that does not get the reply finds the connection closed.
+                    let _ = send(&socket, &Reply::Refused(refusal).encode(), &[]);
+                    self.count_refusal(refusal, None);
                 }
-            };
-            if self.has_its_share(peer.uid) {
-                self.refuse(&socket, Refusal::Processes, Some(peer.tgid));
-                continue;
             }
-            if self.options.verbose {
-                eprintln!(
-                    "scx_morpheus: process {} (user {}) connects",
-                    peer.tgid, peer.uid
-                );
-            }
-            let now = Instant::now();
-            self.connections.push(Connection {
-                socket,
-                session: Session::new(peer, self.options.limits, now),
-                since: now,
-                closing: false,
-            });
+        }
+        if refused == ACCEPTED_IN_A_TURN {
+            self.accept_again = Some(now + PAUSE);
         }
     }
 
-    /// Whether a user has as many connections as it may: one user's may not keep the others' out.
-    fn has_its_share(&self, uid: u32) -> bool {
-        let own = |connection: &&Connection| connection.session.peer().uid == uid;
-        uid != 0 && self.connections.iter().filter(own).count() >= self.options.processes_per_user
+    /// Says who a new peer is and whose account it is charged to, if it may connect. What the kernel is asked for before the
+    /// account is known is little.
+    fn admit(&mut self, socket: &OwnedFd, now: Instant) -> Result<(Peer, Account), Refusal> {
+        // A peer that has ended, or cannot be seen from here, has no threads to bind either.
+        let uid = peer::uid(socket).map_err(|_| Refusal::Thread)?;
+        let account = self.accounts.of(uid, now);
+        self.quota.connect(account, now)?;
+        let peer = Peer::of(socket).map_err(|_| {
+            self.quota.disconnect(account, &[]);
+            Refusal::Thread
+        })?;
+        if self.options.verbose {
+            eprintln!(
+                "scx_morpheus: process {} (user {}) connects",
+                peer.tgid, peer.uid
+            );
+        }
+        Ok((peer, account))
     }
 
     /// Reads one packet of a connection and answers it.
@@ -470,11 +509,18 @@ impl<K: KernelSide> Broker<K> {
             }
         };
         let lease_before = connection.session.lease();
+        let now = Instant::now();
+        let mut purse = Purse {
+            quota: &mut self.quota,
+            account: connection.account,
+            now,
+        };
         let answer = connection.session.answer(
             &packet[..length],
             pidfd.as_ref().map(AsFd::as_fd),
             self.next_lease,
-            Instant::now(),
+            now,
+            &mut purse,
             &mut self.kernel,
         );
         if connection.session.lease() != lease_before {
@@ -512,12 +558,6 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    fn refuse(&mut self, socket: &OwnedFd, refusal: Refusal, tgid: Option<u32>) {
-        // Who does not get the reply finds the connection closed.
-        let _ = send(socket, &Reply::Refused(refusal).encode(), &[]);
-        self.count_refusal(refusal, tgid);
-    }
-
     fn count_refusal(&mut self, refusal: Refusal, tgid: Option<u32>) {
         self.refused += 1;
         if self.options.verbose {
@@ -538,7 +578,8 @@ impl<K: KernelSide> Broker<K> {
                 let tgid = connection.session.peer().tgid;
                 eprintln!("scx_morpheus: process {tgid} leaves");
             }
-            connection.session.end(&mut self.kernel);
+            let areas = connection.session.end(&mut self.kernel);
+            self.quota.disconnect(connection.account, &areas);
             self.heartbeat_if_due();
         }
     }

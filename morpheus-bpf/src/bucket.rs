@@ -38,6 +38,13 @@ impl Bucket {
         some
     }
 
+    /// Whether every token is back.
+    #[must_use]
+    pub fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.tokens == self.capacity
+    }
+
     /// Adds tokens, once, and room for them.
     pub fn enlarge(&mut self, by: u32) {
         self.capacity = self.capacity.saturating_add(by);
@@ -69,11 +76,12 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut bucket = Bucket::new(3, 100, start);
+        assert!(bucket.is_full(start));
         assert_eq!(
             [true, true, true, false],
             [0; 4].map(|ms| bucket.take(at(ms)))
         );
-        assert!(!bucket.take(at(9)));
+        assert!(!bucket.take(at(9)) && !bucket.is_full(at(9)));
         assert!(bucket.take(at(10)));
         assert!(
             !bucket.take(at(19)),

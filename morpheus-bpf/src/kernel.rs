@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,9 @@ use crate::exit::Exit;
 use crate::leases::Leases;
 use crate::machine;
 use crate::pressure::Pressure;
-use crate::session::{Areas, Binding, KernelSide, LeaseNumber, Terms};
+use crate::quota::MapId;
+use crate::session::{Areas, Binding, ENTRY_BYTES, KernelSide, LeaseNumber, RING_BYTES, Terms};
 
-/// Every ring of events has this size; its descriptor says so in `/proc/self/fdinfo`, as `max_entries`.
-pub const RING_BYTES: u32 = 1 << 16;
-/// Entries of both areas.
-const ENTRY_BYTES: usize = 64;
 /// What the programs count, by name; made of the header that says so to them.
 const COUNTERS: &str = include_str!("bpf/counters.bpf.h");
 /// How soon it is found that the kernel has thrown the scheduler out.
@@ -266,6 +263,10 @@ impl<P: Programs> KernelSide for Kernel<P> {
         let _ = call(self.programs.heartbeat(), arguments);
     }
 
+    fn is_gone(&self, map: MapId) -> bool {
+        map_is_gone(map)
+    }
+
     fn has_ended(&self) -> bool {
         self.programs.exit().is_some()
     }
@@ -364,7 +365,38 @@ fn make_areas(terms: Terms, mode: u32) -> libbpf_rs::Result<Areas> {
         runtime: own(&runtime)?,
         kernel: own(&kernel)?,
         ring: own(&ring)?,
+        maps: [
+            runtime.info()?.info.id,
+            kernel.info()?.info.id,
+            ring.info()?.info.id,
+        ],
     })
+}
+
+/// Opens a map by its number.
+fn open_map(map: MapId) -> io::Result<OwnedFd> {
+    // SAFETY: it takes a number.
+    let fd = unsafe { libbpf_sys::bpf_map_get_fd_by_id(map) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel made this descriptor for the call, so nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the last reference to a map is gone. Without CAP_SYS_ADMIN the kernel does not tell, and it counts as gone.
+fn map_is_gone(map: MapId) -> bool {
+    match open_map(map) {
+        Ok(_) => false,
+        Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)),
+    }
+}
+
+/// Whether the kernel tells this process which maps exist. Without it, areas that processes keep mapped are not counted.
+#[must_use]
+pub fn can_see_maps() -> bool {
+    // 0 is no map's number.
+    open_map(0).is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
 }
 
 fn make_area(name: &str, slots: u32, header: [u8; ENTRY_BYTES]) -> libbpf_rs::Result<MapHandle> {

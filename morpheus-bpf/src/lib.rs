@@ -19,7 +19,8 @@
 //!
 //! - [`broker`]: the socket, the connections, the loop.
 //! - [`session`]: what one connection may ask for and gets; knows no socket and no BPF.
-//! - [`bucket`]: how often it may ask.
+//! - [`bucket`]: how often it may ask. [`accounts`]: the account that a user is charged to. [`quota`]: how many connections
+//!   and how much kernel memory an account may hold.
 //! - [`peer`]: who is on the other side, and whether a thread is one of its.
 //! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
@@ -67,9 +68,11 @@
 //! - A claim of a process against itself (a hog) is believed; one for itself (a critical section, a controller) is bounded:
 //!   the CPU time is charged, and vtime decides.
 //! - When the scheduler ends, however it ends, the kernel's own schedules, and every connection is closed.
-//! - What a peer can make the daemon hold is bounded: connections, slots, one message at a time.
+//! - What a peer can make the daemon hold is bounded: connections, slots, one message at a time. So is the kernel memory that
+//!   users keep: areas stay charged until the kernel no longer knows them.
 #![warn(missing_docs)]
 
+pub mod accounts;
 pub mod adapt;
 pub mod broker;
 pub mod bucket;
@@ -85,6 +88,7 @@ pub mod pressure;
 pub mod probe;
 pub mod procdb;
 pub mod prometheus;
+pub mod quota;
 pub mod reading;
 pub mod reporter;
 pub mod scaling;

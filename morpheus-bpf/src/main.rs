@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use morpheus_bpf::broker::{self, Broker, Listener};
 use morpheus_bpf::check::{self, Finding, Verdict};
+use morpheus_bpf::kernel;
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
+use morpheus_bpf::quota::Quota;
 use morpheus_bpf::reading::Reading;
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
@@ -198,6 +200,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Broker::new(
         listener,
         arguments.broker(),
+        Quota::new(arguments.quota()),
         observer,
         Some(numbers),
         |observer: &Observer, statistics| {
@@ -215,12 +218,14 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     raise_descriptor_limit();
     let mut listener = Listener::bind(&arguments.socket)?;
     let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
+    let mut quota = Quota::new(arguments.quota());
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
         eprintln!("scx_morpheus: scheduling; {}", where_to_connect(&listener));
         let mut broker = Broker::new(
             listener,
             arguments.broker(),
+            quota,
             scheduler,
             numbers,
             |scheduler: &Scheduler, statistics| {
@@ -234,7 +239,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         );
         let end = broker.run(&stop)?;
         // Whoever was connected is told by the end of the connection, and connects again.
-        let (scheduler, socket, numbers_again) = broker.into_parts();
+        let (scheduler, socket, numbers_again, held) = broker.into_parts();
         let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
         drop(scheduler);
         let Some(exit) = exit else {
@@ -251,7 +256,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(EJECTED));
         }
         eprintln!("scx_morpheus: starting anew: {exit}");
-        (listener, numbers) = (socket, numbers_again);
+        (listener, numbers, quota) = (socket, numbers_again, held);
     }
 }
 
@@ -261,8 +266,13 @@ fn where_to_connect(listener: &Listener) -> String {
     } else {
         "; this kernel has no pidfds of threads, which are looked up by their numbers instead (slower)"
     };
+    let maps = if kernel::can_see_maps() {
+        ""
+    } else {
+        "; without CAP_SYS_ADMIN the kernel's memory that processes keep mapped after they leave is not limited"
+    };
     format!(
-        "applications connect at {}{threads}",
+        "applications connect at {}{threads}{maps}",
         listener.path().display()
     )
 }

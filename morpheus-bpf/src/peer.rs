@@ -35,6 +35,20 @@ pub struct Peer {
     pidfd: Option<OwnedFd>,
 }
 
+/// The user of the process that opened the other end of `socket`, as the kernel noted it then.
+///
+/// # Errors
+///
+/// When `socket` is no socket of this kind.
+pub fn uid(socket: impl AsFd) -> io::Result<u32> {
+    credentials(socket.as_fd()).map(|credentials| credentials.uid)
+}
+
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    // SAFETY: a `ucred` is three integers, for which any bytes will do.
+    unsafe { option(socket, libc::SO_PEERCRED) }
+}
+
 impl Peer {
     /// The process that opened the other end of `socket`.
     ///
@@ -42,8 +56,7 @@ impl Peer {
     ///
     /// When it has no number here, being in a PID namespace that is no descendant of the daemon's, or has ended.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
-        // SAFETY: a `ucred` is three integers, for which any bytes will do.
-        let credentials: libc::ucred = unsafe { option(socket.as_fd(), libc::SO_PEERCRED)? };
+        let credentials = credentials(socket.as_fd())?;
         let tgid = u32::try_from(credentials.pid)
             .ok()
             .filter(|tgid| *tgid != 0)
@@ -186,6 +199,7 @@ mod tests {
     fn the_peer_of_a_pair_is_oneself() {
         let peer = own_peer();
         assert_eq!(peer.tgid, std::process::id());
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert!(peer.is_alive());
     }
 

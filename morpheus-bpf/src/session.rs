@@ -13,11 +13,18 @@ use std::time::{Duration, Instant};
 
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
+use rustix::param::page_size;
 
 use crate::bucket::Bucket;
 use crate::connections::Ladder;
 use crate::peer::Peer;
 use crate::pressure::Pressure;
+use crate::quota::{Charge, MapId};
+
+/// Every ring of events has this size; its descriptor says so in `/proc/self/fdinfo`, as `max_entries`.
+pub const RING_BYTES: u32 = 1 << 16;
+/// Entries of both areas.
+pub(crate) const ENTRY_BYTES: usize = 64;
 
 /// A lease's number. None is used twice, so that what is left of an old one is about nobody.
 pub type LeaseNumber = u32;
@@ -44,6 +51,41 @@ pub struct Areas {
     pub kernel: OwnedFd,
     /// The events.
     pub ring: OwnedFd,
+    /// The numbers of the three, in this order.
+    pub maps: [MapId; 3],
+}
+
+/// Bytes of kernel memory that the runtime's area takes, and so does the kernel's: whole pages for the slots with their
+/// header, and two for what the kernel notes of the map.
+#[must_use]
+pub fn area_bytes(slots: u32) -> u64 {
+    let page = page_size() as u64;
+    ((u64::from(slots) + 1) * ENTRY_BYTES as u64).next_multiple_of(page) + 2 * page
+}
+
+/// Bytes of kernel memory that a ring of events takes: its data, the pages of the two positions, and what the kernel notes.
+#[must_use]
+pub fn ring_bytes() -> u64 {
+    u64::from(RING_BYTES) + 4 * page_size() as u64
+}
+
+/// Bytes of kernel memory that a lease takes.
+#[must_use]
+pub fn lease_bytes(slots: u32) -> u64 {
+    2 * area_bytes(slots) + ring_bytes()
+}
+
+/// The one who is charged for a session's areas.
+pub trait Payer {
+    /// Charges kernel memory before it is allocated.
+    ///
+    /// # Errors
+    ///
+    /// The refusal to answer with.
+    fn take(&mut self, bytes: u64) -> Result<(), Refusal>;
+
+    /// Takes off a charge for what was not allocated.
+    fn give_back(&mut self, bytes: u64);
 }
 
 /// A thread that is to be bound.
@@ -89,6 +131,11 @@ pub trait KernelSide {
 
     /// Tells the application of a lease that the kernel side is there, and how busy the machine is.
     fn heartbeat(&mut self, lease: LeaseNumber, pressure: Pressure);
+
+    /// Whether nobody has this map any more: no descriptor, no mapping, no map of maps. `true` where that cannot be told.
+    fn is_gone(&self, _map: MapId) -> bool {
+        true
+    }
 
     /// Whether somebody else has ended it.
     fn has_ended(&self) -> bool {
@@ -155,6 +202,21 @@ struct Lease {
     terms: Terms,
     /// The thread of each slot.
     threads: Box<[Option<NonZeroU32>]>,
+    maps: [MapId; 3],
+}
+
+impl Lease {
+    /// What it is charged with.
+    fn charges(&self) -> [Charge; 3] {
+        let area = area_bytes(self.terms.slots);
+        let [runtime, kernel, ring] = self.maps;
+        let charge = |map, bytes| Charge { map, bytes };
+        [
+            charge(runtime, area),
+            charge(kernel, area),
+            charge(ring, ring_bytes()),
+        ]
+    }
 }
 
 impl Session {
@@ -197,7 +259,8 @@ impl Session {
             .filter_map(|(slot, thread)| thread.map(|_| slot))
     }
 
-    /// Answers a packet, which came with `pidfd`. `next_lease` is the number for a lease, if one is asked for.
+    /// Answers a packet, which came with `pidfd`. `next_lease` is the number for a lease, if one is asked for, and `payer`
+    /// is charged for it.
     ///
     /// # Errors
     ///
@@ -208,6 +271,7 @@ impl Session {
         pidfd: Option<BorrowedFd<'_>>,
         next_lease: LeaseNumber,
         now: Instant,
+        payer: &mut dyn Payer,
         kernel: &mut dyn KernelSide,
     ) -> Result<Answer, Refusal> {
         if !self.bucket.take(now) {
@@ -233,7 +297,7 @@ impl Session {
                     budget_ns: budget_ns.min(self.limits.budget_ns),
                     grace_ns: grace_ns.min(self.limits.grace_ns),
                 };
-                self.hello(terms, next_lease, kernel)
+                self.hello(terms, next_lease, payer, kernel)
             }
             Request::Register { slot, tid } => self.register(slot, tid, pidfd, kernel),
             Request::Unregister { slot } => self.unregister(slot, kernel),
@@ -246,6 +310,7 @@ impl Session {
         &mut self,
         terms: Terms,
         number: LeaseNumber,
+        payer: &mut dyn Payer,
         kernel: &mut dyn KernelSide,
     ) -> Result<Answer, Refusal> {
         if terms.slots == 0 || terms.slots > self.limits.slots.min(abi::MORPHEUS_MAX_SLOTS) {
@@ -254,7 +319,10 @@ impl Session {
         if terms.policy > abi::MORPHEUS_POLICY_THROTTLE || terms.budget_ns == 0 {
             return Err(Refusal::Limits);
         }
+        let bytes = lease_bytes(terms.slots);
+        payer.take(bytes)?;
         let areas = kernel.open(number, terms).map_err(|error| {
+            payer.give_back(bytes);
             eprintln!(
                 "scx_morpheus: no areas for process {}: {error}",
                 self.peer.tgid
@@ -267,6 +335,7 @@ impl Session {
             number,
             terms,
             threads: vec![None; terms.slots as usize].into_boxed_slice(),
+            maps: areas.maps,
         });
         let reply = Reply::Welcome {
             mode: kernel.mode(),
@@ -330,10 +399,10 @@ impl Session {
         Ok(Answer::Plain(Reply::Unregistered { slot }))
     }
 
-    /// The connection is closed: nothing is left of it.
-    pub fn end(&mut self, kernel: &mut dyn KernelSide) {
+    /// The connection is closed: nothing is left of it but what the peer keeps of its areas, which is returned.
+    pub fn end(&mut self, kernel: &mut dyn KernelSide) -> Vec<Charge> {
         let Some(lease) = self.lease.take() else {
-            return;
+            return Vec::new();
         };
         for (slot, thread) in lease.threads.iter().enumerate() {
             if let Some(tid) = thread {
@@ -345,6 +414,7 @@ impl Session {
             }
         }
         kernel.close(lease.number);
+        lease.charges().to_vec()
     }
 }
 
@@ -378,6 +448,7 @@ mod tests {
                 runtime: null()?,
                 kernel: null()?,
                 ring: null()?,
+                maps: [1, 2, 3],
             })
         }
 
@@ -404,8 +475,25 @@ mod tests {
         fn heartbeat(&mut self, _lease: LeaseNumber, _pressure: Pressure) {}
     }
 
+    /// Pays for up to `rest` bytes.
+    struct Purse {
+        rest: u64,
+    }
+
+    impl Payer for Purse {
+        fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
+            self.rest = self.rest.checked_sub(bytes).ok_or(Refusal::Memory)?;
+            Ok(())
+        }
+
+        fn give_back(&mut self, bytes: u64) {
+            self.rest += bytes;
+        }
+    }
+
     struct Bench {
         session: Session,
+        purse: Purse,
         kernel: Fake,
         now: Instant,
     }
@@ -430,6 +518,9 @@ mod tests {
             let now = Instant::now();
             Bench {
                 session: Session::new(Peer::of(&socket).unwrap(), limits, now),
+                purse: Purse {
+                    rest: lease_bytes(4),
+                },
                 kernel: Fake::default(),
                 now,
             }
@@ -440,9 +531,14 @@ mod tests {
         }
 
         fn send(&mut self, packet: &[u8]) -> Result<Reply, Refusal> {
-            let answer = self
-                .session
-                .answer(packet, None, 7, self.now, &mut self.kernel)?;
+            let answer = self.session.answer(
+                packet,
+                None,
+                7,
+                self.now,
+                &mut self.purse,
+                &mut self.kernel,
+            )?;
             Ok(match answer {
                 Answer::Welcome(reply, _) | Answer::Plain(reply) => reply,
             })
@@ -485,7 +581,15 @@ mod tests {
                 tid
             }]
         );
-        bench.session.end(&mut bench.kernel);
+        assert_eq!(bench.purse.rest, 0);
+        let charges = bench.session.end(&mut bench.kernel);
+        assert_eq!(
+            charges.iter().map(|charge| charge.map).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        let bytes: u64 = charges.iter().map(|charge| charge.bytes).sum();
+        assert_eq!(bytes, lease_bytes(4), "what was paid for");
+        assert!(bench.session.end(&mut bench.kernel).is_empty());
         assert!(bench.kernel.bound.is_empty() && bench.kernel.open.is_empty());
         assert_eq!(bench.session.bound(), 0);
     }
@@ -582,6 +686,7 @@ mod tests {
         bench.kernel.fails = true;
         assert_eq!(bench.ask(HELLO), Err(Refusal::Internal));
         assert_eq!(bench.session.lease(), None);
+        assert_eq!(bench.purse.rest, lease_bytes(4), "nothing was allocated");
         bench.kernel.fails = false;
         bench.ask(HELLO).unwrap();
         bench.kernel.fails = true;
@@ -591,6 +696,15 @@ mod tests {
         };
         assert_eq!(bench.ask(request), Err(Refusal::Internal));
         assert_eq!(bench.session.bound(), 0);
+    }
+
+    #[test]
+    fn nothing_is_made_that_nobody_pays_for() {
+        let mut bench = Bench::new(Limits::default());
+        bench.purse.rest -= 1;
+        assert_eq!(bench.ask(HELLO), Err(Refusal::Memory));
+        assert!(bench.kernel.open.is_empty());
+        assert_eq!(bench.session.lease(), None);
     }
 
     #[test]

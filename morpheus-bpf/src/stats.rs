@@ -36,6 +36,7 @@ pub fn describe(what: &str, counters: &Counters, machine: Value, statistics: Sta
         "processes": statistics.processes,
         "workers": statistics.workers,
         "refused": statistics.refused,
+        "area_bytes": statistics.area_bytes,
         "counters": counters,
     });
     if let (Some(numbers), Value::Object(machine)) = (numbers.as_object_mut(), machine) {
@@ -106,6 +107,7 @@ mod tests {
             processes: 1,
             workers: 2,
             refused: 0,
+            area_bytes: 4096,
         };
         let numbers = describe("scheduler", &counters, json!({ "cpus": 2 }), statistics);
         assert_eq!(

@@ -98,7 +98,8 @@ fn converse(path: &Path) -> io::Result<Status> {
         other => other?,
     };
     Ok(match Reply::decode(&packet[..length]) {
-        Ok(Reply::Refused(Refusal::Order)) => Status::Answers,
+        // It may have refused the connection, because this user opens too many of them.
+        Ok(Reply::Refused(Refusal::Order | Refusal::Rate)) => Status::Answers,
         Ok(Reply::Refused(Refusal::Processes)) => Status::Full,
         _ => Status::OtherVersion,
     })

@@ -323,11 +323,13 @@ pub enum Refusal {
     Slot = 11,
     /// The thread is not one of the peer's.
     Thread = 12,
+    /// The processes of this user hold as much of the kernel's memory as they may.
+    Memory = 13,
 }
 
 impl Refusal {
     fn from_number(number: u32) -> Refusal {
-        const ALL: [Refusal; 13] = [
+        const ALL: [Refusal; 14] = [
             Refusal::Internal,
             Refusal::Magic,
             Refusal::Version,
@@ -341,6 +343,7 @@ impl Refusal {
             Refusal::Rate,
             Refusal::Slot,
             Refusal::Thread,
+            Refusal::Memory,
         ];
         ALL.get(number as usize)
             .copied()
@@ -368,6 +371,9 @@ impl core::fmt::Display for Refusal {
             Refusal::Rate => "too many requests in too short a time",
             Refusal::Slot => "no such slot, or another thread has it",
             Refusal::Thread => "the thread is not one of this process",
+            Refusal::Memory => {
+                "the processes of this user hold as much of the kernel's memory as they may, mappings of ended connections included"
+            }
         })
     }
 }
@@ -407,11 +413,11 @@ mod tests {
 
     #[test]
     fn every_refusal_survives_the_way() {
-        for number in 0..=12 {
+        for number in 0..=13 {
             let refusal = Refusal::from_number(number);
             assert_eq!(refusal as u32, number);
         }
-        assert_eq!(Refusal::from_number(13), Refusal::Internal);
+        assert_eq!(Refusal::from_number(14), Refusal::Internal);
     }
 
     #[test]
