@@ -4,12 +4,14 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
 use common::load::Busy;
-use common::{say, sleep, turn};
+use common::{now_ns, say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -97,5 +99,107 @@ fn switched_off_each_node_keeps_its_own() {
     assert_eq!(idle.count(), 0, "a thread has not run for {WHILE:?}");
     drop(threads);
     assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+}
+
+/// A thread that computes, and the longest time in ns between two of its readings of the clock.
+struct Timed {
+    _thread: Busy,
+    longest_ns: Arc<AtomicU64>,
+}
+
+impl Timed {
+    /// `prepare` runs in the thread before it begins.
+    fn new(prepare: impl FnOnce() + Send + 'static) -> Timed {
+        let longest_ns = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&longest_ns);
+        let mut last = None;
+        let read_clock = move || {
+            let now = now_ns();
+            // Relaxed: a maximum, which guards nothing.
+            own.fetch_max(now - last.replace(now).unwrap_or(now), Ordering::Relaxed);
+        };
+        Timed {
+            _thread: Busy::repeating(prepare, read_clock),
+            longest_ns,
+        }
+    }
+
+    /// The longest time since this was last called.
+    fn longest(&self) -> Duration {
+        // Relaxed: as above.
+        Duration::from_nanos(self.longest_ns.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// The longest time that one of these threads has had no CPU since this was last called.
+fn longest(threads: &[Timed]) -> Duration {
+    threads.iter().map(Timed::longest).max().unwrap()
+}
+
+/// CPUs that are offline, and come back when this is dropped.
+struct Offline(Vec<usize>);
+
+impl Offline {
+    fn take(&mut self, cpu: usize) {
+        Offline::write(cpu, "0");
+        self.0.push(cpu);
+    }
+
+    fn write(cpu: usize, value: &str) {
+        std::fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), value).unwrap();
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|cpu| Offline::write(cpu, "1"));
+    }
+}
+
+/// The kernel throws out a scheduler that lets a thread wait for 5 s; this is a fifth of it.
+const MOST_WAIT: Duration = Duration::from_secs(1);
+
+#[test]
+fn no_thread_waits_for_a_node_whose_cpus_are_offline() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let second = node(1);
+    // Some may run on the second node only: the kernel has to find them other CPUs.
+    let threads: Vec<Timed> = (0..4 * cpus())
+        .map(|index| {
+            Timed::new(move || {
+                if index % 4 == 0 {
+                    sched_setaffinity(None, &second).unwrap();
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(WHILE);
+    let with_all = longest(&threads);
+    let mut offline = Offline(Vec::new());
+    let of_second: Vec<usize> = (0..cpus()).filter(|cpu| second.is_set(*cpu)).collect();
+    for cpu in of_second {
+        offline.take(cpu);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    // Longer than the kernel's timeout.
+    std::thread::sleep(Duration::from_secs(6));
+    let without = longest(&threads);
+    assert_eq!(state(), "enabled");
+    drop(offline);
+    std::thread::sleep(WHILE);
+    let again = longest(&threads);
+    say(&format!(
+        "longest wait with both nodes {with_all:?}, without the second {without:?}, with both again {again:?}"
+    ));
+    drop(threads);
+    assert_eq!(state(), "enabled");
+    for wait in [with_all, without, again] {
+        assert!(wait <= MOST_WAIT, "{wait:?}");
+    }
     assert!(daemon.stop().success());
 }

@@ -108,6 +108,7 @@
 	/* Against stalls. */ \
 	X(rescues) \
 	X(rescued_again) \
+	X(handed_over) \
 	X(reenqueues) \
 	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
 	X(unseen_switches) \

@@ -165,7 +165,8 @@ struct domain {
 	__u64 front_served_ns;
 	/* How many were taken from the front queue since, while somebody was in the main one. */
 	__u32 fronts_in_a_row;
-	__u32 padding;
+	/* None of its CPUs is online. */
+	__u32 gone;
 	__u64 paddings[2];
 };
 
@@ -663,7 +664,7 @@ __noinline int take_least(struct heads *heads, __u32 domain_index, __s32 index, 
 }
 
 /* Nothing waits in this domain: looks into the others, one after the other. */
-static __always_inline bool take_from_others(__u32 own)
+static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 {
 	__u32 step;
 
@@ -671,9 +672,15 @@ static __always_inline bool take_from_others(__u32 own)
 		return false;
 	bpf_for(step, 1, domain_count) {
 		__u32 domain = own + step;
+		struct domain *other;
 
 		if (domain >= domain_count)
 			domain -= domain_count;
+		other = domain_at(domain);
+		if (other && READ_ONCE(other->rescue) && take(RESCUE_QUEUE(domain), COUNTER_from_other_domains)) {
+			cpu->out_of_turn = 1;
+			return true;
+		}
 		if (take(FRONT_QUEUE(domain), COUNTER_from_other_domains) ||
 		    take(MAIN_QUEUE(domain), COUNTER_from_other_domains) ||
 		    take(DEMOTED_QUEUE(domain), COUNTER_from_other_domains))

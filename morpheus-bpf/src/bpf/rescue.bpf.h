@@ -12,6 +12,7 @@
 #define MORPHEUS_RESCUE_BPF_H
 
 #include "queue.bpf.h"
+#include "hotplug.bpf.h"
 
 const volatile __u64 rescue_ns = 500000000;
 const volatile bool rescue_on = true;
@@ -95,6 +96,8 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 
 		if (!domain)
 			continue;
+		if (READ_ONCE(domain->gone) && hand_over_domain(index))
+			waiting = 1;
 		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0) {
 			waiting = 1;
 			brought += bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));

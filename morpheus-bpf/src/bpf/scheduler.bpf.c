@@ -4,9 +4,9 @@
  *
  * What it has of its own is in the headers: what the daemon sets (knobs), what tasks are like (behaviour), queues and
  * vtime (queue), what goes on in the machine (detect), preemption (kick), CPUs near a task's last one (place), the
- * ladder for registered workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), against
- * stalls (rescue), what groups weigh and may use at most (cgroup, quota, limit). Workers are watched as by the observer
- * (watch), at sched_switch.
+ * ladder for registered workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), CPUs that
+ * go offline (hotplug), against stalls (rescue), what groups weigh and may use at most (cgroup, quota, limit). Workers are
+ * watched as by the observer (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -21,6 +21,7 @@
 #include "kick.bpf.h"
 #include "place.bpf.h"
 #include "cpuperf.bpf.h"
+#include "hotplug.bpf.h"
 #include "rescue.bpf.h"
 #include "limit.bpf.h"
 
@@ -385,7 +386,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_index)) > 0;
 
 			if (!take_by_tier(domain_index, domain, front, main, now))
-				take_from_others(domain_index);
+				take_from_others(domain_index, cpu);
 			return 0;
 		}
 		look_into_queues(&heads, domain_index, index, now);
@@ -393,7 +394,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 		if (heads.throttled && take_throttled(domain_index, cpu))
 			return 0;
-		take_from_others(domain_index);
+		take_from_others(domain_index, cpu);
 		return 0;
 	}
 	if (cpu->worker)
@@ -415,7 +416,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		set_slice(previous, 0);
 		if (!take_least(&heads, domain_index, index, now) &&
 		    !(heads.throttled && take_throttled(domain_index, cpu)))
-			take_from_others(domain_index);
+			take_from_others(domain_index, cpu);
 		return 0;
 	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
@@ -635,26 +636,15 @@ int STRUCT_OPS(morpheus_cpu_release, __s32 cpu, struct scx_cpu_release_args *arg
 
 int STRUCT_OPS(morpheus_cpu_online, __s32 index)
 {
+	cpu_came(index);
 	return 0;
 }
 
-/* Who waits for this CPU alone goes to the kernel's queue, which the kernel empties as the CPU goes. */
 int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 {
 	struct cpu *cpu = cpu_at(index);
-	struct bpf_iter_scx_dsq iterator;
-	__u32 seen;
 
-	if (!bpf_iter_scx_dsq_new(&iterator, PINNED_QUEUE(index), 0)) {
-		bpf_for(seen, 0, 1 << 20) {
-			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
-
-			if (!task)
-				break;
-			scx_bpf_dsq_move(&iterator, task, DSQ_LOCAL_ON | (__u32)index, 0);
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&iterator);
+	cpu_goes(index);
 	if (cpu) {
 		mark_stuck(index, cpu, false);
 		cpu->since_ns = 0;

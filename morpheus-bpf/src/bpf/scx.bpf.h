@@ -129,6 +129,8 @@ const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
 /* Those of cores that are idle as a whole; where no core has two threads, the same. */
 const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;
 void scx_bpf_put_idle_cpumask(const struct cpumask *mask) __ksym;
+const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
+void scx_bpf_put_cpumask(const struct cpumask *mask) __ksym;
 __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
 __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
 void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * CPUs that go offline, and the tasks that wait for them.
+ *
+ * The kernel moves the tasks of such a CPU elsewhere as soon as they are in that CPU's local queue, and the CPU goes when
+ * it has none left. Where a task's affinity names no other CPU, the kernel widens it then. A task that waits in a queue
+ * of this scheduler is not moved until some CPU picks it. No CPU does where the affinity names none that is left; and in
+ * a node without CPUs only an idle CPU of another node would. So each waiting task of the CPU is handed over to the kernel,
+ * which enqueues it again on the CPU that it chooses.
+ */
+#ifndef MORPHEUS_HOTPLUG_BPF_H
+#define MORPHEUS_HOTPLUG_BPF_H
+
+#include "queue.bpf.h"
+
+/* Up to this many tasks of a queue are looked at. */
+#define HAND_OVERS (1 << 20)
+/* Instead of a CPU's number. */
+#define ANY_CPU (-1)
+
+/*
+ * Hands over the tasks of a queue whose CPU is `index`, or all of them. Returns whether there were any. Static, as a
+ * function that moves tasks has to be.
+ */
+static __noinline bool hand_over(__u64 queue, __s32 index)
+{
+	struct bpf_iter_scx_dsq iterator;
+	bool any = false;
+	__u32 seen;
+
+	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
+		bpf_for(seen, 0, HAND_OVERS) {
+			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
+			__s32 own;
+
+			if (!task)
+				break;
+			own = scx_bpf_task_cpu(task);
+			if (index != ANY_CPU && own != index)
+				continue;
+			any = true;
+			if (scx_bpf_dsq_move(&iterator, task, DSQ_LOCAL_ON | (__u32)own, 0))
+				count(COUNTER_handed_over);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&iterator);
+	return any;
+}
+
+/*
+ * Hands over the tasks of a domain whose CPU is `index`, or all of them. The rescue queue is last: the rescue timer fills it
+ * from the others.
+ */
+static __always_inline bool hand_over_of(__u32 domain_index, __s32 index)
+{
+	bool any = false;
+
+	any |= hand_over(MAIN_QUEUE(domain_index), index);
+	any |= hand_over(FRONT_QUEUE(domain_index), index);
+	any |= hand_over(DEMOTED_QUEUE(domain_index), index);
+	any |= hand_over(THROTTLED_QUEUE(domain_index), index);
+	any |= hand_over(RESCUE_QUEUE(domain_index), index);
+	return any;
+}
+
+/*
+ * Hands over all that wait in a domain without CPUs, and returns whether there were any: a timer may put a task there in the
+ * moment in which the last CPU goes, or when the quota of the task's group is refilled.
+ */
+static __always_inline bool hand_over_domain(__u32 domain_index)
+{
+	return hand_over_of(domain_index, ANY_CPU);
+}
+
+/* Whether a domain has a CPU that is online, beside one that goes. The kernel takes CPUs away one after the other. */
+static __always_inline bool has_another_cpu(__u32 domain_index, __s32 going)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	bool has = false;
+	__s32 index;
+
+	bpf_for(index, 0, cpu_count) {
+		if (index != going && domain_of(index) == domain_index && bpf_cpumask_test_cpu(index, online)) {
+			has = true;
+			break;
+		}
+	}
+	scx_bpf_put_cpumask(online);
+	return has;
+}
+
+/* The kernel puts no task of this CPU into a queue of ours from here on: it knows that the CPU goes. */
+static __always_inline void cpu_goes(__s32 index)
+{
+	__u32 domain_index = domain_of(index);
+	struct domain *domain = domain_at(domain_index);
+
+	if (domain && !has_another_cpu(domain_index, index))
+		WRITE_ONCE(domain->gone, 1);
+	hand_over(PINNED_QUEUE(index), index);
+	hand_over_of(domain_index, index);
+}
+
+static __always_inline void cpu_came(__s32 index)
+{
+	struct domain *domain = domain_at(domain_of(index));
+
+	if (domain)
+		WRITE_ONCE(domain->gone, 0);
+}
+
+#endif /* MORPHEUS_HOTPLUG_BPF_H */
