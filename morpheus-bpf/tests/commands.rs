@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use common::daemon::program;
-use common::{can_run, in_guest, say, turn};
+use common::{can_run, in_guest, turn};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(arguments: &[&str]) -> Output {

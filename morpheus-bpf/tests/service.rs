@@ -15,7 +15,7 @@ use std::time::Instant;
 use common::client::Client;
 use common::daemon::program;
 use common::guest::stuck_worker;
-use common::{PATIENCE, can_run, in_guest, say, turn};
+use common::{PATIENCE, can_run, in_guest, turn};
 use rustix::process::{Pid, Signal, kill_process};
 
 const UNIT: &str = include_str!("../dist/scx_morpheus.service");

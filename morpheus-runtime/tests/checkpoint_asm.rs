@@ -40,10 +40,10 @@ fn just_returns(code: &[(u64, String, String)], start: usize) -> bool {
 #[test]
 fn a_checkpoint_not_asked_is_six_instructions_and_no_call() {
     if !cfg!(target_arch = "x86_64") {
-        return common::skip("reads x86-64 code only");
+        return morpheus_testing::skip("reads x86-64 code only");
     }
     if Command::new("objdump").arg("--version").output().is_err() {
-        return common::skip("objdump is not installed (binutils)");
+        return morpheus_testing::skip("objdump is not installed (binutils)");
     }
     // This test runs from <target>/<profile>/deps.
     let own = std::env::current_exe().unwrap();

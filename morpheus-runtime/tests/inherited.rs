@@ -300,7 +300,7 @@ fn a_negative_niceness_is_passed_on() {
         if common::is_root() {
             common::in_child("a_negative_niceness_is_passed_on", &[]);
         } else {
-            common::skip("needs root, for a negative niceness");
+            morpheus_testing::skip("needs root, for a negative niceness");
         }
         return;
     }
@@ -327,7 +327,7 @@ fn slices_change_without_privileges() {
         if common::is_root() {
             common::in_child("slices_change_without_privileges", &[]);
         } else {
-            common::skip("needs root, to become a user without");
+            morpheus_testing::skip("needs root, to become a user without");
         }
         return;
     }

@@ -22,7 +22,7 @@ fn only_in_child(name: &str) -> bool {
         return true;
     }
     if !common::is_root() {
-        common::skip("needs root, to become a user with limits");
+        morpheus_testing::skip("needs root, to become a user with limits");
         return false;
     }
     common::in_child(name, &[]);
@@ -346,7 +346,7 @@ fn without_proc_it_works_and_says_so() {
             ) == 0
     };
     if !covered {
-        return common::skip("mount namespaces are not allowed here");
+        return morpheus_testing::skip("mount namespaces are not allowed here");
     }
     assert!(std::fs::metadata("/proc/self").is_err());
     let runtime = Builder::new().workers(2).build().unwrap();

@@ -396,7 +396,7 @@ fn one_blocking_thread_swallows_a_thread_start_failure() {
     let _alone = alone();
     if !common::is_child() {
         if !common::is_root() {
-            return common::skip("needs root, to become a user with a thread limit");
+            return morpheus_testing::skip("needs root, to become a user with a thread limit");
         }
         common::in_child(NAME, &[]);
         return;

@@ -12,7 +12,7 @@ use morpheus_common::slot::{RuntimeSlot, SlotFlag};
 use super::client::Client;
 use super::daemon::Daemon;
 use super::load::Busy;
-use super::{BUDGET, PATIENCE, in_guest, say};
+use super::{BUDGET, PATIENCE, in_guest};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 

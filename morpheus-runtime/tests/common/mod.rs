@@ -293,8 +293,6 @@ pub fn is_child() -> bool {
     std::env::var_os("MORPHEUS_CHILD").is_some()
 }
 
-pub use morpheus_testing::skip;
-
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
