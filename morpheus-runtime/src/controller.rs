@@ -17,13 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use morpheus_common::slot::{SlotFlag, WorkerState};
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use crate::asleep::ThreadStat;
 use crate::canary::{Canary, Health};
 use crate::clock;
-use crate::cores::{self, Cores};
+use crate::cores::{self, Cores, is_asleep};
 use crate::domain::Domain;
 use crate::hogs::Hogs;
 use crate::hold;
@@ -443,9 +441,10 @@ impl Own {
         self.hogs.mark(&standing, &self.domain, &self.metrics);
         let unwatched = standing.len().saturating_sub(watched);
         if unwatched > 0 {
-            let blocked = blocked_unwatched(&self.domain).min(unwatched);
-            self.staffing.saw_blocked(now_ns, blocked);
             self.long = self.unwatched_polls(&standing);
+            let blocked = self.long.iter().filter(|long| is_asleep(long.tid)).count();
+            let blocked = blocked.min(unwatched);
+            self.staffing.saw_blocked(now_ns, blocked);
             let taken = match served {
                 true => Taken::SpareReleased,
                 false if self.domain.observes() => Taken::WouldReleaseSpare,
@@ -456,7 +455,8 @@ impl Own {
         }
     }
 
-    /// Those of the cores that stand whose thread is known, and polls nothing that is watched.
+    /// Those of the cores that stand whose thread is known, and polls nothing that is watched. Asked of cores, because
+    /// threads of tokio's pool that served one have slots, too, and sleep when they have nothing to do.
     fn unwatched_polls(&self, standing: &[usize]) -> Vec<Long> {
         let polls_watched = |tid: u32| {
             self.domain
@@ -667,22 +667,6 @@ impl Own {
             });
         }
     }
-}
-
-/// Workers that sleep in a poll that is not watched.
-fn blocked_unwatched(domain: &Domain) -> usize {
-    domain
-        .seats
-        .runtimes()
-        .filter(|slot| {
-            slot.observe_poll().is_multiple_of(2)
-                && !slot.is_parked()
-                && !slot.has_flag(SlotFlag::Held)
-                && slot.state() == Some(WorkerState::Running)
-        })
-        .filter_map(|slot| ThreadStat::open(slot.tid.load(Ordering::Acquire)))
-        .filter(|stat| stat.is_asleep() == Some(true))
-        .count()
 }
 
 #[cfg(test)]

@@ -92,7 +92,8 @@ enum Suspicion {
     MaySleep(u32),
 }
 
-fn is_asleep(tid: u32) -> bool {
+/// Whether a thread sleeps in the kernel; false where the kernel does not tell.
+pub(crate) fn is_asleep(tid: u32) -> bool {
     ThreadStat::open(tid).is_some_and(|stat| stat.is_asleep() == Some(true))
 }
 

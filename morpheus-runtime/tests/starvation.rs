@@ -1011,3 +1011,40 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     assert!(done.iter().all(|count| *count == 0), "{metrics:?}");
     assert!(metrics.samples > 0 && metrics.canaries > 0, "{metrics:?}");
 }
+
+/// Threads of tokio's pool that served while others polled in place sleep when they have nothing to do. Those are no
+/// blocked workers: hogs that compute are reported as such, and not as blocked.
+#[test]
+fn hogs_that_compute_are_not_reported_as_blocked() {
+    let _alone = alone();
+    let log = Log::global();
+    let runtime = two_workers().max_spares(8).link(Link::Watchdog).build();
+    let runtime = runtime.unwrap();
+    let label = fresh_label("leaves idle threads");
+    let suspects: Vec<_> = (0..8)
+        .map(|_| {
+            let suspect = async {
+                for _ in 0..2 {
+                    common::become_suspect().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(suspect, runtime.handle())
+        })
+        .collect();
+    for suspect in suspects {
+        runtime.block_on(in_time(suspect)).unwrap();
+    }
+    assert!(runtime.metrics().in_place_peak >= 2);
+    // An event about standing workers comes once a second.
+    std::thread::sleep(1100 * MS);
+    log.clear();
+    let hogs = Hogs::start(&runtime, 2, Kind::Cpu, Via::Tokio);
+    let stand = "workers stand in polls";
+    let said = wait_for(PATIENCE, || log.line_with(&[stand]).is_some());
+    hogs.finish(&runtime);
+    assert!(said, "{}", log.text());
+    let line = log.line_with(&[stand]).unwrap();
+    assert!(line.contains("blocked=0"), "{line}");
+}
