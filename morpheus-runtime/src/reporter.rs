@@ -13,13 +13,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::report::{Report, Thread};
-use crate::slice;
 use crate::supervise::{dismiss, supervise};
 
 /// Reports that wait. A label has one event a second, so that this is a second's worth of as many labels.
 const QUEUE: usize = 256;
-/// The kernel's default.
-const TIMER_SLACK_NS: libc::c_ulong = 50_000;
 
 /// The way to the reporter, and what is known of it.
 #[derive(Debug, Default)]
@@ -112,7 +109,6 @@ fn start(shared: &Arc<Shared>) -> Option<Sender<Report>> {
         .name("morpheus-report".into())
         .spawn(move || {
             let _ended = Ended(&ours);
-            become_ordinary();
             serve(receiver, &ours);
         });
     if started.is_err() {
@@ -129,14 +125,6 @@ impl Drop for Ended<'_> {
         *lock(&self.0.is_running) = false;
         self.0.ended.notify_all();
     }
-}
-
-/// Undoes what the thread inherited from the controller, if that started it: the application's code runs here.
-fn become_ordinary() {
-    // 0 is the kernel's default.
-    slice::set_current(0);
-    // SAFETY: concerns this thread only.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
 }
 
 /// Until the runtime goes and the queue is empty.
