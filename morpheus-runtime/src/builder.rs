@@ -36,6 +36,8 @@ const RESERVE_IN_TROUBLE_PER_CPU: usize = 6;
 const DEFAULT_IN_PLACE: usize = 512;
 /// Tokio's own default.
 const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Tokio's own default.
+pub(crate) const DEFAULT_EVENT_INTERVAL: u32 = 61;
 /// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
 const MAX_WORKERS: usize = 4096;
 
@@ -74,6 +76,7 @@ pub struct Builder {
     nice_offenders: bool,
     max_blocking_threads: usize,
     max_in_place: usize,
+    event_interval: u32,
     thread_name: String,
     mechanisms: Mechanisms,
     on_start: Option<Hook>,
@@ -173,6 +176,7 @@ impl Builder {
             nice_offenders: false,
             max_blocking_threads: DEFAULT_BLOCKING_THREADS,
             max_in_place: DEFAULT_IN_PLACE,
+            event_interval: DEFAULT_EVENT_INTERVAL,
             thread_name: "morpheus-worker".into(),
             mechanisms: Mechanisms::default(),
             on_start: None,
@@ -284,6 +288,19 @@ impl Builder {
         self
     }
 
+    /// Polls of a worker between two looks at the I/O driver and the timers, as in tokio (default 61). Set here, and not
+    /// by [`tokio`](Self::tokio): with each of these looks a worker gives a sign of life, and the controller goes by
+    /// how often that is.
+    ///
+    /// # Panics
+    ///
+    /// With 0, as tokio does.
+    pub fn event_interval(&mut self, polls: u32) -> &mut Self {
+        self.tokio.event_interval(polls);
+        self.event_interval = polls;
+        self
+    }
+
     /// The name of the runtime's threads (default `morpheus-worker`).
     pub fn thread_name(&mut self, name: impl Into<String>) -> &mut Self {
         self.thread_name = name.into();
@@ -357,13 +374,14 @@ impl Builder {
     }
 
     /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
-    /// threads, the thread name, the hooks of threads and of polls) is set after this and wins.
+    /// threads, the thread name, the hooks of threads and of polls) is set after this and wins. For
+    /// [`event_interval`](Self::event_interval) use the builder's own.
     ///
     /// ```
     /// let runtime = morpheus_runtime::Builder::new()
     ///     .workers(1)
     ///     .tokio(|tokio| {
-    ///         tokio.event_interval(31);
+    ///         tokio.global_queue_interval(31);
     ///     })
     ///     .build()?;
     /// # Ok::<(), morpheus_runtime::BuildError>(())
@@ -494,6 +512,7 @@ impl Builder {
             seats: (workers + spares)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
+            event_interval: u64::from(self.event_interval),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
             mechanisms,

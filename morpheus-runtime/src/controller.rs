@@ -23,6 +23,8 @@ use crate::canary::{Canary, Health};
 use crate::clock;
 use crate::cores::{self, Cores, is_asleep};
 use crate::domain::Domain;
+#[cfg(doc)]
+use crate::domain::Settings;
 use crate::hogs::Hogs;
 use crate::hold;
 use crate::link::mapped::{Mapped, News};
@@ -47,8 +49,8 @@ const CALM_SHIFT: usize = 2;
 const BUSY_POLLS: usize = 64;
 /// Quiet for so many samples, it sleeps.
 const QUIET_SAMPLES: u32 = 20;
-/// A worker that gives no sign of life for so long is reported, though nobody knows what it polls: tokio's
-/// signs come every 61 polls, so it is one poll that long, or many of more than a budget.
+/// A worker that gives no sign of life for this time is reported, though nobody knows what it polls: it is one poll
+/// that long, or many of more than a budget. At least: where signs come seldom, see [`Settings::signs_within_ns`].
 const STANDING_NS: u64 = 100_000_000;
 /// How often that is looked for.
 const STANDING_INTERVAL_NS: u64 = 50_000_000;
@@ -152,8 +154,9 @@ impl Controller {
     }
 
     fn run(mut self) {
-        if self.domain.settings.mechanisms.slice {
-            slice::become_worker();
+        if self.domain.settings.mechanisms.slice && !slice::become_worker() {
+            let refused = &self.domain.counters.slices_refused;
+            refused.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: names this thread only; the string is nul-terminated.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr()) };
@@ -379,7 +382,7 @@ impl Own {
         let now_ns = clock::now_ns();
         let metrics = handle.metrics();
         Own {
-            cores: Cores::new(metrics.num_workers(), now_ns),
+            cores: Cores::new(metrics.num_workers(), &domain.settings, now_ns),
             canary: Canary::new(domain.clone()),
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
             unwatched: Unwatched::default(),
@@ -437,7 +440,8 @@ impl Own {
             return;
         }
         self.looked_for_standing_ns = now_ns;
-        let standing = self.cores.standing(now_ns, STANDING_NS, &self.domain);
+        let standing_ns = self.domain.settings.signs_within_ns().max(STANDING_NS);
+        let standing = self.cores.standing(now_ns, standing_ns, &self.domain);
         self.hogs.mark(&standing, &self.domain, &self.metrics);
         let unwatched = standing.len().saturating_sub(watched);
         if unwatched > 0 {
@@ -487,18 +491,24 @@ impl Own {
 
     /// Releases what the stuck workers and the reserve call for.
     fn fill(&mut self, now_ns: u64, stuck: usize) {
-        let in_play = self.domain.spares.in_play();
-        let missing = self.staffing.missing(now_ns, in_play, stuck);
-        let released = self.release(missing);
-        let for_reserve = released.saturating_sub(stuck);
+        let (_, for_reserve) = self.release_missing(now_ns, stuck);
         self.domain
             .counters
             .takeovers_reserve
             .fetch_add(for_reserve as u64, Ordering::Relaxed);
+    }
+
+    /// The same, uncounted. Returns how many spares were released, and how many of those are for the reserve.
+    fn release_missing(&mut self, now_ns: u64, stuck: usize) -> (usize, usize) {
+        let in_play = self.domain.spares.in_play();
+        let missing = self.staffing.missing(now_ns, in_play, stuck);
+        let released = self.release(missing);
+        let for_reserve = self.staffing.for_reserve(released, stuck);
         // The reserve is no promise; a stuck worker without a spare is.
         if released < missing && in_play + released < stuck {
             self.say_used_up(now_ns);
         }
+        (released, for_reserve)
     }
 
     /// Workers that have slept in their polls for a moment, as the kernel side says. Where work waits and
@@ -526,9 +536,8 @@ impl Own {
             return;
         }
         self.staffing.saw_blocked(now_ns, unwatched);
-        let before = self.domain.spares.in_play();
-        self.fill(now_ns, self.stuck.max(watched));
-        let released = self.domain.spares.in_play().saturating_sub(before);
+        // All of them because of what the kernel side saw, and so none counts for the reserve.
+        let (released, _) = self.release_missing(now_ns, self.stuck.max(watched));
         self.domain
             .counters
             .takeovers_kernel

@@ -7,20 +7,26 @@
 use tokio::runtime::RuntimeMetrics;
 
 use crate::asleep::ThreadStat;
+use crate::builder::DEFAULT_EVENT_INTERVAL;
 use crate::clock;
-use crate::domain::Domain;
+use crate::domain::{Domain, Settings};
 
 /// A core in play that shows no sign of life for so long is a sign of trouble, if it also [computed](COMPUTED_NS)
 /// or sleeps.
-pub(crate) const TROUBLE_NS: u64 = 3_000_000;
-/// So much CPU time without a sign of life. One that used less was preempted: with more threads than CPUs each
+const TROUBLE_NS: u64 = 3_000_000;
+/// This much CPU time without a sign of life, at tokio's own interval between two signs; more at longer ones. One that used less was preempted: with more threads than CPUs each
 /// stands now and then, and to answer that with more threads would feed on itself. A sample less than
 /// [`TROUBLE_NS`]: that much may pass between its last sign and the first look at it.
 const COMPUTED_NS: u64 = 2_000_000;
-/// Where its thread is not known, because it has had its core for a short time only and has not parked since.
+/// Where its thread is not known, because it has had its core for a short time only and has not parked since. The same.
 const UNKNOWN_TROUBLE_NS: u64 = 20_000_000;
 
-/// Signs of life are that it parks, unparks, or passes its maintenance, as it does every 61 polls.
+/// How many times longer than with tokio's own interval a core may go without a sign of life and be well.
+fn patience(settings: &Settings) -> u64 {
+    (settings.event_interval / u64::from(DEFAULT_EVENT_INTERVAL)).max(1)
+}
+
+/// Signs of life are that it parks, unparks, or passes its maintenance, as it does every `event_interval` polls.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     parks: u64,
@@ -53,12 +59,12 @@ impl Seen {
 
     /// Whether a core that gave no sign of life has been in a poll that computes or sleeps for [`TROUBLE_NS`], and is
     /// not just waiting for a CPU.
-    fn suspicion(&mut self, now_ns: u64, thread: Option<u32>) -> Suspicion {
+    fn suspicion(&mut self, now_ns: u64, thread: Option<u32>, patience: u64) -> Suspicion {
         let stands_ns = now_ns - self.stands_since_ns;
         let Some((tid, cpu_ns)) = thread.and_then(|tid| Some((tid, clock::cpu_ns_of(tid)?))) else {
-            return match stands_ns {
-                UNKNOWN_TROUBLE_NS.. => Suspicion::Trouble,
-                _ => Suspicion::None,
+            return match stands_ns >= UNKNOWN_TROUBLE_NS.saturating_mul(patience) {
+                true => Suspicion::Trouble,
+                false => Suspicion::None,
             };
         };
         let fresh = Used {
@@ -75,7 +81,7 @@ impl Seen {
             Suspicion::None
         } else if cpu_ns == before.last_ns {
             Suspicion::MaySleep(tid)
-        } else if cpu_ns.saturating_sub(before.first_ns) >= COMPUTED_NS {
+        } else if cpu_ns.saturating_sub(before.first_ns) >= COMPUTED_NS.saturating_mul(patience) {
             Suspicion::Trouble
         } else {
             Suspicion::None
@@ -114,12 +120,14 @@ pub(crate) struct Look {
 
 #[derive(Debug)]
 pub(crate) struct Cores {
+    patience: u64,
     seen: Vec<Seen>,
 }
 
 impl Cores {
-    pub(crate) fn new(count: usize, now_ns: u64) -> Cores {
+    pub(crate) fn new(count: usize, settings: &Settings, now_ns: u64) -> Cores {
         Cores {
+            patience: patience(settings),
             seen: vec![Seen::alive(0, 0, now_ns); count],
         }
     }
@@ -155,7 +163,7 @@ impl Cores {
                 *seen = Seen::alive(parks, busy_ns, now_ns);
                 seen.poked = poked;
             } else {
-                match seen.suspicion(now_ns, domain.core_thread(core)) {
+                match seen.suspicion(now_ns, domain.core_thread(core), self.patience) {
                     Suspicion::None => {}
                     Suspicion::Trouble => look.trouble = true,
                     Suspicion::MaySleep(tid) => may_sleep.push(tid),

@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) nice_offenders: bool,
     pub(crate) max_in_place: usize,
     pub(crate) seats: usize,
+    /// Polls between two signs of life of a tokio core.
+    pub(crate) event_interval: u64,
     pub(crate) report_after_ns: u64,
     /// What was asked for, and tokio was not built for.
     pub(crate) refused: Vec<Missing>,
@@ -60,6 +62,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Time without a sign of life of a core in which no poll needs to be longer than the budget.
+    pub(crate) fn signs_within_ns(&self) -> u64 {
+        self.event_interval.saturating_mul(self.budget_ns)
+    }
+
     pub(crate) fn limits(&self) -> ladder::Limits {
         ladder::Limits {
             budget_ns: self.budget_ns,
@@ -297,6 +304,7 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 nice_offenders: false,
                 max_in_place: PLAIN_IN_PLACE,
                 seats: PLAIN_SEATS,
+                event_interval: u64::from(crate::builder::DEFAULT_EVENT_INTERVAL),
                 report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
                 refused: Vec::new(),
                 mechanisms: Mechanisms {

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tokio::runtime::RuntimeMetrics;
 
 use crate::domain::{self, Domain};
-use crate::{clock, sleeper, slice};
+use crate::{clock, sleeper};
 
 /// The live counters of a domain. Relaxed everywhere: statistics order nothing.
 #[derive(Debug, Default)]
@@ -208,7 +208,8 @@ pub struct Metrics {
     /// Tasks that wait in tokio's queue for all workers.
     pub queue_depth: usize,
     /// Time that workers spent on anything but waiting, all together, in nanoseconds: tokio's count without the time
-    /// for which they were held as spares. It grows when a worker parks, or has had 61 polls.
+    /// for which they were held as spares. It grows when a worker parks, or has had
+    /// [`event_interval`](crate::Builder::event_interval) polls.
     pub busy_ns: u64,
     /// How often workers parked.
     pub parks: u64,
@@ -222,7 +223,8 @@ pub struct Metrics {
     pub takeovers_canary: u64,
     /// Spares released because the kernel side saw a worker go to sleep in a poll while work waited.
     pub takeovers_kernel: u64,
-    /// Spares released to make or enlarge the reserve.
+    /// Spares released to make or enlarge the reserve, which also grows with workers that sleep in polls that nobody
+    /// watches.
     pub takeovers_reserve: u64,
     /// Spares taken back because releasing them had not helped.
     pub taken_back: u64,
@@ -425,10 +427,7 @@ fn missing(domain: &Domain) -> Vec<Missing> {
         .load(Ordering::Relaxed);
     let slices = domain.counters.slices_refused.load(Ordering::Relaxed);
     [
-        (
-            slices > 0 || slice::current().is_none(),
-            Missing::ShortSlices,
-        ),
+        (slices > 0, Missing::ShortSlices),
         (states > 0, Missing::ThreadStates),
         (sleeper::is_barrier_refused(), Missing::Membarrier),
         (domain.settings.spares_unavailable > 0, Missing::Spares),

@@ -25,8 +25,6 @@ const LONGEST_PATIENCE_NS: u64 = 10_000_000_000;
 const HOLD_WAS_WRONG_NS: u64 = 20_000_000;
 /// So many punctual canaries in a row end a spell of lateness.
 const PUNCTUAL_AGAIN: u32 = 10;
-/// Polls between two signs of life of a tokio core (its `event_interval`).
-const POLLS_BETWEEN_SIGNS: u64 = 61;
 const SHORTEST_WINDOW_NS: u64 = 100_000_000;
 const LONGEST_WINDOW_NS: u64 = 2_000_000_000;
 
@@ -35,7 +33,7 @@ pub(crate) struct Staffing {
     reserve: usize,
     reserve_when_calm: usize,
     reserve_in_trouble: usize,
-    budget_ns: u64,
+    signs_within_ns: u64,
     workers: usize,
     cpus: usize,
     /// When something was last stuck.
@@ -47,6 +45,8 @@ pub(crate) struct Staffing {
     /// Workers that were last seen asleep in polls that are not watched, and when.
     blocked: usize,
     blocked_ns: u64,
+    /// Watched polls that were stuck when spares were last released.
+    stuck: usize,
     /// When a spare was last needed.
     needed_ns: u64,
     patience_ns: u64,
@@ -66,7 +66,7 @@ impl Staffing {
             reserve: settings.reserve.min(settings.spares),
             reserve_when_calm: settings.reserve_when_calm.min(settings.spares),
             reserve_in_trouble: settings.reserve_in_trouble.min(settings.spares),
-            budget_ns: settings.budget_ns,
+            signs_within_ns: settings.signs_within_ns(),
             workers: settings.workers,
             cpus: cpus.max(1),
             alarm_ns: None,
@@ -74,6 +74,7 @@ impl Staffing {
             troubles: 0,
             blocked: 0,
             blocked_ns: now_ns,
+            stuck: 0,
             needed_ns: now_ns,
             patience_ns: PATIENCE_NS,
             held_ns: None,
@@ -154,6 +155,13 @@ impl Staffing {
         missing
     }
 
+    /// Of the spares just released with `stuck` watched polls stuck, those that make or enlarge the reserve: all but one
+    /// for each poll that has become stuck since the last time, which counts as a takeover.
+    pub(crate) fn for_reserve(&mut self, released: usize, stuck: usize) -> usize {
+        let before = std::mem::replace(&mut self.stuck, stuck);
+        released.saturating_sub(stuck.saturating_sub(before))
+    }
+
     /// Spares to release because the canary is late, on top of [`missing`](Self::missing).
     pub(crate) fn late(&mut self, now_ns: u64, queued: usize) -> usize {
         self.needed_ns = now_ns;
@@ -189,7 +197,9 @@ impl Staffing {
     /// While the canary is late: how long a core must stand to count as stuck, once a window is over.
     pub(crate) fn window_over(&self, now_ns: u64, in_play: usize) -> Option<u64> {
         let threads = (self.workers + in_play).div_ceil(self.cpus) as u64;
-        let window_ns = (POLLS_BETWEEN_SIGNS * self.budget_ns * threads)
+        let window_ns = self
+            .signs_within_ns
+            .saturating_mul(threads)
             .clamp(SHORTEST_WINDOW_NS, LONGEST_WINDOW_NS);
         let since_ns = self.late_since_ns?;
         (now_ns.saturating_sub(since_ns) >= window_ns).then_some(window_ns)
@@ -260,6 +270,7 @@ mod tests {
             escapable: true,
             nice_offenders: false,
             max_in_place: 8,
+            event_interval: 61,
             report_after_ns: 10_000_000,
             seats: 64,
             refused: Vec::new(),
@@ -372,6 +383,41 @@ mod tests {
         staffing.punctual();
         assert!(!staffing.may_hold(250 * MS, 5, 0));
         assert!(staffing.may_hold(311 * MS, 5, 0));
+    }
+
+    #[test]
+    fn what_is_released_beyond_the_newly_stuck_is_for_the_reserve() {
+        let mut staffing = alarmed();
+        let released = staffing.missing(MS, 0, 0);
+        assert_eq!((released, staffing.for_reserve(released, 0)), (1, 1));
+        let released = staffing.missing(2 * MS, 1, 3);
+        assert_eq!((released, staffing.for_reserve(released, 3)), (3, 0));
+        // The same three, and a reserve that grows to three.
+        staffing.saw_trouble(3 * MS, 0);
+        staffing.saw_trouble(4 * MS, 0);
+        let released = staffing.missing(5 * MS, 4, 3);
+        assert_eq!((released, staffing.for_reserve(released, 3)), (2, 2));
+        // One of them ended, and two others began.
+        let released = staffing.missing(6 * MS, 6, 2);
+        assert_eq!((released, staffing.for_reserve(released, 2)), (0, 0));
+        let released = staffing.missing(7 * MS, 6, 4);
+        assert_eq!((released, staffing.for_reserve(released, 4)), (1, 0));
+    }
+
+    #[test]
+    fn the_window_is_as_long_as_signs_of_life_take() {
+        let window_ns = |event_interval| {
+            let settings = Settings {
+                event_interval,
+                ..settings()
+            };
+            let mut staffing = Staffing::new(&settings, 2, 0);
+            let _ = staffing.late(0, 1);
+            staffing.window_over(u64::MAX, 0)
+        };
+        assert_eq!(window_ns(61), Some(SHORTEST_WINDOW_NS));
+        assert_eq!(window_ns(500), Some(500 * MS));
+        assert_eq!(window_ns(u64::MAX), Some(LONGEST_WINDOW_NS));
     }
 
     #[test]

@@ -1048,3 +1048,32 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
     let line = log.line_with(&[stand]).unwrap();
     assert!(line.contains("blocked=0"), "{line}");
 }
+
+/// A core gives a sign of life every `event_interval` polls. One that has many short polls between two signs is well.
+#[test]
+fn a_longer_event_interval_is_no_trouble() {
+    let _alone = alone();
+    let log = Log::global();
+    log.clear();
+    let mut builder = two_workers();
+    builder.link(Link::Watchdog).event_interval(8000);
+    let runtime = builder.build().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let stop = stop.clone();
+            runtime.handle().spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    burn(50 * MS / 1000);
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(1500 * MS);
+    stop.store(true, Ordering::Relaxed);
+    for task in busy {
+        runtime.block_on(in_time(task)).unwrap();
+    }
+    assert_eq!(log.line_with(&["workers stand"]), None);
+}

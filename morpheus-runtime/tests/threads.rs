@@ -418,6 +418,28 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
     works(&runtime);
 }
 
+/// What is missing is a matter of the runtime's threads, not of the thread that asks.
+#[test]
+fn the_scheduling_class_of_the_thread_that_asks_does_not_matter() {
+    let _alone = alone();
+    let runtime = Builder::new().workers(2).build().unwrap();
+    works(&runtime);
+    let missing = std::thread::scope(|scope| {
+        let idle = scope.spawn(|| {
+            // SAFETY: all zeroes is the only parameter that this class has; concerns this thread only.
+            let set = unsafe {
+                let parameters: libc::sched_param = std::mem::zeroed();
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters)
+            };
+            assert_eq!(set, 0);
+            assert_eq!(morpheus_runtime::slice::current(), None);
+            runtime.metrics().missing
+        });
+        idle.join().unwrap()
+    });
+    assert_eq!(missing, runtime.metrics().missing);
+}
+
 /// And without the call that asks for them.
 #[test]
 fn without_membarrier_it_works_and_says_so() {
