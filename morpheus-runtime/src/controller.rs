@@ -685,7 +685,7 @@ mod tests {
 
     use super::*;
     use crate::link::{ActiveLink, Link};
-    use crate::{Builder, Runtime, task};
+    use crate::{Builder, Runtime, reporter, task};
 
     #[track_caller]
     fn wait_for(what: &str, is_so: impl Fn() -> bool) {
@@ -765,11 +765,15 @@ mod tests {
         wait_for("some wait for a permit", || {
             runtime.metrics().permits_waiting >= 4
         });
+        reporter::testing::install();
         runtime.domain().faults.controller.arm(usize::MAX);
+        let said = |words: &str| reporter::testing::count(&["ERROR", "controller", words]);
         wait_for("it is off", || runtime.metrics().controller_off);
         wait_for("the last polls in place end", || {
             runtime.metrics().in_place_now == 0
         });
+        wait_for("an event says so", || said("stays off") == 1);
+        assert!(said("starts again") >= 3);
         let metrics = runtime.metrics();
         assert_eq!(metrics.controller_restarts, 3);
         assert_eq!((metrics.spares_in_play, metrics.permits_waiting), (6, 0));

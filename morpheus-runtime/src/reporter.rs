@@ -185,6 +185,68 @@ impl Subscriber<'_> {
     }
 }
 
+/// The subscriber of this crate's unit tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::fmt::Write as _;
+    use std::sync::{Mutex, Once};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+
+    /// An event with this text makes it panic.
+    pub(crate) const PANIC: &str = "the subscriber panics on this, on purpose";
+
+    static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    struct Keeps;
+
+    struct Text(String);
+
+    impl Visit for Text {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            let _ = write!(self.0, " {field}={value:?}");
+        }
+    }
+
+    impl tracing::Subscriber for Keeps {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target().starts_with("morpheus::")
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut text = Text(event.metadata().level().to_string());
+            event.record(&mut text);
+            assert!(!text.0.contains(PANIC), "{PANIC}");
+            super::lock(&EVENTS).push(text.0);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    pub(crate) fn install() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Keeps).unwrap());
+    }
+
+    /// How many events so far have all these words.
+    pub(crate) fn count(words: &[&str]) -> usize {
+        let events = super::lock(&EVENTS);
+        let has_all = |event: &&String| words.iter().all(|word| event.contains(word));
+        events.iter().filter(has_all).count()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +295,28 @@ mod tests {
         });
         reports.send(Report::NoLink("to nobody".to_owned()));
         assert_eq!((reports.dropped(), reports.restarts()), (1, 3));
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_is_counted_and_told_once() {
+        testing::install();
+        let reports = Reports::default();
+        let no_link = |text: &str| reports.send(Report::NoLink(text.to_owned()));
+        no_link(testing::PANIC);
+        no_link(testing::PANIC);
+        wait_for("two panics", || reports.subscriber_panics() == 2);
+        let told = || testing::count(&["ERROR", "the subscriber panicked", "reports=2"]);
+        assert_eq!(told(), 0);
+        for _ in 0..3 {
+            no_link("and goes on");
+        }
+        wait_for("three events", || testing::count(&["and goes on"]) == 3);
+        no_link(testing::PANIC);
+        no_link("and on");
+        wait_for("one more", || testing::count(&["and on"]) == 1);
+        reports.close(Duration::from_secs(60));
+        assert_eq!((told(), reports.restarts(), reports.dropped()), (1, 0, 0));
+        assert_eq!(testing::count(&["ERROR", "the subscriber panicked"]), 1);
     }
 
     #[test]
