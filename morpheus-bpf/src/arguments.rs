@@ -31,8 +31,9 @@ Exit codes:
   0  it was told to stop (SIGINT, SIGTERM); check: nothing is missing; status: a daemon answers
   1  something failed, and standard error says what; check: something is missing; status: no daemon answers
   2  wrong arguments
-  3  the kernel took the scheduler out (a task that waited too long, an error, SysRq-S), and standard error says why;
-     the kernel's own scheduler schedules again";
+  3  the kernel took the scheduler out by SysRq-S, or five times in ten minutes (a task that waited too long, an error), and
+     standard error says why; the kernel's own scheduler schedules again. Before the fifth time the daemon starts it again,
+     after 1, 2, 4 and 8 seconds";
 
 /// Schedules the machine, and tells the workers of applications when one blocks or computes for too long in a poll
 #[derive(Debug, Parser)]

@@ -25,6 +25,7 @@
 //! - `leases`: where BPF finds the areas of a lease.
 //! - [`kernel`]: what both kinds of BPF programs have in common: areas, bindings, counters.
 //! - [`observer`], [`scheduler`]: loading and attaching them. [`exit`]: why the kernel ended the scheduler.
+//!   [`restart`]: whether and when it starts again.
 //! - [`machine`]: what the daemon does for the machine as a whole, once in a second.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`topology`]: which CPUs there are and what they share.
@@ -92,6 +93,7 @@ pub mod prometheus;
 pub mod quota;
 pub mod reading;
 pub mod reporter;
+pub mod restart;
 pub mod scaling;
 pub mod scheduler;
 pub mod session;

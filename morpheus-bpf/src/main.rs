@@ -18,6 +18,7 @@ use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
 use morpheus_bpf::quota::Quota;
 use morpheus_bpf::reading::Reading;
+use morpheus_bpf::restart::{self, Next, Restarts};
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::signals::StopSignals;
 use morpheus_bpf::telemetry::{self, Rates};
@@ -212,13 +213,13 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until it is told to stop, or the kernel ends it for good.
+/// Until it is told to stop, or the kernel ends it for good. After an ejection it starts again, a few times.
 fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let stop = StopSignals::catch()?;
     raise_descriptor_limit();
-    let mut listener = Listener::bind(&arguments.socket)?;
-    let mut numbers = Some(Listener::bind(&stats::path(&arguments.socket))?);
+    let (mut listener, mut numbers) = listen(arguments)?;
     let mut quota = Quota::new(arguments.quota());
+    let mut restarts = Restarts::default();
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
         eprintln!("scx_morpheus: scheduling; {}", where_to_connect(&listener));
@@ -243,21 +244,64 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
         drop(scheduler);
         let Some(exit) = exit else {
-            eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");
-            return Ok(ExitCode::SUCCESS);
+            return stopped();
         };
         if !exit.dump.is_empty() {
             eprintln!("{}", exit.dump);
         }
-        if !exit.wants_restart() {
-            eprintln!(
-                "scx_morpheus: the kernel took the scheduler out: {exit}; its own scheduler schedules"
-            );
-            return Ok(ExitCode::from(EJECTED));
+        let out = format!("the kernel took the scheduler out: {exit}");
+        match restarts.next(&exit, Instant::now()) {
+            Next::StayOut => {
+                eprintln!("scx_morpheus: {out}; its own scheduler schedules");
+                return Ok(ExitCode::from(EJECTED));
+            }
+            Next::GiveUp => {
+                eprintln!(
+                    "scx_morpheus: {out}; ejection {0} of {0} in {1} minutes: its own scheduler schedules from now on",
+                    restart::MOST_EJECTIONS,
+                    restart::WINDOW.as_secs() / 60
+                );
+                return Ok(ExitCode::from(EJECTED));
+            }
+            Next::Start {
+                after,
+                ejections: 0,
+            } => {
+                eprintln!("scx_morpheus: starting anew: {exit}");
+                if stop.wait(after)? {
+                    return stopped();
+                }
+                (listener, numbers) = (socket, numbers_again);
+            }
+            Next::Start { after, ejections } => {
+                eprintln!(
+                    "scx_morpheus: {out}; ejection {ejections} of {} in {} minutes: starting again in {after:?}",
+                    restart::MOST_EJECTIONS,
+                    restart::WINDOW.as_secs() / 60
+                );
+                // Nobody connects meanwhile: an application that did would wait in vain, and give up. A socket that
+                // appears again is what it waits for.
+                drop((socket, numbers_again));
+                if stop.wait(after)? {
+                    return stopped();
+                }
+                (listener, numbers) = listen(arguments)?;
+            }
         }
-        eprintln!("scx_morpheus: starting anew: {exit}");
-        (listener, numbers, quota) = (socket, numbers_again, held);
+        quota = held;
     }
+}
+
+/// The socket of the applications, and the one of the numbers.
+fn listen(arguments: &Arguments) -> Result<(Listener, Option<Listener>), Box<dyn Error>> {
+    let listener = Listener::bind(&arguments.socket)?;
+    let numbers = Listener::bind(&stats::path(&arguments.socket))?;
+    Ok((listener, Some(numbers)))
+}
+
+fn stopped() -> Result<ExitCode, Box<dyn Error>> {
+    eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn where_to_connect(listener: &Listener) -> String {

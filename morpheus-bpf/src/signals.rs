@@ -4,6 +4,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -50,14 +51,27 @@ impl StopSignals {
     ///
     /// When the descriptor cannot be looked at.
     pub fn has_come(&self) -> io::Result<bool> {
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&at_once)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits for one, up to `most`. Returns whether one has come.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor cannot be looked at.
+    pub fn wait(&self, most: Duration) -> io::Result<bool> {
+        let until = Instant::now() + most;
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: rest.as_secs() as i64,
+                tv_nsec: rest.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timeout)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

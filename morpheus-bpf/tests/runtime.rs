@@ -340,7 +340,8 @@ fn a_real_time_hog_is_outlived() {
             sleep(Duration::from_millis(50));
         }
         hog.join().unwrap();
-        let ejected = !daemon.is_alive();
+        let said: Vec<String> = daemon.errors.try_iter().collect();
+        let ejected = said.iter().any(|line| line.contains("ejection 1 of"));
         say(&format!(
             "{seconds} s: all done, ejected: {ejected}, link {}",
             runtime.link()
@@ -348,12 +349,14 @@ fn a_real_time_hog_is_outlived() {
         tell_console("vm: no stall is meant");
         if seconds == 2 {
             assert!(!ejected);
-            // The daemon may have been among those that waited, and was then given up for a while.
-            wait_for_link(&runtime, ActiveLink::Scheduler);
         }
-        if ejected {
-            wait_for_link(&runtime, ActiveLink::Watchdog);
-            assert_eq!(daemon.child.wait().unwrap().code(), Some(3));
+        // The daemon may have been among those that waited, and was then given up for a while; or the scheduler was ejected, and
+        // starts again after a second.
+        let until = Instant::now() + Duration::from_secs(60);
+        while runtime.link() != ActiveLink::Scheduler {
+            assert!(Instant::now() < until, "{seconds} s: not joined again");
+            sleep(Duration::from_millis(10));
         }
+        assert!(daemon.is_alive());
     }
 }

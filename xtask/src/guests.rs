@@ -38,7 +38,7 @@ const LINK: &[&str] = &["observer", "broker", "isolation"];
 const MACHINE: &[&str] = &["tiers", "cgroups"];
 
 /// Operators, and processes that mean harm.
-const OTHERS: &[&str] = &["hostile", "kernel_memory", "operator"];
+const OTHERS: &[&str] = &["hostile", "kernel_memory", "operator", "ejection"];
 
 /// What differs between kernels. The socket and its limits are the daemon's own.
 const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers", "cgroups"];

@@ -62,6 +62,8 @@ pub struct Daemon {
     pub socket: PathBuf,
     /// What it prints with `--stats 1`.
     pub lines: Receiver<String>,
+    /// What it says on standard error, after the first line.
+    pub errors: Receiver<String>,
 }
 
 impl Daemon {
@@ -151,11 +153,17 @@ impl Daemon {
         let first = errors.next().and_then(Result::ok).unwrap_or_default();
         assert!(first.contains(ready), "the daemon says: {first}");
         // Read on, so that it never finds the pipe closed or full.
-        thread::spawn(move || errors.for_each(drop));
+        let (sender, said) = channel();
+        thread::spawn(move || {
+            for line in errors.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
         Daemon {
             child,
             socket: socket.to_owned(),
             lines,
+            errors: said,
         }
     }
 

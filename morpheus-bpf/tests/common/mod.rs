@@ -4,6 +4,7 @@
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
 //! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
+//! - [`eject`]: the kernel's way to end a scheduler.
 //! - [`load`]: threads that want the CPU.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
@@ -13,6 +14,7 @@
 
 pub mod client;
 pub mod daemon;
+pub mod eject;
 pub mod frequency;
 pub mod guest;
 pub mod load;
@@ -61,6 +63,21 @@ pub fn can_run() -> bool {
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `work` on a thread of this user's. The system call is per thread; the library's function is not.
+pub fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                // SAFETY: it takes numbers, and changes the calling thread alone, which ends with `work`.
+                let changed = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, -1) };
+                assert_eq!(changed, 0, "user {uid}");
+                work()
+            })
+            .join()
+            .unwrap()
+    })
 }
 
 pub fn now_ns() -> u64 {

@@ -43,13 +43,16 @@ const ORDERLY: &[&str] = &[
     "(disabled by sysrq-S)",
 ];
 
-/// What a test writes to `/dev/kmsg`, as an error, before it makes a scheduler stall.
+/// What a test writes to `/dev/kmsg`, as an error, before it makes a scheduler stall, or fail.
 const FORETOLD: &str = "vm: a stall is meant";
 const OVER: &str = "vm: no stall is meant";
 
 /// Whether a complaint is what [`Kind::Foretold`] is about.
 pub(super) fn is_stall(line: &str) -> bool {
-    message(line).starts_with("sched_ext: ") && line.contains("(runnable task stall)")
+    let ejected = ["(runnable task stall)", "(scx_bpf_error)"]
+        .iter()
+        .any(|reason| line.contains(reason));
+    message(line).starts_with("sched_ext: ") && ejected
 }
 
 /// Classifies a line of the kernel's.
@@ -220,6 +223,8 @@ mod tests {
         );
         let stall = "[    4.2] sched_ext: BPF scheduler \"simple\" disabled (runnable task stall)";
         assert!(is_stall(stall));
+        let error = "[    4.2] sched_ext: BPF scheduler \"simple\" disabled (scx_bpf_error)";
+        assert!(is_stall(error));
         assert!(!is_stall("[    4.2] BUG: (runnable task stall)"));
     }
 
