@@ -38,6 +38,8 @@ pub const HEARTBEAT: Duration = Duration::from_millis(100);
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How many new connections are taken in one turn.
 const ACCEPTED_IN_A_TURN: usize = 32;
+/// How long it answers no question for the numbers when it refused one.
+const ANSWERS_AGAIN: Duration = Duration::from_millis(4);
 /// How long the daemon takes no more when it refused all of a turn: users who connect in a loop keep it from its other
 /// work no longer than that takes.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -194,6 +196,11 @@ pub struct Broker<K> {
     /// Set while no connection is taken: there is no descriptor for another one, or too many were refused.
     accept_again: Option<Instant>,
     refused: u64,
+    /// Set while no question for the numbers is answered: too many were refused.
+    answer_again: Option<Instant>,
+    /// The numbers as JSON, as of then: for users who are not root, who make the daemon count no more often than
+    /// every [`HEARTBEAT`].
+    counted: Option<(Instant, String)>,
     /// Where the numbers are handed out, if anywhere.
     numbers: Option<Listener>,
     /// Says what was counted.
@@ -253,6 +260,8 @@ impl<K: KernelSide> Broker<K> {
             next_sweep: now,
             accept_again: None,
             refused: 0,
+            answer_again: None,
+            counted: None,
             numbers,
             describe,
         }
@@ -272,7 +281,9 @@ impl<K: KernelSide> Broker<K> {
             self.kernel.tend();
             self.sweep_if_due();
             self.report_if_due();
-            self.accept_again.take_if(|then| *then <= Instant::now());
+            let now = Instant::now();
+            self.accept_again.take_if(|then| *then <= now);
+            self.answer_again.take_if(|then| *then <= now);
             let ready = self.wait(stop.as_fd())?;
             if ready.stop {
                 return Ok(End::Asked);
@@ -288,10 +299,8 @@ impl<K: KernelSide> Broker<K> {
                 }
             }
             self.drop_closed();
-            if ready.numbers
-                && let Some(numbers) = &self.numbers
-            {
-                stats::hand_out(numbers, &self.count());
+            if ready.numbers {
+                self.answer_questions();
             }
             if ready.listener {
                 self.accept();
@@ -327,10 +336,10 @@ impl<K: KernelSide> Broker<K> {
                 },
             ),
         ];
-        // Where it is not there, the other one stands in, and is not asked.
+        // Where it is not there, or has to wait, the other one stands in, and is not asked.
         fds.push(match &self.numbers {
-            Some(numbers) => PollFd::new(numbers.socket(), input),
-            None => PollFd::new(&self.listener.socket, PollFlags::empty()),
+            Some(numbers) if self.answer_again.is_none() => PollFd::new(numbers.socket(), input),
+            _ => PollFd::new(&self.listener.socket, PollFlags::empty()),
         });
         for connection in &self.connections {
             fds.push(PollFd::new(&connection.socket, input));
@@ -356,7 +365,7 @@ impl<K: KernelSide> Broker<K> {
         Ok(Ready {
             stop: ready(&fds[0]),
             listener: ready(&fds[1]),
-            numbers: self.numbers.is_some() && ready(&fds[2]),
+            numbers: fds[2].revents().contains(input),
             packet: sockets.iter().map(ready).collect(),
             ended: ends.iter().map(|fd| fd.revents().contains(input)).collect(),
         })
@@ -380,6 +389,7 @@ impl<K: KernelSide> Broker<K> {
             sweep,
             self.reporter.next(),
             self.accept_again,
+            self.answer_again,
         ]
         .into_iter()
         .flatten()
@@ -420,6 +430,35 @@ impl<K: KernelSide> Broker<K> {
         if self.reporter.is_due(now) {
             let numbers = self.count();
             self.reporter.report(&numbers, now);
+        }
+    }
+
+    /// Hands out the numbers to those who ask, within what their accounts may ask.
+    fn answer_questions(&mut self) {
+        let now = Instant::now();
+        let mut refused = false;
+        for _ in 0..ACCEPTED_IN_A_TURN {
+            let question = self.numbers.as_ref().and_then(stats::next_question);
+            let Some((socket, uid)) = question else {
+                break;
+            };
+            let account = self.accounts.of(uid, now);
+            if !self.quota.may_ask(account, now) {
+                refused = true;
+                continue;
+            }
+            let is_fresh = |(counted, _): &(Instant, String)| {
+                account != Account::Root && now.saturating_duration_since(*counted) < HEARTBEAT
+            };
+            let numbers = match self.counted.take().filter(is_fresh) {
+                Some(counted) => counted,
+                None => (now, self.count().to_string()),
+            };
+            stats::answer(&socket, &numbers.1);
+            self.counted = Some(numbers);
+        }
+        if refused {
+            self.answer_again = Some(Instant::now() + ANSWERS_AGAIN);
         }
     }
 

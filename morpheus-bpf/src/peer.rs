@@ -91,24 +91,31 @@ impl Peer {
         rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
     }
 
-    /// The thread's number here, when it is given by a pidfd or (without one) by `tid`, its number as the peer sees it.
+    /// The thread's number here, when it is given by a pidfd or (without one) by `tid`, its number as the peer sees it. In
+    /// another PID namespace it is then searched for, and `may_look_up` is asked before each thread that is looked at.
     ///
     /// It is not checked that the thread is one of this process: who binds it does that at the same time, when it
     /// cannot change any more. `None` when there is no such thread, or when the two do not agree.
-    #[must_use]
-    pub fn thread(&self, tid: u32, pidfd: Option<BorrowedFd<'_>>) -> Option<u32> {
+    ///
+    /// # Errors
+    ///
+    /// When `may_look_up` says no.
+    pub fn thread(
+        &self,
+        tid: u32,
+        pidfd: Option<BorrowedFd<'_>>,
+        may_look_up: impl FnMut() -> bool,
+    ) -> Result<Option<u32>, TooManyLookups> {
         match pidfd {
             Some(pidfd) => {
-                let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
-                let numbers = Numbers::parse(&fs::read_to_string(path).ok()?)?;
-                (numbers.own == tid).then_some(numbers.here)
+                Ok(thread_of(pidfd)
+                    .and_then(|numbers| (numbers.own == tid).then_some(numbers.here)))
             }
             None if self.shares_namespace() => {
-                fs::exists(format!("/proc/{}/task/{tid}", self.tgid))
-                    .ok()?
-                    .then_some(tid)
+                let exists = fs::exists(format!("/proc/{}/task/{tid}", self.tgid));
+                Ok(exists.unwrap_or(false).then_some(tid))
             }
-            None => self.search(tid),
+            None => self.search(tid, may_look_up),
         }
     }
 
@@ -119,16 +126,38 @@ impl Peer {
         matches!((daemon, peer), (Ok(daemon), Ok(peer)) if daemon == peer)
     }
 
-    fn search(&self, tid: u32) -> Option<u32> {
-        fs::read_dir(format!("/proc/{}/task", self.tgid))
-            .ok()?
-            .take(MOST_THREADS_LOOKED_AT)
-            .flatten()
-            .filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok())
-            .filter_map(|status| Numbers::parse(&status))
-            .find(|numbers| numbers.own == tid)
-            .map(|numbers| numbers.here)
+    fn search(
+        &self,
+        tid: u32,
+        mut may_look_up: impl FnMut() -> bool,
+    ) -> Result<Option<u32>, TooManyLookups> {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.tgid)) else {
+            return Ok(None);
+        };
+        for entry in threads.take(MOST_THREADS_LOOKED_AT).flatten() {
+            if !may_look_up() {
+                return Err(TooManyLookups);
+            }
+            let status = fs::read_to_string(entry.path().join("status"));
+            let numbers = status.ok().and_then(|status| Numbers::parse(&status));
+            if let Some(numbers) = numbers
+                && numbers.own == tid
+            {
+                return Ok(Some(numbers.here));
+            }
+        }
+        Ok(None)
     }
+}
+
+/// A thread was not found before the threads that may be looked at were used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyLookups;
+
+/// The numbers of a pidfd's thread.
+fn thread_of(pidfd: BorrowedFd<'_>) -> Option<Numbers> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    Numbers::parse(&fs::read_to_string(path).ok()?)
 }
 
 /// A thread's numbers in the outermost and in the innermost PID namespace that are seen from here.
@@ -207,21 +236,40 @@ mod tests {
     fn threads_by_number_and_by_pidfd() {
         let peer = own_peer();
         let own = std::process::id();
-        assert_eq!(peer.thread(own, None), Some(own));
-        assert_eq!(peer.thread(1, None), None, "of another process");
-        assert_eq!(peer.thread(u32::MAX, None), None);
-        assert_eq!(peer.search(own), Some(own));
-        assert_eq!(peer.search(1), None);
+        let thread = |tid, pidfd| peer.thread(tid, pidfd, || panic!("no search")).unwrap();
+        assert_eq!(thread(own, None), Some(own));
+        assert_eq!(thread(1, None), None, "of another process");
+        assert_eq!(thread(u32::MAX, None), None);
 
         let pidfd = pidfd_open(Pid::from_raw(own as i32).unwrap(), PidfdFlags::empty()).unwrap();
-        assert_eq!(peer.thread(own, Some(pidfd.as_fd())), Some(own));
+        assert_eq!(thread(own, Some(pidfd.as_fd())), Some(own));
         assert_eq!(
-            peer.thread(own + 1, Some(pidfd.as_fd())),
+            thread(own + 1, Some(pidfd.as_fd())),
             None,
             "they do not agree"
         );
         let no_pidfd = fs::File::open("/dev/null").unwrap();
-        assert_eq!(peer.thread(own, Some(no_pidfd.as_fd())), None);
+        assert_eq!(thread(own, Some(no_pidfd.as_fd())), None);
+    }
+
+    #[test]
+    fn a_search_has_a_budget() {
+        let peer = own_peer();
+        let own = std::process::id();
+        let search = |tid, most: u32| {
+            let mut looked_up = 0;
+            let found = peer.search(tid, || {
+                looked_up += 1;
+                looked_up <= most
+            });
+            (found, looked_up)
+        };
+        // The first thread is the process's first.
+        assert_eq!(search(own, u32::MAX), (Ok(Some(own)), 1));
+        let (found, looked_up) = search(1, u32::MAX);
+        assert_eq!(found, Ok(None));
+        assert!(looked_up >= 1);
+        assert_eq!(search(1, 0), (Err(TooManyLookups), 1));
     }
 
     #[test]

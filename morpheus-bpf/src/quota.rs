@@ -44,6 +44,12 @@ pub struct Limits {
     pub connects_burst: u32,
     /// Connections that it may open in a second, over the burst.
     pub connects_per_second: u32,
+    /// Questions for the numbers that an account may ask at once, and in a second, over the burst.
+    pub questions: u32,
+    /// Threads that may be looked up in `/proc` for an account at once.
+    pub lookups_burst: u32,
+    /// Threads that may be looked up for it in a second, over the burst.
+    pub lookups_per_second: u32,
 }
 
 impl Default for Limits {
@@ -55,6 +61,9 @@ impl Default for Limits {
             root_bytes: 150 << 20,
             connects_burst: 64,
             connects_per_second: 32,
+            questions: 20,
+            lookups_burst: 8192,
+            lookups_per_second: 2000,
         }
     }
 }
@@ -87,6 +96,10 @@ impl Payer for Purse<'_> {
     fn give_back(&mut self, bytes: u64) {
         self.quota.give_back(self.account, bytes);
     }
+
+    fn may_look_up(&mut self) -> bool {
+        self.quota.may_look_up(self.account, self.now)
+    }
 }
 
 #[derive(Debug)]
@@ -94,6 +107,18 @@ struct Entry {
     bytes: u64,
     connections: usize,
     connects: Bucket,
+    questions: Bucket,
+    lookups: Bucket,
+}
+
+impl Entry {
+    /// Whether nothing has to be remembered of the account.
+    fn is_blank(&mut self, now: Instant) -> bool {
+        let buckets = [&mut self.connects, &mut self.questions, &mut self.lookups];
+        self.bytes == 0
+            && self.connections == 0
+            && buckets.into_iter().all(|bucket| bucket.is_full(now))
+    }
 }
 
 impl Quota {
@@ -155,6 +180,18 @@ impl Quota {
             .extend(areas.iter().map(|charge| (account, *charge)));
     }
 
+    /// Whether `account` may have the numbers now. Root always may.
+    #[must_use]
+    pub fn may_ask(&mut self, account: Account, now: Instant) -> bool {
+        account == Account::Root || self.entry(account, now).questions.take(now)
+    }
+
+    /// Whether one more thread may be looked up for `account` now.
+    #[must_use]
+    pub fn may_look_up(&mut self, account: Account, now: Instant) -> bool {
+        self.entry(account, now).lookups.take(now)
+    }
+
     /// Charges `bytes` to `account`.
     ///
     /// # Errors
@@ -211,21 +248,17 @@ impl Quota {
                 self.kept.push_back((account, charge));
             }
         }
-        self.entries.retain(|_, entry| {
-            entry.bytes > 0 || entry.connections > 0 || !entry.connects.is_full(now)
-        });
+        self.entries.retain(|_, entry| !entry.is_blank(now));
     }
 
     fn entry(&mut self, account: Account, now: Instant) -> &mut Entry {
-        let Limits {
-            connects_burst,
-            connects_per_second,
-            ..
-        } = self.limits;
+        let limits = self.limits;
         self.entries.entry(account).or_insert_with(|| Entry {
             bytes: 0,
             connections: 0,
-            connects: Bucket::new(connects_burst, connects_per_second, now),
+            connects: Bucket::new(limits.connects_burst, limits.connects_per_second, now),
+            questions: Bucket::new(limits.questions, limits.questions, now),
+            lookups: Bucket::new(limits.lookups_burst, limits.lookups_per_second, now),
         })
     }
 }
@@ -323,6 +356,24 @@ mod tests {
         );
         quota.disconnect(account, &[]);
         assert_eq!(quota.connect(Account::Root, later), Ok(()));
+    }
+
+    #[test]
+    fn questions_and_lookups_have_rates() {
+        let now = Instant::now();
+        let mut quota = Quota::new(limits());
+        let (user, other) = (Account::User(1000), Account::User(1001));
+        let asked = (0..100).filter(|_| quota.may_ask(user, now));
+        assert_eq!(asked.count(), 20);
+        assert!(quota.may_ask(other, now));
+        assert!((0..100).all(|_| quota.may_ask(Account::Root, now)));
+        let looked_up = (0..10_000).filter(|_| quota.may_look_up(Account::Root, now));
+        assert_eq!(looked_up.count(), 8192);
+        let later = now + Duration::from_millis(500);
+        let asked = (0..100).filter(|_| quota.may_ask(user, later));
+        assert_eq!(asked.count(), 10);
+        let looked_up = (0..10_000).filter(|_| quota.may_look_up(Account::Root, later));
+        assert_eq!(looked_up.count(), 1000);
     }
 
     #[test]

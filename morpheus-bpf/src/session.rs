@@ -17,7 +17,7 @@ use rustix::param::page_size;
 
 use crate::bucket::Bucket;
 use crate::connections::Ladder;
-use crate::peer::Peer;
+use crate::peer::{Peer, TooManyLookups};
 use crate::pressure::Pressure;
 use crate::quota::{Charge, MapId};
 
@@ -86,6 +86,9 @@ pub trait Payer {
 
     /// Takes off a charge for what was not allocated.
     fn give_back(&mut self, bytes: u64);
+
+    /// Whether one more thread may be looked up.
+    fn may_look_up(&mut self) -> bool;
 }
 
 /// A thread that is to be bound.
@@ -299,7 +302,7 @@ impl Session {
                 };
                 self.hello(terms, next_lease, payer, kernel)
             }
-            Request::Register { slot, tid } => self.register(slot, tid, pidfd, kernel),
+            Request::Register { slot, tid } => self.register(slot, tid, pidfd, payer, kernel),
             Request::Unregister { slot } => self.unregister(slot, kernel),
             // `Request` may get more kinds; a daemon that does not know one says so.
             _ => Err(Refusal::Kind),
@@ -351,6 +354,7 @@ impl Session {
         slot: u32,
         tid: u32,
         pidfd: Option<BorrowedFd<'_>>,
+        payer: &mut dyn Payer,
         kernel: &mut dyn KernelSide,
     ) -> Result<Answer, Refusal> {
         let lease = self.lease.as_mut().ok_or(Refusal::Order)?;
@@ -359,9 +363,9 @@ impl Session {
         if !self.peer.is_alive() {
             return Err(Refusal::Thread);
         }
-        let tid = self
-            .peer
-            .thread(tid, pidfd)
+        let found = self.peer.thread(tid, pidfd, || payer.may_look_up());
+        let tid = found
+            .map_err(|TooManyLookups| Refusal::Rate)?
             .and_then(NonZeroU32::new)
             .ok_or(Refusal::Thread)?;
         let binding = |tid: NonZeroU32| Binding {
@@ -488,6 +492,10 @@ mod tests {
 
         fn give_back(&mut self, bytes: u64) {
             self.rest += bytes;
+        }
+
+        fn may_look_up(&mut self) -> bool {
+            true
         }
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the daemon has counted, for whoever asks: at a second socket, beside the broker's.
 //!
-//! Who connects there gets one packet of JSON, and says nothing. So there is nothing to misunderstand.
+//! Who connects there gets one packet of JSON, and says nothing. So there is nothing to misunderstand. A user who asks too often
+//! gets none.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::broker::{Listener, Statistics, seqpacket};
 use crate::kernel::Counters;
+use crate::peer;
 
 /// More than all counters and connections take; a packet may be about 200 kB.
 const MOST_BYTES: usize = 1 << 17;
@@ -63,24 +65,25 @@ pub fn line(numbers: &Value) -> String {
     line
 }
 
-/// Gives the numbers to who waits at the listener.
-pub(crate) fn hand_out(listener: &Listener, numbers: &Value) {
+/// The next peer that waits at the listener for the numbers, and its user. `None` when there is none.
+pub(crate) fn next_question(listener: &Listener) -> Option<(OwnedFd, u32)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    if let Ok(socket) = rustix::net::accept_with(listener.socket(), flags) {
-        // Who has gone already does not want them.
-        let _ = rustix::net::send(
-            &socket,
-            numbers.to_string().as_bytes(),
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        );
-    }
+    let socket = rustix::net::accept_with(listener.socket(), flags).ok()?;
+    let uid = peer::uid(&socket).ok()?;
+    Some((socket, uid))
+}
+
+/// Gives the numbers, as JSON, to a peer that asked. One that has gone already does not want them.
+pub(crate) fn answer(socket: &OwnedFd, numbers: &str) {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = rustix::net::send(socket, numbers.as_bytes(), flags);
 }
 
 /// Asks the daemon that listens at `socket`.
 ///
 /// # Errors
 ///
-/// When none is there, or it does not answer.
+/// When none is there, or it does not answer; `WouldBlock` when this user asks too often.
 pub fn ask(socket: &Path) -> io::Result<Value> {
     let own: OwnedFd = seqpacket()?;
     rustix::net::connect(&own, &SocketAddrUnix::new(path(socket))?)?;
@@ -93,6 +96,12 @@ pub fn ask(socket: &Path) -> io::Result<Value> {
     }
     let mut packet = vec![0; MOST_BYTES];
     let (_, length) = rustix::net::recv(&own, &mut packet[..], RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "this user asks the daemon too often: try again in a second",
+        ));
+    }
     Ok(serde_json::from_slice(&packet[..length])?)
 }
 
@@ -121,17 +130,29 @@ mod tests {
     #[test]
     fn asked_and_answered() {
         let directory = std::env::temp_dir().join(format!("morpheus-stats-{}", std::process::id()));
-        let socket = directory.join("broker.sock");
-        let listener = Listener::bind(&path(&socket)).unwrap();
+        let socket_path = directory.join("broker.sock");
+        let listener = Listener::bind(&path(&socket_path)).unwrap();
         let asked = std::thread::spawn({
-            let socket = socket.clone();
+            let socket = socket_path.clone();
             move || ask(&socket)
         });
         poll(&mut [PollFd::new(listener.socket(), PollFlags::IN)], None).unwrap();
-        hand_out(&listener, &json!({ "processes": 7 }));
+        let (socket, uid) = next_question(&listener).unwrap();
+        assert_eq!(uid, rustix::process::geteuid().as_raw());
+        answer(&socket, r#"{ "processes": 7 }"#);
         assert_eq!(asked.join().unwrap().unwrap()["processes"], 7);
+        assert!(next_question(&listener).is_none());
+        // Closed without an answer.
+        let asked = std::thread::spawn({
+            let socket = socket_path.clone();
+            move || ask(&socket)
+        });
+        poll(&mut [PollFd::new(listener.socket(), PollFlags::IN)], None).unwrap();
+        drop(next_question(&listener).unwrap());
+        let refused = asked.join().unwrap().unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(listener);
-        assert!(ask(&socket).is_err());
+        assert!(ask(&socket_path).is_err());
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -12,9 +13,12 @@ use std::time::{Duration, Instant};
 use common::client::{Client, HELLO, hello, sleep_in_poll};
 use common::daemon::{Daemon, program};
 use common::wire::{ask, connect, gettid, pidfd, receive, send};
-use common::{BUDGET, PATIENCE, can_run, in_guest, median, say, sleep, turn};
+use common::{BUDGET, PATIENCE, as_user, can_run, in_guest, median, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
+
+/// A user other than root.
+const SOMEBODY: u32 = 12_345;
 
 #[test]
 fn garbage_is_refused_and_the_daemon_lives() {
@@ -264,27 +268,15 @@ fn a_user_has_a_share_of_the_connections() {
     }
     let _turn = turn();
     let daemon = Daemon::start(&["--processes", "6", "--processes-per-user", "2"]);
-    // Of one thread only: the system call is per thread, the library's function is not.
     let path = &daemon.socket;
-    const SOMEBODY: libc::uid_t = 12_345;
-    let outcomes = thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                // SAFETY: it takes numbers, and changes the calling thread alone, which ends here.
-                let changed = unsafe { libc::syscall(libc::SYS_setresuid, SOMEBODY, SOMEBODY, -1) };
-                assert_eq!(changed, 0);
-                let connections: Vec<_> = (0..3).map(|_| connect(path)).collect();
-                connections
-                    .iter()
-                    .map(|socket| {
-                        // The third is closed already.
-                        let _ = send(socket, HELLO.encode().bytes(), &[]);
-                        receive(socket).map(|(reply, _)| reply)
-                    })
-                    .collect::<Vec<_>>()
-            })
-            .join()
-            .unwrap()
+    let outcomes = as_user(SOMEBODY, || {
+        let connections: Vec<_> = (0..3).map(|_| connect(path)).collect();
+        let replies = connections.iter().map(|socket| {
+            // The third is closed already.
+            let _ = send(socket, HELLO.encode().bytes(), &[]);
+            receive(socket).map(|(reply, _)| reply)
+        });
+        replies.collect::<Vec<_>>()
     });
     let welcome = |reply: &Option<Reply>| matches!(reply, Some(Reply::Welcome { slots: 8, .. }));
     assert!(
@@ -295,4 +287,137 @@ fn a_user_has_a_share_of_the_connections() {
     // Root has no such share, only what there is.
     let others: Vec<Client> = (0..3).map(|_| Client::new(&daemon)).collect();
     assert_eq!(others.len(), 3);
+}
+
+/// Each answer costs a look at every connection's areas.
+#[test]
+fn a_user_gets_the_numbers_now_and_then() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let _client = Client::new(&daemon);
+    let path = &daemon.socket;
+    let stop = AtomicBool::new(false);
+    let start = Instant::now();
+    let (answered, asked) = thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            as_user(SOMEBODY, || {
+                let (mut answered, mut asked) = (0, 0);
+                while !stop.load(Ordering::Relaxed) {
+                    asked += 1;
+                    if let Ok(numbers) = morpheus_bpf::stats::ask(path) {
+                        assert_eq!(numbers["processes"], 1);
+                        answered += 1;
+                    }
+                }
+                (answered, asked)
+            })
+        });
+        for _ in 0..20 {
+            sleep(Duration::from_millis(100));
+            let numbers = morpheus_bpf::stats::ask(path).unwrap();
+            assert_eq!(numbers["processes"], 1, "root is answered meanwhile");
+        }
+        stop.store(true, Ordering::Relaxed);
+        user.join().unwrap()
+    });
+    let took = start.elapsed();
+    say(&format!(
+        "{answered} of {asked} questions were answered in {took:?}"
+    ));
+    // Twenty at once, and twenty a second.
+    let most = 20.0 + 20.0 * took.as_secs_f64() + 1.0;
+    assert!(
+        answered >= 20 && f64::from(answered) <= most,
+        "more than {most}"
+    );
+    // Without a loop, a user is answered.
+    thread::sleep(Duration::from_millis(500));
+    as_user(SOMEBODY, || morpheus_bpf::stats::ask(path)).unwrap();
+}
+
+/// Tells [`thread_of_another_namespace`] where the daemon listens.
+const NAMESPACE: &str = "MORPHEUS_TEST_NAMESPACE";
+
+/// Not a test: a process in a PID namespace of its own, which names the last of its threads by number, and again.
+#[test]
+fn thread_of_another_namespace() {
+    let Some(path) = std::env::var_os(NAMESPACE) else {
+        return;
+    };
+    const THREADS: usize = 500;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        let idle = move || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+        for _ in 0..THREADS {
+            let thread = thread::Builder::new().stack_size(64 << 10);
+            thread.spawn_scoped(scope, idle).unwrap();
+        }
+        let register = || {
+            let socket = connect(path.as_ref());
+            ask(&socket, HELLO, &[]);
+            let until = Instant::now() + Duration::from_secs(2);
+            let (slot, tid) = (0, gettid());
+            let mut registered = 0;
+            while Instant::now() < until {
+                let reply = ask(&socket, Request::Register { slot, tid }, &[]);
+                if reply != (Reply::Registered { slot }) {
+                    return (registered, Some(reply));
+                }
+                registered += 1;
+            }
+            (registered, None)
+        };
+        let (registered, last) = scope.spawn(register).join().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        println!("\n{registered} times among {THREADS} threads, then {last:?}");
+    });
+}
+
+/// For each, the daemon reads in `/proc` what the numbers of the threads are.
+#[test]
+fn threads_of_another_namespace_are_looked_up_within_a_budget() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let unshare = |command: &mut Command| {
+        // SAFETY: it is a system call, which is all that is allowed there; the next process is in the new namespace.
+        let unshare = || match unsafe { libc::unshare(libc::CLONE_NEWPID) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        // SAFETY: as above.
+        unsafe { command.pre_exec(unshare) };
+    };
+    let daemon = Daemon::start(&["--requests-per-second", "100000"]);
+    // The shell is outside of it, and what it starts is inside.
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "\"$0\" --exact thread_of_another_namespace --nocapture; true",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .env(NAMESPACE, &daemon.socket);
+    unshare(&mut command);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.contains("times among"));
+    let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    say(line);
+    let registered: u32 = line.split(' ').next().unwrap().parse().unwrap();
+    // It has a budget for 8192 threads at once, and 2000 in a second.
+    assert!(
+        (1..=(8192 + 2 * 2000) / 500).contains(&registered),
+        "{line}"
+    );
+    assert!(line.contains("Rate"), "{line}");
 }
