@@ -23,6 +23,7 @@ mod soak;
 mod steps;
 mod suite;
 mod tokio_range;
+mod tokio_suite;
 mod tools;
 mod tree;
 mod vm;

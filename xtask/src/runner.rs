@@ -19,6 +19,7 @@ use crate::progress::{Live, Progress, Sink};
 use crate::rights;
 use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Lane, Part, Step, Work};
 use crate::tokio_range;
+use crate::tokio_suite;
 use crate::tools::Tool;
 
 /// Set where BPF programs can be loaded: a test that would skip itself without them must fail instead.
@@ -78,6 +79,7 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         context,
         missing: &missing,
         install: !args.no_install,
+        all: args.all,
         programs: OnceLock::new(),
     };
     let mut report = Report {
@@ -303,7 +305,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     };
     let counts_tests = match &step.work {
         Work::Cargo(call) => call.counts == CountAs::Tests,
-        Work::TokioRange => true,
+        Work::TokioRange | Work::TokioSuite => true,
         Work::Guest(guest) => guest.counts_tests(),
         Work::Release | Work::Program(_) => false,
     };
@@ -324,6 +326,8 @@ struct Machine<'a> {
     missing: &'a [Tool],
     /// Whether a step may put something on it.
     install: bool,
+    /// Whether this is the run that leaves nothing out.
+    all: bool,
     /// What guests run, once it is built; or why it is not.
     programs: OnceLock<Result<Programs, String>>,
 }
@@ -343,6 +347,7 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
     let ran = match &step.work {
         Work::Cargo(call) => cargo(machine, step, call, on_line),
         Work::TokioRange => tokio_range::run(machine.context, on_line),
+        Work::TokioSuite => tokio_suite::run(machine.context, machine.all, on_line),
         Work::Release => release(machine, on_line),
         Work::Program(name) => program(machine, name, on_line),
         Work::Guest(guest) => in_guest(machine, guest, on_line),
@@ -483,7 +488,7 @@ fn in_guest(
 }
 
 /// The target triple of this machine, from `cargo -vV`.
-fn host(context: &Context) -> io::Result<String> {
+pub(crate) fn host(context: &Context) -> io::Result<String> {
     let answer = context.cargo().arg("-vV").output()?;
     String::from_utf8_lossy(&answer.stdout)
         .lines()
@@ -506,6 +511,7 @@ fn shell_line(step: &Step, host: &str) -> String {
             let words: Vec<&str> = guests::build().into_iter().filter(quiet).collect();
             return format!("cargo {}", words.join(" "));
         }
+        Work::TokioSuite => return tokio_suite::shell_line(),
         Work::Program(name) => return format!("target/release/{name}"),
         Work::Guest(guest) => return guest.shell_line(),
     };

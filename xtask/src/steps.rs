@@ -47,6 +47,8 @@ pub(crate) enum Work {
     Program(&'static str),
     /// [`ASSUMPTIONS`] with the oldest and the newest tokio that the workspace lets in.
     TokioRange,
+    /// The tests that tokio publishes, on Morpheus: those of the locked version, and with `--all` of the newest.
+    TokioSuite,
     /// Boots a real kernel and runs programs of the release build in it.
     Guest(&'static Guest),
 }
@@ -133,7 +135,7 @@ fn quick() -> [Step; 2] {
 }
 
 /// One call for all packages: each crate is built once, with the features that any of them asks for.
-fn whole_workspace() -> [Step; 5] {
+fn whole_workspace() -> [Step; 6] {
     [
         // Elsewhere tests and examples turn its features on.
         step(
@@ -172,6 +174,7 @@ fn whole_workspace() -> [Step; 5] {
             },
             |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
         ),
+        step_of("tokio's own tests", Part::Default, Work::TokioSuite),
     ]
 }
 
@@ -381,7 +384,7 @@ mod tests {
             steps.filter_map(|step| match step.work {
                 Work::Cargo(call) => Some((call.target, call.args.contains("--release"))),
                 Work::Release => Some((None, true)),
-                Work::Program(_) | Work::TokioRange | Work::Guest(_) => None,
+                Work::Program(_) | Work::TokioRange | Work::TokioSuite | Work::Guest(_) => None,
             })
         };
         let front: HashSet<_> = directories(Lane::Front).collect();
