@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::client::Client;
 use common::daemon::Daemon;
-use common::guest::{be_stuck, can_run, client, cpus, stuck_worker};
+use common::guest::{be_stuck, can_run, client, cpus, hello, stuck_worker};
 use common::load::{Busy, compute, own_cpu_ns, shares};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
@@ -313,6 +314,101 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
     assert!(repaid > 0 && none == 0);
     assert!(3 * late < late_without, "{late:?}, {late_without:?}");
     assert!(part < 1.06, "nobody else waits for it: {part}");
+}
+
+/// What share of the CPU a worker gets beside four busy threads, if it goes to sleep after each long poll, and says Hello
+/// again this often: then it has another lease.
+fn share_of_one_that_rebinds(every: Option<Duration>) -> f64 {
+    // With turns of a tick, which leave a worker far behind when its poll ends.
+    let daemon = Daemon::schedule(&["--off", "worker-slice,tiers"]);
+    let path = daemon.socket.clone();
+    let connect = move || {
+        let client = Client::with(&path, hello(abi::MORPHEUS_POLICY_REQUEST));
+        client.register(0);
+        client.runtime_slot(0).unpark();
+        (client, Instant::now())
+    };
+    let mut bound = None;
+    let worker = Busy::repeating(
+        || (),
+        move || {
+            let (client, since) = bound.take().unwrap_or_else(&connect);
+            let begun = own_cpu_ns();
+            while own_cpu_ns() - begun < 19_500_000 {
+                compute();
+            }
+            client.runtime_slot(0).park();
+            sleep(Duration::from_millis(1));
+            client.runtime_slot(0).unpark();
+            bound = Some((client, since));
+            if every.is_some_and(|every| since.elapsed() >= every) {
+                let (client, _) = bound.take().unwrap();
+                // SAFETY: its slots were used in this closure alone, which is done with them.
+                unsafe { client.end() };
+                bound = Some(connect());
+            }
+        },
+    );
+    let others = Busy::many(4, 0);
+    std::thread::sleep(Duration::from_millis(500));
+    let threads: Vec<&Busy> = others.iter().chain([&worker]).collect();
+    let shares = shares(&threads, 2 * WINDOW);
+    assert!(daemon.counter("loans") > 0);
+    shares[others.len()]
+}
+
+/// What a worker owes, its process owes, whatever lease it has.
+#[test]
+fn a_new_lease_does_not_shed_what_a_worker_owes() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let honest = share_of_one_that_rebinds(None);
+    let rebinding = share_of_one_that_rebinds(Some(Duration::from_millis(50)));
+    say(&format!(
+        "an honest worker gets {:.2} %, one with a new lease every 50 ms {:.2} %",
+        honest * 100.0,
+        rebinding * 100.0
+    ));
+    assert!(rebinding <= honest + 0.01, "{rebinding} {honest}");
+}
+
+/// Offences are those of a process's label: from the eighth on its polls are throttled, whatever lease they were under.
+#[test]
+fn a_new_lease_does_not_shed_offences() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let path = daemon.socket.clone();
+    let polls = std::thread::spawn(move || {
+        for _ in 0..6 {
+            let client = Client::with(&path, hello(abi::MORPHEUS_POLICY_THROTTLE));
+            let slot = client.register(0);
+            slot.set_flag(SlotFlag::Escapable);
+            slot.set_flag(SlotFlag::InPlace);
+            slot.label.store(7, Ordering::Relaxed);
+            slot.unpark();
+            for _ in 0..3 {
+                let seq = slot.begin_poll();
+                let begun = own_cpu_ns();
+                while own_cpu_ns() - begun < 20_000_000 {
+                    compute();
+                }
+                slot.end_poll(seq);
+            }
+            // SAFETY: its slots were used in this closure alone, which is done with them.
+            unsafe { client.end() };
+        }
+    });
+    polls.join().unwrap();
+    let (demotions, throttles) = (daemon.counter("demotions"), daemon.counter("throttles"));
+    say(&format!(
+        "18 long polls under six leases: {demotions} demotions, {throttles} throttled"
+    ));
+    assert!(demotions >= 12 && throttles > 0, "{demotions} {throttles}");
 }
 
 /// How many messages one that sends all the time gets rid of before who reads them has the CPU.

@@ -121,6 +121,9 @@ struct task_struct {
 	unsigned int on_cpu;
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	/* When it was created, in ns; of the first thread of a process, when the process was. */
+	__u64 start_time;
 	/* Below MAX_RT_PRIO: of a class above the fair one. */
 	int prio;
 	int nr_cpus_allowed;

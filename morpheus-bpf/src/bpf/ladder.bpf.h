@@ -28,17 +28,11 @@ const volatile __u32 repeat_offences = 8;
 #define CPU_WORDS 16
 __u64 stuck_cpus[CPU_WORDS];
 
-struct label {
-	__u32 lease;
-	/* The runtime's number, or where it has none the slot's, with the highest bit set. */
-	__u32 number;
-};
-
-/* Offences by label. Those that were not seen for long are forgotten first. */
+/* Offences by a process's label. Those that were not seen for long are forgotten first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, struct label);
+	__type(key, struct process);
 	__type(value, __u32);
 } offences SEC(".maps");
 
@@ -68,21 +62,20 @@ static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
 	mark(stuck_cpus, index, stuck);
 }
 
-static __always_inline struct label label_of(const struct worker *worker, const struct morpheus_runtime_slot *slot)
+/* The label of what runs: the runtime's number, or where it has none the slot's, with the highest bit set. */
+static __always_inline struct process label_of(const struct worker *worker, const struct morpheus_runtime_slot *slot)
 {
 	__u32 number = READ_ONCE(slot->label);
-	struct label label = {
-		.lease = worker->lease,
-		.number = number ? number : worker->slot | 1U << 31,
-	};
+	struct process label = worker->process;
 
+	label.label = number ? number : worker->slot | 1U << 31;
 	return label;
 }
 
 /* Counts an offence of what runs, once for each episode. Returns how many there were. */
 static __always_inline __u32 count_offence(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 episode)
 {
-	struct label label = label_of(worker, slot);
+	struct process label = label_of(worker, slot);
 	__u32 *known = bpf_map_lookup_elem(&offences, &label);
 	__u32 one = 1;
 

@@ -78,6 +78,8 @@ int bind(struct bind_arguments *arguments)
 	/* Unbound while the rest is written: the thread may run at this moment. */
 	WRITE_ONCE(worker->lease, 0);
 	worker->slot = arguments->slot;
+	worker->process.started_ns = task->group_leader->start_time;
+	worker->process.tgid = task->tgid;
 	worker->policy = arguments->policy;
 	worker->budget_ns = arguments->budget_ns;
 	worker->grace_ns = arguments->grace_ns;

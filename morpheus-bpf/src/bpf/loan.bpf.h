@@ -10,6 +10,9 @@
  * worker of the same process that wants to go on when its CPU has to choose pays: its vtime grows by what it pays, and it
  * waits for that. The process gets no more than the sum of its workers' shares, and others wait no longer.
  *
+ * A debt is the process's and not its lease's: a new lease does not shed it. A process that ends leaves its debt unpaid,
+ * and gains nothing: its successor's threads begin at the clock, as those of any new process do.
+ *
  * Bounded on both sides. Nobody lends to a process that owes `loan_most_ns`. Nobody pays more than a slice at once, so that
  * none carries the debts of all, nor beyond what it will have to wait for: further ahead of the clock than `lead_ns` its
  * vtime would be cut, and the payment with it.
@@ -23,11 +26,14 @@ const volatile bool loans_on = true;
 /* CPU time that the workers of a process may owe together. */
 const volatile __u64 loan_most_ns = 50000000;
 
-/* CPU time that the workers of a lease owe. Those of leases that are gone are forgotten first. */
+/*
+ * CPU time that the workers of a process owe, whatever lease they have. The debts that were not looked at for long are
+ * forgotten first: those of processes that have ended.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
-	__type(key, __u32);
+	__type(key, struct process);
 	__type(value, __u64);
 } debts SEC(".maps");
 
@@ -53,18 +59,19 @@ static __always_inline bool serves(struct worker *worker, const struct morpheus_
 static __always_inline void borrow(struct task_struct *task, struct worker *worker)
 {
 	__u64 vtime = task->scx.dsq_vtime, target = vtime_now - sleeper_ns, lent_ns, *debt;
-	__u32 lease = worker->lease, weight = weight_of(task);
+	struct process process = worker->process;
+	__u32 weight = weight_of(task);
 
 	/* It is far enough ahead of those that compute. */
 	if (!loans_on || !before(vtime_now - sleeper_ns / 2, vtime))
 		return;
 	lent_ns = of_weight(vtime - target, weight);
-	debt = bpf_map_lookup_elem(&debts, &lease);
+	debt = bpf_map_lookup_elem(&debts, &process);
 	if (!debt) {
 		__u64 none = 0;
 
-		bpf_map_update_elem(&debts, &lease, &none, BPF_NOEXIST);
-		debt = bpf_map_lookup_elem(&debts, &lease);
+		bpf_map_update_elem(&debts, &process, &none, BPF_NOEXIST);
+		debt = bpf_map_lookup_elem(&debts, &process);
 		if (!debt)
 			return;
 	}
@@ -80,11 +87,12 @@ static __always_inline void borrow(struct task_struct *task, struct worker *work
 static __always_inline void repay(struct task_struct *task, struct cpu *cpu, struct worker *worker)
 {
 	__u64 vtime = task->scx.dsq_vtime, room = vtime_now + lead_ns - vtime, owed_ns, paid_ns, *debt;
-	__u32 lease = worker->lease, weight = weight_of(task);
+	struct process process = worker->process;
+	__u32 weight = weight_of(task);
 
 	if ((__s64)room <= 0)
 		return;
-	debt = bpf_map_lookup_elem(&debts, &lease);
+	debt = bpf_map_lookup_elem(&debts, &process);
 	if (!debt)
 		return;
 	owed_ns = READ_ONCE(*debt);

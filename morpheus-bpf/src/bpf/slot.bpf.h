@@ -52,6 +52,17 @@ struct {
 } rings SEC(".maps");
 
 /*
+ * A process, apart from a later one with the same number. What a process owes, and what its polls have done, hangs on this:
+ * a lease can be had again for nothing.
+ */
+struct process {
+	__u64 started_ns;
+	__u32 tgid;
+	/* Which of its labels, where it is about one. */
+	__u32 label;
+};
+
+/*
  * A worker, bound to its slot. It is the thread's own, and goes when the thread does.
  *
  * It is written on the CPU that switches the thread in or out or that runs it, one after the other, and when the
@@ -65,6 +76,8 @@ struct worker {
 	/* 0: not bound. */
 	__u32 lease;
 	__u32 slot;
+	/* Whose worker it is; its label is 0. */
+	struct process process;
 	/* enum morpheus_policy */
 	__u32 policy;
 	__u64 budget_ns;

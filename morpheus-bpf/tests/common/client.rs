@@ -111,6 +111,23 @@ impl Client {
         unsafe { self.kernel.at(64 * (1 + slot as usize)) }
     }
 
+    /// Ends the lease, and gives back its memory.
+    ///
+    /// # Safety
+    ///
+    /// No slot of this client is used from now on.
+    pub unsafe fn end(self) {
+        for mapping in [
+            self.runtime,
+            self.kernel,
+            self.ring.consumer,
+            self.ring.producer,
+        ] {
+            // SAFETY: the client is gone, and the caller promises that none of its slots is used again.
+            unsafe { mapping.unmap() };
+        }
+    }
+
     pub fn heartbeat(&self) -> u64 {
         let offset = std::mem::offset_of!(abi::morpheus_kernel_header, heartbeat_ns);
         // SAFETY: the header has this word.

@@ -8,12 +8,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::PAGE;
 
-/// A mapping that lives as long as the test program: a thread may still look at its slot.
+/// A mapping that lives as long as the test program, unless it is unmapped: a thread may still look at its slot.
 pub struct Mapping {
     pub start: NonNull<u8>,
+    bytes: usize,
 }
 
-// SAFETY: it is shared memory that lives for ever, and is used as atomics only.
+// SAFETY: it is shared memory that lives until `unmap`, whose caller promises that nobody uses it, and is used as atomics only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -38,7 +39,18 @@ impl Mapping {
         };
         Ok(Mapping {
             start: NonNull::new(start.cast()).unwrap(),
+            bytes,
         })
+    }
+
+    /// Ends the mapping.
+    ///
+    /// # Safety
+    ///
+    /// Nothing that [`Mapping::at`] returned is used from now on.
+    pub unsafe fn unmap(self) {
+        // SAFETY: the mapping is this one's alone, and the caller promises that no reference into it is used again.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) }.unwrap();
     }
 
     /// The `T` at an offset.
@@ -47,7 +59,7 @@ impl Mapping {
     ///
     /// The mapping has a `T` there, which consists of atomics. If it is read-only, they are not written.
     pub unsafe fn at<T>(&self, offset: usize) -> &'static T {
-        // SAFETY: the caller's promise, and the mapping is never undone.
+        // SAFETY: the caller's promise, and that of `unmap`'s caller.
         unsafe { &*self.start.as_ptr().add(offset).cast::<T>() }
     }
 }
