@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::client::Client;
 use common::daemon::Daemon;
-use common::guest::{be_stuck, can_run, client, cpus, hello, stuck_worker};
-use common::load::{Busy, compute, own_cpu_ns, shares};
+use common::guest::{be_stuck, can_run, client, cpus, hello, state, stuck_worker};
+use common::load::{Busy, compute, own_cpu_ns, pin, set_nice, shares, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag};
@@ -409,6 +409,65 @@ fn a_new_lease_does_not_shed_offences() {
         "18 long polls under six leases: {demotions} demotions, {throttles} throttled"
     ));
     assert!(demotions >= 12 && throttles > 0, "{demotions} {throttles}");
+}
+
+/// Where no CPU looks into the queues for a while, since a real-time thread has it, a throttled worker is not forgotten.
+#[test]
+fn a_throttled_worker_runs_again_after_a_real_time_thread() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_THROTTLE);
+    let _others = Busy::many(2 * cpus(), 0);
+    let worker = {
+        let registers = Arc::clone(&client);
+        let client = Arc::clone(&client);
+        Busy::repeating(
+            move || {
+                // So heavy that it would have more than its 5 ms of each 100 by its vtime.
+                set_nice(-10);
+                let slot = registers.register(0);
+                slot.set_flag(SlotFlag::Escapable);
+                slot.set_flag(SlotFlag::InPlace);
+                slot.label.store(7, Ordering::Relaxed);
+                slot.unpark();
+            },
+            move || {
+                let slot = client.runtime_slot(0);
+                // Offences of one label, until the kernel side throttles its polls.
+                let seq = slot.begin_poll();
+                let begun = own_cpu_ns();
+                while own_cpu_ns() - begun < 20_000_000 {
+                    compute();
+                }
+                slot.end_poll(seq);
+            },
+        )
+    };
+    daemon.all_move(&["to_throttled"]);
+    for _ in 0..4 {
+        let before = daemon.counter("from_throttled");
+        // Longer than a CPU remembers by itself that there are throttled workers.
+        for cpu in 0..cpus() {
+            std::thread::spawn(move || {
+                pin(cpu);
+                take_precedence();
+                spin(Duration::from_millis(400));
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let ran = worker.cpu_ns();
+        let until = Instant::now() + Duration::from_secs(2);
+        while worker.cpu_ns() == ran && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(worker.cpu_ns() > ran, "it has not run for 2 s");
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(daemon.counter("from_throttled") > before);
+    }
+    assert_eq!(state(), "enabled");
 }
 
 /// How many messages one that sends all the time gets rid of before who reads them has the CPU.

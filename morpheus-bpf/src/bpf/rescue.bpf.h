@@ -87,8 +87,9 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
+	__u64 now = scx_now();
 
-	measure_jiffies(scx_now());
+	measure_jiffies(now);
 	bpf_rcu_read_lock();
 	bpf_for(index, 0, domain_count) {
 		struct domain *domain = domain_at(index);
@@ -109,6 +110,12 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 		if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0) {
 			waiting = 1;
 			brought += bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index));
+		}
+		if (scx_bpf_dsq_nr_queued(THROTTLED_QUEUE(index)) > 0) {
+			waiting = 1;
+			/* Its CPUs forget this queue when none of them has chosen for a while. */
+			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
+			brought += bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index));
 		}
 		if (brought || scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0) {
 			waiting = 1;
