@@ -137,10 +137,10 @@ static __always_inline __u32 speed_by_use(const struct speed *speed, __u64 now)
  * Whether others wait for what a worker does. Who is just switched in may have been woken from a park or a hold a moment
  * ago, and not have had the time to say so.
  */
-static __always_inline bool is_urgent(struct worker *worker, const struct morpheus_runtime_slot *slot, bool begins)
+static __always_inline bool is_urgent(struct worker *worker, const struct words *slot, bool begins)
 {
-	return slot && serves(worker, slot) &&
-	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_IN_PLACE)) &&
+	return serves(worker, slot) &&
+	       !(slot->flags & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_IN_PLACE)) &&
 	       (begins || in_play(slot));
 }
 
@@ -149,12 +149,13 @@ static __always_inline void speed_at_start(__s32 index, struct worker *worker, _
 {
 	struct speed *speed = speed_at(index);
 	__u32 wanted, asked;
+	struct words slot;
 
 	if (!speed)
 		return;
 	count_use(speed, now);
 	speed->busy = 1;
-	if (worker && is_urgent(worker, runtime_slot(worker), true)) {
+	if (worker && load_words(worker, &slot) && is_urgent(worker, &slot, true)) {
 		ask_for_worker(index, speed, now);
 		return;
 	}
@@ -172,11 +173,12 @@ static __always_inline void speed_at_start(__s32 index, struct worker *worker, _
 static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __u64 now)
 {
 	struct speed *speed = speed_at(index);
+	struct words slot;
 
 	if (!speed)
 		return;
 	count_use(speed, now);
-	if (worker && is_urgent(worker, runtime_slot(worker), false))
+	if (worker && load_words(worker, &slot) && is_urgent(worker, &slot, false))
 		ask_for_worker(index, speed, now);
 	else if (is_fast_by_tier(cpu_at(index)))
 		ask_for_tier(index, speed, now);
@@ -185,7 +187,7 @@ static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __
 }
 
 /* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
-static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
+static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct words *slot,
 					  __u64 now)
 {
 	struct speed *speed = speed_at(index);

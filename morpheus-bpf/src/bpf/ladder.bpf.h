@@ -37,7 +37,7 @@ struct {
 } offences SEC(".maps");
 
 /* A running worker is looked at: for cpuperf.bpf.h. */
-static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct morpheus_runtime_slot *slot,
+static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct words *slot,
 					  __u64 now);
 
 /* Sets or clears a CPU's bit. */
@@ -63,9 +63,9 @@ static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
 }
 
 /* The label of what runs: the runtime's number, or where it has none the slot's, with the highest bit set. */
-static __always_inline struct process label_of(const struct worker *worker, const struct morpheus_runtime_slot *slot)
+static __always_inline struct process label_of(const struct worker *worker, const struct words *slot)
 {
-	__u32 number = READ_ONCE(slot->label);
+	__u32 number = slot->label;
 	struct process label = worker->process;
 
 	label.label = number ? number : worker->slot | 1U << 31;
@@ -73,7 +73,7 @@ static __always_inline struct process label_of(const struct worker *worker, cons
 }
 
 /* Counts an offence of what runs, once for each episode. Returns how many there were. */
-static __always_inline __u32 count_offence(struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 episode)
+static __always_inline __u32 count_offence(struct worker *worker, const struct words *slot, __u64 episode)
 {
 	struct process label = label_of(worker, slot);
 	__u32 *known = bpf_map_lookup_elem(&offences, &label);
@@ -91,9 +91,9 @@ static __always_inline __u32 count_offence(struct worker *worker, const struct m
 }
 
 /* Whether a claim to a critical section still counts. */
-static __always_inline bool is_protected(const struct worker *worker, const struct morpheus_runtime_slot *slot, __u64 episode)
+static __always_inline bool is_protected(const struct worker *worker, const struct words *slot, __u64 episode)
 {
-	return READ_ONCE(slot->critical_depth) && worker->outlived != episode;
+	return slot->critical_depth && worker->outlived != episode;
 }
 
 /*
@@ -101,11 +101,11 @@ static __always_inline bool is_protected(const struct worker *worker, const stru
  * yielded there), and with a tenth of the weight they would wait ten times as long. Such a worker gives way to those who
  * serve, and that is all.
  */
-static __always_inline bool may_be_demoted(const struct morpheus_runtime_slot *slot)
+static __always_inline bool may_be_demoted(const struct words *slot)
 {
 	const __u32 both = MORPHEUS_SLOT_ESCAPABLE | MORPHEUS_SLOT_IN_PLACE;
 
-	return (READ_ONCE(slot->flags) & both) == both;
+	return (slot->flags & both) == both;
 }
 
 static __always_inline void say_step(struct worker *worker, __u64 episode, __u32 step, __u64 verdict, __u32 event,
@@ -120,7 +120,7 @@ static __always_inline void say_step(struct worker *worker, __u64 episode, __u32
 	emit(worker, event, poll_of(episode), now, detail, BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
+static __always_inline void over_budget(struct worker *worker, const struct words *slot,
 					__u64 episode, __u64 used_ns, __u64 now, bool runs)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -173,20 +173,20 @@ static __always_inline void episode_ended(struct worker *worker, __u64 now)
 }
 
 /* Whether a worker has had its turn, and somebody waits for it to end. Within a critical section that waits for the tick. */
-static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, const struct morpheus_runtime_slot *slot,
+static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, const struct words *slot,
 					 __u64 now)
 {
 	__u64 waits;
 
 	if (!worker_slice_ns || before(now + slice_ns, cpu->slice_end_ns + worker_slice_ns) || !cpu->since_ns ||
-	    READ_ONCE(slot->critical_depth))
+	    slot->critical_depth)
 		return false;
 	waits = least_waiting(index, cpu);
 	return waits != NOBODY && before(waits, present_vtime(cpu, now));
 }
 
 /* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot)
+static __always_inline __u64 looked(struct worker *worker, const struct words *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
@@ -196,7 +196,7 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
 		return sooner;
 	speed_at_look(index, worker, slot, now);
 	if (cpu->extended_until_ns) {
-		bool critical = READ_ONCE(slot->critical_depth);
+		bool critical = slot->critical_depth;
 
 		if (critical && before(now, cpu->extended_until_ns)) {
 			sooner = cpu->extended_until_ns - now;
@@ -228,17 +228,16 @@ static __always_inline __u64 looked(struct worker *worker, const struct morpheus
  */
 static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, struct worker *worker, __s32 index, __u64 now)
 {
-	struct morpheus_runtime_slot *slot;
 	struct look_timer *look_timer;
+	struct words slot;
 	__u32 key = index;
 
 	if (!extensions_on)
 		return false;
-	slot = runtime_slot(worker);
-	if (!slot || !READ_ONCE(slot->critical_depth) || READ_ONCE(slot->state) != MORPHEUS_WORKER_RUNNING)
+	if (!load_words(worker, &slot) || !slot.critical_depth || slot.state != MORPHEUS_WORKER_RUNNING)
 		return false;
 	if (extension_bound_on) {
-		__u64 episode = episode_of(worker, slot);
+		__u64 episode = episode_of(worker, &slot);
 
 		if (worker->extended && cpu->extended_until_ns && before(now, cpu->extended_until_ns)) {
 			/* Kicked before it is over: that somebody waits was known when it was given. */

@@ -26,35 +26,29 @@ struct bind_arguments {
  */
 static __always_inline void count_from_now(struct worker *worker, struct task_struct *task, __u32 lease)
 {
-	__u32 entry = worker->slot + 1;
-	struct morpheus_runtime_slot *runtime;
-	void *area;
+	struct words slot;
 
 	if (!task->on_cpu)
 		return;
 	if (!worker->since_ns)
 		worker->since_ns = bpf_ktime_get_ns();
-	area = bpf_map_lookup_elem(&runtime_areas, &lease);
-	if (!area)
+	if (!load_words_of(lease, worker->slot, &slot))
 		return;
-	runtime = bpf_map_lookup_elem(area, &entry);
-	if (!runtime)
-		return;
-	worker->episode = episode_of(worker, runtime);
+	worker->episode = episode_of(worker, &slot);
 	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
 }
 
 /* A thread that sleeps in a poll already is said to sleep from now on: nobody has seen it go. */
 static __always_inline void find_asleep(struct worker *worker, struct task_struct *task)
 {
-	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
 	unsigned int state = task->__state;
+	struct words slot;
 	__u64 now;
 
-	if (!runtime || task->on_cpu || !state || state & TASK_DEAD || !in_play(runtime))
+	if (task->on_cpu || !state || state & TASK_DEAD || !load_words(worker, &slot) || !in_play(&slot))
 		return;
 	now = bpf_ktime_get_ns();
-	worker->asleep_seq = watched_poll(runtime);
+	worker->asleep_seq = watched_poll(&slot);
 	worker->asleep_ns = now;
 	emit(worker, MORPHEUS_EVENT_BLOCKED, worker->asleep_seq, now, 0, BPF_RB_FORCE_WAKEUP);
 }

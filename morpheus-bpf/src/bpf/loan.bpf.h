@@ -47,11 +47,11 @@ static __always_inline __u64 of_weight(__u64 vtime, __u32 weight)
  * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stuck. A parked one wakes
  * because there is work, a held one because it is released.
  */
-static __always_inline bool serves(struct worker *worker, const struct morpheus_runtime_slot *slot)
+static __always_inline bool serves(struct worker *worker, const struct words *slot)
 {
 	__u64 episode = episode_of(worker, slot);
 
-	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING && !worker->demoted && !(episode & EPISODE_HOG) &&
+	return slot->state == MORPHEUS_WORKER_RUNNING && !worker->demoted && !(episode & EPISODE_HOG) &&
 	       (!episode || worker->over != episode);
 }
 

@@ -9,7 +9,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
+static __always_inline void over_budget(struct worker *worker, const struct words *slot,
 					__u64 episode, __u64 used_ns, __u64 now, bool runs)
 {
 }
@@ -18,7 +18,7 @@ static __always_inline void episode_ended(struct worker *worker, __u64 now)
 {
 }
 
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot)
+static __always_inline __u64 looked(struct worker *worker, const struct words *slot)
 {
 	return ~0ULL;
 }

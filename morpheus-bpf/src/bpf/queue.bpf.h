@@ -208,12 +208,11 @@ static __always_inline struct worker *worker_of(struct task_struct *task)
 /* Whether the episode for which it was demoted goes on. Read anew: it is about to be charged tenfold, or to wait. */
 static __always_inline bool is_demoted(struct worker *worker)
 {
-	struct morpheus_runtime_slot *runtime;
+	struct words slot;
 
 	if (!worker->demoted)
 		return false;
-	runtime = runtime_slot(worker);
-	if (runtime && episode_of(worker, runtime) == worker->demoted)
+	if (load_words(worker, &slot) && episode_of(worker, &slot) == worker->demoted)
 		return true;
 	worker->demoted = 0;
 	worker->throttled = 0;

@@ -190,7 +190,7 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
  * has behaved, and while that is little it does not go before others.
  */
 static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour *behaviour, struct worker *worker,
-				     const struct morpheus_runtime_slot *serving)
+				     const struct words *serving)
 {
 	__u32 tier;
 
@@ -233,9 +233,9 @@ static __always_inline bool look_at_waker(struct task_struct *task, struct behav
 }
 
 /* What to count where a stuck worker is preempted for this slot. */
-static __always_inline enum counter kicks_for(const struct morpheus_runtime_slot *serving)
+static __always_inline enum counter kicks_for(const struct words *serving)
 {
-	return READ_ONCE(serving->flags) & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
+	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
 								     COUNTER_kicks_for_serving;
 }
 
@@ -247,12 +247,13 @@ static __always_inline enum counter kicks_for(const struct morpheus_runtime_slot
  */
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
-	struct morpheus_runtime_slot *serving = 0;
+	const struct words *serving = 0;
 	struct behaviour *behaviour;
 	struct worker *worker;
 	struct cpu *cpu;
 	bool wakes = flags & ENQ_WAKEUP, is_among_many = false;
 	struct claim claim = {};
+	struct words slot = {};
 	__u64 now;
 
 	if (!may_move(task, flags)) {
@@ -291,9 +292,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (resume(task, worker, flags))
 		return 0;
 	if (worker && wakes) {
-		serving = runtime_slot(worker);
-		if (serving && !serves(worker, serving))
-			serving = 0;
+		if (load_words(worker, &slot) && serves(worker, &slot))
+			serving = &slot;
 	}
 	behaviour = behaviour_of(task);
 	if (flags & ENQ_REENQ && rescue_again(task, slice_for(behaviour, TIER_BATCH), flags))
@@ -535,9 +535,9 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 /* A worker loses its CPU within a critical section: by whom is what the counters say. */
 static __always_inline void count_preempted_section(struct task_struct *task, struct cpu *cpu, struct worker *worker)
 {
-	struct morpheus_runtime_slot *slot = runtime_slot(worker);
+	struct words slot;
 
-	if (!slot || !READ_ONCE(slot->critical_depth))
+	if (!load_words(worker, &slot) || !slot.critical_depth)
 		return;
 	if (cpu->kicked == KICK_OURS)
 		count(COUNTER_critical_preempted_by_kick);

@@ -6,8 +6,8 @@
  * not on the process's: when the lease ends its maps are taken out, and a thread that is still bound to it finds
  * nothing, whatever has connected since.
  *
- * What stands in the runtime's area is a claim. Each word is loaded once into a local, which is then used; none of them
- * is an index or a pointer, and none is passed on to another process.
+ * What stands in the runtime's area is a claim. Its words are loaded once for each decision (load_words); none of them is
+ * an index or a pointer, and none is passed on to another process.
  */
 #ifndef MORPHEUS_SLOT_BPF_H
 #define MORPHEUS_SLOT_BPF_H
@@ -130,14 +130,6 @@ struct {
 /* How many leases there are, written by the daemon: without any, a switch costs a look at this. */
 __u32 leases;
 
-static __always_inline struct morpheus_runtime_slot *runtime_slot(const struct worker *worker)
-{
-	__u32 lease = worker->lease, entry = worker->slot + 1;
-	void *area = bpf_map_lookup_elem(&runtime_areas, &lease);
-
-	return area ? bpf_map_lookup_elem(area, &entry) : 0;
-}
-
 static __always_inline struct morpheus_kernel_slot *kernel_slot(const struct worker *worker)
 {
 	__u32 lease = worker->lease, entry = worker->slot + 1;
@@ -146,20 +138,61 @@ static __always_inline struct morpheus_kernel_slot *kernel_slot(const struct wor
 	return area ? bpf_map_lookup_elem(area, &entry) : 0;
 }
 
-/* The watched poll that is in progress, or 0. */
-static __always_inline __u64 watched_poll(const struct morpheus_runtime_slot *slot)
+/*
+ * What a slot says, loaded once: the process may write to it at any moment, and one decision goes by one set of words, of
+ * which each is what the process wrote there at some time.
+ */
+struct words {
+	__u64 poll_seq;
+	__u64 park_seq;
+	__u32 state;
+	__u32 critical_depth;
+	__u32 flags;
+	__u32 label;
+};
+
+/* Loads the words of a slot of a lease. Returns whether there is one. No other function reads what the runtime wrote. */
+static __always_inline bool load_words_of(__u32 lease, __u32 index, struct words *words)
 {
-	__u64 seq = READ_ONCE(slot->poll_seq);
+	const struct morpheus_runtime_slot *slot;
+	__u32 entry = index + 1;
+	void *area = bpf_map_lookup_elem(&runtime_areas, &lease);
+
+	if (!area)
+		return false;
+	slot = bpf_map_lookup_elem(area, &entry);
+	if (!slot)
+		return false;
+	/* First: with a poll come the label and the flags that it was begun with, where loads keep their order. */
+	words->poll_seq = READ_ONCE(slot->poll_seq);
+	words->park_seq = READ_ONCE(slot->park_seq);
+	words->state = READ_ONCE(slot->state);
+	words->critical_depth = READ_ONCE(slot->critical_depth);
+	words->flags = READ_ONCE(slot->flags);
+	words->label = READ_ONCE(slot->label);
+	return true;
+}
+
+/* Loads the words of a worker's slot. Returns whether there is one. */
+static __always_inline bool load_words(const struct worker *worker, struct words *words)
+{
+	return load_words_of(worker->lease, worker->slot, words);
+}
+
+/* The watched poll that is in progress, or 0. */
+static __always_inline __u64 watched_poll(const struct words *slot)
+{
+	__u64 seq = slot->poll_seq;
 
 	return seq & 1 ? seq : 0;
 }
 
 /* Whether the worker says of itself that it can be stuck. Who says no is not helped; the controller is none. */
-static __always_inline bool in_play(const struct morpheus_runtime_slot *slot)
+static __always_inline bool in_play(const struct words *slot)
 {
-	return READ_ONCE(slot->state) == MORPHEUS_WORKER_RUNNING &&
-	       !(READ_ONCE(slot->flags) & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) &&
-	       !(READ_ONCE(slot->park_seq) & 1);
+	return slot->state == MORPHEUS_WORKER_RUNNING &&
+	       !(slot->flags & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) &&
+	       !(slot->park_seq & 1);
 }
 
 /* Numbers of polls do not come so far, and what is made up does not look like one. */
@@ -169,11 +202,11 @@ static __always_inline bool in_play(const struct morpheus_runtime_slot *slot)
  * What the worker is busy with. The mark of a hog holds until it goes or the worker parks: who leaves it there for ever
  * is a hog once.
  */
-static __always_inline __u64 episode_of(struct worker *worker, const struct morpheus_runtime_slot *slot)
+static __always_inline __u64 episode_of(struct worker *worker, const struct words *slot)
 {
-	__u64 parked = READ_ONCE(slot->park_seq);
+	__u64 parked = slot->park_seq;
 
-	if (!(READ_ONCE(slot->flags) & MORPHEUS_SLOT_HOG)) {
+	if (!(slot->flags & MORPHEUS_SLOT_HOG)) {
 		worker->marked = 0;
 		return watched_poll(slot);
 	}

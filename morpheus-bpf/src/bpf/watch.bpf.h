@@ -44,12 +44,12 @@ struct {
  * `runs` the worker has just been switched out, and what is known of this CPU is about the next task: the kernel tells a
  * scheduler of that one before the tracepoint comes.
  */
-static __always_inline void over_budget(struct worker *worker, const struct morpheus_runtime_slot *slot,
+static __always_inline void over_budget(struct worker *worker, const struct words *slot,
 					__u64 episode, __u64 used_ns, __u64 now, bool runs);
 /* The worker is in another episode than it was. */
 static __always_inline void episode_ended(struct worker *worker, __u64 now);
 /* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU. */
-static __always_inline __u64 looked(struct worker *worker, const struct morpheus_runtime_slot *slot);
+static __always_inline __u64 looked(struct worker *worker, const struct words *slot);
 /* A CPU goes from one task to another; said first. */
 static __always_inline void switching(struct task_struct *next);
 
@@ -59,9 +59,9 @@ static __always_inline void switching(struct task_struct *next);
  *
  * A poll counts from when it was first seen, so that nobody is asked too early.
  */
-static __always_inline void look(struct worker *worker, const struct morpheus_runtime_slot *runtime, __u64 now, bool runs)
+static __always_inline void look(struct worker *worker, const struct words *slot, __u64 now, bool runs)
 {
-	__u64 episode = episode_of(worker, runtime), seq = poll_of(episode);
+	__u64 episode = episode_of(worker, slot), seq = poll_of(episode);
 	__u64 ran_ns = worker->ran_ns + (worker->since_ns ? now - worker->since_ns : 0);
 	struct morpheus_kernel_slot *kernel;
 	__u64 used_ns;
@@ -79,7 +79,7 @@ static __always_inline void look(struct worker *worker, const struct morpheus_ru
 	/* Who is marked as a hog has been found to be one. */
 	if (seq && used_ns < worker->budget_ns)
 		return;
-	if (!in_play(runtime))
+	if (!in_play(slot))
 		return;
 	kernel = kernel_slot(worker);
 	if (!kernel)
@@ -100,7 +100,7 @@ static __always_inline void look(struct worker *worker, const struct morpheus_ru
 		emit(worker, MORPHEUS_EVENT_BUDGET, seq, now, used_ns, BPF_RB_FORCE_WAKEUP);
 	}
 	worker->over = episode;
-	over_budget(worker, runtime, episode, used_ns, now, runs);
+	over_budget(worker, slot, episode, used_ns, now, runs);
 }
 
 /* How long until the next look: as long as the budget lasts, and at most a period. */
@@ -124,8 +124,8 @@ static __always_inline void arm(struct look_timer *look_timer, __u64 delay_ns)
 static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	struct morpheus_runtime_slot *runtime;
 	struct worker *worker;
+	struct words slot;
 	__u64 now, next, sooner;
 
 	look_timer->armed = 0;
@@ -135,17 +135,16 @@ static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 	worker = bpf_task_storage_get(&workers, current, 0, 0);
 	if (!worker)
 		return 0;
-	runtime = runtime_slot(worker);
-	if (!runtime)
+	if (!load_words(worker, &slot))
 		return 0;
 	now = bpf_ktime_get_ns();
 	count(COUNTER_looks);
 	/* Bound while it ran, or not seen to be switched in. */
 	if (!worker->since_ns)
 		worker->since_ns = now;
-	look(worker, runtime, now, true);
+	look(worker, &slot, now, true);
 	next = until_next_look(worker, now);
-	sooner = looked(worker, runtime);
+	sooner = looked(worker, &slot);
 	arm(look_timer, sooner < next ? sooner : next);
 	return 0;
 }
@@ -181,7 +180,9 @@ static __always_inline void woken(struct worker *worker, __u64 now)
 /* prev gives its CPU away. */
 static __always_inline void switched_out(struct task_struct *prev, struct worker *worker, bool preempt, __u64 now)
 {
-	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
+	/* Not left unset where there is no slot: the compiler may read it all the same, which the verifier refuses. */
+	struct words slot = {};
+	bool has_slot = load_words(worker, &slot);
 	unsigned int state = prev->__state;
 	__u64 seq;
 
@@ -189,19 +190,19 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	 * It ran, and was not seen to be switched in. There are threads whose switches a kernel does not tell (seen on 6.18:
 	 * of the first process's, never; ftrace and perf lack them, too), and who comes after them comes unseen.
 	 */
-	if (runtime && worker->asleep_ns)
+	if (has_slot && worker->asleep_ns)
 		woken(worker, now);
-	if (runtime)
-		look(worker, runtime, now, false);
+	if (has_slot)
+		look(worker, &slot, now, false);
 	if (worker->since_ns)
 		worker->ran_ns += now - worker->since_ns;
 	else
 		count(COUNTER_unseen_switches);
 	worker->since_ns = 0;
 	/* A preempted thread may be about to sleep, and does not yet. */
-	if (!runtime || preempt || !state || state & TASK_DEAD || !in_play(runtime))
+	if (!has_slot || preempt || !state || state & TASK_DEAD || !in_play(&slot))
 		return;
-	seq = watched_poll(runtime);
+	seq = watched_poll(&slot);
 	worker->asleep_ns = now;
 	worker->asleep_seq = seq;
 	emit(worker, MORPHEUS_EVENT_BLOCKED, seq, now, 0, BPF_RB_FORCE_WAKEUP);
@@ -218,15 +219,15 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 static __always_inline void switched_in(struct worker *worker, __u64 now)
 {
 	__u32 index = bpf_get_smp_processor_id();
-	struct morpheus_runtime_slot *runtime = runtime_slot(worker);
 	struct look_timer *look_timer;
+	struct words slot;
 
 	worker->since_ns = now;
-	if (!runtime)
+	if (!load_words(worker, &slot))
 		return;
 	if (worker->asleep_ns)
 		woken(worker, now);
-	look(worker, runtime, now, true);
+	look(worker, &slot, now, true);
 	look_timer = bpf_map_lookup_elem(&look_timers, &index);
 	if (look_timer && !look_timer->armed)
 		arm(look_timer, until_next_look(worker, now));
