@@ -6,8 +6,10 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -468,6 +470,88 @@ fn a_throttled_worker_runs_again_after_a_real_time_thread() {
         assert!(daemon.counter("from_throttled") > before);
     }
     assert_eq!(state(), "enabled");
+}
+
+/// Where the process is that [`stuck_elsewhere`] is to make.
+const STUCK_ELSEWHERE: &str = "MORPHEUS_STUCK_ELSEWHERE";
+
+/// No test: a process of its own, whose worker is stuck for ever. It says when that has begun.
+#[test]
+fn stuck_elsewhere() {
+    let Some(path) = std::env::var_os(STUCK_ELSEWHERE) else {
+        return;
+    };
+    let client = Client::with(Path::new(&path), hello(abi::MORPHEUS_POLICY_REQUEST));
+    be_stuck(&client, 0, |_| {});
+    say("stuck");
+    loop {
+        compute();
+    }
+}
+
+/// How often workers that wake all the time and say that they serve interrupt a stuck worker in a second: one of another
+/// process, or of their own.
+fn interruptions(of_another: bool) -> f64 {
+    let daemon = Daemon::schedule(&[]);
+    let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
+    let mut other = None;
+    let mut own = None;
+    if of_another {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "stuck_elsewhere", "--nocapture"])
+            .env(STUCK_ELSEWHERE, &daemon.socket)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut lines = stderr.lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "stuck"));
+        other = Some(child);
+    } else {
+        own = Some(stuck_worker(&client, 7, |_| {}));
+    }
+    let serving: Vec<Busy> = (0..3)
+        .map(|index| {
+            let registers = Arc::clone(&client);
+            let client = Arc::clone(&client);
+            Busy::repeating(
+                move || registers.register(index).unpark(),
+                move || {
+                    client.runtime_slot(index).park();
+                    sleep(Duration::from_micros(300));
+                    client.runtime_slot(index).unpark();
+                },
+            )
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    let before = daemon.counter("kicks_for_serving");
+    std::thread::sleep(WINDOW);
+    let kicks = daemon.counter("kicks_for_serving") - before;
+    let rate = kicks as f64 / begun.elapsed().as_secs_f64();
+    drop((serving, own));
+    if let Some(mut child) = other {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    rate
+}
+
+/// That a worker serves is a claim. So it interrupts a stuck worker of another process up to once in 2 ms.
+#[test]
+fn a_process_does_not_interrupt_anothers_stuck_worker_at_will() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let (own, of_another) = (interruptions(false), interruptions(true));
+    say(&format!(
+        "a stuck worker is interrupted {own:.0} times in a second by its own process, {of_another:.0} times by another"
+    ));
+    assert!(of_another <= 525.0 * cpus() as f64, "{of_another}");
+    assert!(own > 1.5 * of_another, "the control: {own} {of_another}");
 }
 
 /// How many messages one that sends all the time gets rid of before who reads them has the CPU.

@@ -23,6 +23,12 @@ const volatile __u64 min_run_ns = 200000;
 const volatile bool kicks_on = true;
 /* Stuck workers are preempted at once by those that serve. Off for tests. */
 const volatile bool serving_kicks_on = true;
+/*
+ * For this long after a process has interrupted another's stuck worker, none does so again on that CPU because it says
+ * that it serves: that is a claim. It then preempts as any task does that wakes. A process's own stuck workers are
+ * preempted each time. 0: no bound.
+ */
+const volatile __u64 stuck_pause_ns = 2000000;
 /* Skipped kicks are made up. Off for tests. */
 const volatile bool make_up_on = true;
 
@@ -138,8 +144,14 @@ __noinline bool may_run_on(struct task_struct *task __arg_trusted, __s32 index)
 	return bpf_cpumask_test_cpu(index, task->cpus_ptr);
 }
 
+/* Whether the stuck worker that runs there may be interrupted for a task that serves. */
+static __always_inline bool may_interrupt(const struct cpu *cpu, const struct task_struct *task, __u64 now)
+{
+	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stuck_kicked_ns + stuck_pause_ns);
+}
+
 /* A CPU that runs a stuck worker and that the task may use, or -1. */
-static __noinline __s32 find_stuck(struct task_struct *task)
+static __noinline __s32 find_stuck(struct task_struct *task, __u64 now)
 {
 	__u32 word;
 
@@ -161,7 +173,8 @@ static __noinline __s32 find_stuck(struct task_struct *task)
 			index = word * 64 + __builtin_ctzll(bits);
 			bits &= bits - 1;
 			cpu = cpu_at(index);
-			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_run_on(task, index))
+			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
+			    may_run_on(task, index))
 				return index;
 		}
 	}
@@ -333,12 +346,15 @@ __noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving
 	if (!kicks_on || !claim)
 		return 0;
 	if (serving && serving_kicks_on) {
-		chosen = find_stuck(task);
+		chosen = find_stuck(task, claim->now);
 		if (chosen >= 0) {
 			struct cpu *cpu = cpu_at(chosen);
 
-			if (cpu)
+			if (cpu) {
+				if (cpu->worker != (__u32)task->tgid)
+					cpu->stuck_kicked_ns = claim->now;
 				kick(chosen, cpu, serving);
+			}
 			return 0;
 		}
 	}

@@ -108,7 +108,7 @@ struct cpu {
 	/* Its vtime at `since_ns`. */
 	__u64 vtime;
 	__u32 weight;
-	/* It is a worker. */
+	/* The number of the process whose worker it is, or 0. */
 	__u32 worker;
 	/* It is a thread of the kernel. */
 	__u32 kernel;
@@ -141,6 +141,8 @@ struct cpu {
 	__u64 make_up_ns;
 	/* When it was last kicked for a wake by somebody who was about to sleep. */
 	__u64 sync_kicked_ns;
+	/* When its stuck worker was last interrupted by another process. */
+	__u64 stuck_kicked_ns;
 	/* How many the task that runs has woken, saying each time that it is about to sleep; no more than is believed. */
 	__u32 sync_wakes;
 };

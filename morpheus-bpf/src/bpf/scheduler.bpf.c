@@ -474,7 +474,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->paid_ns = task->se.sum_exec_runtime;
 	cpu->vtime = bounded_vtime(task, lag_ns);
 	cpu->weight = weight_of(task);
-	cpu->worker = !!worker;
+	cpu->worker = worker ? task->tgid : 0;
 	cpu->kernel = !!(task->flags & PF_KTHREAD);
 	cpu->began_ns = now;
 	cpu->slice_end_ns = now + task->scx.slice;
