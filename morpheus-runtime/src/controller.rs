@@ -361,6 +361,7 @@ impl Controller {
     /// Sleeps until something moves. What "moves" means is read again after the barrier.
     fn sleep(&mut self) {
         self.quiet_samples = 0;
+        self.watchdog.rest();
         let domain = &self.domain;
         let own = self.own.as_ref();
         domain.counters.sleeps.fetch_add(1, Ordering::Relaxed);

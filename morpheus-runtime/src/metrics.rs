@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tokio::runtime::RuntimeMetrics;
 
 use crate::domain::{self, Domain};
-use crate::{clock, sleeper};
+use crate::{asleep, clock, sleeper};
 
 /// The live counters of a domain. Relaxed everywhere: statistics order nothing.
 #[derive(Debug, Default)]
@@ -156,8 +156,12 @@ pub enum Missing {
     /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
     /// together with the slice: wake-ups beside hogs take longer.
     ShortSlices,
-    /// `/proc/self/task` cannot be read: a watched poll that sleeps is noticed by the canary only.
+    /// The state of a thread could not be read, because `/proc` is not mounted or the process had used up its descriptors:
+    /// a watched poll counts as blocked once it has stood for 50 ms, and before that the canary notices it.
     ThreadStates,
+    /// The process may have fewer than 256 descriptors (`RLIMIT_NOFILE`): the runtime keeps fewer of its own open between
+    /// two samples, at more CPU time for the controller.
+    Descriptors,
     /// No `membarrier`: an idle runtime wakes fifty times a second.
     Membarrier,
     /// Fewer spares than asked for, because the system gives no more threads.
@@ -180,7 +184,8 @@ impl fmt::Display for Missing {
             Missing::ShortSlices => {
                 "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
             }
-            Missing::ThreadStates => "thread states (/proc mounted)",
+            Missing::ThreadStates => "thread states (/proc mounted, and a descriptor to read it)",
+            Missing::Descriptors => "descriptors to keep (RLIMIT_NOFILE of 256 or more)",
             Missing::Membarrier => "membarrier (Linux 4.14, allowed)",
             Missing::Spares => "threads for all spares (raise the process limit)",
             Missing::Seats => "seats for all threads",
@@ -429,6 +434,7 @@ fn missing(domain: &Domain) -> Vec<Missing> {
     [
         (slices > 0, Missing::ShortSlices),
         (states > 0, Missing::ThreadStates),
+        (asleep::are_descriptors_scarce(), Missing::Descriptors),
         (sleeper::is_barrier_refused(), Missing::Membarrier),
         (domain.settings.spares_unavailable > 0, Missing::Spares),
         (domain.seats.refused() > 0, Missing::Seats),

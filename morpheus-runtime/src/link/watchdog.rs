@@ -11,7 +11,7 @@ use morpheus_common::ladder::{self, Action, Limits, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
-use crate::asleep::ThreadStat;
+use crate::asleep::ThreadStats;
 use crate::clock;
 #[cfg(tokio_unstable)]
 use crate::cores;
@@ -60,7 +60,6 @@ struct Seen {
     told: bool,
     /// Its label was known to be slow before.
     known: bool,
-    stat: Option<ThreadStat>,
 }
 
 impl Seen {
@@ -68,7 +67,6 @@ impl Seen {
         *self = Seen {
             seq,
             since_ns: now_ns,
-            stat: self.stat.take(),
             ..Seen::default()
         };
     }
@@ -106,6 +104,7 @@ pub(crate) struct Watchdog {
     /// What the ladder goes by: the same, but in a dry run what would be done without.
     ladder: Limits,
     seen: Vec<Seen>,
+    stats: ThreadStats,
     /// Where the next sample begins, so that a full one does not favour the first seats.
     start: usize,
     can_nice: bool,
@@ -134,6 +133,7 @@ impl Watchdog {
             ladder,
             domain,
             seen: Vec::new(),
+            stats: ThreadStats::default(),
             start: 0,
             can_nice,
             known_inline_ns: None,
@@ -143,6 +143,7 @@ impl Watchdog {
     pub(crate) fn look(&mut self, now_ns: u64, metrics: Option<&RuntimeMetrics>) -> Look {
         let domain = self.domain.clone();
         let mut look = Look::default();
+        self.stats.close_unused(now_ns);
         let seats = domain.seats.in_use();
         if self.seen.len() < seats {
             self.seen.resize_with(seats, Seen::default);
@@ -189,6 +190,11 @@ impl Watchdog {
             self.start = (self.start + NEW_POLLS_A_SAMPLE) % seats;
         }
         look
+    }
+
+    /// Gives back what only samples need, before the controller sleeps.
+    pub(crate) fn rest(&mut self) {
+        self.stats.close_all();
     }
 
     /// The kernel side says that a poll has used up its budget.
@@ -247,7 +253,10 @@ impl Watchdog {
             let cpu_ns = cpu_now_ns.saturating_sub(*seen.cpu_at_first_ns.get_or_insert(cpu_now_ns));
             let looks_asleep =
                 stood_ns >= self.limits.budget_ns && cpu_ns < stood_ns / IDLE_SHARE || seen.asleep;
-            seen.asleep = looks_asleep && is_asleep(seen, tid, now_ns, stood_ns, allowance, domain);
+            seen.asleep = looks_asleep && {
+                let stats = &mut self.stats;
+                is_asleep(seen, stats, tid, now_ns, stood_ns, allowance, domain)
+            };
             self.judge(index, now_ns, stood_ns, cpu_ns, in_place, look);
             if !self.seen[index].stuck && !in_place {
                 self.ask_known_early(index, now_ns, cpu_ns, look);
@@ -455,6 +464,7 @@ fn lower_unless_over(domain: &Domain, index: usize, seq: u64) {
 /// Reads the thread's state, if there is room for it in this sample; else what was known before.
 fn is_asleep(
     seen: &mut Seen,
+    stats: &mut ThreadStats,
     tid: u32,
     now_ns: u64,
     stood_ns: u64,
@@ -465,11 +475,8 @@ fn is_asleep(
         return seen.asleep;
     }
     allowance.states -= 1;
-    if seen.stat.as_ref().is_none_or(|stat| stat.tid() != tid) {
-        seen.stat = ThreadStat::open(tid);
-    }
-    let asleep = match &seen.stat {
-        Some(stat) => stat.is_asleep().unwrap_or(false),
+    let asleep = match stats.is_asleep(tid, now_ns) {
+        Some(asleep) => asleep,
         None => {
             // Not read, so guessed, and only where a preempted thread can hardly be meant.
             domain

@@ -1,0 +1,208 @@
+//! The runtime keeps few descriptors open, and works where a process may have only 64.
+
+mod common;
+
+use std::fs::File;
+use std::time::Duration;
+
+use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, wait_for};
+use morpheus_runtime::{Builder, Link, Missing, Runtime, task};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// What this process has open, the list itself included.
+fn open_files() -> Vec<String> {
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .map(|entry| std::fs::read_link(entry.path()).unwrap_or_default())
+        .map(|target| target.display().to_string())
+        .collect()
+}
+
+fn descriptors() -> usize {
+    open_files().len()
+}
+
+/// Descriptors of an idle runtime, once the link's thread has its own. It looks for the daemon again up to 4 s after the
+/// start, and closes them for a moment.
+fn settled_descriptors() -> usize {
+    let has_inotify = |files: &Vec<String>| files.iter().any(|file| file.contains("inotify"));
+    let mut files = Vec::new();
+    let found = wait_for(PATIENCE, || {
+        files = open_files();
+        has_inotify(&files)
+    });
+    assert!(found, "{files:?}");
+    files.len()
+}
+
+/// Sets how many descriptors the process may have.
+fn limit_descriptors(most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: `limit` is readable.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
+}
+
+/// Runs tasks that sleep in each of `polls` polls, waits for them, and calls `meanwhile` all the time.
+fn block(runtime: &Runtime, tasks: usize, polls: usize, mut meanwhile: impl FnMut()) {
+    let label = fresh_label("blocks");
+    let tasks: Vec<_> = (0..tasks)
+        .map(|_| {
+            let blocks = async move {
+                for _ in 0..polls {
+                    std::thread::sleep(50 * MS);
+                    tokio::task::yield_now().await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(blocks, runtime.handle())
+        })
+        .collect();
+    let all_ended = || tasks.iter().all(tokio::task::JoinHandle::is_finished);
+    assert!(wait_for(2 * PATIENCE, || {
+        meanwhile();
+        all_ended()
+    }));
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+#[test]
+fn two_thousand_tasks_that_block_keep_no_descriptors() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("two_thousand_tasks_that_block_keep_no_descriptors", &[]);
+        return;
+    }
+    let runtime = Builder::new().build().unwrap();
+    let before = settled_descriptors();
+    let mut most = 0;
+    block(&runtime, 2_000, 2, || most = most.max(descriptors()));
+    let metrics = runtime.metrics();
+    println!(
+        "{before} descriptors before, up to {most} while they ran; {:?} of CPU time for the controller",
+        Duration::from_nanos(metrics.controller_cpu_ns)
+    );
+    assert!(most <= before + 32, "{before}, then {most}");
+    let back = wait_for(Duration::from_secs(10), || descriptors() <= before);
+    assert!(back, "{before} before, 10 s after {:?}", open_files());
+}
+
+/// The controller of a busy runtime never sleeps; it closes what it no longer reads all the same.
+#[test]
+fn unused_descriptors_are_closed_while_the_controller_runs() {
+    let _alone = alone();
+    const NAME: &str = "unused_descriptors_are_closed_while_the_controller_runs";
+    if !common::is_child() {
+        common::in_child(NAME, &[]);
+        return;
+    }
+    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
+    let before = settled_descriptors();
+    block(&runtime, 64, 2, || ());
+    // Not watched, so that no state of its thread is read.
+    runtime.handle().spawn(async {
+        loop {
+            burn(2 * MS);
+            tokio::task::yield_now().await;
+        }
+    });
+    let back = wait_for(Duration::from_secs(5), || descriptors() <= before);
+    assert!(back, "{before} before, later {:?}", open_files());
+}
+
+#[test]
+fn everything_works_with_sixty_four_descriptors() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("everything_works_with_sixty_four_descriptors", &[]);
+        return;
+    }
+    limit_descriptors(64);
+    let runtime = Builder::new()
+        .workers(2)
+        .max_spares(8)
+        .report_after(10 * MS)
+        .build()
+        .unwrap();
+    let hogs: Vec<_> = (0..4)
+        .map(|_| {
+            runtime.spawn(async {
+                for _ in 0..4 {
+                    burn(20 * MS);
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    // The application's own: ten connections, both ends here.
+    let echoes = runtime.spawn(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..10 {
+            let connect = tokio::net::TcpStream::connect(address);
+            let (client, accepted) = tokio::join!(connect, listener.accept());
+            ends.push((client.unwrap(), accepted.unwrap().0));
+        }
+        for (client, server) in &mut ends {
+            client.write_all(b"hello").await.unwrap();
+            let mut read = [0; 5];
+            server.read_exact(&mut read).await.unwrap();
+            assert_eq!(&read, b"hello");
+        }
+    });
+    block(&runtime, 100, 2, || ());
+    runtime.block_on(in_time(async {
+        echoes.await.unwrap();
+        for hog in hogs {
+            hog.await.unwrap();
+        }
+    }));
+    let metrics = runtime.metrics();
+    assert!(metrics.suspects > 0 && metrics.in_place_polls > 0);
+    assert!(
+        metrics.missing.contains(&Missing::Descriptors),
+        "{:?}",
+        metrics.missing
+    );
+    assert!(
+        !metrics.missing.contains(&Missing::ThreadStates),
+        "{:?}",
+        metrics.missing
+    );
+    let stalls = runtime.stalls();
+    if cfg!(feature = "stacks") {
+        assert!(!stalls.groups.is_empty());
+    }
+}
+
+#[test]
+fn without_a_single_descriptor_left_states_are_guessed() {
+    let _alone = alone();
+    const NAME: &str = "without_a_single_descriptor_left_states_are_guessed";
+    if !common::is_child() {
+        common::in_child(NAME, &[]);
+        return;
+    }
+    limit_descriptors(64);
+    // Without the link's thread, which opens and closes descriptors.
+    let mut builder = Builder::new();
+    builder.workers(2).max_spares(8).link(Link::Watchdog);
+    let runtime = builder.build().unwrap();
+    let mut all = Vec::new();
+    let mut take_all = || all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+    take_all();
+    block(&runtime, 50, 4, take_all);
+    let missing = runtime.metrics().missing;
+    assert!(missing.contains(&Missing::ThreadStates), "{missing:?}");
+    drop(all);
+    block(&runtime, 50, 2, || ());
+    assert_eq!(common::own_panics(), 0);
+}
