@@ -4,13 +4,14 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::seat::{self, Seat};
+use crate::seat;
 
 /// A critical section that lasts as long as this guard; made by [`critical_section`].
 #[must_use = "the section ends when the guard is dropped"]
 #[derive(Debug)]
 pub struct CriticalSection {
-    seat: Option<Seat>,
+    /// The thread had a slot to count the section in. Which slot is asked again at the end: it may have moved.
+    is_counted: bool,
     /// The depth is the thread's: a guard must not be dropped on another one.
     not_send: PhantomData<*const ()>,
 }
@@ -33,14 +34,16 @@ pub fn critical_section() -> CriticalSection {
         seat.runtime.enter_critical();
     }
     CriticalSection {
-        seat,
+        is_counted: seat.is_some(),
         not_send: PhantomData,
     }
 }
 
 impl Drop for CriticalSection {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat {
+        let seat = seat::current();
+        // Not taken: the thread is being torn down, and has given its slot back.
+        if self.is_counted && seat.is_taken() {
             seat.runtime.leave_critical();
         }
     }
@@ -81,6 +84,43 @@ impl<F: Future> Future for Critical<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::area::Lent;
+    use crate::{Builder, Link, Watch as _};
+
+    /// A daemon comes within one section, and goes within the next.
+    #[test]
+    fn a_section_ends_in_the_slot_that_moved_meanwhile() {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let slot = || std::ptr::from_ref(seat::current().runtime) as usize;
+        // Not watched: a slot moves outside of a watched poll.
+        let task = runtime.handle().spawn(async move {
+            async {}.watched("critical: sits down").await;
+            let table = |act: fn(&crate::table::Table)| {
+                seat::with_home(|domain, _| act(&domain.seats)).unwrap();
+            };
+            let lends: fn(&crate::table::Table) = |table| {
+                table.lend(Lent::for_tests(table.room()));
+            };
+            for moves in [lends, crate::table::Table::take_back] {
+                let before = slot();
+                critical(async {
+                    assert!(seat::current().runtime.in_critical());
+                    table(moves);
+                    let inner = async { seat::current().runtime.in_critical() };
+                    assert!(
+                        inner.watched("critical: moves").await,
+                        "the depth moves along"
+                    );
+                })
+                .await;
+                assert_ne!(slot(), before, "the slot has moved");
+                assert!(!seat::current().runtime.in_critical());
+            }
+        });
+        runtime.block_on(task).unwrap();
+    }
 
     #[test]
     fn sections_nest() {

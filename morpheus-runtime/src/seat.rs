@@ -8,6 +8,9 @@
 //!
 //! **Invariant:** the references in the thread-local point into the table of a domain that [`Claimed`],
 //! beside it, keeps alive; `Claimed`'s destructor puts the stand-in back before it lets the domain go.
+//!
+//! **A [`Seat`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
+//! A guard that lives longer (a critical section) asks [`current`] again when it ends.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;

@@ -190,6 +190,32 @@ impl Lent {
         Ok(lent)
     }
 
+    /// As a daemon would lend it, but of plain shared memory.
+    #[cfg(test)]
+    pub(crate) fn for_tests(slots: usize) -> Lent {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let memory = || {
+            let fd = memfd_create("lent", MemfdFlags::CLOEXEC).expect("a memfd");
+            let bytes = (slots + 1) * ENTRY;
+            let page = rustix::param::page_size();
+            ftruncate(&fd, bytes.next_multiple_of(page) as u64).expect("room");
+            fd
+        };
+        let (runtime, kernel) = (memory(), memory());
+        let header = abi::morpheus_kernel_header {
+            magic: abi::MORPHEUS_ABI_MAGIC,
+            abi_version: abi::MORPHEUS_ABI_VERSION,
+            slots: slots as u32,
+            ..Default::default()
+        };
+        let start = Mapping::new(&kernel, ENTRY, 0, ProtFlags::READ | ProtFlags::WRITE)
+            .expect("the header's page");
+        assert!(size_of_val(&header) <= ENTRY);
+        // SAFETY: the mapping has room for a header, and nobody else looks at it yet.
+        unsafe { start.start.cast().write(header) };
+        Lent::map(&runtime, &kernel, slots).expect("a control block")
+    }
+
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
