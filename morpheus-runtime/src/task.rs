@@ -50,7 +50,7 @@ where
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     name: Option<&'static str>,
-    escapable: bool,
+    escapable: Option<bool>,
     offender: offender::Offender,
 }
 
@@ -61,12 +61,12 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A task that is labelled by where it is spawned, escapable, and remembered when it offends.
+    /// A task that is labelled by where it is spawned, escapable if the runtime says so, and remembered when it offends.
     #[must_use]
     pub const fn new() -> Builder {
         Builder {
             name: None,
-            escapable: true,
+            escapable: None,
             offender: offender::Offender::Allowed,
         }
     }
@@ -84,11 +84,12 @@ impl Builder {
         self.label(name)
     }
 
-    /// Whether the task may be demoted or throttled (default true). One that is not is still asked,
-    /// worked around and reported.
+    /// Whether the task may be demoted or throttled (default: what the runtime's
+    /// [`escapable`](crate::Builder::escapable) says, which this overrides). One that is not is still asked, worked around
+    /// and reported.
     #[must_use]
     pub const fn escapable(mut self, escapable: bool) -> Builder {
-        self.escapable = escapable;
+        self.escapable = Some(escapable);
         self
     }
 

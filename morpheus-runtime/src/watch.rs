@@ -49,7 +49,8 @@ struct File {
     not_before_ns: u64,
     polls: u16,
     record: Record,
-    escapable: bool,
+    /// `None`: as the runtime says.
+    escapable: Option<bool>,
     may_offend: bool,
     /// So often it was to be polled inline, and its worker lost its core over what that takes.
     tries_inline: u8,
@@ -80,8 +81,20 @@ impl File {
 
     /// Nothing is known, so nothing has to be looked up.
     #[inline]
-    fn is_clean(&self) -> bool {
-        self.record.is_clean() && self.waiter.is_none() && self.escapable && self.label.is_calm()
+    fn is_clean(&self, seat: Seat) -> bool {
+        self.record.is_clean()
+            && self.waiter.is_none()
+            && self
+                .escapable
+                .is_none_or(|escapable| escapable == seat.runtime.has_flag(SlotFlag::Escapable))
+            && self.label.is_calm()
+    }
+
+    /// Counts a poll. It wraps, which only a future can reach that panics in 65,536 polls in a row: any other one's
+    /// are added to the label's total before.
+    #[inline]
+    fn count_poll(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
     }
 
     fn standing(&self) -> Standing {
@@ -91,7 +104,8 @@ impl File {
 
 pub(crate) struct Options {
     pub(crate) label: &'static Label,
-    pub(crate) escapable: bool,
+    /// `None`: as the runtime says.
+    pub(crate) escapable: Option<bool>,
     pub(crate) offender: Offender,
 }
 
@@ -117,7 +131,7 @@ impl<F> Watched<F> {
             future,
             Options {
                 label,
-                escapable: true,
+                escapable: None,
                 offender: Offender::Allowed,
             },
         )
@@ -198,10 +212,10 @@ impl<F: Future> Future for Watched<F> {
             return poll_within(this.future, this.file, seat, cx);
         }
         let seat = seat.settled();
-        this.file.polls += 1;
-        if !this.file.is_clean() {
+        if !this.file.is_clean(seat) {
             return poll_known(this.future, this.file, seat, cx);
         }
+        this.file.count_poll();
         let (result, verdict) = poll_inline(this.future, this.file.label, seat, cx);
         if !verdict.is_empty() || this.file.polls >= POLLS_A_LOT {
             learn(this.file, verdict);
@@ -262,7 +276,7 @@ fn poll_within<F: Future>(
             self.0.runtime.label.store(self.1, Ordering::Relaxed);
         }
     }
-    file.polls += 1;
+    file.count_poll();
     if file.polls >= POLLS_A_LOT {
         file.count_polls();
     }
@@ -289,7 +303,11 @@ fn poll_known<F: Future>(
             Some(Turn::Inline) => (None, true),
             None => (None, false),
         };
-        let _inescapable = (!file.escapable).then(|| Inescapable::mark(seat));
+        // Not before: while it waits for a permit the future is not polled.
+        file.count_poll();
+        let _escapable = file
+            .escapable
+            .and_then(|escapable| Escapable::mark(seat, escapable));
         domain.seats.private[index].stamp(seat.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
@@ -328,19 +346,33 @@ fn poll_known<F: Future>(
     done.unwrap_or(Poll::Pending)
 }
 
-/// Clears the slot's `escapable` flag for the poll of a task that must not be demoted.
-struct Inescapable(Seat);
+/// Has the slot's `escapable` flag say for one poll what the task says, and not what the runtime says.
+struct Escapable {
+    before: bool,
+}
 
-impl Inescapable {
-    fn mark(seat: Seat) -> Inescapable {
-        seat.runtime.clear_flag(SlotFlag::Escapable);
-        Inescapable(seat)
+impl Escapable {
+    /// `None` where the flag says so already.
+    fn mark(seat: Seat, escapable: bool) -> Option<Escapable> {
+        let before = seat.runtime.has_flag(SlotFlag::Escapable);
+        (before != escapable).then(|| {
+            Escapable::set(seat, escapable);
+            Escapable { before }
+        })
+    }
+
+    fn set(seat: Seat, escapable: bool) {
+        match escapable {
+            true => seat.runtime.set_flag(SlotFlag::Escapable),
+            false => seat.runtime.clear_flag(SlotFlag::Escapable),
+        }
     }
 }
 
-impl Drop for Inescapable {
+impl Drop for Escapable {
     fn drop(&mut self) {
-        self.0.runtime.set_flag(SlotFlag::Escapable);
+        // The thread's slot of this moment, which has the flags of the one before if it moved.
+        Escapable::set(seat::current(), self.before);
     }
 }
 
@@ -386,7 +418,8 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             }
         }
     }
-    let may_demote = file.escapable && domain.settings.policy >= Policy::Demote;
+    let escapable = file.escapable.unwrap_or(domain.settings.escapable);
+    let may_demote = escapable && domain.settings.policy >= Policy::Demote;
     let class = if may_demote && file.standing() == Standing::Convict {
         Class::Convict
     } else {
@@ -452,5 +485,102 @@ fn learn(file: &mut File, verdict: VerdictFlags) {
                 counters.convicts.fetch_add(1, Ordering::Relaxed);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::{Builder, Runtime, task};
+
+    fn runtime(escapable: bool) -> Runtime {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1).escapable(escapable);
+        builder.link(crate::Link::Watchdog);
+        builder.build().unwrap()
+    }
+
+    /// Whether the calling thread may be demoted, as its slot says.
+    fn says_escapable() -> bool {
+        seat::current().runtime.has_flag(SlotFlag::Escapable)
+    }
+
+    #[test]
+    fn a_task_says_for_its_own_polls_whether_it_is_escapable() {
+        for of_runtime in [true, false] {
+            let runtime = runtime(of_runtime);
+            let task = runtime.handle().spawn(async move {
+                for of_task in [Some(true), Some(false), None, Some(true)] {
+                    let mut builder = task::Builder::new().label("watch: escapable");
+                    if let Some(escapable) = of_task {
+                        builder = builder.escapable(escapable);
+                    }
+                    // Long enough to become calm under its label, so that both ways are taken.
+                    for _ in 0..40 {
+                        let found = builder.watch(async { says_escapable() }).await;
+                        assert_eq!(found, of_task.unwrap_or(of_runtime), "{of_task:?}");
+                        let restored = async { says_escapable() }.watched("watch: other").await;
+                        assert_eq!(restored, of_runtime, "after {of_task:?}");
+                    }
+                }
+            });
+            runtime.block_on(task).unwrap();
+        }
+    }
+
+    /// Polls of a future that waits for a permit are none of its label's, and as many as its task likes.
+    #[test]
+    fn a_poll_that_waits_for_a_permit_is_not_counted() {
+        static POLLED: AtomicU32 = AtomicU32::new(0);
+        let runtime = runtime(true);
+        let task = runtime.handle().spawn(async {
+            async {}.watched("watch: sits down").await;
+            let domain = seat::with_home(|domain, _| domain.clone()).unwrap();
+            let mut taken = Vec::new();
+            let mut queued = Vec::new();
+            // So many wait in front of it that its turn does not come within the test.
+            while queued.len() < 1_000 {
+                let request = Request {
+                    class: Class::Convict,
+                    label: None,
+                    sleeps: false,
+                    not_before_ns: 0,
+                };
+                match domain.permits.ask(request, false, Waker::noop()) {
+                    Answer::Granted(permit) => taken.push(permit),
+                    Answer::Wait(waiter) => queued.push(waiter),
+                    Answer::Full => break,
+                }
+            }
+            let polled = std::future::poll_fn(|_| {
+                POLLED.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(())
+            });
+            let mut watched = std::pin::pin!(polled.watched("watch: waits"));
+            {
+                let file = watched.as_mut().project().file;
+                let offence = VerdictFlags::STUCK | VerdictFlags::OFFENCE;
+                assert!(file.record.learn(offence));
+                file.polls = u16::MAX;
+            }
+            for _ in 0..10 {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(watched.as_mut().poll(&mut cx).is_pending());
+            }
+            assert_eq!(watched.as_mut().project().file.polls, u16::MAX);
+            assert_eq!(POLLED.load(Ordering::Relaxed), 0);
+            for waiter in queued {
+                waiter.leave();
+            }
+            drop(taken);
+            watched.as_mut().project().file.polls = 0;
+            watched.await;
+            assert_eq!(POLLED.load(Ordering::Relaxed), 1);
+        });
+        runtime.block_on(task).unwrap();
+        let totals = &label::of(Origin::Named("watch: waits")).totals;
+        assert_eq!(totals.polls.load(Ordering::Relaxed), 1);
     }
 }
