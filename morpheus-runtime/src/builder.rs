@@ -74,6 +74,7 @@ pub struct Builder {
     link_socket: Option<PathBuf>,
     escapable: bool,
     nice_offenders: bool,
+    confine_to_quota: bool,
     max_blocking_threads: usize,
     max_in_place: usize,
     event_interval: u32,
@@ -174,6 +175,7 @@ impl Builder {
             link_socket: None,
             escapable: true,
             nice_offenders: false,
+            confine_to_quota: false,
             max_blocking_threads: DEFAULT_BLOCKING_THREADS,
             max_in_place: DEFAULT_IN_PLACE,
             event_interval: DEFAULT_EVENT_INTERVAL,
@@ -271,6 +273,25 @@ impl Builder {
     /// it again (default false: it hands CPU time to other processes too).
     pub fn nice_offenders(&mut self, nice_offenders: bool) -> &mut Self {
         self.nice_offenders = nice_offenders;
+        self
+    }
+
+    /// Under a CPU quota (a container's limit), confines the runtime's threads, blocking ones included, to as many CPUs as
+    /// the quota pays for, rounded down, at least one (default false). Without a quota it does nothing.
+    ///
+    /// This trades CPU time for latency. Hogs on more CPUs than that use up a period's quota before its end (usually 100
+    /// ms), and the kernel then stops every thread for the rest. On fewer CPUs they take turns with the workers, and the
+    /// part of the quota above a whole CPU stays unused: of 1.9 CPUs the runtime can use one. Without the option it can
+    /// use all of them, as tokio does.
+    ///
+    /// The CPUs are chosen at random among those that the thread that builds the runtime may use, so that two containers
+    /// rarely get the same. An affinity that is set later wins: threads that start afterwards keep what they inherit, once
+    /// the runtime's threads or the thread that starts them have another one (`taskset -ap`, a cpuset).
+    ///
+    /// Threads and processes that a task starts inherit the CPUs, as they inherit any affinity. A child that needs more
+    /// sets its own (`sched_setaffinity`, `taskset`).
+    pub fn confine_to_quota(&mut self, confine: bool) -> &mut Self {
+        self.confine_to_quota = confine;
         self
     }
 
@@ -515,6 +536,7 @@ impl Builder {
             event_interval: u64::from(self.event_interval),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
+            confine_to_quota: self.confine_to_quota,
             mechanisms,
         })
     }

@@ -58,6 +58,7 @@ pub(crate) struct Settings {
     pub(crate) report_after_ns: u64,
     /// What was asked for, and tokio was not built for.
     pub(crate) refused: Vec<Missing>,
+    pub(crate) confine_to_quota: bool,
     pub(crate) mechanisms: Mechanisms,
 }
 
@@ -162,16 +163,17 @@ impl Domain {
             #[cfg(test)]
             faults: Faults::default(),
             stacks: Arc::default(),
-            mask: settings.mechanisms.quota.then(Mask::for_quota).flatten(),
+            mask: settings.confine_to_quota.then(Mask::for_quota).flatten(),
             warm_pools: None,
             settings,
         }
     }
 
-    /// For a thread that starts: kept on the CPUs that the quota pays for.
+    /// For a thread that starts: keeps it on the CPUs that the quota pays for, if the application wants that.
     pub(crate) fn place_thread(&self) {
         if let Some(mask) = &self.mask {
-            let _ = mask.apply_to_current();
+            // Relaxed: a number; that thread's affinity is asked of the kernel.
+            mask.apply_to_current(self.controller_tid.load(Ordering::Relaxed));
         }
     }
 
@@ -307,10 +309,8 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 event_interval: u64::from(crate::builder::DEFAULT_EVENT_INTERVAL),
                 report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
                 refused: Vec::new(),
-                mechanisms: Mechanisms {
-                    quota: false,
-                    ..Mechanisms::default()
-                },
+                confine_to_quota: false,
+                mechanisms: Mechanisms::default(),
             };
             let mut domain = Domain::new(settings);
             domain.warm_pools = Some(Mutex::default());

@@ -23,15 +23,13 @@ pub enum Mechanism {
     Permits,
     /// A worker that has not parked for a whole sample is not followed by a no-op.
     Poke,
-    /// Threads use all CPUs, whatever the quota.
-    Quota,
     /// Stuck polls are reported without their stacks: nothing is copied, no signal handler is installed.
     Stacks,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Mechanism; 10] = [
+    pub const ALL: [Mechanism; 9] = [
         Mechanism::Takeover,
         Mechanism::Canary,
         Mechanism::Watch,
@@ -40,7 +38,6 @@ impl Mechanism {
         Mechanism::Offenders,
         Mechanism::Permits,
         Mechanism::Poke,
-        Mechanism::Quota,
         Mechanism::Stacks,
     ];
 
@@ -56,7 +53,6 @@ impl Mechanism {
             Mechanism::Offenders => "offenders",
             Mechanism::Permits => "permits",
             Mechanism::Poke => "poke",
-            Mechanism::Quota => "quota",
             Mechanism::Stacks => "stacks",
         }
     }
@@ -71,7 +67,7 @@ impl fmt::Display for Mechanism {
 /// A name that no mechanism has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, quota, stacks"
+    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, stacks"
 )]
 pub struct UnknownMechanism(String);
 
@@ -97,7 +93,6 @@ pub(crate) struct Mechanisms {
     pub(crate) offenders: bool,
     pub(crate) permits: bool,
     pub(crate) poke: bool,
-    pub(crate) quota: bool,
     pub(crate) stacks: bool,
 }
 
@@ -112,7 +107,6 @@ impl Default for Mechanisms {
             offenders: true,
             permits: true,
             poke: true,
-            quota: true,
             stacks: true,
         }
     }
@@ -145,7 +139,6 @@ impl Mechanisms {
             Mechanism::Offenders => &mut self.offenders,
             Mechanism::Permits => &mut self.permits,
             Mechanism::Poke => &mut self.poke,
-            Mechanism::Quota => &mut self.quota,
             Mechanism::Stacks => &mut self.stacks,
         };
         *switch = false;

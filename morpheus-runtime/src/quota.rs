@@ -1,16 +1,23 @@
-//! Under a CPU quota, keep the runtime's threads on as many CPUs as the quota pays for.
+//! Under a CPU quota, keeps a runtime's threads on as many CPUs as the quota pays for
+//! ([`Builder::confine_to_quota`](crate::Builder::confine_to_quota)).
 //!
-//! Hogs that run in parallel burn the quota of a period in a part of it, and then everybody is frozen
-//! for the rest. On max(1, ⌊quota⌋) CPUs they take turns instead, and the workers run between them.
-//! The quota itself is found by the standard library (`available_parallelism`, cgroup v1 and v2).
+//! Hogs that run in parallel use up the quota of a period in a part of it, and then the kernel stops every
+//! thread for the rest. On max(1, ⌊quota⌋) CPUs they take turns instead, and the workers run between them.
+//! The standard library finds the quota (`available_parallelism`, cgroup v1 and v2).
+
+use std::hash::{BuildHasher, RandomState};
 
 /// The CPUs a runtime's threads are kept on.
 #[derive(Clone, Copy)]
-pub(crate) struct Mask(libc::cpu_set_t);
+pub(crate) struct Mask {
+    /// What the thread that built the runtime might use, and so what it passes on to those it starts.
+    allowed: libc::cpu_set_t,
+    chosen: libc::cpu_set_t,
+}
 
 impl std::fmt::Debug for Mask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(cpus_in(&self.0)).finish()
+        f.debug_list().entries(cpus_in(&self.chosen)).finish()
     }
 }
 
@@ -21,11 +28,13 @@ fn cpus_in(set: &libc::cpu_set_t) -> Vec<usize> {
         .collect()
 }
 
-fn affinity() -> Option<libc::cpu_set_t> {
+/// Of a thread of this process; 0 is the calling one.
+fn affinity_of(tid: u32) -> Option<libc::cpu_set_t> {
     // SAFETY: all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is writable for the size given; 0 is this thread.
-    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0;
+    let tid = tid as libc::pid_t;
+    // SAFETY: `set` is writable for the size given; a thread that is gone gives ESRCH.
+    let failed = unsafe { libc::sched_getaffinity(tid, size_of_val(&set), &raw mut set) } != 0;
     (!failed).then_some(set)
 }
 
@@ -35,46 +44,48 @@ pub(crate) fn cpus_paid_for() -> usize {
 }
 
 impl Mask {
-    /// The mask to use, or `None` where no quota is smaller than the affinity. Never reaches outside
-    /// the affinity in force, and starts at the CPU it is called on, so that processes spread.
+    /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the affinity in
+    /// force, and starts anywhere in it: processes that start on the same CPU spread over all of them.
     pub(crate) fn for_quota() -> Option<Mask> {
-        let allowed = affinity()?;
-        let cpus = cpus_in(&allowed);
-        // SAFETY: sched_getcpu has no preconditions.
-        let here = unsafe { libc::sched_getcpu() };
-        let chosen = choose(&cpus, cpus_paid_for(), usize::try_from(here).unwrap_or(0))?;
+        let allowed = affinity_of(0)?;
+        // Its keys are random in each process.
+        let anywhere = RandomState::new().hash_one(std::process::id()) as usize;
+        let cpus = choose(&cpus_in(&allowed), cpus_paid_for(), anywhere)?;
         // SAFETY: all zeroes is the empty set.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        for cpu in chosen {
+        let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for cpu in cpus {
             // SAFETY: `cpu` came out of a set of the same size.
-            unsafe { libc::CPU_SET(cpu, &mut set) };
+            unsafe { libc::CPU_SET(cpu, &mut chosen) };
         }
-        Some(Mask(set))
+        Some(Mask { allowed, chosen })
     }
 
-    /// Keeps the calling thread, and the threads it starts, on the mask. Best effort: a refusal costs
-    /// tail latency, not correctness.
-    pub(crate) fn apply_to_current(&self) -> bool {
+    /// Keeps the calling thread, which starts, on the mask, unless somebody set another affinity after the runtime was
+    /// built: for the thread that started this one, which then passes it on, or for the runtime's threads, of which
+    /// `witness` is one that lasts. With 0 there is none yet.
+    ///
+    /// Best effort: a refusal costs tail latency, not correctness.
+    pub(crate) fn apply_to_current(&self, witness: u32) {
+        // SAFETY: compares two sets by value.
+        let is_equal = |a: &_, b: &_| unsafe { libc::CPU_EQUAL(a, b) };
+        let is = |tid, set| affinity_of(tid).is_some_and(|own| is_equal(&own, set));
+        if !is(0, &self.allowed) || (witness != 0 && !is(witness, &self.chosen)) {
+            return;
+        }
+        let set = &self.chosen;
         // SAFETY: the set is readable for the size given; 0 is this thread.
-        unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) == 0 }
+        unsafe { libc::sched_setaffinity(0, size_of_val(set), &raw const *set) };
     }
 }
 
-/// `paid` of the CPUs, starting at `here`; `None` where there are no more than that anyway.
-fn choose(cpus: &[usize], paid: usize, here: usize) -> Option<Vec<usize>> {
+/// `paid` of the CPUs, from the one at `start` on, counted round and round; `None` where there are no more anyway.
+fn choose(cpus: &[usize], paid: usize, start: usize) -> Option<Vec<usize>> {
     let paid = paid.max(1);
     if cpus.len() <= paid {
         return None;
     }
-    let start = cpus.iter().position(|&cpu| cpu >= here).unwrap_or(0);
-    Some(
-        cpus.iter()
-            .cycle()
-            .skip(start)
-            .take(paid)
-            .copied()
-            .collect(),
-    )
+    let from_start = cpus.iter().cycle().skip(start % cpus.len());
+    Some(from_start.take(paid).copied().collect())
 }
 
 #[cfg(test)]
@@ -82,11 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_cpus_as_are_paid_for_from_here_on() {
+    fn as_many_cpus_as_are_paid_for_from_the_start_on() {
         assert_eq!(choose(&[0, 1], 2, 0), None);
         assert_eq!(choose(&[0, 1], 1, 1), Some(vec![1]));
-        assert_eq!(choose(&[2, 5, 7], 2, 7), Some(vec![7, 2]));
+        assert_eq!(choose(&[2, 5, 7], 2, 2), Some(vec![7, 2]));
         assert_eq!(choose(&[2, 5, 7], 2, 9), Some(vec![2, 5]));
-        assert_eq!(choose(&[2, 5, 7], 0, 3), Some(vec![5]));
+        assert_eq!(choose(&[2, 5, 7], 0, 1), Some(vec![5]));
+        assert_eq!(choose(&[], 1, 1), None);
     }
 }

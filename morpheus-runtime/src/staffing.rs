@@ -271,6 +271,7 @@ mod tests {
             nice_offenders: false,
             max_in_place: 8,
             event_interval: 61,
+            confine_to_quota: false,
             report_after_ns: 10_000_000,
             seats: 64,
             refused: Vec::new(),

@@ -36,7 +36,16 @@ impl Contender {
         match self.runtime {
             Runtime::Morpheus => {
                 let link = LinkName::Watchdog;
-                let morpheus = Morpheus::build_with_spares(workers, self.spares, link, &[])?;
+                let morpheus = Morpheus::build_with(
+                    |builder| {
+                        builder.workers(workers);
+                        if let Some(spares) = self.spares {
+                            builder.max_spares(spares);
+                        }
+                    },
+                    link,
+                    &[],
+                )?;
                 let handle = morpheus.block_on(async { Handle::current() });
                 std::mem::forget(morpheus);
                 Ok(handle)

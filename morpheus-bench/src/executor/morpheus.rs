@@ -66,9 +66,8 @@ impl LinkName {
     }
 }
 
-fn builder(workers: usize, without: &[Mechanism]) -> Builder {
+fn builder(without: &[Mechanism]) -> Builder {
     let mut builder = Builder::new();
-    builder.workers(workers);
     for mechanism in without {
         builder.without(*mechanism);
     }
@@ -91,7 +90,7 @@ impl Morpheus {
         link: Link,
         without: &[Mechanism],
     ) -> Result<Self, morpheus_runtime::BuildError> {
-        let runtime = builder(workers, without).link(link).build()?;
+        let runtime = builder(without).workers(workers).link(link).build()?;
         Ok(Self {
             runtime: Arc::new(runtime),
         })
@@ -106,23 +105,23 @@ impl Morpheus {
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        Self::build_with_spares(workers, None, link, without)
+        let options = |builder: &mut Builder| {
+            builder.workers(workers);
+        };
+        Self::build_with(options, link, without)
     }
 
-    /// The same with so many spares, or with as many as there are by default.
+    /// The same with any options.
     ///
     /// # Errors
     /// As above.
-    pub fn build_with_spares(
-        workers: usize,
-        spares: Option<usize>,
+    pub fn build_with(
+        options: impl FnOnce(&mut Builder),
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        let mut builder = builder(workers, without);
-        if let Some(spares) = spares {
-            builder.max_spares(spares);
-        }
+        let mut builder = builder(without);
+        options(&mut builder);
         let runtime = link.build(&mut builder)?;
         Ok(Self {
             runtime: Arc::new(runtime),

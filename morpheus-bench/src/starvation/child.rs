@@ -70,9 +70,14 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             let off: Vec<_> = off
                 .collect::<Result<_, _>>()
                 .map_err(|_| "unknown mechanism")?;
-            let morpheus = Morpheus::build_with_spares(
-                workload.workers,
-                workload.spares,
+            let morpheus = Morpheus::build_with(
+                |builder| {
+                    builder.workers(workload.workers);
+                    builder.confine_to_quota(workload.confine);
+                    if let Some(spares) = workload.spares {
+                        builder.max_spares(spares);
+                    }
+                },
                 workload.link,
                 &off,
             )?;

@@ -32,6 +32,8 @@ Examples:
       What these two mechanisms are worth.
   sudo scx_morpheus --observe & starvation --runtime morpheus --link observer --hog-kind read
       With the kernel's help: the notes say how soon a blocked worker was seen and replaced.
+  sudo starvation --runtime morpheus,tokio --workers 1 --quota 1.9 --hogs 4 --confine
+      Under a CPU quota, with the option that keeps Morpheus to the CPUs that it pays for.
   starvation --suite --suite-only hogs-2,lifo
       Rows of the table of bars, with a verdict on each.
 
@@ -140,6 +142,10 @@ pub struct Options {
     #[arg(long, value_name = "CPUS", value_parser = measured(0.05, 1_024.0))]
     quota: Option<f64>,
 
+    /// Morpheus confines its threads to as many CPUs as the quota pays for, rounded down
+    #[arg(long, requires = "quota")]
+    confine: bool,
+
     /// Run the measured processes as this user (needs root)
     #[arg(long, value_name = "UID")]
     pub uid: Option<u32>,
@@ -150,7 +156,7 @@ pub struct Options {
     link: LinkName,
 
     /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, offenders, permits,
-    /// poke, quota, stacks, or all
+    /// poke, stacks, or all
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     off: Vec<Off>,
 
@@ -200,10 +206,10 @@ impl Options {
                 "--quota leaves more than there is: {cpus} CPUs"
             )));
         }
-        let about_morpheus = !self.off.is_empty() || self.spares.is_some();
+        let about_morpheus = !self.off.is_empty() || self.spares.is_some() || self.confine;
         if about_morpheus && !self.runtimes().contains(&Runtime::Morpheus) {
             return Err(bad(
-                "--off and --spares are about morpheus, which is not measured".into(),
+                "--off, --spares and --confine are about morpheus, which is not measured".into(),
             ));
         }
         let workers = self.workers.unwrap_or_else(host::cpus);
@@ -241,6 +247,7 @@ impl Options {
             lifo: self.lifo,
             neighbours: self.neighbours,
             quota: self.quota,
+            confine: self.confine,
             link: self.link,
             off,
             idle: self.idle,
@@ -335,6 +342,7 @@ mod tests {
             ("--runtime tokio --spares 8", "not measured"),
             ("--spares 9999", "from 0 to 4000"),
             ("--quota 1000", "more than there is"),
+            ("--confine", "--quota"),
             ("--strict", "--suite"),
             ("--lifo known --hogs 0", "must not be 0"),
             ("--hog-kind wait", "mutex"),

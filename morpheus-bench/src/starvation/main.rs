@@ -174,7 +174,10 @@ impl Bench {
                 Ok(path) => go_program = Some(path),
                 Err(why) => return RunResult::failed(runtime, why),
             },
-            _ => workload.off.clear(),
+            _ => {
+                workload.off.clear();
+                workload.confine = false;
+            }
         }
         let job = Job {
             runtime,

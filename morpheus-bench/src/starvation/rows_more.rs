@@ -1,7 +1,7 @@
 //! More rows: neighbours, quotas, labels, the LIFO slot, each mechanism off, an idle runtime.
 
 use super::figure::Figure::{
-    Controller, LifoP99, MixP99, MixPolls, Neighbours, TimerP99, WakeP99, Wakeups,
+    Controller, LifoP99, MixP99, MixPolls, Neighbours, Polls, TimerP99, WakeP99, Wakeups,
 };
 use super::rows::{Row, TWO, us};
 use super::verdict::Bar::{AtLeastTimes, AtMost, AtMostTimes, Elsewhere, Reported};
@@ -55,18 +55,52 @@ fn neighbours(base: &Workload) -> Row {
     ])
 }
 
+/// With as many workers as tokio has by default under the quota.
 fn quota(base: &Workload) -> Row {
     let mut row = Row::new(
         "quota",
-        "a CPU quota of 1 and of 1.5 CPUs, 4 hogs (needs root; see --uid)",
+        "a CPU quota of 1, 1.5 and 1.9 CPUs: 4 hogs, confined and by default; 64 busy tasks, no hogs (needs root; see --uid)",
     );
-    for (name, cpus) in [("quota-1", 1.0), ("quota-1.5", 1.5)] {
+    let cases = [
+        (1.0, "quota-1-confined", "quota-1-hogs", "quota-1-busy"),
+        (
+            1.5,
+            "quota-1.5-confined",
+            "quota-1.5-hogs",
+            "quota-1.5-busy",
+        ),
+        (
+            1.9,
+            "quota-1.9-confined",
+            "quota-1.9-hogs",
+            "quota-1.9-busy",
+        ),
+    ];
+    for (cpus, confined, hogs, busy) in cases {
+        let under_quota = |workload: &mut Workload| {
+            workload.quota = Some(cpus);
+            workload.workers = cpus as usize;
+        };
         row = row
-            .case(name, &TWO, base, |workload| {
-                workload.quota = Some(cpus);
+            .case(confined, &OWN, base, |workload| {
+                under_quota(workload);
+                workload.confine = true;
                 workload.hogs = 4;
             })
-            .bars([AtMost(name, TimerP99, us(4_000))]);
+            .case(hogs, &TWO, base, |workload| {
+                under_quota(workload);
+                workload.hogs = 4;
+            })
+            .case(busy, &TWO, base, |workload| {
+                under_quota(workload);
+                workload.busy = 64;
+            })
+            .bars([
+                AtMost(confined, TimerP99, us(4_000)),
+                AtMostTimes(TimerP99, (hogs, Morpheus), (hogs, TOKIO), 1.0),
+                AtLeastTimes(Polls, (busy, Morpheus), (busy, TOKIO), 0.97),
+                AtMostTimes(TimerP99, (busy, Morpheus), (busy, TOKIO), 1.0),
+            ]);
     }
     row
 }
@@ -150,10 +184,6 @@ fn off(base: &Workload) -> Row {
         workload.period_us = 50_000;
         workload.off = vec!["reserve".into(), "canary".into()];
     };
-    let quota: Change = |workload| {
-        workload.quota = Some(1.0);
-        workload.hogs = 4;
-    };
     let cases = [
         ("takeover", "on-takeover", "off-takeover", two, WakeP99),
         ("canary", "on-canary", "off-canary", unseen, WakeP99),
@@ -163,7 +193,6 @@ fn off(base: &Workload) -> Row {
         ("offenders", "on-offenders", "off-offenders", crowd, WakeP99),
         ("permits", "on-permits", "off-permits", crowd, WakeP99),
         ("poke", "on-poke", "off-poke", orphan, TimerP99),
-        ("quota", "on-quota", "off-quota", quota, TimerP99),
     ];
     let mut row = Row::new(
         "off",

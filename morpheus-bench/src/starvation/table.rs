@@ -34,6 +34,9 @@ pub fn title(workload: &Workload, rounds: usize) -> String {
         parts.push(format!("{} busy neighbours", workload.neighbours));
     }
     parts.extend(workload.quota.map(|quota| format!("quota {quota} CPUs")));
+    if workload.confine {
+        parts.push("Morpheus confined to it".into());
+    }
     if !workload.off.is_empty() {
         parts.push(format!("without {}", workload.off.join(", ")));
     }

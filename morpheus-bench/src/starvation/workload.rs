@@ -83,6 +83,8 @@ pub struct Workload {
     pub neighbours: usize,
     /// CPUs that a cgroup leaves to the benchmark.
     pub quota: Option<f64>,
+    /// Whether Morpheus confines its threads to as many CPUs as the quota pays for.
+    pub confine: bool,
     /// Morpheus's link.
     pub link: LinkName,
     /// Mechanisms of Morpheus that are switched off.
@@ -170,6 +172,7 @@ pub(super) mod tests {
             lifo: None,
             neighbours: 0,
             quota: None,
+            confine: false,
             link: LinkName::Watchdog,
             off: Vec::new(),
             idle: false,
