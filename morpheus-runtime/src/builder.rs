@@ -536,7 +536,7 @@ impl Builder {
             event_interval: u64::from(self.event_interval),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
-            confine_to_quota: self.confine_to_quota,
+            confine_to_quota: self.confine_to_quota && !self.observes(),
             mechanisms,
         })
     }

@@ -124,7 +124,6 @@ impl Mechanisms {
             offenders: false,
             permits: false,
             poke: false,
-            quota: false,
             stacks: self.stacks,
         }
     }

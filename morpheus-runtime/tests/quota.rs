@@ -46,7 +46,7 @@ impl Quota {
                 return Some(quota);
             }
         }
-        common::skip("needs root and a writable cgroup with the CPU controller");
+        morpheus_testing::skip("needs root and a writable cgroup with the CPU controller");
         None
     }
 }
@@ -69,7 +69,7 @@ fn under_quota(name: &str, cpus: f64, test: impl FnOnce()) {
         return;
     }
     if affinity_of(0).len() < 2 {
-        common::skip("needs two CPUs");
+        morpheus_testing::skip("needs two CPUs");
         return;
     }
     let quota = Quota::enter(cpus);
