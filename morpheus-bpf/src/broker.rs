@@ -2,9 +2,11 @@
 //! The socket where applications ask for their slots, and the daemon's loop.
 //!
 //! One thread, which waits for nobody: a peer that does not read its replies is dropped, and what the kernel takes its time
-//! for is waited for by others. In each turn every connection gets to say one packet, and a heartbeat that is due goes
-//! before the next one: many connections at once may not look like a daemon that has died.
+//! for is waited for by others. In each turn every connection gets to say one packet, but the connections of one user together
+//! take no longer than [`SERVES_FOR`] and one packet more. A heartbeat that is due goes before the next packet: many connections
+//! at once may not look like a daemon that has died.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -40,11 +42,19 @@ pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPTED_IN_A_TURN: usize = 32;
 /// How long it answers no question for the numbers when it refused one.
 const ANSWERS_AGAIN: Duration = Duration::from_millis(4);
-/// How long the daemon takes no more when it refused all of a turn: users who connect in a loop keep it from its other
-/// work no longer than that takes.
-const PAUSE: Duration = Duration::from_millis(1);
-/// How many may wait to be taken. A full turn every millisecond empties it within a tenth of a second, so that nobody waits
-/// for longer behind users who connect in a loop.
+/// How long refusing may take in one turn, before the other connections are served.
+const REFUSES_FOR: Duration = Duration::from_micros(500);
+/// After refusals no connection is taken for four times as long as they took, within these bounds: users who connect in a
+/// loop get a fifth of the daemon's time at most, and it sleeps often enough to be woken soon for others.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(4));
+/// How long the connections of one account are served in one turn, and how long connections are closed: one user's many
+/// requests do not hold up another user's one.
+const SERVES_FOR: Duration = Duration::from_millis(2);
+/// For how many times that long an account is not served then, and how long at most. Root is served always.
+const RESTS: u32 = 3;
+const RESTS_FOR: Duration = Duration::from_millis(50);
+/// How many may wait to be taken. A longer queue makes an application wait behind users who connect in a loop; in a shorter
+/// one they leave no room for it.
 const BACKLOG: i32 = 1024;
 /// How many areas of closed connections the kernel is asked for in one turn.
 const ASKED_IN_A_TURN: usize = 256;
@@ -186,6 +196,10 @@ pub struct Broker<K> {
     options: Options,
     kernel: K,
     connections: Vec<Connection>,
+    /// Where a turn begins.
+    first: usize,
+    /// Until when accounts are not served, because they have used up more than a turn's time.
+    resting: BTreeMap<Account, Instant>,
     next_lease: LeaseNumber,
     next_heartbeat: Instant,
     reporter: Reporter,
@@ -253,6 +267,8 @@ impl<K: KernelSide> Broker<K> {
             options,
             kernel,
             connections: Vec::new(),
+            first: 0,
+            resting: BTreeMap::new(),
             next_lease: 1,
             next_heartbeat: now,
             accounts: Accounts::new(now),
@@ -284,26 +300,48 @@ impl<K: KernelSide> Broker<K> {
             let now = Instant::now();
             self.accept_again.take_if(|then| *then <= now);
             self.answer_again.take_if(|then| *then <= now);
+            self.resting.retain(|_, until| *until > now);
             let ready = self.wait(stop.as_fd())?;
             if ready.stop {
                 return Ok(End::Asked);
             }
-            let now = Instant::now();
-            for index in 0..self.connections.len() {
-                let late = self.connections[index].is_late(now);
-                if ready.ended[index] || late {
-                    self.connections[index].closing = true;
-                } else if ready.packet[index] {
-                    self.serve(index);
-                    self.heartbeat_if_due();
-                }
-            }
+            self.serve_all(&ready);
             self.drop_closed();
             if ready.numbers {
                 self.answer_questions();
             }
             if ready.listener {
                 self.accept();
+            }
+        }
+    }
+
+    /// Lets every connection say one packet, within the time of its account. Those that are left out come first in one of
+    /// the next turns: each turn begins with another connection.
+    fn serve_all(&mut self, ready: &Ready) {
+        let now = Instant::now();
+        let mut spent: BTreeMap<Account, Duration> = BTreeMap::new();
+        let count = self.connections.len();
+        self.first = self.first.wrapping_add(1);
+        for offset in 0..count {
+            let index = (self.first % count + offset) % count;
+            let connection = &mut self.connections[index];
+            if ready.ended[index] || connection.is_late(now) {
+                connection.closing = true;
+            } else if ready.packet[index] && !connection.closing {
+                let spent = spent.entry(connection.account).or_default();
+                if *spent < SERVES_FOR {
+                    let start = Instant::now();
+                    self.serve(index);
+                    *spent += start.elapsed();
+                    self.heartbeat_if_due();
+                }
+            }
+        }
+        for (account, spent) in spent {
+            if spent >= SERVES_FOR && account != Account::Root {
+                let rest = (RESTS * spent).min(RESTS_FOR);
+                self.resting.insert(account, Instant::now() + rest);
             }
         }
     }
@@ -342,7 +380,11 @@ impl<K: KernelSide> Broker<K> {
             _ => PollFd::new(&self.listener.socket, PollFlags::empty()),
         });
         for connection in &self.connections {
-            fds.push(PollFd::new(&connection.socket, input));
+            let flags = match self.resting.contains_key(&connection.account) {
+                true => PollFlags::empty(),
+                false => input,
+            };
+            fds.push(PollFd::new(&connection.socket, flags));
         }
         // Where a connection has no such descriptor, its socket stands in: the other list is asked for that one.
         for connection in &self.connections {
@@ -366,8 +408,19 @@ impl<K: KernelSide> Broker<K> {
             stop: ready(&fds[0]),
             listener: ready(&fds[1]),
             numbers: fds[2].revents().contains(input),
-            packet: sockets.iter().map(ready).collect(),
-            ended: ends.iter().map(|fd| fd.revents().contains(input)).collect(),
+            packet: sockets
+                .iter()
+                .map(|fd| fd.revents().contains(input))
+                .collect(),
+            ended: sockets
+                .iter()
+                .zip(ends)
+                .map(|(socket, end)| {
+                    // Poll reports these unasked: a peer that has gone reads no answers to what it sent before.
+                    let gone = PollFlags::HUP | PollFlags::ERR;
+                    socket.revents().intersects(gone) || end.revents().contains(input)
+                })
+                .collect(),
         })
     }
 
@@ -381,11 +434,18 @@ impl<K: KernelSide> Broker<K> {
             .map(|connection| connection.since + HELLO_WITHIN)
             .min();
         let kernel = self.kernel.look_again().map(|interval| now + interval);
+        let closing = self
+            .connections
+            .iter()
+            .any(|connection| connection.closing)
+            .then_some(now);
         let sweep = self.quota.has_kept().then_some(self.next_sweep);
         [
             heartbeat,
             hello,
             kernel,
+            closing,
+            self.resting.values().min().copied(),
             sweep,
             self.reporter.next(),
             self.accept_again,
@@ -478,11 +538,11 @@ impl<K: KernelSide> Broker<K> {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let now = Instant::now();
-        let mut refused = 0;
+        let mut refused = false;
         for _ in 0..ACCEPTED_IN_A_TURN {
             let socket = match rustix::net::accept_with(&self.listener.socket, flags) {
                 Ok(socket) => socket,
-                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::AGAIN) => break,
                 // No descriptor is left: the peer goes on waiting.
                 Err(_) => {
                     self.accept_again = Some(now + HEARTBEAT);
@@ -498,15 +558,19 @@ impl<K: KernelSide> Broker<K> {
                     closing: false,
                 }),
                 Err(refusal) => {
-                    refused += 1;
+                    refused = true;
                     // A peer that does not get the reply finds the connection closed.
                     let _ = send(&socket, &Reply::Refused(refusal).encode(), &[]);
                     self.count_refusal(refusal, None);
+                    if now.elapsed() > REFUSES_FOR {
+                        break;
+                    }
                 }
             }
         }
-        if refused == ACCEPTED_IN_A_TURN {
-            self.accept_again = Some(now + PAUSE);
+        if refused {
+            let pause = (4 * now.elapsed()).clamp(PAUSES.0, PAUSES.1);
+            self.accept_again = Some(Instant::now() + pause);
         }
     }
 
@@ -605,9 +669,11 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
+    /// Closes what is to be closed; the rest in the next turn, which then begins at once.
     fn drop_closed(&mut self) {
+        let start = Instant::now();
         let mut index = 0;
-        while index < self.connections.len() {
+        while start.elapsed() < SERVES_FOR && index < self.connections.len() {
             if !self.connections[index].closing {
                 index += 1;
                 continue;

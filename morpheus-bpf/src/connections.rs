@@ -6,6 +6,7 @@ use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use morpheus_common::abi;
@@ -18,6 +19,9 @@ use crate::session::{KernelSide, LeaseNumber, Session};
 
 /// How many processes are told of; those with the most workers. A packet is read whole, and has to have an end.
 const MOST_LISTED: usize = 256;
+/// How long areas are looked at for one answer; of processes that are left then it is not told how they fare. Everybody
+/// waits for it, and large areas take their time.
+const LOOKS_FOR: Duration = Duration::from_millis(10);
 /// Entries of both areas.
 const ENTRY_BYTES: usize = 64;
 const _: () =
@@ -78,10 +82,17 @@ pub(crate) fn add_to<'a>(
     sessions.sort_by_key(|(workers, lease, _)| (std::cmp::Reverse(*workers), *lease));
     let left_out = sessions.len().saturating_sub(MOST_LISTED);
     let listed = sessions.iter().take(MOST_LISTED);
+    let start = Instant::now();
     numbers["connections"] = listed
         .map(|(workers, lease, session)| {
             let slots: Vec<u32> = session.bound_slots().collect();
-            let ladder = kernel.ladder(*lease, &slots);
+            let ladder = if slots.is_empty() {
+                Some(Ladder::default())
+            } else if start.elapsed() < LOOKS_FOR {
+                kernel.ladder(*lease, &slots)
+            } else {
+                None
+            };
             json!({
                 "pid": session.peer().tgid,
                 "comm": comm(session.peer().tgid),

@@ -363,21 +363,24 @@ fn thread_of_another_namespace() {
         let register = || {
             let socket = connect(path.as_ref());
             ask(&socket, HELLO, &[]);
-            let until = Instant::now() + Duration::from_secs(2);
+            let start = Instant::now();
             let (slot, tid) = (0, gettid());
             let mut registered = 0;
-            while Instant::now() < until {
+            while start.elapsed() < Duration::from_secs(20) {
                 let reply = ask(&socket, Request::Register { slot, tid }, &[]);
                 if reply != (Reply::Registered { slot }) {
-                    return (registered, Some(reply));
+                    return (registered, start.elapsed(), Some(reply));
                 }
                 registered += 1;
             }
-            (registered, None)
+            (registered, start.elapsed(), None)
         };
-        let (registered, last) = scope.spawn(register).join().unwrap();
+        let (registered, took, last) = scope.spawn(register).join().unwrap();
         stop.store(true, Ordering::Relaxed);
-        println!("\n{registered} times among {THREADS} threads, then {last:?}");
+        println!(
+            "\n{registered} times among {THREADS} threads in {} ms, then {last:?}",
+            took.as_millis()
+        );
     });
 }
 
@@ -413,11 +416,10 @@ fn threads_of_another_namespace_are_looked_up_within_a_budget() {
     let line = text.lines().find(|line| line.contains("times among"));
     let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
     say(line);
-    let registered: u32 = line.split(' ').next().unwrap().parse().unwrap();
-    // It has a budget for 8192 threads at once, and 2000 in a second.
-    assert!(
-        (1..=(8192 + 2 * 2000) / 500).contains(&registered),
-        "{line}"
-    );
+    let words: Vec<&str> = line.split(' ').collect();
+    let (registered, ms): (u64, u64) = (words[0].parse().unwrap(), words[6].parse().unwrap());
+    // It has a budget for 8192 threads at once, and two in a millisecond.
+    let most = (8192 + 2 * ms) / 500 + 1;
+    assert!((1..=most).contains(&registered), "{line}");
     assert!(line.contains("Rate"), "{line}");
 }
