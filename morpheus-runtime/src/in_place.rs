@@ -5,6 +5,7 @@
 //! polled through `Handle::block_on`: that gives it tokio's coop budget back, without which a future that
 //! is always ready would never return, and keeps the calls that tokio refuses inside a task refused.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -41,10 +42,32 @@ pub(crate) fn is_allowed(domain: &Domain) -> bool {
     let entered_another = domain.runtime.get().is_some_and(|own| *own != handle.id());
     handle.runtime_flavor() == RuntimeFlavor::MultiThread
         && !entered_another
+        && !is_refused(&handle)
         && domain
             .warm_pools
             .as_ref()
             .is_none_or(|pools| has_blocking_thread(&handle, pools))
+}
+
+thread_local! {
+    /// The runtime with whose handle entered this thread was last refused `block_in_place`.
+    static REFUSED: Cell<Option<tokio::runtime::Id>> = const { Cell::new(None) };
+}
+
+/// Whether tokio refuses `block_in_place` here although worker and flavor look right, as far as this can be known.
+///
+/// That is so on a current-thread runtime in whose future a multi-thread one was entered: `worker_index` is that of the
+/// first, which is 0, and the flavor that of the second. Tokio tells this from worker 0 of the second by a panic alone. It
+/// is caught, and remembered for the thread, so that it is printed once and not for each poll. The price is that
+/// a thread of the second one's pool that ran the first polls nothing in place for the rest of its life.
+fn is_refused(handle: &Handle) -> bool {
+    // A panic that aborts cannot be tried: worker 0 polls inline then.
+    (cfg!(panic = "abort") && tokio::runtime::worker_index() == Some(0))
+        || REFUSED.get() == Some(handle.id())
+}
+
+fn note_refusal() {
+    REFUSED.set(Handle::try_current().ok().map(|handle| handle.id()));
 }
 
 /// On somebody else's runtime: makes sure that its pool has a thread, because without one, and without
@@ -158,6 +181,7 @@ pub(crate) fn poll<F: Future, M>(
         Ok(result) => result,
         Err(panic) if polled => resume_unwind(panic),
         Err(_) => {
+            note_refusal();
             let _mark = begin();
             future.poll(cx)
         }
@@ -190,7 +214,11 @@ pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) ->
         domain.forget_core_thread(core);
     }
     let hand_over = AssertUnwindSafe(|| tokio::task::block_in_place(meanwhile));
-    let is_back = catch_unwind(hand_over).is_err() || has_core();
+    let is_refused = catch_unwind(hand_over).is_err();
+    if is_refused {
+        note_refusal();
+    }
+    let is_back = is_refused || has_core();
     if is_own && is_back {
         domain.note_core_thread(crate::threads::own_tid());
     } else {

@@ -404,10 +404,17 @@ fn offenders_where_there_is_no_worker() {
 }
 
 /// A current-thread runtime whose thread has entered a multi-thread one: the flavor that tokio tells is
-/// the entered one's, and `block_in_place` would panic.
+/// the entered one's, and `block_in_place` would panic. It does, once for each of the two, and not for each poll.
 #[test]
 fn an_offender_on_a_current_thread_runtime_that_entered_another_one() {
     let _alone = alone();
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let is_refusal = common::panic_text(info.payload()).contains("can call blocking");
+        REFUSED.fetch_add(usize::from(is_refusal), Ordering::SeqCst);
+        before(info);
+    }));
     let runtime = Builder::new().workers(2).build().unwrap();
     let plain = stock();
     for handle in [runtime.handle(), plain.handle()] {
@@ -424,6 +431,8 @@ fn an_offender_on_a_current_thread_runtime_that_entered_another_one() {
         };
         assert_eq!(current_thread().block_on(entered_inside), 7);
     }
+    let refused = REFUSED.load(Ordering::SeqCst);
+    assert!(refused <= 2, "{refused} panics were printed");
 }
 
 /// Polls a future with another runtime entered, as `tokio_util::context::TokioContext` does.
