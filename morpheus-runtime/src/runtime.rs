@@ -130,6 +130,10 @@ impl Runtime {
 
     /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
     /// "not watched".
+    ///
+    /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its `num_alive_tasks` and
+    /// busy times the held ones. Its `global_queue_depth` can be 0 where tasks would wait in tokio, because a spare has
+    /// taken them. To export, use [`metrics`](Self::metrics): `workers_in_play()`, `alive_tasks`, `busy_ns`.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.tokio().handle()
@@ -140,7 +144,8 @@ impl Runtime {
         self.tokio().enter()
     }
 
-    /// What the runtime has done so far.
+    /// What the runtime has done so far, and tokio's metrics without the held spares, which
+    /// [`handle`](Self::handle)`().metrics()` takes for workers and tasks.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.domain, self.handle().metrics())

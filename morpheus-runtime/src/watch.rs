@@ -32,6 +32,8 @@ const POLLS_A_LOT: u16 = 256;
 
 pin_project_lite::pin_project! {
     /// A future that is watched while it is polled; made by [`watch`] and [`Watch::watched`].
+    ///
+    /// A poll may return `Pending` without polling the future inside; see [`watch`].
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Watched<F> {
@@ -144,6 +146,11 @@ impl<F> Watched<F> {
 /// on a plain tokio runtime it is asked and reported, and offenders are polled in place where tokio
 /// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
 /// label to the time it is polled.
+///
+/// A poll may return `Pending` without polling the future inside, once this future or its label was found slow: it waits
+/// for a permit then, and is woken when it has one. So code that polls once and gives up (`now_or_never`, a timeout of
+/// zero) can find nothing although the future inside is ready. Watch such a future from outside of that code, or use
+/// [`Offender::Never`](crate::task::Offender::Never), which never waits.
 ///
 /// ```
 /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
@@ -569,6 +576,8 @@ mod tests {
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(watched.as_mut().poll(&mut cx).is_pending());
             }
+            let zero = tokio::time::timeout(std::time::Duration::ZERO, watched.as_mut());
+            assert!(zero.await.is_err(), "a ready future, and no time for it");
             assert_eq!(watched.as_mut().project().file.polls, u16::MAX);
             assert_eq!(POLLED.load(Ordering::Relaxed), 0);
             for waiter in queued {

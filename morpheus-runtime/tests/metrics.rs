@@ -246,6 +246,10 @@ fn held_spares_are_no_tasks_and_no_workers_in_play() {
     assert_eq!(metrics.workers_in_play(), 3);
     assert_eq!(metrics.tokio().num_workers(), 10);
     assert!(metrics.tokio().num_alive_tasks() > 1);
+    // What `Runtime::handle` warns of.
+    let from_tokio = runtime.handle().metrics();
+    assert_eq!(from_tokio.num_workers(), 10);
+    assert!(from_tokio.num_alive_tasks() > 1);
     gate.notify_one();
     runtime.block_on(in_time(task)).unwrap();
 }
