@@ -57,6 +57,7 @@
 //! | `cpuperf.bpf.h` | how fast a CPU should be, for the frequency governor |
 //! | `rescue.bpf.h` | against stalls |
 //! | `hotplug.bpf.h` | tasks that wait for a CPU that goes offline |
+//! | `crowd.bpf.h` | shorter turns where many tasks wait |
 //! | `cgroup.bpf.h` | groups, and what a task weighs in them |
 //! | `quota.bpf.h`, `limit.bpf.h` | what groups may use at most: accounts, and who waits |
 //! | `counters.bpf.h` | what is counted, by name |

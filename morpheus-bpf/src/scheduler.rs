@@ -369,6 +369,7 @@ fn size_maps(
         &mut maps.kick_timers,
         &mut maps.near_timers,
         &mut maps.quota_timers,
+        &mut maps.turn_timers,
         &mut maps.speeds,
         &mut maps.cpus,
     ] {

@@ -7,99 +7,19 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
+use common::group::{Group, ROOT};
 use common::guest::{can_run, cpus, state};
 use common::load::{Busy, pin};
 use common::{say, turn};
 
-const ROOT: &str = "/sys/fs/cgroup";
 /// How long shares are measured.
 const WINDOW: Duration = Duration::from_secs(4);
 /// Until what was counted before has been forgotten.
 const SETTLE: Duration = Duration::from_millis(500);
-
-/// A group of threads, in the root or in another one; it goes when it is dropped.
-struct Group {
-    path: PathBuf,
-}
-
-impl Group {
-    fn new(name: &str) -> Group {
-        Group::at(Path::new(ROOT), name)
-    }
-
-    fn within(&self, name: &str) -> Group {
-        Group::at(&self.path, name)
-    }
-
-    fn at(parent: &Path, name: &str) -> Group {
-        fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
-        let path = parent.join(name);
-        fs::create_dir(&path).unwrap();
-        // Threads of one process may be in different ones then.
-        fs::write(path.join("cgroup.type"), "threaded").unwrap();
-        Group { path }
-    }
-
-    fn set(&self, file: &str, value: &str) {
-        fs::write(self.path.join(file), value).unwrap();
-    }
-
-    /// Limits it until the guard is dropped. Whoever is to end has to run for it: made after the threads, the guard goes
-    /// before them, also when a test fails.
-    fn limit(&self, value: &str) -> Limit {
-        self.set("cpu.max", value);
-        Limit(self.path.join("cpu.max"))
-    }
-
-    fn with_weight(self, weight: u32) -> Group {
-        self.set("cpu.weight", &weight.to_string());
-        self
-    }
-
-    fn take(&self, thread: &Busy) {
-        self.set("cgroup.threads", &thread.tid.to_string());
-    }
-
-    /// A thread in it that computes, on the first CPU.
-    fn busy(&self) -> Busy {
-        let threads = self.path.join("cgroup.threads");
-        Busy::new(move || {
-            pin(0);
-            fs::write(threads, "0").unwrap();
-        })
-    }
-
-    fn busy_many(&self, count: usize) -> Vec<Busy> {
-        (0..count).map(|_| self.busy()).collect()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Threads that have ended may not be out of it yet.
-        let until = Instant::now() + Duration::from_secs(2);
-        while let Err(error) = fs::remove_dir(&self.path) {
-            if Instant::now() > until {
-                say(&format!("{} stays: {error}", self.path.display()));
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// A group's limit, by its file; lifted when it is dropped.
-struct Limit(PathBuf);
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        let _ = fs::write(&self.0, "max");
-    }
-}
 
 fn cpu_ns(threads: &[Busy]) -> u64 {
     threads.iter().map(Busy::cpu_ns).sum()

@@ -29,7 +29,7 @@ const VARIABLE: &str = "MORPHEUS_GUEST";
 const LONG_TERM: &str = "6.18";
 
 /// What only a machine under the scheduler can show: the ladder and how the scheduler comes and goes.
-const LADDER: &[&str] = &["scheduler", "runtime"];
+const LADDER: &[&str] = &["scheduler", "runtime", "crowd"];
 
 /// The link of an observer, and the socket.
 const LINK: &[&str] = &["observer", "broker", "isolation"];
@@ -41,13 +41,20 @@ const MACHINE: &[&str] = &["tiers", "cgroups"];
 const OTHERS: &[&str] = &["hostile", "kernel_memory", "operator", "ejection"];
 
 /// What differs between kernels. The socket and its limits are the daemon's own.
-const KERNEL: &[&str] = &["observer", "runtime", "scheduler", "tiers", "cgroups"];
+const KERNEL: &[&str] = &[
+    "observer",
+    "runtime",
+    "scheduler",
+    "crowd",
+    "tiers",
+    "cgroups",
+];
 
 /// Tests that other kernels leave out: many starts, each of which is seconds of an emulated verifier, are no different there.
 const NOT_KERNEL: [&str; 2] = ["comes_and_goes_twenty_times", "each_switch_switches"];
 
 /// What depends on how much of a CPU each task gets: on one CPU that is exact.
-const SHARES: &[&str] = &["shares"];
+const SHARES: &[&str] = &["shares", "crowd"];
 
 /// What depends on which CPUs share a cache: each of two pairs.
 const PLACEMENT: &[&str] = &["placement"];

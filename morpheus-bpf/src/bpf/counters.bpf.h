@@ -34,6 +34,7 @@
 	X(kicks_at_extension_end) \
 	X(kicks_at_quota) \
 	X(kicks_for_tier) \
+	X(kicks_in_crowd) \
 	X(preempted_at_tick) \
 	/* What tasks turned out to be. */ \
 	X(became_lat_critical) \
@@ -105,8 +106,9 @@
 	X(full_speed_for_tier) \
 	X(full_speed_for_tier_kept) \
 	X(speed_dropped) \
-	/* Against stalls. */ \
+	/* Against stalls: brought forward, and of those, tasks that had waited for as long as none is to. */ \
 	X(rescues) \
+	X(rescues_of_aged) \
 	X(rescued_again) \
 	X(handed_over) \
 	X(reenqueues) \

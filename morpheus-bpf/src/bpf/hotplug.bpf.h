@@ -98,6 +98,7 @@ static __always_inline void cpu_goes(__s32 index)
 	if (domain && !has_another_cpu(domain_index, index))
 		WRITE_ONCE(domain->gone, 1);
 	hand_over(PINNED_QUEUE(index), index);
+	hand_over(PINNED_RESCUE_QUEUE(index), index);
 	hand_over_of(domain_index, index);
 }
 

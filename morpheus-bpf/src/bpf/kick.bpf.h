@@ -243,6 +243,9 @@ static __always_inline enum target assess(__s32 index, const struct cpu *cpu, co
 		return TARGET_NO;
 	if (sync_rest_ns(index, cpu, claim))
 		return TARGET_LATER;
+	/* A rescued task has waited for long, and would wait for as long again. */
+	if (cpu->rescued && before(now, cpu->began_ns + min_run_ns))
+		return TARGET_LATER;
 	/* It will not sleep soon. */
 	if (!margin)
 		return TARGET_NOW;

@@ -15,7 +15,7 @@
  * vtime; how often it may is bounded thrice (turn_of_main).
  *
  * In the order in which a CPU that has nothing looks:
- *	-  the rescue queue (rescue.bpf.h)
+ *	-  at every second pick, the rescue queues (rescue.bpf.h)
  *	0  overdue ones, where a queue of pinned tasks would go before them
  *	1  its own queue of pinned tasks
  *	2, 3, 5  the main queue, when it is its turn before the front one
@@ -77,6 +77,8 @@ const volatile bool previous_on = true;
 /* Those that sleep more than they compute, as long as they have had less than others. */
 #define FRONT_QUEUE(domain) (MAIN_QUEUE(domain) + 4)
 #define PINNED_QUEUE(cpu) (1ULL << 32 | (__u32)(cpu))
+/* In order of arrival. */
+#define PINNED_RESCUE_QUEUE(cpu) (1ULL << 34 | (__u32)(cpu))
 
 /* No task's vtime. */
 #define NOBODY (~0ULL)
@@ -145,6 +147,17 @@ struct cpu {
 	__u64 stuck_kicked_ns;
 	/* How many the task that runs has woken, saying each time that it is about to sleep; no more than is believed. */
 	__u32 sync_wakes;
+	/* There may be tasks in its queue of rescued pinned ones. */
+	__u32 rescue;
+	/* The last pick was a rescued task. */
+	__u32 rescued;
+	/* A turn ends after this time, and a rescued task's; 0: with its slice. Written by the timer of rescue.bpf.h. */
+	__u64 turn_ns;
+	__u64 rescued_turn_ns;
+	/* Until when short rescued turns last, for pinned tasks. */
+	__u64 crowded_until_ns;
+	/* For when the timer is armed that ends turns, or 0. */
+	__u64 turn_timer_ns;
 };
 
 struct {
@@ -160,6 +173,8 @@ struct domain {
 	__u64 throttled_until_ns;
 	/* There is somebody in its rescue queue. */
 	__u32 rescue;
+	/* The first one there has waited for so long that each pick has to be a rescue. */
+	__u32 urgent;
 	/* Whom to look at next for somebody to preempt. */
 	__u32 cursor;
 	/* When somebody was last taken from there, or came where nobody was. */
@@ -169,7 +184,10 @@ struct domain {
 	__u32 fronts_in_a_row;
 	/* None of its CPUs is online. */
 	__u32 gone;
-	__u64 paddings[2];
+	/* Of the timer of rescue.bpf.h: CPUs that are online, waiting tasks for each in parts of 1024, and `crowded_until_ns`. */
+	__u32 online;
+	__u64 load;
+	__u64 crowded_until_ns;
 };
 
 struct {
@@ -679,7 +697,7 @@ static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 			domain -= domain_count;
 		other = domain_at(domain);
 		if (other && READ_ONCE(other->rescue) && take(RESCUE_QUEUE(domain), COUNTER_from_other_domains)) {
-			cpu->out_of_turn = 1;
+			cpu->rescued = cpu->out_of_turn = 1;
 			return true;
 		}
 		if (take(FRONT_QUEUE(domain), COUNTER_from_other_domains) ||

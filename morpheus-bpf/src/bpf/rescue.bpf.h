@@ -1,27 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Against stalls: whoever has waited for too long, whatever its vtime says, goes first.
+ * Against stalls: a task that has waited for too long goes first, whatever its vtime says.
  *
- * The kernel throws a scheduler out when a task has waited for the timeout (5 s). A demoted task of low weight among
- * many would. While something waits, a timer looks through the queues ten times in a second and brings those forward
- * that have waited for `rescue_ns`: at most a few each time, since where everybody waits so long the machine is full,
- * and the order of vtime is to be kept. Somebody of nice 19, whose share among twenty others is a turn in three seconds,
- * so has more than one a second.
+ * The kernel ejects a scheduler when a task has waited for the timeout (5 s). Tasks of low weight among many would, and so
+ * would a demoted one. While a task waits, a timer looks through the queues ten times in a second and moves tasks to a
+ * rescue queue, of their node or, if they are pinned, of their CPU. Rescue queues are in order of arrival.
+ *
+ *	from `rescue_ns` on	up to RESCUES of each queue at each look. Where everybody waits so long the machine is full, and
+ *				the order of vtime is to be kept; a task of nice 19 among twenty others, whose share is a turn
+ *				in three seconds, so has more than one a second
+ *	from AGED_NS on		all
+ *	from URGENT_NS on	all, and no CPU picks another task before them
+ *
+ * Each CPU takes every second pick from the rescue queues, so that a task which wakes waits for one turn of a rescued task and
+ * not for all of them. While any task has aged, a rescued task's turn is the shortest, so that weights hold for the rest. With
+ * N tasks for each CPU, whose turns are R = LEAST_SLICE_NS when rescued and T = max(ROUND_NS / N, LEAST_SLICE_NS) otherwise
+ * (crowd.bpf.h), the longest wait is
+ *
+ *	AGED_NS + RESCUE_PERIOD_NS + N * (R + T)
+ *
+ * and so at most 2.3 s for up to 1,000 tasks for each CPU, beside what switching takes. Beyond that every pick is a rescue after
+ * URGENT_NS. A rescued task pays for its turn by vtime as for any other.
  */
 #ifndef MORPHEUS_RESCUE_BPF_H
 #define MORPHEUS_RESCUE_BPF_H
 
 #include "queue.bpf.h"
+#include "crowd.bpf.h"
 #include "hotplug.bpf.h"
 
 const volatile __u64 rescue_ns = 500000000;
 const volatile bool rescue_on = true;
 
 #define RESCUE_PERIOD_NS 100000000ULL
-/* So many tasks of a queue are looked at, */
-#define RESCUE_LOOKS 4096
-/* and so many are brought forward. */
+/* Up to this many tasks of a queue are looked at, */
+#define RESCUE_LOOKS 16384
+/* and this many are brought forward that have not aged. */
 #define RESCUES 4
+#define AGED_NS 1200000000ULL
+#define URGENT_NS 2500000000ULL
+/* Rescued turns stay short for this time after a task had aged. */
+#define CROWDED_FOR_NS 2000000000ULL
 
 /*
  * Since when a task waits, the kernel tells in jiffies, and how many of those make a second is not told to programs: it is
@@ -59,29 +78,161 @@ static __always_inline void measure_jiffies(__u64 now)
 		jiffies_in_second = (bpf_jiffies64() - started_jiffies) * 1000000 / (passed_ns / 1000);
 }
 
-/* Brings those who have waited too long from one queue to another. Returns how many. */
-static __noinline int bring_forward(__u64 from, __u64 to)
+/* What one look at queues has found. */
+struct found {
+	/* The load of each CPU by the tasks that wait there. */
+	__u64 load;
+	/* CPUs that share it. */
+	__u32 cpus;
+	/* Whether tasks were brought forward, and whether some of them had aged. */
+	__u32 brought;
+	__u32 aged;
+};
+
+/*
+ * Moves tasks that have waited for too long from one queue to another, and counts the load.
+ *
+ * Tasks that may run on some of the CPUs only are counted as if all of them were to share the same ones: so the load is not less
+ * than that of any CPU.
+ */
+static __noinline int bring_forward(__u64 from, __u64 to, struct found *found)
 {
 	struct bpf_iter_scx_dsq iterator;
-	int brought = 0;
-	__u32 seen;
+	__u32 seen, brought = 0;
 
 	if (!bpf_iter_scx_dsq_new(&iterator, from, 0)) {
 		bpf_for(seen, 0, RESCUE_LOOKS) {
 			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
+			__u32 cpus;
+			bool aged;
 
-			if (!task || brought >= RESCUES)
+			if (!task)
 				break;
+			cpus = task->nr_cpus_allowed;
+			if (!cpus || cpus > found->cpus)
+				cpus = found->cpus;
+			found->load += (1 << LOAD_SHIFT) / (cpus ? cpus : 1);
 			if (!has_waited(task, rescue_ns))
 				continue;
-			if (scx_bpf_dsq_move(&iterator, task, to, 0)) {
-				brought++;
-				count(COUNTER_rescues);
+			aged = has_waited(task, AGED_NS);
+			if (!aged && brought >= RESCUES)
+				continue;
+			if (!scx_bpf_dsq_move(&iterator, task, to, 0))
+				continue;
+			count(COUNTER_rescues);
+			if (aged) {
+				found->aged = 1;
+				count(COUNTER_rescues_of_aged);
 			}
+			/* With this bound the verifier sees that the loop has few states. */
+			if (brought < RESCUES)
+				brought++;
+			found->brought = 1;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
-	return brought;
+	return 0;
+}
+
+/* Whether the first task of a rescue queue has waited for far too long. */
+static __noinline bool head_is_urgent(__u64 queue)
+{
+	struct bpf_iter_scx_dsq iterator;
+	bool urgent = false;
+
+	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
+		struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
+
+		urgent = task && has_waited(task, URGENT_NS);
+	}
+	bpf_iter_scx_dsq_destroy(&iterator);
+	return urgent;
+}
+
+/* Counts the CPUs of each domain that are online. */
+static __always_inline void count_online(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	__u32 index;
+
+	bpf_for(index, 0, domain_count) {
+		struct domain *domain = domain_at(index);
+
+		if (domain)
+			domain->online = 0;
+	}
+	bpf_for(index, 0, cpu_count) {
+		struct domain *domain = domain_at(domain_of(index));
+
+		if (domain && bpf_cpumask_test_cpu(index, online))
+			domain->online++;
+	}
+	scx_bpf_put_cpumask(online);
+}
+
+/* Looks through the queues of a domain. Returns whether a task waits there. */
+static __noinline int look_at_domain(__u32 index, __u64 now)
+{
+	struct domain *domain = domain_at(index);
+	struct found found = {};
+	bool handed_over = false;
+	__s32 rescued;
+
+	if (!domain)
+		return false;
+	if (READ_ONCE(domain->gone))
+		handed_over = hand_over_domain(index);
+	found.cpus = domain->online;
+	rescued = scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index));
+	if (rescued > 0)
+		found.load = ((__u64)rescued << LOAD_SHIFT) / (found.cpus ? found.cpus : 1);
+	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0)
+		bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index), &found);
+	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0)
+		bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index), &found);
+	if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0)
+		bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index), &found);
+	if (scx_bpf_dsq_nr_queued(THROTTLED_QUEUE(index)) > 0) {
+		/* Its CPUs forget this queue when none of them has chosen for a while. */
+		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
+		bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index), &found);
+	}
+	domain->load = found.load;
+	if (found.aged)
+		domain->crowded_until_ns = now + CROWDED_FOR_NS;
+	WRITE_ONCE(domain->urgent, rescued > 0 && head_is_urgent(RESCUE_QUEUE(index)));
+	if (found.brought || rescued > 0)
+		WRITE_ONCE(domain->rescue, 1);
+	return handed_over || found.load > 0;
+}
+
+/* Looks through the queue of a CPU's pinned tasks, and sets how long turns are there. Returns whether a task waits there. */
+static __noinline int look_at_cpu(__u32 index, __u64 now)
+{
+	struct domain *domain = domain_at(domain_of(index));
+	struct cpu *cpu = cpu_at(index);
+	struct found found = { .cpus = 1 };
+	__u64 turn_ns, rescued_turn_ns;
+
+	if (!cpu || !domain)
+		return false;
+	if (cpu->pinned) {
+		bring_forward(PINNED_QUEUE(index), PINNED_RESCUE_QUEUE(index), &found);
+		if (found.brought)
+			WRITE_ONCE(cpu->rescue, 1);
+	}
+	if (found.aged)
+		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
+	if (cpu->rescue)
+		found.load += (__u64)scx_bpf_dsq_nr_queued(PINNED_RESCUE_QUEUE(index)) << LOAD_SHIFT;
+	turn_ns = turn_in_crowd(domain->load + found.load);
+	rescued_turn_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : turn_ns;
+	if (cpu->turn_ns != turn_ns)
+		WRITE_ONCE(cpu->turn_ns, turn_ns);
+	if (cpu->rescued_turn_ns != rescued_turn_ns)
+		WRITE_ONCE(cpu->rescued_turn_ns, rescued_turn_ns);
+	/* It is armed until the turns are as usual again. */
+	return cpu->pinned || cpu->rescue || turn_ns || rescued_turn_ns;
 }
 
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
@@ -91,44 +242,14 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 
 	measure_jiffies(now);
 	bpf_rcu_read_lock();
+	count_online();
 	bpf_for(index, 0, domain_count) {
-		struct domain *domain = domain_at(index);
-		int brought = 0;
-
-		if (!domain)
-			continue;
-		if (READ_ONCE(domain->gone) && hand_over_domain(index))
+		if (look_at_domain(index, now))
 			waiting = 1;
-		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0) {
-			waiting = 1;
-			brought += bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));
-		}
-		if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0) {
-			waiting = 1;
-			brought += bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index));
-		}
-		if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0) {
-			waiting = 1;
-			brought += bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index));
-		}
-		if (scx_bpf_dsq_nr_queued(THROTTLED_QUEUE(index)) > 0) {
-			waiting = 1;
-			/* Its CPUs forget this queue when none of them has chosen for a while. */
-			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
-			brought += bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index));
-		}
-		if (brought || scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0) {
-			waiting = 1;
-			WRITE_ONCE(domain->rescue, 1);
-		}
 	}
 	bpf_for(index, 0, cpu_count) {
-		struct cpu *cpu = cpu_at(index);
-
-		if (!cpu || !cpu->pinned)
-			continue;
-		waiting = 1;
-		bring_forward(PINNED_QUEUE(index), DSQ_LOCAL_ON | index);
+		if (look_at_cpu(index, now))
+			waiting = 1;
 	}
 	bpf_rcu_read_unlock();
 	if (waiting)
@@ -186,20 +307,51 @@ static __always_inline bool rescue_again(struct task_struct *task, __u64 slice, 
 	return true;
 }
 
-/* Takes somebody who was brought forward. */
-static __always_inline bool take_rescued(__u32 index, struct domain *domain, struct cpu *cpu)
+/* Whether a rescued task may wait for this CPU. */
+static __always_inline bool is_rescue_pending(const struct cpu *cpu, __u32 domain_index)
 {
+	struct domain *domain = domain_at(domain_index);
+
+	return READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue));
+}
+
+/* Whether a CPU that has to choose takes a rescued task first, if there is one. */
+static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *domain)
+{
+	bool was_rescued = cpu->rescued;
+
+	cpu->rescued = 0;
+	return (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) && (!was_rescued || READ_ONCE(domain->urgent));
+}
+
+/* Takes a task from a rescue queue, pinned ones first: none of them comes back there before AGED_NS. */
+__noinline int take_rescued(__u32 domain_index, __s32 index)
+{
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+
+	if (!domain || !cpu)
+		return false;
+	if (READ_ONCE(cpu->rescue)) {
+		/* First, so that a task that is brought forward meanwhile is not overlooked. */
+		WRITE_ONCE(cpu->rescue, 0);
+		if (move_to_local(PINNED_RESCUE_QUEUE(index))) {
+			WRITE_ONCE(cpu->rescue, 1);
+			cpu->rescued = cpu->out_of_turn = 1;
+			return true;
+		}
+	}
 	if (!READ_ONCE(domain->rescue))
 		return false;
-	/* First, so that who is brought forward meanwhile is not overlooked. */
+	/* The same. */
 	WRITE_ONCE(domain->rescue, 0);
-	if (move_to_local(RESCUE_QUEUE(index))) {
+	if (move_to_local(RESCUE_QUEUE(domain_index))) {
 		WRITE_ONCE(domain->rescue, 1);
-		cpu->out_of_turn = 1;
+		cpu->rescued = cpu->out_of_turn = 1;
 		return true;
 	}
-	/* Whoever is there may not run here. */
-	if (scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index)) > 0)
+	/* Tasks in it may not run here. */
+	if (scx_bpf_dsq_nr_queued(RESCUE_QUEUE(domain_index)) > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return false;
 }

@@ -5,8 +5,8 @@
  * What it has of its own is in the headers: what the daemon sets (knobs), what tasks are like (behaviour), queues and
  * vtime (queue), what goes on in the machine (detect), preemption (kick), CPUs near a task's last one (place), the
  * ladder for registered workers (ladder), what they lend each other (loan), how fast CPUs should be (cpuperf), CPUs that
- * go offline (hotplug), against stalls (rescue), what groups weigh and may use at most (cgroup, quota, limit). Workers are
- * watched as by the observer (watch), at sched_switch.
+ * go offline (hotplug), against stalls (rescue), turns where many wait (crowd), what groups weigh and may use at most
+ * (cgroup, quota, limit). Workers are watched as by the observer (watch), at sched_switch.
  */
 #include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -174,7 +174,7 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	if (cpu->since_ns) {
 		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
 			return false;
-		if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))) ||
+		if (is_rescue_pending(cpu, domain_of(index)) || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))) ||
 		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index)))))
 			return false;
 	}
@@ -348,9 +348,18 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 		worker->extended = 0;
 	cpu->yielded = 0;
 	slice = slice_for(behaviour_of(task), cpu->tier);
+	if (cpu->turn_ns && slice > cpu->turn_ns)
+		slice = cpu->turn_ns;
 	cpu->slice_end_ns = now + slice;
 	set_slice(task, slice);
 	count(COUNTER_kept);
+}
+
+/* Nobody waits for this CPU in an order of vtime. */
+static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cpu *cpu)
+{
+	if (!take_rescued(domain_index, index))
+		take_from_others(domain_index, cpu);
 }
 
 /* The task that runs here may have computed for too long by now. */
@@ -378,7 +387,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	wants_on = previous && previous->scx.flags & TASK_QUEUED && cpu->since_ns;
 	if (!wants_on) {
 		cpu->kicked = KICK_NONE;
-		if (take_rescued(domain_index, domain, cpu))
+		if (is_rescue_due(cpu, domain) && take_rescued(domain_index, index))
 			return 0;
 		/* Most often: it went to sleep, and nobody is in the other queues. */
 		if (!cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns)) {
@@ -386,7 +395,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_index)) > 0;
 
 			if (!take_by_tier(domain_index, domain, front, main, now))
-				take_from_others(domain_index, cpu);
+				take_rest(domain_index, index, cpu);
 			return 0;
 		}
 		look_into_queues(&heads, domain_index, index, now);
@@ -394,7 +403,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 		if (heads.throttled && take_throttled(domain_index, cpu))
 			return 0;
-		take_from_others(domain_index, cpu);
+		take_rest(domain_index, index, cpu);
 		return 0;
 	}
 	if (cpu->worker)
@@ -405,9 +414,9 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	else
 		look_at_tier(previous, index, cpu);
 	look_into_queues(&heads, domain_index, index, now);
-	if (READ_ONCE(domain->rescue)) {
+	if (is_rescue_due(cpu, domain)) {
 		cpu->kicked = KICK_NONE;
-		if (take_rescued(domain_index, domain, cpu))
+		if (take_rescued(domain_index, index))
 			return 0;
 	}
 	if (is_spent(previous, cpu, now)) {
@@ -416,7 +425,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		set_slice(previous, 0);
 		if (!take_least(&heads, domain_index, index, now) &&
 		    !(heads.throttled && take_throttled(domain_index, cpu)))
-			take_from_others(domain_index, cpu);
+			take_rest(domain_index, index, cpu);
 		return 0;
 	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
@@ -477,6 +486,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->worker = worker ? task->tgid : 0;
 	cpu->kernel = !!(task->flags & PF_KTHREAD);
 	cpu->began_ns = now;
+	bound_turn(task, index, cpu, now);
 	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
 	cpu->kicked = KICK_NONE;
@@ -677,6 +687,12 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 	}
 	bpf_for(index, 0, cpu_count) {
 		error = scx_bpf_create_dsq(PINNED_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = scx_bpf_create_dsq(PINNED_RESCUE_QUEUE(index), -1);
+		if (error)
+			return error;
+		error = start_turn_timer(index);
 		if (error)
 			return error;
 		error = start_look_timer(index);

@@ -119,8 +119,15 @@ pub fn set_nice(nice: i32) {
 
 /// Keeps the calling thread, and what it starts, on one CPU.
 pub fn pin(cpu: usize) {
+    pin_to(&[cpu]);
+}
+
+/// Keeps the calling thread, and what it starts, on these CPUs.
+pub fn pin_to(cpus: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
+    for cpu in cpus {
+        set.set(*cpu);
+    }
     rustix::thread::sched_setaffinity(None, &set).unwrap();
 }
 

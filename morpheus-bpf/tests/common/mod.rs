@@ -5,7 +5,7 @@
 //! - [`client`]: an application with its lease.
 //! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
 //! - [`eject`]: the kernel's way to end a scheduler.
-//! - [`load`]: threads that want the CPU.
+//! - [`load`]: threads that want the CPU. [`group`]: their groups.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
 //! - [`random`]: for those who send anything.
@@ -16,6 +16,7 @@ pub mod client;
 pub mod daemon;
 pub mod eject;
 pub mod frequency;
+pub mod group;
 pub mod guest;
 pub mod load;
 pub mod memory;

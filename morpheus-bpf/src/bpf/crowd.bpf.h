@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Crowds: where many tasks wait for a CPU, turns are shorter, so that a round of all of them takes ROUND_NS.
+ *
+ * A turn is a slice of a few milliseconds, and the kernel ends it at the first tick after that. Sixty tasks have a round of
+ * half a second then. With more of them a timer of the CPU ends each turn on time, from LEAST_SLICE_NS on. How long turns
+ * may be is computed by the timer of rescue.bpf.h, for each CPU (`turn_ns`, `rescued_turn_ns`), so that nothing is counted
+ * when a task is switched in.
+ *
+ * The timer is armed once, and not for each turn: when it comes it looks when the present turn ends. So it comes about as
+ * often as turns end on time, however short those are that sleep earlier.
+ */
+#ifndef MORPHEUS_CROWD_BPF_H
+#define MORPHEUS_CROWD_BPF_H
+
+#include "queue.bpf.h"
+
+/* How long a round takes of all tasks that wait for a CPU, as long as turns are not shorter than LEAST_SLICE_NS. */
+#define ROUND_NS 500000000ULL
+/* The timer looks again after this time at least, and is armed anew if it did not come for LOST_NS. */
+#define SHORTEST_TURN_LOOK_NS 100000ULL
+#define LOST_NS 10000000ULL
+/* Loads of CPUs are counted in parts of 1024 tasks. */
+#define LOAD_SHIFT 10
+
+/* Of a CPU, ends turns. */
+struct turn_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct turn_timer);
+} turn_timers SEC(".maps");
+
+/* The longest turn where this many tasks wait for a CPU, or 0 where ticks do. */
+static __always_inline __u64 turn_in_crowd(__u64 load)
+{
+	__u64 turn_ns = load ? (ROUND_NS << LOAD_SHIFT) / load : ROUND_NS;
+
+	/* With ticks alone a turn takes up to two slices. */
+	if (turn_ns >= 2 * slice_ns)
+		return 0;
+	if (turn_ns > slice_ns)
+		return slice_ns;
+	return turn_ns < LEAST_SLICE_NS ? LEAST_SLICE_NS : turn_ns;
+}
+
+static __always_inline void start_turn(__u32 index, struct cpu *cpu, __u64 now, __u64 rest_ns)
+{
+	struct turn_timer *turn_timer = bpf_map_lookup_elem(&turn_timers, &index);
+
+	if (rest_ns < SHORTEST_TURN_LOOK_NS)
+		rest_ns = SHORTEST_TURN_LOOK_NS;
+	cpu->turn_timer_ns = now + rest_ns;
+	if (turn_timer)
+		bpf_timer_start(&turn_timer->timer, rest_ns, timer_flags);
+}
+
+static int turn_ended(void *map, __u32 *index, struct turn_timer *turn_timer)
+{
+	struct cpu *cpu = cpu_at(*index);
+	__u64 now = scx_now(), end_ns;
+
+	if (!cpu)
+		return 0;
+	/*
+	 * Nothing runs, or the crowd has gone: the next turn that is to be bounded arms it. So it does where the timer was moved
+	 * to another CPU, since a kick from there may arrive after the turn, and end the next one.
+	 */
+	if (!cpu->since_ns || !(cpu->turn_ns | cpu->rescued_turn_ns) || *index != bpf_get_smp_processor_id()) {
+		cpu->turn_timer_ns = 0;
+		return 0;
+	}
+	end_ns = cpu->slice_end_ns;
+	if (cpu->extended_until_ns && before(end_ns, cpu->extended_until_ns))
+		end_ns = cpu->extended_until_ns;
+	if (!before(now, end_ns)) {
+		if (!cpu->kicked && !cpu->kernel)
+			kick(*index, cpu, COUNTER_kicks_in_crowd);
+		end_ns = now + LEAST_SLICE_NS;
+	} else if (before(now + slice_ns, end_ns)) {
+		end_ns = now + slice_ns;
+	}
+	start_turn(*index, cpu, now, end_ns - now);
+	return 0;
+}
+
+static __always_inline int start_turn_timer(__u32 index)
+{
+	struct turn_timer *turn_timer = bpf_map_lookup_elem(&turn_timers, &index);
+
+	if (!turn_timer)
+		return -ESRCH;
+	if (bpf_timer_init(&turn_timer->timer, &turn_timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&turn_timer->timer, turn_ended);
+}
+
+/* A task is switched in: shortens its slice where many wait. Threads of the kernel keep theirs. */
+static __always_inline void bound_turn(struct task_struct *task, __u32 index, struct cpu *cpu, __u64 now)
+{
+	__u64 turn_ns = cpu->turn_ns;
+
+	if (cpu->rescued && cpu->rescued_turn_ns)
+		turn_ns = cpu->rescued_turn_ns;
+	if (!turn_ns || cpu->kernel || cpu->extended_until_ns)
+		return;
+	if (task->scx.slice > turn_ns)
+		set_slice(task, turn_ns);
+	if (!cpu->turn_timer_ns || before(cpu->turn_timer_ns + LOST_NS, now) || before(now + turn_ns, cpu->turn_timer_ns))
+		start_turn(index, cpu, now, turn_ns);
+}
+
+#endif /* MORPHEUS_CROWD_BPF_H */
