@@ -75,7 +75,8 @@ pub struct Builder {
     escapable: bool,
     nice_offenders: bool,
     confine_to_quota: bool,
-    max_blocking_threads: usize,
+    /// Only where the application set it.
+    max_blocking_threads: Option<usize>,
     max_in_place: usize,
     event_interval: u32,
     thread_name: String,
@@ -176,7 +177,7 @@ impl Builder {
             escapable: true,
             nice_offenders: false,
             confine_to_quota: false,
-            max_blocking_threads: DEFAULT_BLOCKING_THREADS,
+            max_blocking_threads: None,
             max_in_place: DEFAULT_IN_PLACE,
             event_interval: DEFAULT_EVENT_INTERVAL,
             thread_name: "morpheus-worker".into(),
@@ -295,15 +296,28 @@ impl Builder {
         self
     }
 
-    /// Threads for `spawn_blocking`, as in tokio (default 512). The threads for polls in place come on
-    /// top.
+    /// Blocking calls (`spawn_blocking`, files) that run at once, as in tokio (default 512).
+    ///
+    /// A number that is set here holds: the application can have that many at once, and no more. It costs handoffs. A slow
+    /// task that is polled after its worker handed its core off keeps a thread of tokio's pool, which has no part for the
+    /// application alone. So with a number set here slow tasks are polled inline on their workers, as with
+    /// [`max_in_place(0)`](Self::max_in_place), and spares take over from them
+    /// ([`in_place_refused`](crate::Metrics::in_place_refused) counts these polls). By default the threads for handoffs come
+    /// on top.
+    ///
+    /// # Panics
+    ///
+    /// On 0, as in tokio.
+    #[track_caller]
     pub fn max_blocking_threads(&mut self, threads: usize) -> &mut Self {
-        self.max_blocking_threads = threads;
+        assert!(threads > 0, "Max blocking threads cannot be set to 0");
+        self.max_blocking_threads = Some(threads);
         self
     }
 
-    /// Offenders that may be polled in place at once, those asleep included; each has a thread while it
-    /// lasts (default 512). Beyond that they are polled inline, like any task.
+    /// Slow tasks that are handed off at once, those asleep included; each has a thread while it lasts (default 512). Beyond
+    /// that they are polled inline, like any task, and so they are with
+    /// [`max_blocking_threads`](Self::max_blocking_threads) set, whatever is set here.
     pub fn max_in_place(&mut self, polls: usize) -> &mut Self {
         self.max_in_place = polls;
         self
@@ -529,7 +543,7 @@ impl Builder {
             policy: self.policy,
             escapable: self.escapable,
             nice_offenders: self.nice_offenders && !self.observes(),
-            max_in_place: self.in_place_threads(),
+            max_in_place: self.handoffs(),
             seats: (workers + spares)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
@@ -546,17 +560,21 @@ impl Builder {
         self.policy == Policy::Observe
     }
 
-    fn in_place_threads(&self) -> usize {
-        match self.observes() {
-            true => 0,
-            false => self.max_in_place,
+    /// Slow tasks that may be handed off at once. None with a limit on blocking threads: a handoff takes one of tokio's
+    /// pool for as long as the poll lasts, and nothing can keep that thread from being the one that a call waits for.
+    fn handoffs(&self) -> usize {
+        match self.max_blocking_threads {
+            Some(_) => 0,
+            None if self.observes() => 0,
+            None => self.max_in_place,
         }
     }
 
-    /// Threads of tokio's blocking pool: the application's, those for polls in place, the controller's.
+    /// Threads of tokio's blocking pool: the application's, those for handoffs, the controller's.
     fn pool_threads(&self) -> usize {
         self.max_blocking_threads
-            .saturating_add(self.in_place_threads())
+            .unwrap_or(DEFAULT_BLOCKING_THREADS)
+            .saturating_add(self.handoffs())
             .saturating_add(1)
             // Tokio adds the workers to it.
             .min(usize::MAX / 2)

@@ -207,6 +207,7 @@ pub(crate) fn evict_lifo() {
 ///
 /// The thread that was to take the core over may be faster: then it serves what waits, and this one has none.
 /// `meanwhile` is done in between, and gives it the more time the longer it takes.
+/// Where the pool has no thread for it, this one takes the core back: it takes no thread from blocking calls.
 /// Only where [`is_allowed`]; where tokio refuses all the same, as in [`poll`], there is no core to lose.
 pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
     let is_own = domain.warm_pools.is_none();

@@ -111,7 +111,6 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
     let runtime = Builder::new()
         .workers(2)
         .max_spares(16)
-        .max_blocking_threads(2)
         .max_in_place(4)
         .build()
         .unwrap();
