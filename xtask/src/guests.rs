@@ -50,8 +50,9 @@ const KERNEL: &[&str] = &[
     "cgroups",
 ];
 
-/// Tests that other kernels leave out: many starts, each of which is seconds of an emulated verifier, are no different there.
-const NOT_KERNEL: [&str; 2] = ["comes_and_goes_twenty_times", "each_switch_switches"];
+/// The tests of `scheduler` that start it many times. Each start is seconds of an emulated verifier.
+const MANY_STARTS: &str = "comes_and_goes_twenty_times each_switch_switches";
+const FEW_STARTS: &str = "--skip comes_and_goes_twenty_times --skip each_switch_switches";
 
 /// What depends on how much of a CPU each task gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares", "crowd"];
@@ -80,8 +81,8 @@ pub(crate) struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestWork {
-    /// Test programs, and tests of them that are left out.
-    Tests(&'static [&'static str], &'static [&'static str]),
+    /// Test programs, and what each is told, beside running one test at a time.
+    Tests(&'static [&'static str], &'static str),
     /// A line for the guest's shell, which counts as one.
     Command(&'static str),
 }
@@ -119,7 +120,12 @@ const TWO_CPUS: &str = "--cpus 2 --icount=3 --timeout 3000";
 pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         part: Part::Default,
+        work: GuestWork::Tests(LADDER, FEW_STARTS),
         ..tests(LONG_TERM, "tests", LADDER)
+    },
+    Guest {
+        work: GuestWork::Tests(&["scheduler"], MANY_STARTS),
+        ..tests(LONG_TERM, "many starts", &["scheduler"])
     },
     others("6.16"),
     others("7.2"),
@@ -172,14 +178,14 @@ const fn tests(kernel: &'static str, what: &'static str, tests: &'static [&'stat
         part: Part::All,
         options: TWO_CPUS,
         needs: NEEDS,
-        work: GuestWork::Tests(tests, &[]),
+        work: GuestWork::Tests(tests, ""),
     }
 }
 
 /// The kernels beside the one with long-term support.
 const fn others(kernel: &'static str) -> Guest {
     Guest {
-        work: GuestWork::Tests(KERNEL, &NOT_KERNEL),
+        work: GuestWork::Tests(KERNEL, FEW_STARTS),
         ..tests(kernel, "tests", KERNEL)
     }
 }
@@ -205,7 +211,13 @@ const fn command(what: &'static str, options: &'static str, line: &'static str) 
     }
 }
 
-/// What cargo built for the guests: all test programs, and where each is.
+/// Test programs of other packages that show something in a release build alone: machine code, instructions, speed.
+const ON_HOST: &[(&str, &[&str])] = &[
+    ("morpheus-runtime", &["checkpoint_asm", "holds"]),
+    (BENCHMARKS, &["instructions", "loops"]),
+];
+
+/// The test programs of the release build, and where each is.
 #[derive(Debug)]
 pub(crate) struct Programs(HashMap<&'static str, PathBuf>);
 
@@ -216,10 +228,14 @@ impl Programs {
     /// # Errors
     ///
     /// Cargo named no program of a test, or it cannot be copied.
-    pub(crate) fn gather(context: &Context, messages: &str) -> io::Result<Programs> {
+    pub(crate) fn gather(
+        context: &Context,
+        messages: &str,
+        with_benchmarks: bool,
+    ) -> io::Result<Programs> {
         let directory = context.target.join("guest");
         fs::create_dir_all(&directory)?;
-        let built = test_programs().into_iter().map(|test| {
+        let built = test_programs(with_benchmarks).into_iter().map(|test| {
             let built = executable(messages, test)
                 .ok_or_else(|| io::Error::other(format!("cargo names no test program {test}")))?;
             let program = directory.join(test);
@@ -228,6 +244,15 @@ impl Programs {
             Ok((test, program))
         });
         built.collect::<io::Result<_>>().map(Programs)
+    }
+
+    /// A test program.
+    ///
+    /// # Panics
+    ///
+    /// If no table names it.
+    pub(crate) fn of(&self, test: &str) -> &Path {
+        &self.0[test]
     }
 }
 
@@ -248,10 +273,10 @@ impl Guest {
     /// What a person would type, after the programs are built.
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
-            GuestWork::Tests(tests, but) => {
+            GuestWork::Tests(tests, arguments) => {
                 let add = |test| format!(" --add target/guest/{test}");
                 let adds: Vec<String> = tests.iter().map(add).collect();
-                (adds.concat(), test_script(tests, but))
+                (adds.concat(), test_script(tests, arguments))
             }
             GuestWork::Command(line) => (String::new(), line.trim().to_string()),
         };
@@ -285,11 +310,11 @@ impl Guest {
             boot.arg("--no-install");
         }
         let script = match self.work {
-            GuestWork::Tests(tests, but) => {
+            GuestWork::Tests(tests, arguments) => {
                 for test in tests {
-                    boot.arg("--add").arg(&programs.0[test]);
+                    boot.arg("--add").arg(programs.of(test));
                 }
-                test_script(tests, but)
+                test_script(tests, arguments)
             }
             GuestWork::Command(line) => line.to_string(),
         };
@@ -331,38 +356,43 @@ impl Guest {
     }
 }
 
-/// The test programs of all guests.
-fn test_programs() -> Vec<&'static str> {
+/// The test programs of all guests, and of [`ON_HOST`].
+fn test_programs(with_benchmarks: bool) -> Vec<&'static str> {
     let mut programs: Vec<&str> = Vec::new();
     for guest in GUESTS {
         if let GuestWork::Tests(tests, _) = guest.work {
             programs.extend(tests);
         }
     }
+    programs.extend(on_host(with_benchmarks).flat_map(|(_, tests)| tests));
     programs.sort_unstable();
     programs.dedup();
     programs
 }
 
-/// Cargo's arguments to build, in one call, all that guests run, and the benchmarks' programs beside it: two calls would build
-/// their dependencies twice, with other features.
-pub(crate) fn build() -> Vec<&'static str> {
+/// Cargo's arguments to build, in one call, what guests run and [`ON_HOST`]: two calls would build their dependencies twice,
+/// with other features. The benchmarks take as long as all else, and only a run of all steps needs them.
+pub(crate) fn build(with_benchmarks: bool) -> Vec<&'static str> {
     let mut arguments = vec!["build", "--release", "--bins"];
-    for package in [PACKAGE, BENCHMARKS] {
-        arguments.extend(["--package", package]);
-    }
+    let packages = [PACKAGE]
+        .into_iter()
+        .chain(on_host(with_benchmarks).map(|(package, _)| package));
+    arguments.extend(packages.flat_map(|package| ["--package", package]));
     arguments.extend(["--message-format", "json-render-diagnostics"]);
-    for test in test_programs() {
-        arguments.extend(["--test", test]);
-    }
+    let tests = test_programs(with_benchmarks);
+    arguments.extend(tests.into_iter().flat_map(|test| ["--test", test]));
     arguments
 }
 
-/// Runs every test program, but for some tests, also after one has failed.
-fn test_script(programs: &[&str], but: &[&str]) -> String {
-    let skip: String = but.iter().map(|test| format!(" --skip {test}")).collect();
+fn on_host(with_benchmarks: bool) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let all = ON_HOST.iter().copied();
+    all.filter(move |(package, _)| with_benchmarks || *package != BENCHMARKS)
+}
+
+/// Runs every test program with these arguments, also after one has failed.
+fn test_script(programs: &[&str], arguments: &str) -> String {
     format!(
-        "failed=0; for test in {}; do echo \"     Running $test\"; {VARIABLE}=1 ./$test --test-threads 1{skip} || failed=1; \
+        "failed=0; for test in {}; do echo \"     Running $test\"; {VARIABLE}=1 ./$test --test-threads 1 {arguments} || failed=1; \
          done; exit $failed",
         programs.join(" ")
     )
@@ -473,15 +503,14 @@ mod tests {
         }
         let answer = std::process::Command::new("sh")
             .arg("-c")
-            .arg(test_script(MACHINE, &NOT_KERNEL))
+            .arg(test_script(MACHINE, FEW_STARTS))
             .current_dir(&directory)
             .output()
             .unwrap();
         fs::remove_dir_all(&directory).unwrap();
         let output = String::from_utf8(answer.stdout).unwrap();
         for test in MACHINE {
-            let skip: String = NOT_KERNEL.map(|test| format!(" --skip {test}")).concat();
-            let ran = format!("ran {test} 1 --test-threads 1{skip}\n");
+            let ran = format!("ran {test} 1 --test-threads 1 {FEW_STARTS}\n");
             assert!(output.contains(&ran), "{output}");
         }
         assert_eq!(answer.status.code(), Some(1));

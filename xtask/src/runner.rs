@@ -80,6 +80,8 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         missing: &missing,
         install: !args.no_install,
         all: args.all,
+        // A step that was named may be one of those that need them.
+        with_benchmarks: args.all || args.only.is_some(),
         programs: OnceLock::new(),
     };
     let mut report = Report {
@@ -305,7 +307,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     };
     let counts_tests = match &step.work {
         Work::Cargo(call) => call.counts == CountAs::Tests,
-        Work::TokioRange | Work::TokioSuite => true,
+        Work::TokioRange | Work::TokioSuite | Work::ReleaseTests(_) => true,
         Work::Guest(guest) => guest.counts_tests(),
         Work::Release | Work::Program(_) => false,
     };
@@ -328,6 +330,8 @@ struct Machine<'a> {
     install: bool,
     /// Whether this is the run that leaves nothing out.
     all: bool,
+    /// Whether the release build has the benchmarks.
+    with_benchmarks: bool,
     /// What guests run, once it is built; or why it is not.
     programs: OnceLock<Result<Programs, String>>,
 }
@@ -350,6 +354,7 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
         Work::TokioSuite => tokio_suite::run(machine.context, machine.all, on_line),
         Work::Release => release(machine, on_line),
         Work::Program(name) => program(machine, name, on_line),
+        Work::ReleaseTests(names) => release_tests(machine, names, on_line),
         Work::Guest(guest) => in_guest(machine, guest, on_line),
     };
     let mut outcome = ran.unwrap_or_else(|error| Outcome {
@@ -415,14 +420,14 @@ fn cargo(
 /// Builds the release programs, and notes which are for guests.
 fn release(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let mut command = machine.context.cargo();
-    command.args(guests::build());
+    command.args(guests::build(machine.with_benchmarks));
     let built = process::run(&mut command, &mut |line| {
         if !line.starts_with('{') {
             on_line(line);
         }
     })?;
     if built.success {
-        let programs = Programs::gather(machine.context, &built.output);
+        let programs = Programs::gather(machine.context, &built.output, machine.with_benchmarks);
         // Only one step builds; were there two, both would find the same.
         let _ = machine
             .programs
@@ -476,6 +481,31 @@ fn program(
     })
 }
 
+/// One after the other, also after one has failed.
+fn release_tests(
+    machine: &Machine<'_>,
+    names: &[&str],
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Outcome> {
+    let programs = match programs(machine, on_line)? {
+        Ok(programs) => programs,
+        Err(outcome) => return Ok(outcome),
+    };
+    let mut sum = Outcome::default();
+    for name in names {
+        let mut command = Command::new(programs.of(name));
+        command.current_dir(&machine.context.root);
+        let finished = process::run(&mut command, on_line)?;
+        sum.counts += Counts::of_tests(finished.success, &finished.output);
+        sum.output.push_str(&finished.output);
+        sum.interrupted |= finished.interrupted;
+        if sum.interrupted {
+            break;
+        }
+    }
+    Ok(sum)
+}
+
 fn in_guest(
     machine: &Machine<'_>,
     guest: &Guest,
@@ -508,11 +538,18 @@ fn shell_line(step: &Step, host: &str) -> String {
         }
         Work::Release => {
             let quiet = |arg: &&str| !arg.contains("json") && *arg != "--message-format";
-            let words: Vec<&str> = guests::build().into_iter().filter(quiet).collect();
+            let words: Vec<&str> = guests::build(true).into_iter().filter(quiet).collect();
             return format!("cargo {}", words.join(" "));
         }
         Work::TokioSuite => return tokio_suite::shell_line(),
         Work::Program(name) => return format!("target/release/{name}"),
+        Work::ReleaseTests(names) => {
+            let programs: Vec<String> = names
+                .iter()
+                .map(|name| format!("target/guest/{name}"))
+                .collect();
+            return programs.join("; ");
+        }
         Work::Guest(guest) => return guest.shell_line(),
     };
     let mut words: Vec<String> = call

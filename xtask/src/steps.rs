@@ -45,6 +45,8 @@ pub(crate) enum Work {
     Release,
     /// Runs a program of the release build, which counts as one.
     Program(&'static str),
+    /// Runs test programs of the release build.
+    ReleaseTests(&'static [&'static str]),
     /// [`ASSUMPTIONS`] with the oldest and the newest tokio that the workspace lets in.
     TokioRange,
     /// The tests that tokio publishes, on Morpheus: those of the locked version, and with `--all` of the newest.
@@ -198,6 +200,16 @@ const INSTRUCTIONS: &[Tool] = &[
     Tool::Gcc,
 ];
 
+const MACHINE_CODE: &[Tool] = &[
+    Tool::Objdump,
+    Tool::Clang,
+    Tool::Libelf,
+    Tool::Zlib,
+    Tool::PkgConfig,
+    Tool::Make,
+    Tool::Gcc,
+];
+
 const TESTS: &[Tool] = &[
     Tool::Clang,
     Tool::Libelf,
@@ -214,7 +226,7 @@ const TESTS: &[Tool] = &[
 ];
 
 /// What comes to the same on a busy machine.
-fn back() -> [Step; 3] {
+fn back() -> [Step; 4] {
     [
         in_back(Step {
             needs: BUILD,
@@ -222,7 +234,15 @@ fn back() -> [Step; 3] {
         }),
         in_back(Step {
             needs: INSTRUCTIONS,
-            ..step_of("instructions", Part::Default, Work::Program("instructions"))
+            ..step_of("instructions", Part::All, Work::Program("instructions"))
+        }),
+        in_back(Step {
+            needs: MACHINE_CODE,
+            ..step_of(
+                "machine code",
+                Part::Default,
+                Work::ReleaseTests(&["checkpoint_asm"]),
+            )
         }),
         // Tokio does not work as a dependency under `--cfg loom`, so the models are in a package without tokio.
         in_back(with(
@@ -248,6 +268,14 @@ fn other_builds() -> Vec<Step> {
         })
     };
     vec![
+        Step {
+            needs: INSTRUCTIONS,
+            ..step_of(
+                "tests of the release build",
+                Part::All,
+                Work::ReleaseTests(&["holds", "instructions", "loops"]),
+            )
+        },
         step_of("tokio, oldest and newest", Part::All, Work::TokioRange),
         unstable(step(
             "tokio_unstable: build",
@@ -384,7 +412,11 @@ mod tests {
             steps.filter_map(|step| match step.work {
                 Work::Cargo(call) => Some((call.target, call.args.contains("--release"))),
                 Work::Release => Some((None, true)),
-                Work::Program(_) | Work::TokioRange | Work::TokioSuite | Work::Guest(_) => None,
+                Work::Program(_)
+                | Work::ReleaseTests(_)
+                | Work::TokioRange
+                | Work::TokioSuite
+                | Work::Guest(_) => None,
             })
         };
         let front: HashSet<_> = directories(Lane::Front).collect();

@@ -76,12 +76,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         why: "the test counts how often two of all workers park, and most are spares, which do not park while they are held",
     },
     Difference {
-        test: "rt_panic::builder_max_blocking_threads_panic_caller",
-        modes: BOTH,
-        how: How::Fails,
-        why: "`max_blocking_threads(0)` does not panic",
-    },
-    Difference {
         test: "rt_panic::builder_worker_threads_panic_caller",
         modes: BOTH,
         how: How::Fails,
@@ -92,12 +86,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         modes: BOTH,
         how: How::Fails,
         why: "the test wants tokio to deadlock behind a task that blocks, and a spare goes on instead",
-    },
-    Difference {
-        test: "rt_threaded::max_blocking_threads_set_to_zero",
-        modes: BOTH,
-        how: How::Fails,
-        why: "`max_blocking_threads(0)` does not panic",
     },
 ];
 
