@@ -51,8 +51,11 @@ struct File {
     not_before_ns: u64,
     polls: u16,
     record: Record,
-    /// `None`: as the runtime says.
-    escapable: Option<bool>,
+    /// It is escapable if the runtime says so. Two bytes and no `Option<bool>`: comparing that with `None` costs a poll up to
+    /// three instructions.
+    escapable_by_default: bool,
+    /// What it says itself, where it does.
+    escapable: bool,
     may_offend: bool,
     /// So often it was to be polled inline, and its worker lost its core over what that takes.
     tries_inline: u8,
@@ -83,13 +86,16 @@ impl File {
 
     /// Nothing is known, so nothing has to be looked up.
     #[inline]
-    fn is_clean(&self, seat: Seat) -> bool {
+    fn is_clean(&self) -> bool {
         self.record.is_clean()
             && self.waiter.is_none()
-            && self
-                .escapable
-                .is_none_or(|escapable| escapable == seat.runtime.has_flag(SlotFlag::Escapable))
+            && self.escapable_by_default
             && self.label.is_calm()
+    }
+
+    /// What the task says, if it says anything.
+    fn own_escapable(&self) -> Option<bool> {
+        (!self.escapable_by_default).then_some(self.escapable)
     }
 
     /// Counts a poll. It wraps, which only a future can reach that panics in 65,536 polls in a row: any other one's
@@ -121,7 +127,8 @@ impl<F> Watched<F> {
                 not_before_ns: 0,
                 polls: 0,
                 record: Record::clean(),
-                escapable: options.escapable,
+                escapable_by_default: options.escapable.is_none(),
+                escapable: options.escapable.unwrap_or_default(),
                 may_offend: options.offender == Offender::Allowed,
                 tries_inline: 0,
             },
@@ -219,10 +226,10 @@ impl<F: Future> Future for Watched<F> {
             return poll_within(this.future, this.file, seat, cx);
         }
         let seat = seat.settled();
-        if !this.file.is_clean(seat) {
+        this.file.count_poll();
+        if !this.file.is_clean() {
             return poll_known(this.future, this.file, seat, cx);
         }
-        this.file.count_poll();
         let (result, verdict) = poll_inline(this.future, this.file.label, seat, cx);
         if !verdict.is_empty() || this.file.polls >= POLLS_A_LOT {
             learn(this.file, verdict);
@@ -294,7 +301,7 @@ fn poll_within<F: Future>(
     future.poll(cx)
 }
 
-/// A future with a record, or under a label with one, or with none yet.
+/// A future with a record, or under a label with one, or with none yet; or one that says whether it is escapable.
 #[cold]
 fn poll_known<F: Future>(
     future: Pin<&mut F>,
@@ -302,18 +309,30 @@ fn poll_known<F: Future>(
     seat: Seat,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
+    let says_so_already = file
+        .own_escapable()
+        .is_none_or(|escapable| escapable == seat.runtime.has_flag(SlotFlag::Escapable));
+    if says_so_already && file.record.is_clean() && file.waiter.is_none() && file.label.is_calm() {
+        let (result, verdict) = poll_inline(future, file.label, seat, cx);
+        if !verdict.is_empty() || file.polls >= POLLS_A_LOT {
+            learn(file, verdict);
+        }
+        return result;
+    }
     let done = seat::with_home(|domain, index| {
         let may_go = may_go_in_place(file, domain);
         let (permit, is_refused) = match may_go.then(|| permit_for(file, domain, cx.waker())) {
             Some(Turn::Now(permit)) => (Some(permit), false),
-            Some(Turn::Later) => return Poll::Pending,
+            Some(Turn::Later) => {
+                // Counted by the caller, and not polled after all.
+                file.polls = file.polls.wrapping_sub(1);
+                return Poll::Pending;
+            }
             Some(Turn::Inline) => (None, true),
             None => (None, false),
         };
-        // Not before: while it waits for a permit the future is not polled.
-        file.count_poll();
         let _escapable = file
-            .escapable
+            .own_escapable()
             .and_then(|escapable| Escapable::mark(seat, escapable));
         domain.seats.private[index].stamp(seat.runtime.next_poll());
         let (result, verdict) = match permit {
@@ -425,7 +444,7 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
             }
         }
     }
-    let escapable = file.escapable.unwrap_or(domain.settings.escapable);
+    let escapable = file.own_escapable().unwrap_or(domain.settings.escapable);
     let may_demote = escapable && domain.settings.policy >= Policy::Demote;
     let class = if may_demote && file.standing() == Standing::Convict {
         Class::Convict
