@@ -12,7 +12,7 @@
 use core::ops::BitOr;
 
 use crate::abi;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Why a task yielded. Counted per worker in [`RuntimeSlot::yields`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -528,11 +528,11 @@ impl KernelSlot {
     #[inline]
     #[must_use]
     pub fn verdict_for(&self, seq: u64) -> VerdictFlags {
-        // Acquire, pairs with the Release in `give_verdict`.
-        flags_if_about(
-            self.verdict.load(Ordering::Acquire),
-            seq << abi::MORPHEUS_VERDICT_SHIFT,
-        )
+        let word = self.verdict.load(Ordering::Relaxed);
+        // Acquire, pairs with the Release in `give_verdict`. A fence after a Relaxed load, and no Acquire load: the memory
+        // may be mapped for reading only, where `std::sync::atomic` promises that Relaxed loads work, and no other access.
+        fence(Ordering::Acquire);
+        flags_if_about(word, seq << abi::MORPHEUS_VERDICT_SHIFT)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use morpheus_common::abi::morpheus_event;
 use rustix::mm::ProtFlags;
@@ -61,18 +61,22 @@ impl Ring {
         loop {
             // Relaxed: this side's own word.
             let at = consumed.load(Ordering::Relaxed);
-            // Acquire, pairs with the kernel's release of the producer's position: the record's length is
-            // there, if only with the mark that it is being written.
-            if at == produced.load(Ordering::Acquire) {
+            if at == produced.load(Ordering::Relaxed) {
                 return None;
             }
+            // Acquire, pairs with the kernel's release of the producer's position: the record's length is there, if
+            // only with the mark that it is being written. A fence, because `std` promises nothing but Relaxed loads
+            // from memory that is mapped for reading only.
+            fence(Ordering::Acquire);
             let offset = self.page + (at as usize & (self.bytes - 1));
-            // SAFETY: an atomic, read only. Acquire, pairs with the kernel's exchange that takes the mark
-            // away: the record is written.
-            let length = unsafe { self.producer.at::<AtomicU32>(offset) }.load(Ordering::Acquire);
+            // SAFETY: an atomic, read only.
+            let length = unsafe { self.producer.at::<AtomicU32>(offset) }.load(Ordering::Relaxed);
             if length & BUSY != 0 {
                 return None;
             }
+            // Acquire, pairs with the kernel's exchange that takes the mark away: the record is written. A fence, as
+            // above.
+            fence(Ordering::Acquire);
             let bytes = (length & !VOID) as usize;
             let event = (length & VOID == 0 && bytes == size_of::<morpheus_event>())
                 .then(|| self.read(offset + RECORD_HEADER));
