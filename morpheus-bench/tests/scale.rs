@@ -128,7 +128,7 @@ fn bad_usage_exits_with_2_and_help_teaches() {
             "--suite none",
             "--schedulers current,default",
             "--from file --iterations 2",
-            "--ablation --suite pcpu",
+            "--ablation --suite soak",
         ],
     );
     let help = printed("--help");

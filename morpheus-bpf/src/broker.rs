@@ -3,7 +3,7 @@
 //!
 //! One thread, which waits for nobody: a peer that does not read its replies is dropped, and what the kernel takes its time
 //! for is waited for by others. In each turn every connection gets to say one packet, but the connections of one user together
-//! take no longer than [`SERVES_FOR`] and one packet more. A heartbeat that is due goes before the next packet: many connections
+//! take no longer than `SERVES_FOR` and one packet more. A heartbeat that is due goes before the next packet: many connections
 //! at once may not look like a daemon that has died.
 
 use std::collections::BTreeMap;
