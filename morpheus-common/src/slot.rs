@@ -370,7 +370,16 @@ impl RuntimeSlot {
     /// Only for the slots' worker, outside of a poll, and when nobody else writes to this one. Whoever
     /// then tells others where to look does that with a Release store: they see all of this slot.
     pub fn continue_from(&self, before: &RuntimeSlot) {
-        // Relaxed, all of these: the worker's own words, and published as above. The kernel side, which
+        self.copy_from(before);
+        before.tid.store(0, Ordering::Relaxed);
+        before.set_state(WorkerState::Dead);
+    }
+
+    /// Takes over all words of the slot `before`, which stays as it is. Takes no lock and allocates nothing.
+    ///
+    /// Only for the slots' worker, and when nobody else writes to this one.
+    pub fn copy_from(&self, before: &RuntimeSlot) {
+        // Relaxed, all of these: the worker's own words, and published by the caller. The kernel side, which
         // nobody tells, acquires `state`.
         let copy_u64 = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -391,8 +400,6 @@ impl RuntimeSlot {
         // Release, pairs with the Acquire in `state`: who sees the worker here sees its words.
         self.state
             .store(before.state.load(Ordering::Relaxed), Ordering::Release);
-        before.tid.store(0, Ordering::Relaxed);
-        before.set_state(WorkerState::Dead);
     }
 
     /// Says where the worker is in its life.

@@ -76,6 +76,8 @@ impl Pointers {
 
 thread_local! {
     static SEAT: Cell<Pointers> = const { Cell::new(Pointers::to(STAND_IN)) };
+    /// The words of the thread's slot when it forks.
+    static AT_FORK: RuntimeSlot = const { RuntimeSlot::new() };
     static HOME: RefCell<Home> = const { RefCell::new(Home { domain: None, claimed: None }) };
 }
 
@@ -236,6 +238,22 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R
     })
     .ok()
     .flatten()
+}
+
+/// For a thread that is about to fork: keeps the words of a slot in lent memory, which the child does not inherit.
+pub(crate) fn save_for_child() {
+    let seat = current();
+    if !seat.area.is_null() {
+        AT_FORK.with(|saved| saved.copy_from(seat.runtime));
+    }
+}
+
+/// For the thread of a forked child: goes on in the slot that now is private memory, where it stopped.
+pub(crate) fn restore_in_child() {
+    let seat = current();
+    if !seat.area.is_null() {
+        AT_FORK.with(|saved| seat.runtime.copy_from(saved));
+    }
 }
 
 #[cold]

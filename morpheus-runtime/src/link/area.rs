@@ -1,7 +1,8 @@
 //! The memory that slots live in: this process's own, or what a daemon lent.
 //!
 //! Lent memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
-//! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry.
+//! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry. A forked child has
+//! private memory there instead (see [`fork`](super::fork)).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::io;
@@ -15,14 +16,18 @@ use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use super::fork::Place;
+
 /// Bytes of a slot and of a header.
 const ENTRY: usize = 64;
 
-/// A mapping of a descriptor, undone when it is dropped.
+/// A mapping, undone when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// For a mapping that is shared: what keeps forked children out of it.
+    place: Option<&'static Place>,
 }
 
 // SAFETY: it is memory, the same from every thread, and is accessed as atomics only (`at`).
@@ -31,6 +36,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Memory of a descriptor, shared with all that map it, except for forked children of this process.
     pub(crate) fn new(
         fd: &OwnedFd,
         bytes: usize,
@@ -49,7 +55,14 @@ impl Mapping {
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, bytes })
+        let mut mapping = Mapping {
+            start,
+            bytes,
+            place: None,
+        };
+        // SAFETY: this mapping, which unmaps itself as it should.
+        mapping.place = Some(unsafe { Place::keep_out(start, bytes)? });
+        Ok(mapping)
     }
 
     /// Memory of nobody else's, all zero. Its pages are there when they are first written, not before.
@@ -59,7 +72,11 @@ impl Mapping {
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, bytes })
+        Ok(Mapping {
+            start,
+            bytes,
+            place: None,
+        })
     }
 
     /// The `T` at an offset.
@@ -86,8 +103,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(place) = self.place {
+            place.leave();
+        }
         // SAFETY: mapped by `new` with this length, and every reference to it has ended with `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        if let Some(place) = self.place {
+            place.give_back();
+        }
     }
 }
 

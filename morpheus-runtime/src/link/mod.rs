@@ -16,6 +16,7 @@
 
 pub(crate) mod area;
 mod client;
+mod fork;
 mod joiner;
 pub(crate) mod mapped;
 mod presence;
