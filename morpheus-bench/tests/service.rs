@@ -12,8 +12,7 @@ use morpheus_bench::service::{Report, Variant, WIDTH};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_service");
 
-/// Whether there is a wrk; then the service is built as well, which cargo does not do for the tests of another package. Where
-/// `MORPHEUS_HAS_EXAMPLES` is set, the same call of cargo has built all examples.
+/// Whether there is a wrk; then the service is built as well, which cargo does not do for the tests of another package.
 fn can_drive() -> bool {
     let there = Command::new("wrk").arg("-v").stdout(Stdio::null()).status();
     if there.is_err() {
@@ -23,9 +22,6 @@ fn can_drive() -> bool {
     }
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
-        if std::env::var_os("MORPHEUS_HAS_EXAMPLES").is_some() {
-            return;
-        }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut build = Command::new(env!("CARGO"));
         build.current_dir(root).args(["build", "--quiet"]);

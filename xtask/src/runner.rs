@@ -25,9 +25,6 @@ use crate::tools::Tool;
 /// Set where BPF programs can be loaded: a test that would skip itself without them must fail instead.
 const REQUIRE_BPF: (&str, &str) = ("MORPHEUS_REQUIRE_BPF", "1");
 
-/// Set where cargo builds the examples in the same call: a test that would build one must not, with other features.
-const HAS_EXAMPLES: (&str, &str) = ("MORPHEUS_HAS_EXAMPLES", "1");
-
 /// How a step went.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -390,9 +387,6 @@ fn cargo(
     let host = host(context)?;
     if rights::bpf_lacks().is_none() {
         command.env(REQUIRE_BPF.0, REQUIRE_BPF.1);
-    }
-    if call.args.contains("--examples") {
-        command.env(HAS_EXAMPLES.0, HAS_EXAMPLES.1);
     }
     command.args(call.args.split(' ').map(|arg| arg.replace("{host}", &host)));
     if let Some(directory) = call.target {

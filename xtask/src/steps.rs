@@ -108,6 +108,7 @@ pub(crate) fn all() -> Vec<Step> {
         needs: guest.needs,
         work: Work::Guest(guest),
     }));
+    steps.push(loom());
     steps.extend(other_builds());
     steps
 }
@@ -226,7 +227,7 @@ const TESTS: &[Tool] = &[
 ];
 
 /// What comes to the same on a busy machine.
-fn back() -> [Step; 4] {
+fn back() -> [Step; 3] {
     [
         in_back(Step {
             needs: BUILD,
@@ -244,19 +245,23 @@ fn back() -> [Step; 4] {
                 Work::ReleaseTests(&["checkpoint_asm"]),
             )
         }),
-        // Tokio does not work as a dependency under `--cfg loom`, so the models are in a package without tokio.
-        in_back(with(
-            tests(
-                "loom",
-                Part::Default,
-                "test --release --package morpheus-common --test loom --no-fail-fast",
-            ),
-            |call| {
-                call.flags = &[("RUSTFLAGS", "--cfg loom")];
-                call.target = Some("loom");
-            },
-        )),
     ]
+}
+
+/// After the guests, which take longer.
+fn loom() -> Step {
+    // Tokio does not work as a dependency under `--cfg loom`, so the models are in a package without tokio.
+    in_back(with(
+        tests(
+            "loom",
+            Part::Default,
+            "test --release --package morpheus-common --test loom --no-fail-fast",
+        ),
+        |call| {
+            call.flags = &[("RUSTFLAGS", "--cfg loom")];
+            call.target = Some("loom");
+        },
+    ))
 }
 
 /// With other flags, toolchains and versions of tokio.
