@@ -67,7 +67,7 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         return ExitCode::from(2);
     }
     let started = Instant::now();
-    let needs: Vec<Tool> = steps.iter().flat_map(|step| step.needs).copied().collect();
+    let needs: Vec<Tool> = steps.iter().flat_map(|step| &step.needs).copied().collect();
     let missing = install::provide(
         context,
         &needs,

@@ -10,7 +10,7 @@ pub(crate) struct Step {
     pub(crate) part: Part,
     pub(crate) lane: Lane,
     /// Without these it counts as failed.
-    pub(crate) needs: &'static [Tool],
+    pub(crate) needs: Vec<Tool>,
     pub(crate) work: Work,
 }
 
@@ -92,10 +92,15 @@ const BUILD: &[Tool] = &[
     Tool::Gcc,
 ];
 
+/// These tools, and those of [`BUILD`].
+fn and_build(tools: &[Tool]) -> Vec<Tool> {
+    [tools, BUILD].concat()
+}
+
 /// All steps, whichever part they are of.
 pub(crate) fn all() -> Vec<Step> {
     let mut steps = vec![Step {
-        needs: &[Tool::Rustfmt],
+        needs: vec![Tool::Rustfmt],
         ..step("format", Part::Always, "fmt --all --check -- --color never")
     }];
     steps.extend(quick());
@@ -105,7 +110,7 @@ pub(crate) fn all() -> Vec<Step> {
         name: guest.name(),
         part: guest.part(),
         lane: Lane::Back,
-        needs: guest.needs,
+        needs: guest.needs.to_vec(),
         work: Work::Guest(guest),
     }));
     steps.push(loom());
@@ -119,7 +124,7 @@ fn quick() -> [Step; 2] {
         "--package morpheus-common --package morpheus-macros --package morpheus-runtime";
     [
         Step {
-            needs: &[Tool::Clippy],
+            needs: vec![Tool::Clippy],
             ..step(
                 "clippy of what applications link",
                 Part::Quick,
@@ -127,7 +132,7 @@ fn quick() -> [Step; 2] {
             )
         },
         Step {
-            needs: &[Tool::Libclang, Tool::Objdump, Tool::Gcc],
+            needs: vec![Tool::Libclang, Tool::Objdump, Tool::Gcc],
             ..tests(
                 "tests of what applications link",
                 Part::Quick,
@@ -147,7 +152,7 @@ fn whole_workspace() -> [Step; 6] {
             "clippy --package morpheus-runtime -- -D warnings",
         ),
         Step {
-            needs: CLIPPY,
+            needs: and_build(&[Tool::Clippy]),
             ..step(
                 "clippy",
                 Part::Default,
@@ -155,7 +160,14 @@ fn whole_workspace() -> [Step; 6] {
             )
         },
         Step {
-            needs: TESTS,
+            needs: and_build(&[
+                Tool::Libclang,
+                Tool::Objdump,
+                Tool::Setpriv,
+                Tool::Browser,
+                Tool::Redis,
+                Tool::Wrk,
+            ]),
             ..tests(
                 "tests",
                 Part::Default,
@@ -163,7 +175,7 @@ fn whole_workspace() -> [Step; 6] {
             )
         },
         Step {
-            needs: BUILD,
+            needs: and_build(&[]),
             ..tests(
                 "doc tests",
                 Part::Default,
@@ -172,7 +184,7 @@ fn whole_workspace() -> [Step; 6] {
         },
         with(
             Step {
-                needs: BUILD,
+                needs: and_build(&[]),
                 ..step("docs", Part::Default, "doc --workspace --no-deps")
             },
             |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
@@ -181,64 +193,19 @@ fn whole_workspace() -> [Step; 6] {
     ]
 }
 
-const CLIPPY: &[Tool] = &[
-    Tool::Clippy,
-    Tool::Clang,
-    Tool::Libelf,
-    Tool::Zlib,
-    Tool::PkgConfig,
-    Tool::Make,
-    Tool::Gcc,
-];
-
-const INSTRUCTIONS: &[Tool] = &[
-    Tool::Valgrind,
-    Tool::Clang,
-    Tool::Libelf,
-    Tool::Zlib,
-    Tool::PkgConfig,
-    Tool::Make,
-    Tool::Gcc,
-];
-
-const MACHINE_CODE: &[Tool] = &[
-    Tool::Objdump,
-    Tool::Clang,
-    Tool::Libelf,
-    Tool::Zlib,
-    Tool::PkgConfig,
-    Tool::Make,
-    Tool::Gcc,
-];
-
-const TESTS: &[Tool] = &[
-    Tool::Clang,
-    Tool::Libelf,
-    Tool::Zlib,
-    Tool::PkgConfig,
-    Tool::Make,
-    Tool::Gcc,
-    Tool::Libclang,
-    Tool::Objdump,
-    Tool::Setpriv,
-    Tool::Browser,
-    Tool::Redis,
-    Tool::Wrk,
-];
-
 /// What comes to the same on a busy machine.
 fn back() -> [Step; 3] {
     [
         in_back(Step {
-            needs: BUILD,
+            needs: and_build(&[]),
             ..step_of("release build", Part::Default, Work::Release)
         }),
         in_back(Step {
-            needs: INSTRUCTIONS,
+            needs: and_build(&[Tool::Valgrind]),
             ..step_of("instructions", Part::All, Work::Program("instructions"))
         }),
         in_back(Step {
-            needs: MACHINE_CODE,
+            needs: and_build(&[Tool::Objdump]),
             ..step_of(
                 "machine code",
                 Part::Default,
@@ -274,7 +241,7 @@ fn other_builds() -> Vec<Step> {
     };
     vec![
         Step {
-            needs: INSTRUCTIONS,
+            needs: and_build(&[Tool::Valgrind]),
             ..step_of(
                 "tests of the release build",
                 Part::All,
@@ -300,7 +267,7 @@ fn other_builds() -> Vec<Step> {
         )),
         in_back(with(
             Step {
-                needs: &[Tool::Miri, Tool::RustSrc],
+                needs: vec![Tool::Miri, Tool::RustSrc],
                 ..tests(
                     "miri",
                     Part::All,
@@ -316,7 +283,7 @@ fn other_builds() -> Vec<Step> {
         )),
         in_back(with(
             Step {
-                needs: &[Tool::RustSrc],
+                needs: vec![Tool::RustSrc],
                 ..tests(
                     "ThreadSanitizer",
                     Part::All,
@@ -337,7 +304,7 @@ fn step_of(name: &str, part: Part, work: Work) -> Step {
         name: name.to_string(),
         part,
         lane: Lane::Front,
-        needs: &[],
+        needs: Vec::new(),
         work,
     }
 }
