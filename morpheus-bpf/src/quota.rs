@@ -122,7 +122,7 @@ impl Entry {
 }
 
 impl Quota {
-    /// One that nobody holds anything of.
+    /// A quota of which no account holds anything.
     #[must_use]
     pub fn new(limits: Limits) -> Quota {
         Quota {

@@ -135,7 +135,7 @@ pub trait KernelSide {
     /// Tells the application of a lease that the kernel side is there, and how busy the machine is.
     fn heartbeat(&mut self, lease: LeaseNumber, pressure: Pressure);
 
-    /// Whether nobody has this map any more: no descriptor, no mapping, no map of maps. `true` where that cannot be told.
+    /// Whether the last reference to this map is gone: no descriptor, no mapping, no map of maps. `true` where that cannot be told.
     fn is_gone(&self, _map: MapId) -> bool {
         true
     }

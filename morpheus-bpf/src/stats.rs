@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the daemon has counted, for whoever asks: at a second socket, beside the broker's.
 //!
-//! Who connects there gets one packet of JSON, and says nothing. So there is nothing to misunderstand. A user who asks too often
+//! A client gets one packet of JSON, and sends nothing, so the daemon parses nothing. A user who asks too often
 //! gets none.
 
 use std::io;

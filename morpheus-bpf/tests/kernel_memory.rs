@@ -279,7 +279,7 @@ fn what_users_can_make_the_kernel_hold_is_bounded() {
     let mut daemon = Daemon::start(&[]);
     let group = Group::of(&daemon);
     let path = daemon.socket.clone();
-    // What it takes once, whoever comes, is no part of the attack.
+    // Memory that the first client costs once is no part of the attack.
     drop(join(&path, MORPHEUS_MAX_SLOTS).unwrap());
     thread::sleep(Duration::from_secs(1));
     let before = Usage::now(&daemon, group.as_ref());
