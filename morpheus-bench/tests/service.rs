@@ -24,7 +24,10 @@ fn can_drive() -> bool {
     BUILT.call_once(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.current_dir(root).args(["build", "--quiet"]);
+        // Of all packages, as the tests are built: a selection decides the features of what both need.
+        build
+            .current_dir(root)
+            .args(["build", "--quiet", "--workspace"]);
         build.args(["--example", "http_service"]);
         build.args(["--example", "http_service_tokio"]);
         if !cfg!(debug_assertions) {

@@ -14,10 +14,13 @@ use crate::process;
 use crate::runner::Outcome;
 use crate::steps::Part;
 use crate::tools::Tool;
-use crate::vm;
+use crate::vm::{self, initramfs};
 
 /// Whose test programs run in guests, as root, with [`VARIABLE`] set.
 const PACKAGE: &str = "morpheus-bpf";
+
+/// The daemon, which they start.
+const DAEMON: &str = "scx_morpheus";
 
 /// Whose programs run in guests beside them.
 const BENCHMARKS: &str = "morpheus-bench";
@@ -81,9 +84,9 @@ pub(crate) struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestWork {
-    /// Test programs, and what each is told, beside running one test at a time.
+    /// Test programs, as the host's tests are built, and what each is told, beside running one test at a time.
     Tests(&'static [&'static str], &'static str),
-    /// A line for the guest's shell, which counts as one.
+    /// A line for the guest's shell, which counts as one, with the programs of the release build.
     Command(&'static str),
 }
 
@@ -217,42 +220,50 @@ const ON_HOST: &[(&str, &[&str])] = &[
     (BENCHMARKS, &["instructions", "loops"]),
 ];
 
-/// The test programs of the release build, and where each is.
+/// Programs that cargo has built, and where each is.
 #[derive(Debug)]
 pub(crate) struct Programs(HashMap<&'static str, PathBuf>);
 
 impl Programs {
-    /// Reads what cargo said while it built, and copies the test programs under names of their own: cargo's end in a number
-    /// that changes.
+    /// Finds what guests run in what cargo said while it built all tests, and copies it under names of its own, without the
+    /// lines of its source: cargo's names end in a number that changes, and a guest unpacks all that it is given.
     ///
     /// # Errors
     ///
-    /// Cargo named no program of a test, or it cannot be copied.
-    pub(crate) fn gather(
-        context: &Context,
-        messages: &str,
-        with_benchmarks: bool,
-    ) -> io::Result<Programs> {
+    /// Cargo named no such program, or it cannot be copied.
+    pub(crate) fn for_guests(context: &Context, messages: &str) -> io::Result<Programs> {
         let directory = context.target.join("guest");
         fs::create_dir_all(&directory)?;
-        let built = test_programs(with_benchmarks).into_iter().map(|test| {
-            let built = executable(messages, test)
-                .ok_or_else(|| io::Error::other(format!("cargo names no test program {test}")))?;
-            let program = directory.join(test);
-            // A link would do, but for file systems that have none.
-            fs::copy(&built, &program)?;
-            Ok((test, program))
+        let built = programs_of_guests().into_iter().map(|(kind, name)| {
+            let built = executable(messages, kind, name)?;
+            let program = directory.join(name);
+            if !initramfs::strip(&built, &program) {
+                // A link would do, but for file systems that have none.
+                fs::copy(&built, &program)?;
+            }
+            Ok((name, program))
         });
         built.collect::<io::Result<_>>().map(Programs)
     }
 
-    /// A test program.
+    /// Finds the programs of [`ON_HOST`] in what cargo said of the release build.
+    ///
+    /// # Errors
+    ///
+    /// Cargo named no such program.
+    pub(crate) fn on_host(messages: &str) -> io::Result<Programs> {
+        let tests = ON_HOST.iter().flat_map(|(_, tests)| tests.iter().copied());
+        let built = tests.map(|test| Ok((test, executable(messages, "test", test)?)));
+        built.collect::<io::Result<_>>().map(Programs)
+    }
+
+    /// One of them.
     ///
     /// # Panics
     ///
     /// If no table names it.
-    pub(crate) fn of(&self, test: &str) -> &Path {
-        &self.0[test]
+    pub(crate) fn of(&self, name: &str) -> &Path {
+        &self.0[name]
     }
 }
 
@@ -274,9 +285,12 @@ impl Guest {
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
             GuestWork::Tests(tests, arguments) => {
-                let add = |test| format!(" --add target/guest/{test}");
-                let adds: Vec<String> = tests.iter().map(add).collect();
-                (adds.concat(), test_script(tests, arguments))
+                let add = |name| format!(" --add target/guest/{name}");
+                let adds: Vec<String> = added(tests).map(add).collect();
+                (
+                    format!(" --only-added{}", adds.concat()),
+                    test_script(tests, arguments),
+                )
             }
             GuestWork::Command(line) => (String::new(), line.trim().to_string()),
         };
@@ -288,7 +302,7 @@ impl Guest {
         )
     }
 
-    /// Boots it with the programs that it runs, and counts.
+    /// Boots it with the programs that it runs, and counts. A command has those of the release build.
     ///
     /// # Errors
     ///
@@ -311,8 +325,9 @@ impl Guest {
         }
         let script = match self.work {
             GuestWork::Tests(tests, arguments) => {
-                for test in tests {
-                    boot.arg("--add").arg(programs.of(test));
+                boot.arg("--only-added");
+                for name in added(tests) {
+                    boot.arg("--add").arg(programs.of(name));
                 }
                 test_script(tests, arguments)
             }
@@ -356,38 +371,40 @@ impl Guest {
     }
 }
 
-/// The test programs of all guests, and of [`ON_HOST`].
-fn test_programs(with_benchmarks: bool) -> Vec<&'static str> {
-    let mut programs: Vec<&str> = Vec::new();
+/// What a guest is given for these tests.
+fn added(tests: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+    tests.iter().copied().chain([DAEMON])
+}
+
+/// The programs of all guests that run tests, each with its kind in cargo's messages.
+fn programs_of_guests() -> Vec<(&'static str, &'static str)> {
+    let mut programs = vec![("bin", DAEMON)];
     for guest in GUESTS {
         if let GuestWork::Tests(tests, _) = guest.work {
-            programs.extend(tests);
+            programs.extend(tests.iter().map(|&test| ("test", test)));
         }
     }
-    programs.extend(on_host(with_benchmarks).flat_map(|(_, tests)| tests));
     programs.sort_unstable();
     programs.dedup();
     programs
 }
 
-/// Cargo's arguments to build, in one call, what guests run and [`ON_HOST`]: two calls would build their dependencies twice,
-/// with other features. The benchmarks take as long as all else, and only a run of all steps needs them.
-pub(crate) fn build(with_benchmarks: bool) -> Vec<&'static str> {
-    let mut arguments = vec!["build", "--release", "--bins"];
-    let packages = [PACKAGE]
-        .into_iter()
-        .chain(on_host(with_benchmarks).map(|(package, _)| package));
-    arguments.extend(packages.flat_map(|package| ["--package", package]));
-    arguments.extend(["--message-format", "json-render-diagnostics"]);
-    let tests = test_programs(with_benchmarks);
-    arguments.extend(tests.into_iter().flat_map(|test| ["--test", test]));
+/// Cargo's arguments for the release build, in one call: two would build their dependencies twice, with other features.
+pub(crate) fn release_build() -> Vec<&'static str> {
+    let mut arguments = vec!["build", "--release", "--bins", "--package", PACKAGE];
+    arguments.extend(
+        ON_HOST
+            .iter()
+            .flat_map(|(package, _)| ["--package", package]),
+    );
+    arguments.extend(MESSAGES);
+    let tests = ON_HOST.iter().flat_map(|(_, tests)| tests.iter().copied());
+    arguments.extend(tests.flat_map(|test| ["--test", test]));
     arguments
 }
 
-fn on_host(with_benchmarks: bool) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    let all = ON_HOST.iter().copied();
-    all.filter(move |(package, _)| with_benchmarks || *package != BENCHMARKS)
-}
+/// What makes cargo name the programs that it has built.
+pub(crate) const MESSAGES: [&str; 2] = ["--message-format", "json-render-diagnostics"];
 
 /// Runs every test program with these arguments, also after one has failed.
 fn test_script(programs: &[&str], arguments: &str) -> String {
@@ -398,15 +415,18 @@ fn test_script(programs: &[&str], arguments: &str) -> String {
     )
 }
 
-/// The program of a test, from cargo's messages.
-fn executable(messages: &str, test: &str) -> Option<PathBuf> {
+/// A program, from cargo's messages. A binary is built twice, as itself and as its unit tests, which are no program of it.
+fn executable(messages: &str, kind: &str, name: &str) -> io::Result<PathBuf> {
+    let is_tests = kind == "test";
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| message["reason"] == "compiler-artifact")
-        .filter(|message| message["target"]["kind"][0] == "test")
-        .filter(|message| message["target"]["name"] == test)
+        .filter(|message| message["target"]["kind"][0] == kind)
+        .filter(|message| message["target"]["name"] == name)
+        .filter(|message| message["profile"]["test"] == is_tests)
         .find_map(|message| Some(Path::new(message["executable"].as_str()?).to_path_buf()))
+        .ok_or_else(|| io::Error::other(format!("cargo names no {kind} {name}")))
 }
 
 /// What cargo and the compiler say to people.
@@ -438,14 +458,20 @@ mod tests {
     #[test]
     fn programs_are_found_in_cargos_messages() {
         let messages = r#"   Compiling a
-{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"observer"},"executable":"/t/wrong"}
-{"reason":"compiler-artifact","target":{"kind":["test"],"name":"broker"},"executable":"/t/broker-1"}
-{"reason":"compiler-artifact","target":{"kind":["test"],"name":"observer"},"executable":"/t/observer-2"}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"observer"},"profile":{"test":false},"executable":"/t/observer"}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"broker"},"profile":{"test":true},"executable":"/t/wrong"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"broker"},"profile":{"test":true},"executable":"/t/broker-1"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"observer"},"profile":{"test":true},"executable":"/t/observer-2"}
 {"reason":"build-finished","success":true}"#;
-        let found = |name| executable(messages, name);
-        assert_eq!(found("observer"), Some(PathBuf::from("/t/observer-2")));
-        assert_eq!(found("broker"), Some(PathBuf::from("/t/broker-1")));
-        assert_eq!(found("other"), None);
+        let found = |kind, name| executable(messages, kind, name).ok();
+        assert_eq!(
+            found("test", "observer"),
+            Some(PathBuf::from("/t/observer-2"))
+        );
+        assert_eq!(found("bin", "observer"), Some(PathBuf::from("/t/observer")));
+        assert_eq!(found("test", "broker"), Some(PathBuf::from("/t/broker-1")));
+        assert_eq!(found("bin", "broker"), None);
+        assert_eq!(found("test", "other"), None);
         assert_eq!(without_json(messages), "   Compiling a");
     }
 

@@ -1,6 +1,7 @@
 //! Walks through the table of steps, shows how each goes, and ends with the sum.
 
 use std::io;
+use std::mem::discriminant;
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ use crate::interrupt;
 use crate::process;
 use crate::progress::{Live, Progress, Sink};
 use crate::rights;
-use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Lane, Part, Step, Work};
+use crate::steps::{self, ASSUMPTIONS, Cargo, CountAs, Lane, Part, Step, TEST_BUILD, Work};
 use crate::tokio_range;
 use crate::tokio_suite;
 use crate::tools::Tool;
@@ -80,9 +81,9 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         missing: &missing,
         install: !args.no_install,
         all: args.all,
-        // A step that was named may be one of those that need them.
-        with_benchmarks: args.all || args.only.is_some(),
-        programs: OnceLock::new(),
+        steps: &steps,
+        for_guests: OnceLock::new(),
+        optimized: OnceLock::new(),
     };
     let mut report = Report {
         steps: &steps,
@@ -309,7 +310,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
         Work::Cargo(call) => call.counts == CountAs::Tests,
         Work::TokioRange | Work::TokioSuite | Work::ReleaseTests(_) => true,
         Work::Guest(guest) => guest.counts_tests(),
-        Work::Release | Work::Program(_) => false,
+        Work::Tests | Work::Release | Work::Program(_) => false,
     };
     let mut words = word.to_string();
     if counts_tests && counts != Counts::SKIPPED {
@@ -330,10 +331,20 @@ struct Machine<'a> {
     install: bool,
     /// Whether this is the run that leaves nothing out.
     all: bool,
-    /// Whether the release build has the benchmarks.
-    with_benchmarks: bool,
+    /// The steps of this run.
+    steps: &'a [Step],
     /// What guests run, once it is built; or why it is not.
-    programs: OnceLock<Result<Programs, String>>,
+    for_guests: OnceLock<Result<Programs, String>>,
+    /// The same of what is built with optimizations.
+    optimized: OnceLock<Result<Programs, String>>,
+}
+
+impl Machine<'_> {
+    /// Whether a step of this run does this.
+    fn builds(&self, work: &Work) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| discriminant(&step.work) == discriminant(work))
+    }
 }
 
 /// Runs one step. What it needs and is missing makes it fail, though it still runs: what does not depend on the missing
@@ -352,7 +363,8 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
         Work::Cargo(call) => cargo(machine, step, call, on_line),
         Work::TokioRange => tokio_range::run(machine.context, on_line),
         Work::TokioSuite => tokio_suite::run(machine.context, machine.all, on_line),
-        Work::Release => release(machine, on_line),
+        Work::Tests => build_tests(machine, on_line),
+        Work::Release => build_release(machine, on_line),
         Work::Program(name) => program(machine, name, on_line),
         Work::ReleaseTests(names) => release_tests(machine, names, on_line),
         Work::Guest(guest) => in_guest(machine, guest, on_line),
@@ -417,49 +429,100 @@ fn cargo(
     })
 }
 
-/// Builds the release programs, and notes which are for guests.
-fn release(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+/// Calls cargo so that it names what it builds, and finds programs in what it says.
+fn build(
+    machine: &Machine<'_>,
+    arguments: &[&str],
+    built: &OnceLock<Result<Programs, String>>,
+    find: impl FnOnce(&str) -> io::Result<Programs>,
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Outcome> {
     let mut command = machine.context.cargo();
-    command.args(guests::build(machine.with_benchmarks));
-    let built = process::run(&mut command, &mut |line| {
+    command.args(arguments);
+    let finished = process::run(&mut command, &mut |line| {
         if !line.starts_with('{') {
             on_line(line);
         }
     })?;
-    if built.success {
-        let programs = Programs::gather(machine.context, &built.output, machine.with_benchmarks);
-        // Only one step builds; were there two, both would find the same.
-        let _ = machine
-            .programs
-            .set(programs.map_err(|error| error.to_string()));
-    }
+    let programs = match finished.success {
+        true => find(&finished.output).map_err(|error| error.to_string()),
+        false => Err("the build fails".to_string()),
+    };
+    let note = match &programs {
+        Err(error) if finished.success => error.clone(),
+        _ => String::new(),
+    };
+    let counts = Counts::of_command(programs.is_ok());
+    // Only one step builds; were there two, both would find the same.
+    let _ = built.set(programs);
     Ok(Outcome {
-        counts: Counts::of_command(built.success),
-        output: guests::without_json(&built.output),
-        interrupted: built.interrupted,
-        ..Outcome::default()
+        counts,
+        note,
+        output: guests::without_json(&finished.output),
+        interrupted: finished.interrupted,
     })
 }
 
-/// The programs for guests. Builds them where no step has, as with `--only`.
-fn programs<'a>(
-    machine: &'a Machine<'_>,
-    on_line: &mut dyn FnMut(&str),
-) -> io::Result<Result<&'a Programs, Outcome>> {
-    if machine.programs.get().is_none() {
-        let built = release(machine, on_line)?;
-        if built.counts.failed > 0 {
+/// Builds all tests, and notes which programs are for guests.
+fn build_tests(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let arguments: Vec<&str> = TEST_BUILD.split(' ').chain(guests::MESSAGES).collect();
+    let find = |messages: &str| Programs::for_guests(machine.context, messages);
+    build(machine, &arguments, &machine.for_guests, find, on_line)
+}
+
+/// Builds what has to be optimized.
+fn build_release(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let arguments = guests::release_build();
+    build(
+        machine,
+        &arguments,
+        &machine.optimized,
+        Programs::on_host,
+        on_line,
+    )
+}
+
+/// The programs, once they are built. `build` builds them here, where no step of this run does, as with `--only`; else this
+/// waits for that step, which may be in the other lane. The outcome is that of a step that cannot go on.
+fn wait_for(
+    built: &OnceLock<Result<Programs, String>>,
+    build: Option<impl FnOnce() -> io::Result<Outcome>>,
+) -> io::Result<Result<&Programs, Outcome>> {
+    const LOOK: Duration = Duration::from_millis(100);
+    if built.get().is_none()
+        && let Some(build) = build
+    {
+        let outcome = build()?;
+        if outcome.counts.failed > 0 {
             return Ok(Err(Outcome {
-                note: "the release build fails".to_string(),
-                ..built
+                note: "the build fails".to_string(),
+                ..outcome
             }));
         }
     }
-    match machine.programs.get() {
-        Some(Ok(programs)) => Ok(Ok(programs)),
-        Some(Err(error)) => Err(io::Error::other(error.clone())),
-        None => Err(io::Error::other("nothing was built")),
+    loop {
+        match built.get() {
+            Some(Ok(programs)) => return Ok(Ok(programs)),
+            Some(Err(error)) => return Ok(Err(Outcome::failed(error.clone()))),
+            // The other lane takes no further step.
+            None if interrupt::came() => {
+                return Ok(Err(Outcome {
+                    interrupted: true,
+                    ..Outcome::default()
+                }));
+            }
+            None => thread::sleep(LOOK),
+        }
     }
+}
+
+/// The optimized test programs. Builds them where no step does.
+fn optimized<'a>(
+    machine: &'a Machine<'_>,
+    on_line: &mut dyn FnMut(&str),
+) -> io::Result<Result<&'a Programs, Outcome>> {
+    let build = (!machine.builds(&Work::Release)).then_some(|| build_release(machine, on_line));
+    wait_for(&machine.optimized, build)
 }
 
 fn program(
@@ -467,7 +530,7 @@ fn program(
     name: &str,
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
-    if let Err(outcome) = programs(machine, on_line)? {
+    if let Err(outcome) = optimized(machine, on_line)? {
         return Ok(outcome);
     }
     let mut command = Command::new(machine.context.target.join("release").join(name));
@@ -487,7 +550,7 @@ fn release_tests(
     names: &[&str],
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
-    let programs = match programs(machine, on_line)? {
+    let programs = match optimized(machine, on_line)? {
         Ok(programs) => programs,
         Err(outcome) => return Ok(outcome),
     };
@@ -511,7 +574,14 @@ fn in_guest(
     guest: &Guest,
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
-    match programs(machine, on_line)? {
+    let programs = if guest.counts_tests() {
+        let build = (!machine.builds(&Work::Tests)).then_some(|| build_tests(machine, on_line));
+        wait_for(&machine.for_guests, build)?
+    } else {
+        let build = (!machine.builds(&Work::Release)).then_some(|| build_release(machine, on_line));
+        wait_for(&machine.optimized, build)?
+    };
+    match programs {
         Ok(programs) => guest.run(machine.context, programs, machine.install, on_line),
         Err(outcome) => Ok(outcome),
     }
@@ -538,9 +608,10 @@ fn shell_line(step: &Step, host: &str) -> String {
         }
         Work::Release => {
             let quiet = |arg: &&str| !arg.contains("json") && *arg != "--message-format";
-            let words: Vec<&str> = guests::build(true).into_iter().filter(quiet).collect();
+            let words: Vec<&str> = guests::release_build().into_iter().filter(quiet).collect();
             return format!("cargo {}", words.join(" "));
         }
+        Work::Tests => return format!("cargo {TEST_BUILD}"),
         Work::TokioSuite => return tokio_suite::shell_line(),
         Work::Program(name) => return format!("target/release/{name}"),
         Work::ReleaseTests(names) => {

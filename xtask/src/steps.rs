@@ -41,6 +41,8 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) enum Work {
     Cargo(Cargo),
+    /// Builds all tests, of which guests run some.
+    Tests,
     /// Builds what the next two kinds run.
     Release,
     /// Runs a program of the release build, which counts as one.
@@ -51,7 +53,7 @@ pub(crate) enum Work {
     TokioRange,
     /// The tests that tokio publishes, on Morpheus: those of the locked version, and with `--all` of the newest.
     TokioSuite,
-    /// Boots a real kernel and runs programs of the release build in it.
+    /// Boots a real kernel and runs tests in it, or programs of the release build.
     Guest(&'static Guest),
 }
 
@@ -77,6 +79,9 @@ pub(crate) enum CountAs {
     /// The tests that it ran.
     Tests,
 }
+
+/// One call for all packages: each crate is built once, with the features that any of them asks for.
+pub(crate) const TEST_BUILD: &str = "test --workspace --lib --bins --tests --examples --no-run";
 
 /// What Morpheus assumes about tokio, as a test: with every tokio that the workspace lets in.
 pub(crate) const ASSUMPTIONS: &str =
@@ -106,6 +111,7 @@ pub(crate) fn all() -> Vec<Step> {
     steps.extend(quick());
     steps.extend(whole_workspace());
     steps.extend(back());
+    steps.push(loom());
     steps.extend(GUESTS.iter().map(|guest| Step {
         name: guest.name(),
         part: guest.part(),
@@ -113,7 +119,6 @@ pub(crate) fn all() -> Vec<Step> {
         needs: guest.needs.to_vec(),
         work: Work::Guest(guest),
     }));
-    steps.push(loom());
     steps.extend(other_builds());
     steps
 }
@@ -142,8 +147,7 @@ fn quick() -> [Step; 2] {
     ]
 }
 
-/// One call for all packages: each crate is built once, with the features that any of them asks for.
-fn whole_workspace() -> [Step; 6] {
+fn whole_workspace() -> [Step; 7] {
     [
         // Elsewhere tests and examples turn its features on.
         step(
@@ -158,6 +162,10 @@ fn whole_workspace() -> [Step; 6] {
                 Part::Default,
                 "clippy --workspace --all-targets -- -D warnings",
             )
+        },
+        Step {
+            needs: and_build(&[]),
+            ..step_of("test build", Part::Default, Work::Tests)
         },
         Step {
             needs: and_build(&[
@@ -198,7 +206,7 @@ fn back() -> [Step; 3] {
     [
         in_back(Step {
             needs: and_build(&[]),
-            ..step_of("release build", Part::Default, Work::Release)
+            ..step_of("release build", Part::All, Work::Release)
         }),
         in_back(Step {
             needs: and_build(&[Tool::Valgrind]),
@@ -208,14 +216,14 @@ fn back() -> [Step; 3] {
             needs: and_build(&[Tool::Objdump]),
             ..step_of(
                 "machine code",
-                Part::Default,
+                Part::All,
                 Work::ReleaseTests(&["checkpoint_asm"]),
             )
         }),
     ]
 }
 
-/// After the guests, which take longer.
+/// While what guests run is still built.
 fn loom() -> Step {
     // Tokio does not work as a dependency under `--cfg loom`, so the models are in a package without tokio.
     in_back(with(
@@ -383,6 +391,7 @@ mod tests {
             let steps = all().into_iter().filter(move |step| step.lane == lane);
             steps.filter_map(|step| match step.work {
                 Work::Cargo(call) => Some((call.target, call.args.contains("--release"))),
+                Work::Tests => Some((None, false)),
                 Work::Release => Some((None, true)),
                 Work::Program(_)
                 | Work::ReleaseTests(_)

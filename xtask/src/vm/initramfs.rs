@@ -94,7 +94,7 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
 /// Leaves away the lines of a program's source; the names of its functions stay. They are most of its size, and of the time
 /// in which the guest's kernel unpacks all programs: 15 of 23 seconds until `/init` begins. Returns whether that was done:
 /// without the linker's tools a program goes as it is.
-fn strip(program: &Path, to: &Path) -> bool {
+pub(crate) fn strip(program: &Path, to: &Path) -> bool {
     let status = Command::new("strip")
         .arg("--strip-debug")
         .arg("-o")

@@ -8,7 +8,7 @@ mod console;
 mod cpio;
 mod frequencies;
 mod guest;
-mod initramfs;
+pub(crate) mod initramfs;
 mod kernel;
 
 use std::env;
@@ -104,6 +104,9 @@ pub(crate) struct VmArgs {
     /// Put this file or directory into the guest, where the command starts; programs come with their libraries
     #[arg(long, value_name = "PATH")]
     add: Vec<PathBuf>,
+    /// Leave out the programs of the last `cargo build --release`
+    #[arg(long)]
+    only_added: bool,
     /// Install nothing; say what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -228,10 +231,15 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         None
     };
     let initramfs = work.directory.join("initramfs.cpio");
+    let programs = if args.only_added {
+        Vec::new()
+    } else {
+        programs(&context.target.join("release"))?
+    };
     let contents = Contents {
         kernel: &kernel,
         busybox: &busybox,
-        programs: &programs(&context.target.join("release"))?,
+        programs: &programs,
         added: &args.add,
         command: &args.command,
         preemption: args.preempt.map_or("", Preempt::name),
