@@ -283,7 +283,8 @@ impl Builder {
     /// This trades CPU time for latency. Hogs on more CPUs than that use up a period's quota before its end (usually 100
     /// ms), and the kernel then stops every thread for the rest. On fewer CPUs they take turns with the workers, and the
     /// part of the quota above a whole CPU stays unused: of 1.9 CPUs the runtime can use one. Without the option it can
-    /// use all of them, as tokio does.
+    /// use all of them, as tokio does; then a spare goes only to the aid of a poll that has computed for 10 ms or sleeps, and
+    /// not whenever the workers are late, because one thread more makes the stop longer.
     ///
     /// The CPUs are chosen at random among those that the thread that builds the runtime may use, so that two containers
     /// rarely get the same. An affinity that is set later wins: threads that start afterwards keep what they inherit, once

@@ -87,6 +87,10 @@ struct Own {
     /// Watched polls that the last look found stuck.
     stuck: usize,
     poked_ns: u64,
+    /// Under a quota that the threads are not confined to. A second thread that computes then uses up the quota in a part of
+    /// its period, and the kernel stops all of them for the rest: tens of milliseconds. A late canary alone is no reason
+    /// for that, because a worker whose quota is used by tasks that yield is late as well; a core has to stand.
+    is_throttled: bool,
     /// Nothing was stuck for long, and the last look found a worker parked.
     is_calm: bool,
     hogs: Hogs,
@@ -382,8 +386,14 @@ impl Own {
     fn new(domain: Arc<Domain>, handle: Handle) -> Own {
         let now_ns = clock::now_ns();
         let metrics = handle.metrics();
+        let is_throttled = domain.mask.is_none() && quota::leaves_cpus_unpaid();
         Own {
-            cores: Cores::new(metrics.num_workers(), &domain.settings, now_ns),
+            cores: Cores::new(
+                metrics.num_workers(),
+                &domain.settings,
+                is_throttled,
+                now_ns,
+            ),
             canary: Canary::new(domain.clone()),
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
             unwatched: Unwatched::default(),
@@ -391,6 +401,7 @@ impl Own {
             looked_for_standing_ns: now_ns,
             stuck: 0,
             poked_ns: 0,
+            is_throttled,
             is_calm: false,
             hogs: Hogs::default(),
             long: Vec::new(),
@@ -563,7 +574,9 @@ impl Own {
         }
         match self.canary.health(now_ns) {
             Health::Late { by_ns } => {
-                self.answer_lateness(now_ns, by_ns);
+                if cores.trouble || !self.is_throttled {
+                    self.answer_lateness(now_ns, by_ns);
+                }
                 false
             }
             Health::Out => false,

@@ -18,12 +18,21 @@ const TROUBLE_NS: u64 = 3_000_000;
 /// stands now and then, and to answer that with more threads would feed on itself. A sample less than
 /// [`TROUBLE_NS`]: that much may pass between its last sign and the first look at it.
 const COMPUTED_NS: u64 = 2_000_000;
+/// Under a quota that the threads are not confined to, that many times as much: 61 polls of 160 µs. A spare that computes
+/// beside a worker makes the kernel stop both for longer than such polls last.
+const PATIENCE_UNDER_QUOTA: u64 = 5;
 /// Where its thread is not known, because it has had its core for a short time only and has not parked since. The same.
 const UNKNOWN_TROUBLE_NS: u64 = 20_000_000;
 
-/// How many times longer than with tokio's own interval a core may go without a sign of life and be well.
-fn patience(settings: &Settings) -> u64 {
-    (settings.event_interval / u64::from(DEFAULT_EVENT_INTERVAL)).max(1)
+/// How many times longer than with tokio's own interval, and without a quota, a core may go without a sign of life and be
+/// well.
+fn patience(settings: &Settings, is_throttled: bool) -> u64 {
+    let by_interval = (settings.event_interval / u64::from(DEFAULT_EVENT_INTERVAL)).max(1);
+    if is_throttled {
+        by_interval.saturating_mul(PATIENCE_UNDER_QUOTA)
+    } else {
+        by_interval
+    }
 }
 
 /// Signs of life are that it parks, unparks, or passes its maintenance, as it does every `event_interval` polls.
@@ -125,9 +134,9 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    pub(crate) fn new(count: usize, settings: &Settings, now_ns: u64) -> Cores {
+    pub(crate) fn new(count: usize, settings: &Settings, is_throttled: bool, now_ns: u64) -> Cores {
         Cores {
-            patience: patience(settings),
+            patience: patience(settings, is_throttled),
             seen: vec![Seen::alive(0, 0, now_ns); count],
         }
     }

@@ -119,7 +119,7 @@ pub(crate) struct Domain {
     pub(crate) faults: Faults,
     /// Where polls were stuck.
     pub(crate) stacks: Arc<stacks::groups::Shared>,
-    mask: Option<Mask>,
+    pub(crate) mask: Option<Mask>,
     /// Only for threads of other runtimes: when each of those was last asked for a blocking thread, and whether it has one.
     pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>>,
 }

@@ -43,6 +43,11 @@ pub(crate) fn cpus_paid_for() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Whether the calling thread may run on more CPUs than a quota pays for.
+pub(crate) fn leaves_cpus_unpaid() -> bool {
+    affinity_of(0).is_some_and(|allowed| cpus_in(&allowed).len() > cpus_paid_for())
+}
+
 impl Mask {
     /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the affinity in
     /// force, and starts anywhere in it: processes that start on the same CPU spread over all of them.

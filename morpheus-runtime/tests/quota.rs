@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use common::{Gate, in_time, wait_for};
+use common::{Gate, burn, in_time, wait_for};
 use common::{MS, PATIENCE};
 use morpheus_runtime::{Builder, Runtime};
 
@@ -233,5 +234,57 @@ fn an_affinity_that_is_set_later_wins() {
         }
         let blocking = of_blocking_threads(&runtime, 16, || ());
         assert_eq!(blocking, HashSet::from([all]));
+    });
+}
+
+/// A second thread that computes beside the worker uses up the quota in half of its period.
+#[test]
+fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
+    let name = "tasks_that_yield_and_use_all_of_the_quota_get_no_spare";
+    under_quota(name, 1.0, || {
+        let runtime = Builder::new().max_spares(4).build().unwrap();
+        let until = Instant::now() + Duration::from_secs(3);
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                runtime.handle().spawn(async move {
+                    while Instant::now() < until {
+                        burn(Duration::from_micros(20));
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(in_time(task)).unwrap();
+        }
+        let metrics = runtime.metrics();
+        // The controller has looked, and nobody was needed.
+        assert!(metrics.canaries > 10, "{metrics:?}");
+        let released = metrics.takeovers + metrics.takeovers_reserve;
+        assert_eq!(released, 0, "{metrics:?}");
+    });
+}
+
+/// With a poll that stands, it is the only one who serves the others.
+#[test]
+fn a_poll_that_stands_is_worked_around_under_a_quota() {
+    let name = "a_poll_that_stands_is_worked_around_under_a_quota";
+    under_quota(name, 1.0, || {
+        let runtime = Builder::new().max_spares(4).build().unwrap();
+        let hog = runtime.handle().spawn(async { burn(400 * MS) });
+        std::thread::sleep(20 * MS);
+        let before = Instant::now();
+        runtime
+            .block_on(in_time(runtime.handle().spawn(async {})))
+            .unwrap();
+        let waited = before.elapsed();
+        assert!(!hog.is_finished() && waited < 300 * MS, "{waited:?}");
+        // Counted after it has been let go.
+        let is_counted = || {
+            let metrics = runtime.metrics();
+            metrics.takeovers + metrics.takeovers_reserve > 0
+        };
+        assert!(wait_for(PATIENCE, is_counted), "{:?}", runtime.metrics());
+        runtime.block_on(in_time(hog)).unwrap();
     });
 }
