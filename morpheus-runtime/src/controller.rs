@@ -30,7 +30,7 @@ use crate::hold;
 use crate::link::mapped::{Mapped, News};
 use crate::link::watchdog::{self, Watchdog};
 use crate::quota;
-use crate::report::{Report, Taken, Thread, Unwatched};
+use crate::report::{self, Report, Taken, Thread, Unwatched};
 use crate::slack::OnTime;
 use crate::slice;
 use crate::stacks::captor::{Captor, Long, Place};
@@ -319,7 +319,9 @@ impl Controller {
     }
 
     fn report_stalls(&self, now_ns: u64, look: &watchdog::Look) {
-        for report in look.stalls.iter().filter_map(|stall| stall.report(now_ns)) {
+        let histories = &self.domain.histories;
+        let reports = look.stalls.iter();
+        for report in reports.filter_map(|stall| stall.report(now_ns, histories)) {
             self.domain.reports.send(report);
         }
     }
@@ -686,7 +688,7 @@ impl Own {
                 .collect();
             self.domain.reports.send(Report::SparesUsedUp {
                 total: self.domain.spares.total(),
-                polled,
+                worst: report::worst(&self.domain.histories, &polled),
             });
         }
     }
@@ -860,7 +862,7 @@ mod tests {
             let waker = std::task::Waker::from(Arc::new(Waker { waking, called_on }));
             let request = Request {
                 class: Class::Suspect,
-                label: None,
+                history: None,
                 sleeps: true,
                 // Only the controller's clock ends that wait.
                 not_before_ns: clock::now_ns() + 20_000_000,

@@ -12,6 +12,7 @@ use morpheus_common::ladder::{self, Policy};
 
 use crate::clock;
 use crate::controller;
+use crate::history::Histories;
 use crate::link;
 use crate::mechanism::Mechanisms;
 use crate::metrics::{Counters, Missing};
@@ -96,6 +97,8 @@ pub(crate) struct Domain {
     pub(crate) thread_ids: crate::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
+    /// How polls of each label went here.
+    pub(crate) histories: Histories,
     /// By core (tokio's worker index): sits in a hold at this moment.
     pub(crate) held_cores: Box<[AtomicBool]>,
     /// By core: how long it was held so far, without the hold that lasts.
@@ -143,6 +146,7 @@ impl Domain {
             thread_ids: crate::threads::Ids::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
+            histories: Histories::default(),
             held_cores: (0..settings.workers + settings.spares)
                 .map(|_| AtomicBool::new(false))
                 .collect(),

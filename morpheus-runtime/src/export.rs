@@ -318,7 +318,7 @@ fn get(total: &AtomicU64) -> u64 {
     total.load(Ordering::Relaxed)
 }
 
-/// What there is once for each label that had a stuck poll; labels are the process's.
+/// What there is once for each label that had a stuck poll; labels are the process's, and these are totals of all runtimes.
 static OF_A_LABEL: &[Series<Totals>] = &[
     counts(
         "morpheus_label_polls_total",
@@ -418,7 +418,8 @@ impl Metrics {
     /// # async fn main() { show().await; }
     /// ```
     ///
-    /// Labels that had a stuck poll have five series each; the others have none.
+    /// Labels that had a stuck poll have five series each; the others have none. They are totals of all runtimes of the
+    /// process.
     pub fn publish(&self) {
         self.publish_with(&[]);
     }

@@ -19,6 +19,7 @@ use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
+use crate::history::History;
 use crate::label::{self, Label, Origin};
 use crate::seat::{self, Seat};
 
@@ -120,7 +121,9 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
 fn begin(seat: Seat, label: &'static Label) -> u64 {
     if !label.is_calm() {
         seat::with_home(|domain, index| {
-            domain.seats.private[index].stamp(seat.runtime.next_poll());
+            if !domain.histories.of(label).is_calm() {
+                domain.seats.private[index].stamp(seat.runtime.next_poll());
+            }
         });
     }
     // Relaxed: `begin_poll` releases it.
@@ -139,7 +142,7 @@ fn end(hooked: Hooked, seq: u64) {
     }
     // The controller counts the bad ones.
     if verdict.is_empty() && hooked.whole && !hooked.label.is_calm() {
-        hooked.label.learn_good();
+        seat::with_history(hooked.label, History::learn_good);
     }
 }
 

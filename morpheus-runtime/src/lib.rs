@@ -79,6 +79,7 @@ mod critical;
 mod domain;
 #[cfg(feature = "metrics")]
 mod export;
+mod history;
 mod hogs;
 mod hold;
 #[cfg(tokio_unstable)]

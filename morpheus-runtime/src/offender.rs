@@ -3,6 +3,10 @@
 //! A **suspect** had a stuck poll: it is polled in place. A **convict** had one that used 5 ms of CPU:
 //! it also waits for a permit. Both are cleared by [`ACQUITTED_AFTER`] short polls. A wall clock convicts
 //! nobody: a poll that was preempted looks long, and convicting it puts innocents behind hogs.
+//!
+//! What is remembered of a label, each runtime remembers for itself ([`History`](crate::history::History)). A task's own
+//! record goes with the task: a future that moves to a runtime with a larger budget is cleared there by its first short
+//! polls, as it would be where it came from.
 
 use morpheus_common::slot::VerdictFlags;
 

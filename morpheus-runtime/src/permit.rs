@@ -26,7 +26,7 @@ use std::task::Waker;
 use tokio::runtime::Handle;
 
 use crate::clock;
-use crate::label::Label;
+use crate::history::History;
 use crate::offender::Standing;
 use crate::wake::Wake;
 
@@ -82,7 +82,7 @@ pub(crate) struct Waiter {
     /// Written under the lock of the state, by [`Permits::tick`], while it waits.
     class: AtomicUsize,
     /// Whose conviction makes a suspect that waits a convict.
-    label: Option<&'static Label>,
+    history: Option<Arc<History>>,
     /// It will probably sleep.
     sleeps: bool,
     since_ns: u64,
@@ -246,9 +246,8 @@ impl State {
     /// Moves those among the waiting suspects whose label is convicted by now to the other queue.
     fn convict_waiting(&mut self) {
         let convicted = |waiter: &Waiter| {
-            waiter
-                .label
-                .is_some_and(|label| label.standing() == Standing::Convict)
+            let history = waiter.history.as_ref();
+            history.is_some_and(|history| history.standing() == Standing::Convict)
         };
         let [suspects, convicts] = &mut self.queues;
         let before = convicts.len();
@@ -281,11 +280,11 @@ impl State {
 
 /// For whom a permit is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct Request<'a> {
     pub(crate) class: Class,
     /// Whose conviction makes a suspect that waits a convict: many of one origin may ask before the first of them
     /// has done anything.
-    pub(crate) label: Option<&'static Label>,
+    pub(crate) history: Option<&'a Arc<History>>,
     /// It will probably sleep.
     pub(crate) sleeps: bool,
     /// 0, or the time until which a throttled offender has to wait.
@@ -349,13 +348,13 @@ impl Permits {
     /// Asks for a permit; queues when there is none. With `must_wait_when_full` there is no [`Answer::Full`].
     pub(crate) fn ask(
         self: &Arc<Permits>,
-        request: Request,
+        request: Request<'_>,
         must_wait_when_full: bool,
         waker: &Waker,
     ) -> Answer {
         let Request {
             class,
-            label,
+            history,
             sleeps,
             not_before_ns,
         } = request;
@@ -386,7 +385,7 @@ impl Permits {
         let waiter = Arc::new(Waiter {
             permits: self.clone(),
             class: AtomicUsize::new(class as usize),
-            label,
+            history: history.cloned(),
             sleeps,
             since_ns: now_ns,
             not_before_ns,
@@ -578,10 +577,10 @@ mod tests {
         }
     }
 
-    fn of(class: Class) -> Request {
+    fn of(class: Class) -> Request<'static> {
         Request {
             class,
-            label: None,
+            history: None,
             sleeps: false,
             not_before_ns: 0,
         }
@@ -594,9 +593,13 @@ mod tests {
     #[test]
     fn suspects_that_wait_are_convicted_with_their_label() {
         let label = label::of(Origin::Named("permit, convicted while waiting"));
+        let history = Arc::new(History::new(label));
         let permits = permits(1);
-        let ask = |class, label| {
-            let request = Request { label, ..of(class) };
+        let ask = |class, history| {
+            let request = Request {
+                history,
+                ..of(class)
+            };
             permits.ask(request, false, Waker::noop())
         };
         let _running = [
@@ -605,11 +608,11 @@ mod tests {
         ];
         let (innocent, hog) = (
             waiting(ask(Class::Suspect, None)),
-            waiting(ask(Class::Suspect, Some(label))),
+            waiting(ask(Class::Suspect, Some(&history))),
         );
         for _ in 0..8 {
-            label.learn_stuck(false);
-            label.learn_offence();
+            history.learn_stuck(false);
+            history.learn_offence();
         }
         tick(&permits, clock::now_ns(), [0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();

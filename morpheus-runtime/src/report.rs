@@ -4,11 +4,12 @@ use std::fmt::{self, Write as _};
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
-use crate::label::{self, Label};
+use crate::history::{Histories, History};
+use crate::label::{self, Label, Origin};
 use crate::link::ActiveLink;
 use crate::stacks;
 
-/// At most one event per label in so long; the others are counted.
+/// At most one event per label and runtime in so long; the others are counted.
 const EVENT_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// What was done about a stall.
@@ -74,8 +75,11 @@ pub(crate) enum Report {
         taken: Taken,
         suppressed: u64,
     },
-    /// Every spare is in play, while the labels with the numbers `polled` are polled.
-    SparesUsedUp { total: usize, polled: Vec<u32> },
+    /// Every spare is in play; with the [`worst`] labels.
+    SparesUsedUp {
+        total: usize,
+        worst: Vec<(Origin, u64)>,
+    },
     /// No daemon was joined.
     NoLink(String),
     /// A daemon was joined.
@@ -130,7 +134,7 @@ impl Report {
                 suppressed,
                 "workers stand in polls of tasks that are not watched"
             ),
-            Report::SparesUsedUp { total, polled } => tell_spares_used_up(*total, polled),
+            Report::SparesUsedUp { total, worst } => tell_spares_used_up(*total, worst),
             Report::NoLink(error) => {
                 tracing::debug!(target: "morpheus::link", %error, "no link");
             }
@@ -189,10 +193,10 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    /// What to report of it; nothing where its label was reported a moment ago.
-    pub(crate) fn report(self, now_ns: u64) -> Option<Report> {
+    /// What its runtime, which has these histories, is to report of it; nothing where it reported the label a moment ago.
+    pub(crate) fn report(self, now_ns: u64, histories: &Histories) -> Option<Report> {
         let label = label::by_id(self.label)?;
-        let suppressed = may_report(label, now_ns)?;
+        let suppressed = may_report(histories.of(label), now_ns)?;
         Some(Report::Stall {
             stall: self,
             suppressed,
@@ -217,15 +221,14 @@ impl Stall {
 }
 
 /// How many events were kept back since the last one; `None` when this one is kept back too.
-fn may_report(label: &Label, now_ns: u64) -> Option<u64> {
-    let totals = &label.totals;
-    let last_ns = totals.reported_at_ns.load(Ordering::Relaxed);
+fn may_report(history: &History, now_ns: u64) -> Option<u64> {
+    let last_ns = history.reported_at_ns.load(Ordering::Relaxed);
     if last_ns != 0 && now_ns.saturating_sub(last_ns) < EVENT_INTERVAL_NS {
-        totals.suppressed.fetch_add(1, Ordering::Relaxed);
+        history.suppressed.fetch_add(1, Ordering::Relaxed);
         return None;
     }
-    totals.reported_at_ns.store(now_ns, Ordering::Relaxed);
-    Some(totals.suppressed.swap(0, Ordering::Relaxed))
+    history.reported_at_ns.store(now_ns, Ordering::Relaxed);
+    Some(history.suppressed.swap(0, Ordering::Relaxed))
 }
 
 /// Lets one event in an interval through, and counts the others.
@@ -293,22 +296,29 @@ impl Unwatched {
     }
 }
 
-/// The spares are used up: said loudly, with the worst offenders known, those first that are being polled
-/// (`polled` has their numbers).
-fn tell_spares_used_up(total: usize, polled: &[u32]) {
-    let mut worst: Vec<&Label> = label::all()
-        .filter(|label| stuck_polls(label) > 0)
+/// The labels with the most stuck polls on a runtime, up to five, and how many they had: those first that are being
+/// polled (`polled` has their numbers).
+pub(crate) fn worst(histories: &Histories, polled: &[u32]) -> Vec<(Origin, u64)> {
+    let mut worst: Vec<&History> = histories
+        .all()
+        .filter(|history| history.stuck_polls() > 0)
         .collect();
+    worst.sort_by_key(|history| {
+        let is_polled = polled.contains(&history.label().id());
+        std::cmp::Reverse((is_polled, history.stuck_polls()))
+    });
+    worst.truncate(5);
     worst
-        .sort_by_key(|label| std::cmp::Reverse((polled.contains(&label.id()), stuck_polls(label))));
+        .iter()
+        .map(|history| (history.label().origin(), history.stuck_polls()))
+        .collect()
+}
+
+/// The spares are used up: said loudly, with the worst offenders known.
+fn tell_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
     let mut names = String::new();
-    for label in worst.iter().take(5) {
-        let _ = write!(
-            names,
-            "{} ({} stuck polls), ",
-            label.origin(),
-            stuck_polls(label)
-        );
+    for (origin, stuck_polls) in worst {
+        let _ = write!(names, "{origin} ({stuck_polls} stuck polls), ");
     }
     let offenders = if names.is_empty() {
         "nobody that is watched: spawn suspects with morpheus_runtime::spawn to find out"
@@ -387,21 +397,44 @@ pub(crate) fn summary() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Origin;
 
     #[test]
-    fn events_of_one_label_are_spaced() {
+    fn events_of_one_label_are_spaced_on_each_runtime() {
         let label = label::of(Origin::Named("report spacing"));
-        assert_eq!(may_report(label, 5), Some(0));
-        assert_eq!(may_report(label, 6), None);
-        assert_eq!(may_report(label, 7), None);
-        assert_eq!(may_report(label, 5 + EVENT_INTERVAL_NS), Some(2));
+        let (one, two) = (History::new(label), History::new(label));
+        assert_eq!(may_report(&one, 5), Some(0));
+        assert_eq!(may_report(&one, 6), None);
+        assert_eq!(may_report(&two, 6), Some(0));
+        assert_eq!(may_report(&one, 7), None);
+        assert_eq!(may_report(&one, 5 + EVENT_INTERVAL_NS), Some(2));
+    }
+
+    #[test]
+    fn the_worst_labels_are_those_of_the_runtime_that_asks() {
+        let [bad, worse, elsewhere] = ["report: bad", "report: worse", "report: elsewhere"]
+            .map(|name| label::of(Origin::Named(name)));
+        let (here, there) = (Histories::default(), Histories::default());
+        for (histories, label, stuck_polls) in
+            [(&here, bad, 1), (&here, worse, 2), (&there, elsewhere, 3)]
+        {
+            for _ in 0..stuck_polls {
+                histories.of(label).learn_stuck(false);
+            }
+        }
+        let (bad, worse, elsewhere) = (
+            (bad.origin(), 1, bad.id()),
+            (worse.origin(), 2),
+            (elsewhere.origin(), 3),
+        );
+        assert_eq!(worst(&here, &[]), [worse, (bad.0, bad.1)]);
+        assert_eq!(worst(&here, &[bad.2]), [(bad.0, bad.1), worse]);
+        assert_eq!(worst(&there, &[]), [elsewhere]);
     }
 
     #[test]
     fn the_summary_names_the_offender() {
         let label = label::of(Origin::Named("report summary"));
-        label.learn_stuck(true);
+        History::new(label).learn_stuck(true);
         label.saw_duration(7_000_000);
         let summary = summary();
         let line = summary

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use morpheus_common::slot::{KernelSlot, RuntimeSlot, SlotFlag, WorkerState};
 
 use crate::domain::Domain;
+use crate::history::History;
+use crate::label::Label;
 use crate::link::area::Area;
 use crate::sleeper::Sleeper;
 
@@ -235,6 +237,18 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R
         };
         // The borrow has ended: `f` may poll futures that come back here.
         Some(f(&domain, index))
+    })
+    .ok()
+    .flatten()
+}
+
+/// Runs `f` with the history of a label on the runtime of the calling thread's seat. Cheaper than [`with_home`], and `f`
+/// may poll nothing.
+pub(crate) fn with_history<R>(label: &'static Label, f: impl FnOnce(&History) -> R) -> Option<R> {
+    HOME.try_with(|home| {
+        let home = home.borrow();
+        let claimed = home.claimed.as_ref()?;
+        Some(f(claimed.domain.histories.of(label)))
     })
     .ok()
     .flatten()

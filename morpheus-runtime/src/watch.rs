@@ -14,6 +14,7 @@ use morpheus_common::slot::{SlotFlag, VerdictFlags};
 
 use crate::clock;
 use crate::domain::Domain;
+use crate::history::History;
 use crate::in_place;
 use crate::label::{self, Label, Origin};
 use crate::names;
@@ -105,8 +106,8 @@ impl File {
         self.polls = self.polls.wrapping_add(1);
     }
 
-    fn standing(&self) -> Standing {
-        self.record.standing().max(self.label.standing())
+    fn standing(&self, history: &History) -> Standing {
+        self.record.standing().max(history.standing())
     }
 }
 
@@ -173,7 +174,7 @@ pub fn watch<F: Future>(future: F) -> Watched<F> {
 
 /// [`watch`] as a method, with a name for the label.
 pub trait Watch: Future + Sized {
-    /// Watches the future under a name: everything under one name shares one record.
+    /// Watches the future under a name: everything under one name shares one record on each runtime.
     ///
     /// ```
     /// use morpheus_runtime::Watch as _;
@@ -312,7 +313,8 @@ fn poll_known<F: Future>(
     let says_so_already = file
         .own_escapable()
         .is_none_or(|escapable| escapable == seat.runtime.has_flag(SlotFlag::Escapable));
-    if says_so_already && file.record.is_clean() && file.waiter.is_none() && file.label.is_calm() {
+    let has_no_record = file.record.is_clean() && file.waiter.is_none();
+    if says_so_already && has_no_record && is_calm_here(file.label) {
         let (result, verdict) = poll_inline(future, file.label, seat, cx);
         if !verdict.is_empty() || file.polls >= POLLS_A_LOT {
             learn(file, verdict);
@@ -320,8 +322,10 @@ fn poll_known<F: Future>(
         return result;
     }
     let done = seat::with_home(|domain, index| {
-        let may_go = may_go_in_place(file, domain);
-        let (permit, is_refused) = match may_go.then(|| permit_for(file, domain, cx.waker())) {
+        let history = domain.histories.of(file.label);
+        let may_go = may_go_in_place(file, domain, history);
+        let turn = may_go.then(|| permit_for(file, domain, history, cx.waker()));
+        let (permit, is_refused) = match turn {
             Some(Turn::Now(permit)) => (Some(permit), false),
             Some(Turn::Later) => {
                 // Counted by the caller, and not polled after all.
@@ -349,12 +353,12 @@ fn poll_known<F: Future>(
             }
             None => {
                 // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
-                let on_probation = file.label.is_on_probation();
+                let on_probation = history.is_on_probation();
                 let may_flush = !is_refused && !domain.observes();
-                if may_flush && (on_probation || file.standing() >= Standing::Suspect) {
+                if may_flush && (on_probation || file.standing(history) >= Standing::Suspect) {
                     in_place::evict_lifo();
                 }
-                let _unproven = on_probation.then(|| file.label.begin_unproven());
+                let _unproven = on_probation.then(|| history.begin_unproven());
                 poll_inline(future, file.label, seat, cx)
             }
         };
@@ -402,12 +406,17 @@ impl Drop for Escapable {
     }
 }
 
-fn may_go_in_place(file: &mut File, domain: &Arc<Domain>) -> bool {
+/// Whether the calling thread's runtime has nothing against a label.
+fn is_calm_here(label: &'static Label) -> bool {
+    label.is_calm() || seat::with_history(label, History::is_calm).unwrap_or(true)
+}
+
+fn may_go_in_place(file: &mut File, domain: &Arc<Domain>, history: &History) -> bool {
     let known = file.waiter.is_some()
         || (file.may_offend
             && domain.settings.mechanisms.offenders
             && domain.settings.policy >= Policy::Takeover
-            && (file.standing() >= Standing::Suspect || file.label.has_unproven()));
+            && (file.standing(history) >= Standing::Suspect || history.has_unproven()));
     // Without a controller nobody would end the wait for a permit.
     if known && !domain.permits.is_closed() && in_place::is_allowed(domain) {
         return true;
@@ -425,7 +434,12 @@ enum Turn {
     Inline,
 }
 
-fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
+fn permit_for(
+    file: &mut File,
+    domain: &Arc<Domain>,
+    history: &Arc<History>,
+    waker: &Waker,
+) -> Turn {
     if let Some(waiter) = file.waiter.take() {
         match waiter.take_up(waker) {
             Ok(Some(permit)) => return Turn::Now(permit),
@@ -446,15 +460,15 @@ fn permit_for(file: &mut File, domain: &Arc<Domain>, waker: &Waker) -> Turn {
     }
     let escapable = file.own_escapable().unwrap_or(domain.settings.escapable);
     let may_demote = escapable && domain.settings.policy >= Policy::Demote;
-    let class = if may_demote && file.standing() == Standing::Convict {
+    let class = if may_demote && file.standing(history) == Standing::Convict {
         Class::Convict
     } else {
         Class::Suspect
     };
     let request = Request {
         class,
-        label: may_demote.then_some(file.label),
-        sleeps: file.label.sleeps(),
+        history: may_demote.then_some(history),
+        sleeps: history.sleeps(),
         not_before_ns: file.not_before_ns,
     };
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
@@ -499,7 +513,7 @@ fn learn(file: &mut File, verdict: VerdictFlags) {
     let was_clean = file.record.is_clean();
     let convicted = file.record.learn(verdict);
     if verdict.is_empty() && !file.label.is_calm() {
-        file.label.learn_good();
+        seat::with_history(file.label, History::learn_good);
     }
     if convicted || (was_clean && !file.record.is_clean()) {
         seat::with_home(|domain, _| {
@@ -570,7 +584,7 @@ mod tests {
             while queued.len() < 1_000 {
                 let request = Request {
                     class: Class::Convict,
-                    label: None,
+                    history: None,
                     sleeps: false,
                     not_before_ns: 0,
                 };

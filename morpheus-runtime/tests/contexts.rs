@@ -650,3 +650,59 @@ fn two_runtimes_do_not_disturb_each_other() {
     assert!(one.metrics().convicts >= 1);
     assert_eq!(two.metrics().convicts, 0);
 }
+
+/// Polls of 8 ms are slow where a poll may take 0.1 ms, and are not where it may take 50 ms. A label is both at once, each
+/// on its own runtime, whichever polled it last.
+#[test]
+fn each_runtime_judges_a_label_by_its_own_budget() {
+    let _alone = alone();
+    let with_budget = |budget: Duration| {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(4).budget(budget);
+        builder.build().unwrap()
+    };
+    let (strict, lenient) = (with_budget(MS / 10), with_budget(50 * MS));
+    let label = fresh_label("two budgets");
+    // A task for each poll: none has a record of its own.
+    let poll_once = |runtime: &Runtime, cpu: Duration| {
+        let task = async move { burn(cpu) };
+        let task = task::Builder::new()
+            .label(label)
+            .spawn_on(task, runtime.handle());
+        runtime.block_on(in_time(task)).unwrap();
+    };
+    let in_place = |runtime: &Runtime| runtime.metrics().in_place_polls;
+    for _ in 0..8 {
+        poll_once(&strict, 8 * MS);
+    }
+    let on_strict = in_place(&strict);
+    assert!(on_strict > 0, "polls of 80 times the budget");
+    for _ in 0..8 {
+        poll_once(&lenient, 8 * MS);
+    }
+    assert_eq!(in_place(&lenient), 0, "polls of a sixth of the budget");
+    // More than clear a label.
+    for _ in 0..80 {
+        poll_once(&lenient, Duration::ZERO);
+    }
+    poll_once(&strict, 8 * MS);
+    assert_eq!(in_place(&strict), on_strict + 1, "what it was before");
+    // And the other way round, until they are slow for both.
+    for _ in 0..8 {
+        poll_once(&lenient, 80 * MS);
+    }
+    let on_lenient = in_place(&lenient);
+    assert!(on_lenient > 0, "polls over the larger budget");
+    let cleared = (0..1_000).any(|_| {
+        let before = in_place(&strict);
+        poll_once(&strict, Duration::ZERO);
+        in_place(&strict) == before
+    });
+    assert!(cleared, "by short polls on that runtime");
+    poll_once(&lenient, 80 * MS);
+    assert_eq!(
+        in_place(&lenient),
+        on_lenient + 1,
+        "which clear it there alone"
+    );
+}

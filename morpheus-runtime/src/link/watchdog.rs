@@ -324,16 +324,14 @@ impl Watchdog {
         let kernel = domain.seats.kernel_to_write(index);
         let seen = &mut self.seen[index];
         let label_id = slot.label.load(Ordering::Relaxed);
-        let label = label::by_id(label_id);
+        let history = label::by_id(label_id).map(|label| domain.histories.of(label));
         let observation = Observation {
             stood_ns,
             cpu_ns,
             asleep: seen.asleep,
             critical: slot.in_critical(),
             escapable: slot.has_flag(SlotFlag::Escapable),
-            offences: label.map_or(0, |label| {
-                label.totals.offences.load(Ordering::Relaxed) as u32
-            }),
+            offences: history.map_or(0, |history| history.all_offences()),
         };
         if !ladder::is_stuck(&observation, &self.limits) {
             return;
@@ -349,22 +347,22 @@ impl Watchdog {
             seen.stuck = true;
             look.wants_poke |= !seen.poked && !in_place;
             seen.poked = true;
-            if let Some(label) = label {
-                seen.known = label.standing() >= Standing::Suspect;
-                label.learn_stuck(observation.asleep);
+            if let Some(history) = history {
+                seen.known = history.standing() >= Standing::Suspect;
+                history.learn_stuck(observation.asleep);
             }
         }
         if ladder::is_offence(&observation, &self.limits) && !seen.offended {
             seen.offended = true;
-            if let Some(label) = label {
-                label.learn_offence();
+            if let Some(history) = history {
+                history.learn_offence();
             }
         }
         if seen.offended {
             verdict = verdict | VerdictFlags::OFFENCE;
         }
-        if let Some(label) = label {
-            label.saw_duration(stood_ns);
+        if let Some(history) = history {
+            history.label().saw_duration(stood_ns);
         }
         let observes = domain.observes();
         let transition = ladder::advance(seen.step, &observation, &self.ladder);
