@@ -4,6 +4,12 @@
 //! the blocking pool, so that nothing is left behind the offender to starve. Inside it, the future is
 //! polled through `Handle::block_on`: that gives it tokio's coop budget back, without which a future that
 //! is always ready would never return, and keeps the calls that tokio refuses inside a task refused.
+//!
+//! **Panics.** Two facts tokio tells by a panic alone: that it refuses `block_in_place` on worker 0 (see `is_refused`),
+//! and that a pool has no thread (see `has_blocking_thread`). What can be known without is asked first; a panic that comes all
+//! the same is caught, and the poll runs inline. In a program built with `panic = "abort"` it would end the process. There,
+//! worker 0 hands its core over for no poll, and a worker of somebody else's runtime neither: such polls run inline. A
+//! hold is unaffected: it is a task of this runtime's own, and no `LocalSet` or current-thread runtime ever polls it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,6 +28,7 @@ use crate::domain::Domain;
 use crate::permit::Permit;
 use crate::seat::Seat;
 use crate::slice;
+use crate::threads;
 
 /// A thread of tokio's blocking pool lives for 10 s without work, unless the application says otherwise;
 /// one that was seen so long ago is still there.
@@ -61,7 +68,7 @@ thread_local! {
 /// is caught, and remembered for the thread, so that it is printed once and not for each poll. The price is that
 /// a thread of the second one's pool that ran the first polls nothing in place for the rest of its life.
 fn is_refused(handle: &Handle) -> bool {
-    // A panic that aborts cannot be tried: worker 0 polls inline then.
+    // A panic that aborts cannot be tried.
     (cfg!(panic = "abort") && tokio::runtime::worker_index() == Some(0))
         || REFUSED.get() == Some(handle.id())
 }
@@ -73,25 +80,40 @@ fn note_refusal() {
 /// On somebody else's runtime: makes sure that its pool has a thread, because without one, and without
 /// leave to start one, `block_in_place` panics after it gave the core away. (A Morpheus runtime has its
 /// controller there.)
-/// A refusal is remembered as long: each is a panic that is caught, and printed.
+///
+/// Tokio says by a panic that it can start no thread, and the standard library by an error. So a thread is started and ended
+/// first. If another thread takes its place before tokio asks, tokio panics after all. Either answer is remembered for
+/// [`POOL_STAYS_WARM_NS`].
 fn has_blocking_thread(
     handle: &Handle,
     pools: &Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>,
 ) -> bool {
-    let now_ns = clock::now_ns();
-    let mut pools = pools
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (asked_ns, is_warm) = pools.entry(handle.id()).or_insert((0, false));
-    if now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS {
-        return *is_warm;
+    if cfg!(panic = "abort") {
+        return false;
     }
-    let started = catch_unwind(AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ()))));
-    (*asked_ns, *is_warm) = (now_ns, started.is_ok());
+    let now_ns = clock::now_ns();
+    let lock = || {
+        pools
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    };
+    {
+        let mut pools = lock();
+        let (asked_ns, is_warm) = pools.entry(handle.id()).or_insert((0, false));
+        if now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS {
+            return *is_warm;
+        }
+        // Other workers poll inline until there is an answer: a thread can take milliseconds to start.
+        (*asked_ns, *is_warm) = (now_ns, false);
+    }
+    let start = AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ())));
+    let is_started = threads::available(1) == 1 && catch_unwind(start).is_ok();
+    let mut pools = lock();
+    pools.insert(handle.id(), (now_ns, is_started));
     if pools.len() > 1024 {
         pools.retain(|_, (asked_ns, _)| now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS);
     }
-    started.is_ok()
+    is_started
 }
 
 /// A poll in place, as the controller sees it: from before the core is handed over until it is back.
@@ -208,24 +230,41 @@ pub(crate) fn evict_lifo() {
 /// The thread that was to take the core over may be faster: then it serves what waits, and this one has none.
 /// `meanwhile` is done in between, and gives it the more time the longer it takes.
 /// Where the pool has no thread for it, this one takes the core back: it takes no thread from blocking calls.
-/// Only where [`is_allowed`]; where tokio refuses all the same, as in [`poll`], there is no core to lose.
+///
+/// Only for a task that this runtime spawned for itself: its workers poll it and nobody else, so that tokio refuses nothing.
+/// [`try_to_leave_nothing_behind`] is for any other.
 pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
-    let is_own = domain.warm_pools.is_none();
-    if is_own && let Some(core) = tokio::runtime::worker_index() {
-        domain.forget_core_thread(core);
-    }
-    let hand_over = AssertUnwindSafe(|| tokio::task::block_in_place(meanwhile));
-    let is_refused = catch_unwind(hand_over).is_err();
+    before_handoff(domain);
+    tokio::task::block_in_place(meanwhile);
+    after_handoff(domain, has_core())
+}
+
+/// The same for a poll, where [`is_allowed`]. Where tokio refuses all the same, as in [`poll`], there is no core to lose.
+pub(crate) fn try_to_leave_nothing_behind(domain: &Domain) -> bool {
+    before_handoff(domain);
+    let is_refused = catch_unwind(|| tokio::task::block_in_place(|| ())).is_err();
     if is_refused {
         note_refusal();
     }
-    let is_back = is_refused || has_core();
-    if is_own && is_back {
-        domain.note_core_thread(crate::threads::own_tid());
+    after_handoff(domain, is_refused || has_core())
+}
+
+fn before_handoff(domain: &Domain) {
+    if domain.warm_pools.is_none()
+        && let Some(core) = tokio::runtime::worker_index()
+    {
+        domain.forget_core_thread(core);
+    }
+}
+
+/// Returns whether the thread still is a worker.
+fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
+    if domain.warm_pools.is_none() && is_worker {
+        domain.note_core_thread(threads::own_tid());
     } else {
         put_slice_back(domain, None);
     }
-    is_back
+    is_worker
 }
 
 /// After a handoff: the slice from before, or, for a thread of this runtime whose core is gone, the slice that it had

@@ -155,6 +155,9 @@ impl<F> Watched<F> {
 /// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
 /// label to the time it is polled.
 ///
+/// In a program built with `panic = "abort"` no poll runs in place on a plain tokio runtime, nor on the first worker of one
+/// of Morpheus's: tokio says by a panic that it does not allow it there.
+///
 /// A poll may return `Pending` without polling the future inside, once this future or its label was found slow: it waits
 /// for a permit then, and is woken when it has one. So code that polls once and gives up (`now_or_never`, a timeout of
 /// zero) can find nothing although the future inside is ready. Watch such a future from outside of that code, or use
@@ -491,7 +494,7 @@ fn permit_for(
 fn refused(file: &mut File, domain: &Domain, waker: &Waker) -> Turn {
     if file.tries_inline < TRIES_INLINE && domain.permits.has_places() {
         file.tries_inline += 1;
-        if !in_place::leave_nothing_behind(domain, || ()) {
+        if !in_place::try_to_leave_nothing_behind(domain) {
             waker.wake_by_ref();
             return Turn::Later;
         }

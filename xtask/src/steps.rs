@@ -257,6 +257,18 @@ fn other_builds() -> Vec<Step> {
             )
         },
         step_of("tokio, oldest and newest", Part::All, Work::TokioRange),
+        // Cargo builds no test so: an example, which ends with 0 only if nothing panicked.
+        in_back(with(
+            step(
+                "panic = abort",
+                Part::All,
+                "run --package morpheus-runtime --example panic_abort",
+            ),
+            |call| {
+                call.flags = &[("CARGO_PROFILE_DEV_PANIC", "abort")];
+                call.target = Some("panic-abort");
+            },
+        )),
         unstable(step(
             "tokio_unstable: build",
             Part::All,
@@ -365,7 +377,10 @@ mod tests {
     fn other_compiler_flags_have_a_directory_of_their_own() {
         for step in all() {
             if let Work::Cargo(call) = step.work
-                && call.flags.iter().any(|(name, _)| *name == "RUSTFLAGS")
+                && call
+                    .flags
+                    .iter()
+                    .any(|(name, _)| *name == "RUSTFLAGS" || name.starts_with("CARGO_PROFILE"))
             {
                 assert!(call.target.is_some(), "{}", step.name);
             }
