@@ -44,6 +44,19 @@ impl Outcome {
             ..Outcome::default()
         }
     }
+
+    /// Adds a line to the output, and shows it.
+    pub(crate) fn say(&mut self, line: &str, on_line: &mut dyn FnMut(&str)) {
+        on_line(line);
+        self.output.push_str(line);
+        self.output.push('\n');
+    }
+
+    /// The same for a failure, which counts as one.
+    pub(crate) fn fail(&mut self, why: &str, on_line: &mut dyn FnMut(&str)) {
+        self.say(why, on_line);
+        self.counts += Counts::FAILED;
+    }
 }
 
 /// Prints the steps and their commands.
@@ -642,6 +655,17 @@ fn shell_line(step: &Step, host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_shown_kept_and_counted() {
+        let mut shown = Vec::new();
+        let mut outcome = Outcome::default();
+        outcome.say("begun", &mut |line| shown.push(line.to_string()));
+        outcome.fail("no tokio", &mut |line| shown.push(line.to_string()));
+        assert_eq!(shown, ["begun", "no tokio"]);
+        assert_eq!(outcome.output, "begun\nno tokio\n");
+        assert_eq!(outcome.counts, Counts::FAILED);
+    }
 
     fn args(quick: bool, all: bool, only: Option<&str>) -> TestArgs {
         TestArgs {

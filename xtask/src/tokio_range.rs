@@ -48,7 +48,10 @@ pub(crate) fn run(context: &Context, on_line: &mut dyn FnMut(&str)) -> io::Resul
                 if range.lock(version)? {
                     range.test(version)?;
                 } else {
-                    range.fail(&format!("tokio {version} could not be locked"));
+                    range.outcome.fail(
+                        &format!("tokio {version} could not be locked"),
+                        range.on_line,
+                    );
                 }
             }
         }
@@ -69,14 +72,18 @@ impl Range<'_> {
     fn resolve(&mut self) -> io::Result<Option<(Version, Version)>> {
         let manifest = fs::read_to_string(self.tree.join("Cargo.toml"))?;
         let Some(lowest) = of_workspace(&manifest, "tokio").and_then(oldest) else {
-            self.fail("Cargo.toml: no lowest version of tokio in [workspace.dependencies]");
+            self.outcome.fail(
+                "Cargo.toml: no lowest version of tokio in [workspace.dependencies]",
+                self.on_line,
+            );
             return Ok(None);
         };
         if !self.tree.join("Cargo.lock").exists() {
             let mut generate = self.cargo();
             generate.arg("generate-lockfile");
             if !self.step(&mut generate)? {
-                self.fail("tokio could not be resolved");
+                self.outcome
+                    .fail("tokio could not be resolved", self.on_line);
                 return Ok(None);
             }
         }
@@ -86,11 +93,12 @@ impl Range<'_> {
             // The newest is the newest, also when it wants a newer compiler than the workspace does.
             .env("CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS", "allow");
         if !self.step(&mut update)? {
-            self.fail("the newest tokio could not be resolved");
+            self.outcome
+                .fail("the newest tokio could not be resolved", self.on_line);
             return Ok(None);
         }
         let Some(newest) = locked(&self.tree)? else {
-            self.fail("Cargo.lock: no tokio");
+            self.outcome.fail("Cargo.lock: no tokio", self.on_line);
             return Ok(None);
         };
         let mut candidate = lowest;
@@ -106,7 +114,8 @@ impl Range<'_> {
             }
             candidate = candidate.next_patch();
         }
-        self.fail(&format!("no tokio found from {lowest} up"));
+        self.outcome
+            .fail(&format!("no tokio found from {lowest} up"), self.on_line);
         Ok(None)
     }
 
@@ -120,7 +129,8 @@ impl Range<'_> {
 
     /// Runs the tests with what is locked. `--locked`, so that it stays that.
     fn test(&mut self, version: Version) -> io::Result<()> {
-        self.say(&format!("--- tokio {version}"));
+        self.outcome
+            .say(&format!("--- tokio {version}"), self.on_line);
         let mut test = self.cargo();
         test.args(ASSUMPTIONS.split(' ')).arg("--locked");
         let finished = process::run(&mut test, self.on_line)?;
@@ -143,17 +153,6 @@ impl Range<'_> {
         self.outcome.output.push_str(&finished.output);
         self.outcome.interrupted |= finished.interrupted;
         Ok(finished.success)
-    }
-
-    fn say(&mut self, line: &str) {
-        (self.on_line)(line);
-        self.outcome.output.push_str(line);
-        self.outcome.output.push('\n');
-    }
-
-    fn fail(&mut self, why: &str) {
-        self.say(why);
-        self.outcome.counts += Counts::FAILED;
     }
 }
 

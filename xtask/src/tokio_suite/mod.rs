@@ -90,7 +90,7 @@ pub(crate) fn run(
     };
     let lock = fs::read_to_string(context.root.join("Cargo.lock"))?;
     let Some(locked) = of_lock(&lock, "tokio") else {
-        step.fail("Cargo.lock: no tokio");
+        step.outcome.fail("Cargo.lock: no tokio", step.on_line);
         return Ok(step.outcome);
     };
     step.test(locked, true)?;
@@ -166,14 +166,16 @@ impl Step<'_> {
         }
         let newest = of_lock(&fs::read_to_string(directory.join("Cargo.lock"))?, "tokio");
         if newest.is_none() {
-            self.fail("Cargo.lock: no newest tokio");
+            self.outcome
+                .fail("Cargo.lock: no newest tokio", self.on_line);
         }
         Ok(newest)
     }
 
     /// Builds the tests of a version, and runs them.
     fn test(&mut self, version: Version, is_locked: bool) -> io::Result<()> {
-        self.say(&format!("--- tokio {version}"));
+        self.outcome
+            .say(&format!("--- tokio {version}"), self.on_line);
         let Some(suite) = self.build(version)? else {
             return Ok(());
         };
@@ -185,15 +187,17 @@ impl Step<'_> {
         let modules = libtest::modules(&list);
         let tests = modules.values().map(Vec::len).sum::<usize>();
         if tests < LEAST {
-            self.fail(&format!(
-                "{tests} tests are too few: a `cfg` leaves some out"
-            ));
+            self.outcome.fail(
+                &format!("{tests} tests are too few: a `cfg` leaves some out"),
+                self.on_line,
+            );
         }
         if is_locked {
             for gone in absent(&modules) {
-                self.fail(&format!(
-                    "{gone}: there is no such test: remove it from the table"
-                ));
+                self.outcome.fail(
+                    &format!("{gone}: there is no such test: remove it from the table"),
+                    self.on_line,
+                );
             }
         }
         let endings = self.run_all(&suite, jobs(&modules))?;
@@ -221,7 +225,7 @@ impl Step<'_> {
         };
         let metadata: Value = serde_json::from_str(&metadata)?;
         let Some(tokio) = Tokio::of_metadata(&metadata) else {
-            self.fail("cargo metadata: no tokio");
+            self.outcome.fail("cargo metadata: no tokio", self.on_line);
             return Ok(None);
         };
         workspace::write_suite(&directory, &tokio)?;
@@ -232,7 +236,7 @@ impl Step<'_> {
             return Ok(None);
         };
         let Some(executable) = executable(&messages) else {
-            self.fail("cargo test: no program");
+            self.outcome.fail("cargo test: no program", self.on_line);
             return Ok(None);
         };
         Ok(Some(Suite {
@@ -286,7 +290,7 @@ impl Step<'_> {
             drop(sender);
             for (job, ran) in ended {
                 let ran = ran?;
-                self.say(&job.line(&ran));
+                self.outcome.say(&job.line(&ran), self.on_line);
                 self.outcome.interrupted |= ran.interrupted;
                 let ended = ran.endings.into_iter();
                 endings.extend(ended.map(|(test, ended)| ((job.mode, test), ended)));
@@ -338,23 +342,26 @@ impl Step<'_> {
                 Verdict::Passed => self.outcome.counts += Counts::PASSED,
                 Verdict::PassedAlone => {
                     self.outcome.counts += Counts::PASSED;
-                    self.say(&format!("{name}: passes when it runs alone"));
+                    self.outcome
+                        .say(&format!("{name}: passes when it runs alone"), self.on_line);
                     *tally.entry("passed when they ran alone").or_default() += 1;
                 }
                 Verdict::Differs(why) => {
                     self.outcome.counts += Counts::PASSED;
-                    self.say(&format!("{name}: differs: {why}"));
+                    self.outcome
+                        .say(&format!("{name}: differs: {why}"), self.on_line);
                     *tally.entry("differ as listed").or_default() += 1;
                 }
                 Verdict::Ignored => self.outcome.counts += Counts::SKIPPED,
                 Verdict::FailsOnTokio => {
                     self.outcome.counts += Counts::SKIPPED;
-                    self.say(&format!("{name}: fails on tokio as well"));
+                    self.outcome
+                        .say(&format!("{name}: fails on tokio as well"), self.on_line);
                     *tally.entry("fail on tokio as well").or_default() += 1;
                 }
                 Verdict::Wrong(why) => {
                     self.outcome.output.push_str(&output);
-                    self.fail(&format!("{name}: {why}"));
+                    self.outcome.fail(&format!("{name}: {why}"), self.on_line);
                 }
             }
         }
@@ -407,21 +414,13 @@ impl Step<'_> {
                 .collect();
             let program = command.get_program().to_string_lossy().into_owned();
             let arguments = arguments.join(" ");
-            self.fail(&format!("{program} {arguments}: {}", ending.status));
+            self.outcome.fail(
+                &format!("{program} {arguments}: {}", ending.status),
+                self.on_line,
+            );
             return Ok(None);
         }
         Ok(Some(String::from_utf8_lossy(&stdout).into_owned()))
-    }
-
-    fn say(&mut self, line: &str) {
-        (self.on_line)(line);
-        self.outcome.output.push_str(line);
-        self.outcome.output.push('\n');
-    }
-
-    fn fail(&mut self, why: &str) {
-        self.say(why);
-        self.outcome.counts += Counts::FAILED;
     }
 }
 
