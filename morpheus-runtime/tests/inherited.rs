@@ -218,22 +218,35 @@ fn on_a_worker(handle: &Handle) -> Vec<(&'static str, Inherited)> {
 }
 
 /// On a task that is known to be slow, and so is polled by a thread that has handed its core off.
-fn handed_off(runtime: &Runtime) -> Vec<(&'static str, Inherited)> {
-    let label = fresh_label("children");
-    let handed_off = runtime.metrics().in_place_polls;
-    let task = task::Builder::new().label(label).spawn_on(
-        async {
-            become_convict().await;
-            let all = children();
-            burn(20 * MS);
-            tokio::task::yield_now().await;
-            all
-        },
-        runtime.handle(),
-    );
-    let all = runtime.block_on(in_time(task)).unwrap();
-    assert!(runtime.metrics().in_place_polls > handed_off);
-    all
+fn handed_off(handle: &Handle) -> Vec<(&'static str, Inherited)> {
+    let slow = async {
+        become_convict().await;
+        let all = children();
+        burn(20 * MS);
+        tokio::task::yield_now().await;
+        all
+    };
+    let task = task::Builder::new()
+        .label(fresh_label("children"))
+        .spawn_on(slow, handle);
+    handle.block_on(in_time(task)).unwrap()
+}
+
+/// Before, in and after a poll that is handed off.
+#[track_caller]
+fn assert_everywhere(runtime: &Runtime, expected: Inherited) {
+    let polls = runtime.metrics().in_place_polls;
+    assert_all(&on_a_worker(runtime.handle()), expected);
+    assert_all(&handed_off(runtime.handle()), expected);
+    assert!(runtime.metrics().in_place_polls > polls);
+    // The pool now has threads that were workers.
+    assert_all(&on_a_worker(runtime.handle()), expected);
+}
+
+fn two_workers() -> Builder {
+    let mut builder = Builder::new();
+    builder.workers(2).max_spares(4);
+    builder
 }
 
 fn tokio_runtime() -> tokio::runtime::Runtime {
@@ -264,11 +277,7 @@ fn expected() -> Inherited {
 fn children_of_a_task_inherit_what_they_would_on_tokio() {
     let _alone = alone();
     let expected = expected();
-    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
-    assert_all(&on_a_worker(runtime.handle()), expected);
-    assert_all(&handed_off(&runtime), expected);
-    // The pool now has threads that were workers.
-    assert_all(&on_a_worker(runtime.handle()), expected);
+    assert_everywhere(&two_workers().build().unwrap(), expected);
 }
 
 /// On a runtime of tokio's own a slow task is handed off, too.
@@ -277,66 +286,52 @@ fn children_of_a_task_on_a_plain_runtime_inherit_what_they_would_without_a_label
     let _alone = alone();
     let expected = expected();
     let runtime = tokio_runtime();
-    let task = task::Builder::new()
-        .label(fresh_label("children elsewhere"))
-        .spawn_on(
-            async {
-                become_convict().await;
-                let all = children();
-                burn(20 * MS);
-                tokio::task::yield_now().await;
-                all
-            },
-            runtime.handle(),
-        );
-    assert_all(&runtime.block_on(in_time(task)).unwrap(), expected);
+    assert_all(&handed_off(runtime.handle()), expected);
     assert_all(&on_a_worker(runtime.handle()), expected);
+}
+
+/// Runs the rest of a test in a child process as root; says why not where that cannot be.
+fn only_in_child(name: &str, what_for: &str) -> bool {
+    if common::is_child() {
+        return true;
+    }
+    if common::is_root() {
+        common::in_child(name, &[]);
+    } else {
+        morpheus_testing::skip(format!("needs root, {what_for}"));
+    }
+    false
 }
 
 /// A flag of the kernel's keeps children from the slice, and would take a negative niceness from them as well.
 #[test]
 fn a_negative_niceness_is_passed_on() {
-    if !common::is_child() {
-        if common::is_root() {
-            common::in_child("a_negative_niceness_is_passed_on", &[]);
-        } else {
-            morpheus_testing::skip("needs root, for a negative niceness");
-        }
+    let name = "a_negative_niceness_is_passed_on";
+    if !only_in_child(name, "for a negative niceness") {
         return;
     }
     // SAFETY: changes the calling thread only, and what it starts.
     assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -5) }, 0);
     let expected = expected();
     assert_eq!(expected.nice, -5);
-    let mut builder = Builder::new();
-    builder.workers(2).max_spares(4);
-    let runtime = builder.build().unwrap();
-    assert_all(&on_a_worker(runtime.handle()), expected);
-    assert_all(&handed_off(&runtime), expected);
-    drop(runtime);
+    assert_everywhere(&two_workers().build().unwrap(), expected);
     // A thread that is lowered from -5 for the time of a poll is not at -5 then.
-    let runtime = builder.nice_offenders(true).build().unwrap();
-    handed_off(&runtime);
+    let runtime = two_workers().nice_offenders(true).build().unwrap();
+    handed_off(runtime.handle());
     assert_all(&on_a_worker(runtime.handle()), expected);
 }
 
 /// To take that flag back needs a privilege: slices are set and put back without.
 #[test]
 fn slices_change_without_privileges() {
-    if !common::is_child() {
-        if common::is_root() {
-            common::in_child("slices_change_without_privileges", &[]);
-        } else {
-            morpheus_testing::skip("needs root, to become a user without");
-        }
+    let name = "slices_change_without_privileges";
+    if !only_in_child(name, "to become a user without") {
         return;
     }
     common::become_nobody(64_124);
     let expected = expected();
-    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
-    assert_all(&on_a_worker(runtime.handle()), expected);
-    assert_all(&handed_off(&runtime), expected);
-    assert_all(&on_a_worker(runtime.handle()), expected);
+    let runtime = two_workers().build().unwrap();
+    assert_everywhere(&runtime, expected);
     if morpheus_runtime::slice::current().is_some() {
         let task = runtime
             .handle()
@@ -368,7 +363,7 @@ fn threads_started_by_a_subscriber_inherit_nothing() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let subscriber = tracing_subscriber::registry().with(Starts(seen.clone()));
     tracing::subscriber::set_global_default(subscriber).unwrap();
-    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
+    let runtime = two_workers().build().unwrap();
     let hog = async {
         for _ in 0..20 {
             burn(20 * MS);
@@ -391,9 +386,7 @@ fn the_controllers_thread_gets_back_what_it_had() {
     const SLACK: libc::c_ulong = 77_000;
     let at_the_end = Arc::new(Mutex::new(Vec::new()));
     let stopped = at_the_end.clone();
-    let runtime = Builder::new()
-        .workers(2)
-        .max_spares(4)
+    let runtime = two_workers()
         .on_thread_start(|| {
             // SAFETY: takes a number, and concerns the calling thread.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK, 0, 0, 0) };

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    Gate, Lateness, Log, MS, PATIENCE, TimerProbe, alone, burn, burn_while, fresh_label, in_time,
-    wait_for, within,
+    Gate, Lateness, Log, MS, PATIENCE, TimerProbe, alone, burn, burn_while, finish, fresh_label,
+    in_time, spawn_labelled, wait_for, within,
 };
 use morpheus_runtime::task::{self, Offender};
 use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime};
@@ -51,33 +51,29 @@ impl Hogs {
             let (stop, lock) = (stop.clone(), lock.clone());
             move || jail(kind, count, &stop, &lock, writer)
         });
-        let label = fresh_label("hog");
-        let tasks = (0..count)
-            .map(|_| {
-                let (stop, polls) = (stop.clone(), polls.clone());
-                let (lock, reader) = (lock.clone(), reader.clone());
-                let hog = async move {
-                    while !stop.load(Ordering::Relaxed) {
-                        match kind {
-                            Kind::Cpu => burn_while(POLL, || !stop.load(Ordering::Relaxed)),
-                            Kind::Sleep => std::thread::sleep(POLL),
-                            Kind::Mutex => drop(lock.lock().unwrap()),
-                            Kind::Read => {
-                                let _ = (&*reader).read(&mut [0]);
-                            }
+        let hog = || {
+            let (stop, polls) = (stop.clone(), polls.clone());
+            let (lock, reader) = (lock.clone(), reader.clone());
+            async move {
+                while !stop.load(Ordering::Relaxed) {
+                    match kind {
+                        Kind::Cpu => burn_while(POLL, || !stop.load(Ordering::Relaxed)),
+                        Kind::Sleep => std::thread::sleep(POLL),
+                        Kind::Mutex => drop(lock.lock().unwrap()),
+                        Kind::Read => {
+                            let _ = (&*reader).read(&mut [0]);
                         }
-                        polls.fetch_add(1, Ordering::Relaxed);
-                        tokio::task::yield_now().await;
                     }
-                };
-                match via {
-                    Via::Tokio => runtime.handle().spawn(hog),
-                    Via::Morpheus => task::Builder::new()
-                        .label(label)
-                        .spawn_on(hog, runtime.handle()),
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
                 }
-            })
-            .collect();
+            }
+        };
+        let handle = runtime.handle();
+        let tasks = match via {
+            Via::Tokio => (0..count).map(|_| handle.spawn(hog())).collect(),
+            Via::Morpheus => spawn_labelled(handle, fresh_label("hog"), count, hog),
+        };
         Hogs {
             stop,
             tasks,
@@ -89,9 +85,7 @@ impl Hogs {
     /// Ends them and returns how many polls they did.
     fn finish(mut self, runtime: &Runtime) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            runtime.block_on(in_time(task)).unwrap();
-        }
+        finish(runtime.handle(), self.tasks);
         self.jailer.take().unwrap().join().unwrap();
         self.polls.load(Ordering::Relaxed)
     }
@@ -283,9 +277,7 @@ fn the_report_of_used_up_spares_names_the_offenders() {
     assert!(said, "{}", log.text());
     assert!(runtime.metrics().spares_exhausted >= 1);
     gate.open();
-    for hog in hogs {
-        runtime.block_on(in_time(hog)).unwrap();
-    }
+    finish(runtime.handle(), hogs);
 }
 
 /// A stall is reported with label, state and step; a task that is not watched as such.
@@ -407,23 +399,28 @@ impl Drop for Dropped {
     }
 }
 
+/// Tasks under a label of their own that become convicts `times` times.
+fn convicts(runtime: &Runtime, name: &str, count: usize, times: usize) -> Vec<JoinHandle<()>> {
+    let convict = || async move {
+        for _ in 0..times {
+            common::become_convict().await;
+        }
+    };
+    spawn_labelled(runtime.handle(), fresh_label(name), count, convict)
+}
+
 /// Convicts that compute until `stop`: they keep all permits in use.
 fn occupy_permits(runtime: &Runtime, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
-    let label = fresh_label("occupier");
-    let tasks = (0..12)
-        .map(|_| {
-            let stop = stop.clone();
-            let hog = async move {
-                while !stop.load(Ordering::Relaxed) {
-                    burn_while(30 * MS, || !stop.load(Ordering::Relaxed));
-                    tokio::task::yield_now().await;
-                }
-            };
-            task::Builder::new()
-                .label(label)
-                .spawn_on(hog, runtime.handle())
-        })
-        .collect();
+    let hog = || {
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                burn_while(30 * MS, || !stop.load(Ordering::Relaxed));
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let tasks = spawn_labelled(runtime.handle(), fresh_label("occupier"), 12, hog);
     assert!(wait_for(PATIENCE, || runtime.metrics().permits_waiting >= 4));
     tasks
 }
@@ -442,15 +439,8 @@ fn offenders_that_end_in_mid_poll_in_every_state() {
             });
             assert!(clean, "{state:?}, {end:?}: {metrics:?}");
             // And everything still works, in place too.
-            let label = fresh_label("after");
-            let after = task::Builder::new().label(label).spawn_on(
-                async {
-                    common::become_convict().await;
-                    7
-                },
-                runtime.handle(),
-            );
-            assert_eq!(runtime.block_on(in_time(after)).unwrap(), 7);
+            let after = convicts(&runtime, "after", 1, 1);
+            finish(runtime.handle(), after);
         }
     }
     assert!(runtime.metrics().in_place_polls > 0 && runtime.metrics().convicts > 0);
@@ -531,9 +521,7 @@ fn end_in_mid_poll(runtime: &Runtime, state: State, end: End) {
     }
     assert_eq!(drops.load(Ordering::SeqCst), 1, "{state:?}, {end:?}");
     stop.store(true, Ordering::Relaxed);
-    for task in occupiers {
-        runtime.block_on(in_time(task)).unwrap();
-    }
+    finish(runtime.handle(), occupiers);
 }
 
 #[test]
@@ -543,14 +531,7 @@ fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
     for _ in 0..5 {
         let never = Arc::new(AtomicBool::new(false));
         let occupiers = occupy_permits(&runtime, &never);
-        let label = fresh_label("next");
-        let next = task::Builder::new().label(label).spawn_on(
-            async {
-                common::become_convict().await;
-                7
-            },
-            runtime.handle(),
-        );
+        let next = convicts(&runtime, "next", 1, 1);
         std::thread::sleep(30 * MS);
         for task in &occupiers {
             task.abort();
@@ -558,7 +539,7 @@ fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
         for task in occupiers {
             assert!(runtime.block_on(in_time(task)).unwrap_err().is_cancelled());
         }
-        assert_eq!(runtime.block_on(in_time(next)).unwrap(), 7);
+        finish(runtime.handle(), next);
         let free = wait_for(PATIENCE, || {
             let metrics = runtime.metrics();
             (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
@@ -570,34 +551,29 @@ fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
 /// The most of `hogs` that computed at once after each had its first poll.
 fn peak_of_many(builder: &mut Builder, hogs: usize) -> usize {
     let runtime = builder.build().unwrap();
-    let label = fresh_label("many");
     let (now, peak, begun) = (
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicUsize::new(0)),
     );
-    let tasks: Vec<_> = (0..hogs)
-        .map(|_| {
-            let (now, peak, begun) = (now.clone(), peak.clone(), begun.clone());
-            let hog = async move {
-                for turn in 0..4 {
-                    let at_once = now.fetch_add(1, Ordering::SeqCst) + 1;
-                    if begun.load(Ordering::SeqCst) == hogs {
-                        peak.fetch_max(at_once, Ordering::SeqCst);
-                    }
-                    burn(8 * MS);
-                    now.fetch_sub(1, Ordering::SeqCst);
-                    if turn == 0 {
-                        begun.fetch_add(1, Ordering::SeqCst);
-                    }
-                    tokio::task::yield_now().await;
+    let hog = || {
+        let (now, peak, begun) = (now.clone(), peak.clone(), begun.clone());
+        async move {
+            for turn in 0..4 {
+                let at_once = now.fetch_add(1, Ordering::SeqCst) + 1;
+                if begun.load(Ordering::SeqCst) == hogs {
+                    peak.fetch_max(at_once, Ordering::SeqCst);
                 }
-            };
-            task::Builder::new()
-                .label(label)
-                .spawn_on(hog, runtime.handle())
-        })
-        .collect();
+                burn(8 * MS);
+                now.fetch_sub(1, Ordering::SeqCst);
+                if turn == 0 {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let tasks = spawn_labelled(runtime.handle(), fresh_label("many"), hogs, hog);
     runtime.block_on(in_time(async {
         for task in tasks {
             task.await.unwrap();
@@ -850,19 +826,7 @@ fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
     assert!(best <= 10 * MS, "beside {kind:?}: {best:?}");
     // Those that wait for a permit are woken all the same.
     let mut has_waited = false;
-    let label = fresh_label("beside a subscriber");
-    let convicts: Vec<_> = (0..10)
-        .map(|_| {
-            let hog = async {
-                for _ in 0..4 {
-                    common::become_convict().await;
-                }
-            };
-            task::Builder::new()
-                .label(label)
-                .spawn_on(hog, runtime.handle())
-        })
-        .collect();
+    let convicts = convicts(&runtime, "beside a subscriber", 10, 4);
     for convict in convicts {
         while !convict.is_finished() {
             has_waited |= runtime.metrics().permits_waiting > 0;
@@ -958,26 +922,20 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     }
     // The first poll of a label, and more.
     let label = fresh_label("observed");
-    let first = task::Builder::new()
-        .label(label)
-        .spawn_on(async { burn(50 * MS) }, runtime.handle());
-    runtime.block_on(in_time(first)).unwrap();
+    let first = spawn_labelled(runtime.handle(), label, 1, || async { burn(50 * MS) });
+    finish(runtime.handle(), first);
     let stop = Arc::new(AtomicBool::new(false));
-    let watched: Vec<_> = (0..4)
-        .map(|_| {
-            let stop = stop.clone();
-            let hog = async move {
-                while !stop.load(Ordering::Relaxed) {
-                    burn(20 * MS);
-                    std::thread::sleep(5 * MS);
-                    tokio::task::yield_now().await;
-                }
-            };
-            task::Builder::new()
-                .label(label)
-                .spawn_on(hog, runtime.handle())
-        })
-        .collect();
+    let hog = || {
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                burn(20 * MS);
+                std::thread::sleep(5 * MS);
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let watched = spawn_labelled(runtime.handle(), label, 4, hog);
     for words in [
         ["not watched", "would have been taken over"],
         [label, "would have been taken over"],
@@ -987,9 +945,7 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
         assert!(said, "{words:?} in\n{}", log.text());
     }
     stop.store(true, Ordering::Relaxed);
-    for hog in watched {
-        runtime.block_on(in_time(hog)).unwrap();
-    }
+    finish(runtime.handle(), watched);
     let metrics = runtime.metrics();
     assert_eq!(metrics.workers_in_play(), 2);
     let done = [
@@ -1021,21 +977,12 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
     let runtime = two_workers().max_spares(8).link(Link::Watchdog).build();
     let runtime = runtime.unwrap();
     let label = fresh_label("leaves idle threads");
-    let suspects: Vec<_> = (0..8)
-        .map(|_| {
-            let suspect = async {
-                for _ in 0..2 {
-                    common::become_suspect().await;
-                }
-            };
-            task::Builder::new()
-                .label(label)
-                .spawn_on(suspect, runtime.handle())
-        })
-        .collect();
-    for suspect in suspects {
-        runtime.block_on(in_time(suspect)).unwrap();
-    }
+    let suspects = spawn_labelled(runtime.handle(), label, 8, || async {
+        for _ in 0..2 {
+            common::become_suspect().await;
+        }
+    });
+    finish(runtime.handle(), suspects);
     assert!(runtime.metrics().in_place_peak >= 2);
     // An event about standing workers comes once a second.
     std::thread::sleep(1100 * MS);
@@ -1072,8 +1019,6 @@ fn a_longer_event_interval_is_no_trouble() {
         .collect();
     std::thread::sleep(1500 * MS);
     stop.store(true, Ordering::Relaxed);
-    for task in busy {
-        runtime.block_on(in_time(task)).unwrap();
-    }
+    finish(runtime.handle(), busy);
     assert_eq!(log.line_with(&["workers stand"]), None);
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 use std::time::{Duration, Instant};
 
+use morpheus_runtime::task;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 pub const MS: Duration = Duration::from_millis(1);
 /// Longer than anything here takes on a machine that is busy with other things.
@@ -184,6 +186,32 @@ pub fn fresh_label(prefix: &str) -> &'static str {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Box::leak(format!("{prefix} {number}").into_boxed_str())
+}
+
+/// Spawns as many tasks under one label.
+pub fn spawn_labelled<F>(
+    handle: &Handle,
+    label: &'static str,
+    count: usize,
+    mut make: impl FnMut() -> F,
+) -> Vec<JoinHandle<F::Output>>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    (0..count)
+        .map(|_| task::Builder::new().label(label).spawn_on(make(), handle))
+        .collect()
+}
+
+/// What the tasks return, each of which has to end [in time](in_time).
+#[track_caller]
+pub fn finish<T>(handle: &Handle, tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    let at = std::panic::Location::caller();
+    let results = tasks
+        .into_iter()
+        .map(|task| handle.block_on(in_time(task)))
+        .map(|result| result.unwrap_or_else(|error| panic!("{at}: {error}")));
+    results.collect()
 }
 
 /// A future that makes the watched task it is awaited in a convict. The poll that comes back from it
