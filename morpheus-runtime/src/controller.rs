@@ -91,7 +91,7 @@ struct Own {
     /// its period, and the kernel stops all of them for the rest: tens of milliseconds. A late canary alone is no reason
     /// for that, because a worker whose quota is used by tasks that yield is late as well; a core has to stand.
     is_throttled: bool,
-    /// Nothing was stuck for long, and the last look found a worker parked.
+    /// Nothing was stuck for long, and the last look found a worker parked, or there is no hurry.
     is_calm: bool,
     hogs: Hogs,
     /// Polls that nobody watches and that stand, since the last look at their threads.
@@ -429,7 +429,8 @@ impl Own {
         }
         self.stuck = look.stuck;
         self.fill(now_ns, look.stuck);
-        self.is_calm = cores.parked > 0 && self.staffing.is_calm(now_ns);
+        // Under a quota what the controller uses is missing elsewhere, and it waits for 10 ms of a poll anyway.
+        self.is_calm = (cores.parked > 0 || self.is_throttled) && self.staffing.is_calm(now_ns);
         self.hogs.forgive(&self.domain, &self.metrics);
         let poke = mechanisms.poke && (cores.wants_poke || look.wants_poke);
         let idle = self.tend_canary(now_ns, &cores, poke);
