@@ -65,7 +65,12 @@ struct group {
 	/* When somebody last had to wait for the next period; and its timer is armed. */
 	__u64 waited_ns;
 	__u32 armed;
-	__u32 padding;
+	/* Tasks that were released from its queue and have not run since (limit.bpf.h). */
+	__s32 released;
+	/* While more tasks wait in its queue than its quota serves at once: the longest slice in the group; else 0. */
+	__u64 crowd_slice_ns;
+	/* When its queue was last looked at. */
+	__u64 looked_ns;
 };
 
 struct {
@@ -99,7 +104,8 @@ struct member {
 	__u32 counted;
 	/* Effective, in parts of 1024. */
 	__u32 weight;
-	__u32 padding;
+	/* The group from whose queue it was released and has not run since, or ROOT_GROUP (limit.bpf.h). */
+	__u32 released;
 };
 
 struct {
@@ -214,6 +220,16 @@ static __always_inline void leave_group(struct member *member)
 		count_group(member->index);
 }
 
+/* A task that was released from the queue of a group runs now, or waits anew. */
+static __always_inline void end_release(struct member *member)
+{
+	struct group *group = group_at(member->released);
+
+	member->released = ROOT_GROUP;
+	if (group)
+		__sync_fetch_and_add(&group->released, -1);
+}
+
 /* Whether a task that had been seen in one cgroup is in another now, or was never seen. */
 static __always_inline bool find_group(struct task_struct *task, struct member *member)
 {
@@ -247,6 +263,8 @@ __noinline __u32 join_group(struct task_struct *task __arg_trusted)
 	member = bpf_task_storage_get(&members, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!member)
 		return ROOT_GROUP;
+	if (member->released != ROOT_GROUP)
+		end_release(member);
 	find_group(task, member);
 	index = member->index;
 	own = own_weight(task);
@@ -276,8 +294,11 @@ __noinline int note_sleep(struct task_struct *task __arg_trusted)
 	if (!group_count)
 		return 0;
 	member = bpf_task_storage_get(&members, task, 0, 0);
-	if (member)
-		leave_group(member);
+	if (!member)
+		return 0;
+	if (member->released != ROOT_GROUP)
+		end_release(member);
+	leave_group(member);
 	return 0;
 }
 
@@ -348,6 +369,8 @@ static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight
 	own->active = 0;
 	own->total = 0;
 	own->quota_ns = 0;
+	own->crowd_slice_ns = 0;
+	own->released = 0;
 	if (bpf_map_update_elem(&group_indices, &id, &index, BPF_ANY)) {
 		own->id = 0;
 		return ROOT_GROUP;

@@ -135,6 +135,8 @@ struct task_struct {
 	struct task_group *sched_task_group;
 	/* Above 0 while it may not be moved to another CPU. */
 	unsigned short migration_disabled;
+	/* Above 0 while it reads what RCU protects; not there where that forbids to take its CPU. */
+	int rcu_read_lock_nesting;
 } __attribute__((preserve_access_index));
 
 /* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */

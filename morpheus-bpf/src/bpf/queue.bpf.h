@@ -149,6 +149,8 @@ struct cpu {
 	__u32 sync_wakes;
 	/* There may be tasks in its queue of rescued pinned ones. */
 	__u32 rescue;
+	/* A pinned task there has waited for so long that each pick has to be a rescue. */
+	__u32 urgent;
 	/* The last pick was a rescued task. */
 	__u32 rescued;
 	/* A turn ends after this time, and a rescued task's; 0: with its slice. Written by the timer of rescue.bpf.h. */

@@ -54,7 +54,8 @@ static __always_inline void refill(struct group *group, __u64 now)
 }
 
 /*
- * Takes what was used from a group's account and those above it. Returns the least that is left in one of them.
+ * Takes what was used from a group's account and those above it. Returns the least that is left in one of them, and no more
+ * than the slice in a group where many wait (limit.bpf.h).
  */
 __noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
 {
@@ -67,10 +68,13 @@ __noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
 		if (index == ROOT_GROUP || !group)
 			break;
 		if (READ_ONCE(group->quota_ns)) {
+			__u64 slice = READ_ONCE(group->crowd_slice_ns);
 			__s64 left;
 
 			refill(group, now);
 			left = __sync_fetch_and_add(&group->left_ns, -(__s64)used_ns) - (__s64)used_ns;
+			if (slice && left > (__s64)slice)
+				left = slice;
 			if (left < least)
 				least = left;
 		}
@@ -79,8 +83,11 @@ __noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
 	return least;
 }
 
-/* Which of a group and those above it has used up its quota; of several, the one next to the root. ROOT_GROUP: none. */
-__noinline __u32 spent_group(__u32 index, __u64 now)
+/*
+ * Which of a group and those above it has used up its quota, or with `crowded` has more tasks waiting than its quota serves at
+ * once; of several, the one next to the root. ROOT_GROUP: none.
+ */
+__noinline __u32 spent_group(__u32 index, bool crowded, __u64 now)
 {
 	__u32 spent = ROOT_GROUP, level;
 
@@ -91,7 +98,7 @@ __noinline __u32 spent_group(__u32 index, __u64 now)
 			break;
 		if (READ_ONCE(group->quota_ns)) {
 			refill(group, now);
-			if (READ_ONCE(group->left_ns) <= 0)
+			if (READ_ONCE(group->left_ns) <= 0 || (crowded && READ_ONCE(group->crowd_slice_ns)))
 				spent = index;
 		}
 		index = group->parent;

@@ -134,19 +134,19 @@ static __noinline int bring_forward(__u64 from, __u64 to, struct found *found)
 	return 0;
 }
 
-/* Whether the first task of a rescue queue has waited for far too long. */
-static __noinline bool head_is_urgent(__u64 queue)
+/* Whether the first task of a queue has waited for so long. */
+static __noinline bool head_has_waited(__u64 queue, __u64 ns)
 {
 	struct bpf_iter_scx_dsq iterator;
-	bool urgent = false;
+	bool waited = false;
 
 	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
 		struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
 
-		urgent = task && has_waited(task, URGENT_NS);
+		waited = task && has_waited(task, ns);
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
-	return urgent;
+	return waited;
 }
 
 /* Counts the CPUs of each domain that are online. */
@@ -200,7 +200,7 @@ static __noinline int look_at_domain(__u32 index, __u64 now)
 	domain->load = found.load;
 	if (found.aged)
 		domain->crowded_until_ns = now + CROWDED_FOR_NS;
-	WRITE_ONCE(domain->urgent, rescued > 0 && head_is_urgent(RESCUE_QUEUE(index)));
+	WRITE_ONCE(domain->urgent, rescued > 0 && head_has_waited(RESCUE_QUEUE(index), URGENT_NS));
 	if (found.brought || rescued > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return handed_over || found.load > 0;
@@ -321,7 +321,8 @@ static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *
 	bool was_rescued = cpu->rescued;
 
 	cpu->rescued = 0;
-	return (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) && (!was_rescued || READ_ONCE(domain->urgent));
+	return (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) &&
+	       (!was_rescued || READ_ONCE(domain->urgent) || READ_ONCE(cpu->urgent));
 }
 
 /* Takes a task from a rescue queue, pinned ones first: none of them comes back there before AGED_NS. */
@@ -341,6 +342,7 @@ __noinline int take_rescued(__u32 domain_index, __s32 index)
 			return true;
 		}
 	}
+	WRITE_ONCE(cpu->urgent, 0);
 	if (!READ_ONCE(domain->rescue))
 		return false;
 	/* The same. */

@@ -280,7 +280,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 
 		join_group(task);
 		group = waits_for(task, now);
-		if (group != ROOT_GROUP && wait_in(group, task, flags, now))
+		/* The queue of a group is in order of age: an old task is not put at its end (limit.bpf.h). */
+		if (group != ROOT_GROUP && !has_waited(task, OLD_NS) && wait_in(group, task, flags, now))
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
@@ -413,12 +414,12 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		repay(previous, cpu, worker);
 	else
 		look_at_tier(previous, index, cpu);
-	look_into_queues(&heads, domain_index, index, now);
 	if (is_rescue_due(cpu, domain)) {
 		cpu->kicked = KICK_NONE;
 		if (take_rescued(domain_index, index))
 			return 0;
 	}
+	look_into_queues(&heads, domain_index, index, now);
 	if (is_spent(previous, cpu, now)) {
 		/* It goes to wait when this CPU has another task, or none. */
 		cpu->kicked = KICK_NONE;

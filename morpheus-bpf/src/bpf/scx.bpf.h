@@ -125,6 +125,8 @@ struct sched_ext_ops {
 __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
 __s32 scx_bpf_select_cpu_dfl(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
+/* One of these CPUs that is idle, which is not found again until it sleeps anew; negative: none is. */
+__s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, __u64 flags) __ksym;
 const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
 /* Those of cores that are idle as a whole; where no core has two threads, the same. */
 const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::load::{Busy, pin};
+use super::load::{Busy, Many, pin};
 use super::say;
 
 /// Where the groups are.
@@ -70,6 +70,24 @@ impl Group {
 
     pub fn busy_many(&self, count: usize) -> Vec<Busy> {
         (0..count).map(|_| self.busy()).collect()
+    }
+
+    /// As many threads in it that will compute, wherever they may.
+    pub fn many(&self, count: usize) -> Many {
+        // A thread begins in the group of the one that starts it.
+        Group::join(&self.path);
+        let many = Many::start(count);
+        Group::join(Path::new(ROOT));
+        many
+    }
+
+    /// CPU time of all that were in it so far.
+    pub fn cpu_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join("cpu.stat")).unwrap();
+        let usage = text
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "));
+        usage.unwrap().parse::<u64>().unwrap() * 1000
     }
 }
 

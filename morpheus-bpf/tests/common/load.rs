@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that want the CPU, and how much of it they got.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -69,6 +69,54 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Threads by the thousand that compute from one moment on, until they are dropped.
+pub struct Many {
+    /// Held until they may begin.
+    gate: Option<RwLockWriteGuard<'static, ()>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Many {
+    /// Starts them; they wait for [`Many::begin`].
+    pub fn start(count: usize) -> Many {
+        // As long-lived as the threads may be: a test makes a few.
+        let gate: &'static RwLock<()> = Box::leak(Box::new(RwLock::new(())));
+        let mut many = Many {
+            gate: Some(gate.write().unwrap()),
+            stop: Arc::default(),
+            threads: Vec::with_capacity(count),
+        };
+        for _ in 0..count {
+            let stop = Arc::clone(&many.stop);
+            let thread = std::thread::Builder::new().stack_size(64 << 10);
+            let thread = thread.spawn(move || {
+                drop(gate.read());
+                // Relaxed: the flag is all that is told.
+                while !stop.load(Ordering::Relaxed) {
+                    compute();
+                }
+            });
+            many.threads.push(thread.unwrap());
+        }
+        many
+    }
+
+    pub fn begin(&mut self) {
+        self.gate = None;
+    }
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.begin();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
