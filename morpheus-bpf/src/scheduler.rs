@@ -41,6 +41,10 @@ const ENQ_MIGRATION_DISABLED: u64 = 1 << 4;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
+/// These are in cgroup.bpf.h, under the same names.
+const MOST_GROUPS: u32 = 4096;
+const FIRST_RESERVED: u32 = MOST_GROUPS - 512;
+const MOST_LEVELS: u32 = 16;
 /// `DOMAINS` in queue.bpf.h: as many nodes have queues of their own.
 const DOMAINS: u32 = 16;
 /// `WINDOW_NS` in detect.bpf.h, and the tick of a kernel with 250 Hz.
@@ -217,6 +221,8 @@ pub struct Attached {
     watches_always: bool,
     /// Without tiers there is nothing to look after.
     machine: Option<Machine>,
+    /// As many limits of groups do not hold, and it was said.
+    limits_lost: u64,
     skeleton: SchedulerSkel<'static>,
 }
 
@@ -344,6 +350,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
             _scheduler: scheduler,
             watches_always,
             machine,
+            limits_lost: 0,
             skeleton,
         },
         mode,
@@ -598,6 +605,20 @@ fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
     }
 }
 
+/// What is said of limits that do not hold.
+fn lost_limits(count: u64) -> String {
+    let (groups, reserved, levels) = (
+        FIRST_RESERVED - 1,
+        MOST_GROUPS - FIRST_RESERVED,
+        MOST_LEVELS - 1,
+    );
+    format!(
+        "scx_morpheus: {count} new limits (cpu.max) do not hold: the scheduler tells {groups} cgroups apart, {reserved} more \
+         that have a limit, {levels} levels deep, and the others are a part of the cgroup above them; remove cgroups that nobody \
+         uses, or limit one above, and set the limit anew"
+    )
+}
+
 impl Kernel<Attached> {
     /// What the programs have counted, and the adaptive loop, where it works.
     #[must_use]
@@ -624,6 +645,11 @@ impl Programs for Attached {
     fn tend(&mut self, counters: &Counters) {
         if let Some(machine) = &mut self.machine {
             machine.tend(&mut self.skeleton, counters);
+        }
+        let lost = counters.get("limits_lost").copied().unwrap_or(0);
+        if lost > self.limits_lost {
+            eprintln!("{}", lost_limits(lost - self.limits_lost));
+            self.limits_lost = lost;
         }
     }
 

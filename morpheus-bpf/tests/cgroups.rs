@@ -7,14 +7,14 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::group::{Group, ROOT};
 use common::guest::{can_run, cpus, state};
 use common::load::{Busy, pin};
-use common::{say, turn};
+use common::{PATIENCE, say, turn};
 
 /// How long shares are measured.
 const WINDOW: Duration = Duration::from_secs(4);
@@ -333,6 +333,70 @@ fn a_crowd_uses_no_more_than_its_group_may() {
         counters["breaths"],
         counters["from_limited"]
     ));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+}
+
+/// Directories that are cgroups, and go when this is dropped.
+struct Cgroups(Vec<PathBuf>);
+
+impl Cgroups {
+    fn new(count: usize) -> Cgroups {
+        fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+cpu").unwrap();
+        let paths = (0..count).map(|index| {
+            let path = Path::new(ROOT).join(format!("one-of-many-{index}"));
+            fs::create_dir(&path).unwrap();
+            path
+        });
+        Cgroups(paths.collect())
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+/// There are more groups than the scheduler tells apart: those with a limit have to be told apart all the same.
+#[test]
+fn limits_hold_however_many_groups_there_are() {
+    if !can_run() || !kernel_tells_of_limits() {
+        return;
+    }
+    let _turn = turn();
+    // `MOST_GROUPS` in cgroup.bpf.h, and a few.
+    let many = Cgroups::new(4200);
+    let daemon = Daemon::schedule(&[]);
+    assert!(daemon.counter("groups_merged") > 0);
+    let late = Group::new("late");
+    let inner = late.within("inner");
+    let threads = [late.busy(), inner.busy()];
+    let got = of_a_cpu(&threads, Duration::from_secs(1));
+    assert!(got > 0.6, "without a limit: {got}");
+    let limit = late.limit("20000 100000");
+    std::thread::sleep(SETTLE);
+    assert_limited("a late group and one in it", &threads, 0.2, 0.04);
+    late.set("cpu.max", "max 100000");
+    let got = of_a_cpu(&threads, Duration::from_secs(1));
+    assert!(got > 0.6, "the limit is lifted: {got}");
+    drop((limit, threads));
+    assert_eq!(daemon.counter("limits_lost"), 0);
+    // The inner one is told apart from here on, and not as a part of this one: it is too late.
+    let outer = Group::new("outer");
+    let within = outer.within("within");
+    within.set("cpu.max", "50000 100000");
+    assert_eq!(daemon.counter("limits_lost"), 0);
+    outer.set("cpu.max", "20000 100000");
+    assert_eq!(daemon.counter("limits_lost"), 1);
+    let said = daemon.errors.recv_timeout(PATIENCE).unwrap_or_default();
+    assert!(
+        said.contains("1 new limits (cpu.max) do not hold"),
+        "{said}"
+    );
+    drop((within, outer, inner, late, many));
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
 }

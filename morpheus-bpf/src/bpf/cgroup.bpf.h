@@ -18,7 +18,9 @@
  * when it wakes, and then it is seen where it is. A task remembers what it was counted as, so that it can be taken back.
  *
  * A group is found by its cgroup's number, which the kernel never uses again; by index from then on. There may be
- * MOST_GROUPS, MOST_LEVELS deep: others count as part of their parent.
+ * MOST_GROUPS, MOST_LEVELS deep: others are merged, that is, they count as part of the next one above that has an index. Some
+ * indices are kept for groups with a limit (cpu.max), since nothing holds a limit but a group of its own: a merged group gets
+ * one of them when a limit is set for it. Limits for which none is left are counted (limits_lost), and the daemon says so.
  */
 #ifndef MORPHEUS_CGROUP_BPF_H
 #define MORPHEUS_CGROUP_BPF_H
@@ -28,8 +30,15 @@
 
 /* Off: a group's weight is that of its tasks. */
 const volatile bool group_weights_on = true;
+/* Off where the kernel does not tell. */
+const volatile bool group_limits_on = true;
 
 #define MOST_GROUPS 4096
+/* The last of them are for groups with a limit. */
+#define RESERVED_GROUPS 512
+#define FIRST_RESERVED (MOST_GROUPS - RESERVED_GROUPS)
+/* A cgroup deeper than this below one with an index counts as part of the root. */
+#define MOST_DEPTH 256
 #define MOST_LEVELS 16
 #define ROOT_GROUP 0
 /* An ordinary task has this weight, and an ordinary group. */
@@ -84,15 +93,35 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4 * MOST_GROUPS);
+	__uint(max_entries, MOST_GROUPS);
 	__type(key, __u64);
 	__type(value, __u32);
 } group_indices SEC(".maps");
 
+/* A cgroup without an index. */
+struct merged {
+	__u32 weight;
+	/* A cgroup below it has an index, and has the group above this one as its parent. */
+	__u32 passed;
+};
+
+/* By the cgroup's number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16 * MOST_GROUPS);
+	__type(key, __u64);
+	__type(value, struct merged);
+} merged_groups SEC(".maps");
+
+/* Goes up when a merged group gets an index: where tasks belong, as they remember it, may be out of date. */
+__u32 group_epoch;
+
 /* How many there are beside the root. While it is 0 nothing else here is looked at. */
 __u32 group_count;
-/* Where to look for the next index. */
+/* Where to look for the next index, of all and of the reserved ones. */
 __u32 group_cursor;
+__u32 reserved_cursor;
 
 /* Where a task belongs, and what it is counted as. */
 struct member {
@@ -106,6 +135,9 @@ struct member {
 	__u32 weight;
 	/* The group from whose queue it was released and has not run since, or ROOT_GROUP (limit.bpf.h). */
 	__u32 released;
+	/* `group_epoch` when it was seen. */
+	__u32 epoch;
+	__u32 padding;
 };
 
 struct {
@@ -230,6 +262,30 @@ static __always_inline void end_release(struct member *member)
 		__sync_fetch_and_add(&group->released, -1);
 }
 
+/* The index of a cgroup's group, or of the next one above it that has an index. */
+static __always_inline __u32 group_of(const struct cgroup *cgroup)
+{
+	__u32 step;
+
+	bpf_for(step, 0, MOST_DEPTH) {
+		const struct cgroup_subsys_state *above;
+		__u64 id;
+		__u32 *index;
+
+		if (!cgroup)
+			break;
+		id = cgroup->kn->id;
+		index = bpf_map_lookup_elem(&group_indices, &id);
+		if (index)
+			return *index;
+		above = cgroup->self.parent;
+		if (!above)
+			break;
+		cgroup = above->cgroup;
+	}
+	return ROOT_GROUP;
+}
+
 /* Whether a task that had been seen in one cgroup is in another now, or was never seen. */
 static __always_inline bool find_group(struct task_struct *task, struct member *member)
 {
@@ -237,17 +293,17 @@ static __always_inline bool find_group(struct task_struct *task, struct member *
 	/* Tasks of a session that has no cgroup of its own (autogroup) belong to the root. */
 	struct cgroup *cgroup = where ? where->css.cgroup : 0;
 	__u64 id = cgroup ? cgroup->kn->id : 0;
-	struct group *group = 0;
-	__u32 *index;
+	__u32 epoch = READ_ONCE(group_epoch), index;
+	struct group *group;
 
-	if (member->cgroup == id && member->id)
+	if (member->cgroup == id && member->id && member->epoch == epoch)
 		return false;
 	leave_group(member);
-	index = bpf_map_lookup_elem(&group_indices, &id);
-	if (index)
-		group = group_at(*index);
+	index = group_of(cgroup);
+	group = index == ROOT_GROUP ? 0 : group_at(index);
 	member->cgroup = id;
-	member->index = group ? *index : ROOT_GROUP;
+	member->epoch = epoch;
+	member->index = group ? index : ROOT_GROUP;
 	/* Anything but 0, for those that have none. */
 	member->id = group ? group->id : 1;
 	return true;
@@ -302,25 +358,37 @@ __noinline int note_sleep(struct task_struct *task __arg_trusted)
 	return 0;
 }
 
-/* Finds an index that nobody has. Returns ROOT_GROUP where there is none. */
-static __always_inline __u32 claim_group(__u64 id)
+/* Finds an index that no group has, of `count` from `first` on. Returns ROOT_GROUP where there is none. */
+static __noinline __u32 claim_from(__u64 id, __u32 first, __u32 count, __u32 start)
 {
 	__u32 step;
 
-	bpf_for(step, 0, MOST_GROUPS) {
-		__u32 index = (group_cursor + step) & (MOST_GROUPS - 1);
+	bpf_for(step, 0, count) {
+		__u32 index = first + (start + step) % count;
 		struct group *group = group_at(index);
 
-		if (index == ROOT_GROUP || !group || __sync_val_compare_and_swap(&group->id, 0, id))
-			continue;
-		group_cursor = index + 1;
-		return index;
+		if (index != ROOT_GROUP && group && !__sync_val_compare_and_swap(&group->id, 0, id))
+			return index;
 	}
 	return ROOT_GROUP;
 }
 
-/* The index of a cgroup's group; of the root where there is none. */
-static __always_inline __u32 group_of(const struct cgroup *cgroup)
+/* Finds an index for a group, with `limited` also a reserved one. Returns ROOT_GROUP where there is none. */
+static __always_inline __u32 claim_group(__u64 id, bool limited)
+{
+	__u32 index = claim_from(id, 0, group_limits_on ? FIRST_RESERVED : MOST_GROUPS, group_cursor);
+
+	if (index != ROOT_GROUP) {
+		group_cursor = index + 1;
+	} else if (limited && group_limits_on) {
+		index = claim_from(id, FIRST_RESERVED, RESERVED_GROUPS, reserved_cursor);
+		reserved_cursor = index + 1 - FIRST_RESERVED;
+	}
+	return index;
+}
+
+/* The index of the group that is this cgroup's own, or ROOT_GROUP. */
+static __always_inline __u32 own_index(const struct cgroup *cgroup)
 {
 	__u64 id = cgroup->kn->id;
 	__u32 *index = bpf_map_lookup_elem(&group_indices, &id);
@@ -331,14 +399,61 @@ static __always_inline __u32 group_of(const struct cgroup *cgroup)
 /* The group that is this cgroup's own, and not one that it counts as part of. */
 static __always_inline struct group *own_group(const struct cgroup *cgroup)
 {
-	__u32 index = group_of(cgroup);
-	struct group *group = index == ROOT_GROUP ? 0 : group_at(index);
+	__u32 index = own_index(cgroup);
 
-	return group && group->id == cgroup->kn->id ? group : 0;
+	return index == ROOT_GROUP ? 0 : group_at(index);
 }
 
-/* A cgroup gets a group. Returns its index, or ROOT_GROUP for one without a group of its own. */
-static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight)
+/* A cgroup gets this index, in the group of its parent. Returns whether it has. */
+static __always_inline bool place_group(__u64 id, __u32 index, __u32 parent, __u32 level, __u32 weight)
+{
+	struct group *own = group_at(index);
+
+	if (!own)
+		return false;
+	own->parent = parent;
+	own->level = level;
+	own->weight = weight;
+	own->counted = 0;
+	own->active = 0;
+	own->total = 0;
+	own->quota_ns = 0;
+	own->crowd_slice_ns = 0;
+	own->released = 0;
+	if (bpf_map_update_elem(&group_indices, &id, &index, BPF_ANY)) {
+		own->id = 0;
+		return false;
+	}
+	__sync_fetch_and_add(&group_count, 1);
+	return true;
+}
+
+/* A cgroup below this one gets an index: merged ones between it and the next one with an index can have none any more. */
+static __always_inline void pass_merged(const struct cgroup *cgroup)
+{
+	__u32 step;
+
+	bpf_for(step, 0, MOST_DEPTH) {
+		const struct cgroup_subsys_state *above;
+		struct merged *merged;
+		__u64 id;
+
+		if (!cgroup)
+			break;
+		id = cgroup->kn->id;
+		merged = bpf_map_lookup_elem(&merged_groups, &id);
+		if (!merged)
+			break;
+		merged->passed = 1;
+		above = cgroup->self.parent;
+		if (!above)
+			break;
+		cgroup = above->cgroup;
+	}
+}
+
+/* A cgroup gets a group, which has a limit or not. Returns its index, or ROOT_GROUP for one without a group of its own. */
+static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight, bool limited)
 {
 	const struct cgroup_subsys_state *above = cgroup->self.parent;
 	__u64 id = cgroup->kn->id;
@@ -352,31 +467,59 @@ static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight
 	if (!group)
 		return ROOT_GROUP;
 	if (group->level + 1 < MOST_LEVELS)
-		index = claim_group(id);
-	if (index == ROOT_GROUP) {
-		count(COUNTER_groups_merged);
-		bpf_map_update_elem(&group_indices, &id, &parent, BPF_ANY);
-		return ROOT_GROUP;
+		index = claim_group(id, limited);
+	if (index != ROOT_GROUP && place_group(id, index, parent, group->level + 1, weight)) {
+		pass_merged(above->cgroup);
+		return index;
 	}
-	struct group *own = group_at(index);
+	struct merged merged = { .weight = weight };
 
-	if (!own)
-		return ROOT_GROUP;
-	own->parent = parent;
-	own->level = group->level + 1;
-	own->weight = weight;
-	own->counted = 0;
-	own->active = 0;
-	own->total = 0;
-	own->quota_ns = 0;
-	own->crowd_slice_ns = 0;
-	own->released = 0;
-	if (bpf_map_update_elem(&group_indices, &id, &index, BPF_ANY)) {
-		own->id = 0;
-		return ROOT_GROUP;
+	count(COUNTER_groups_merged);
+	if (limited)
+		count(COUNTER_limits_lost);
+	bpf_map_update_elem(&merged_groups, &id, &merged, BPF_ANY);
+	return ROOT_GROUP;
+}
+
+/* A merged cgroup is to have a limit. Returns the group that it has from now on, or none. */
+static __always_inline struct group *separate_group(const struct cgroup *cgroup)
+{
+	const struct cgroup_subsys_state *above = cgroup->self.parent;
+	__u64 id = cgroup->kn->id;
+	struct merged *merged = bpf_map_lookup_elem(&merged_groups, &id);
+	__u32 parent, index;
+	struct group *group;
+
+	if (!above || !merged || merged->passed)
+		return 0;
+	parent = group_of(above->cgroup);
+	group = group_at(parent);
+	if (!group || group->level + 1 >= MOST_LEVELS)
+		return 0;
+	index = claim_group(id, true);
+	if (index == ROOT_GROUP || !place_group(id, index, parent, group->level + 1, merged->weight))
+		return 0;
+	pass_merged(above->cgroup);
+	bpf_map_delete_elem(&merged_groups, &id);
+	__sync_fetch_and_add(&group_epoch, 1);
+	return group_at(index);
+}
+
+/* A cgroup has another weight. */
+static __always_inline void weigh_group(const struct cgroup *cgroup, __u32 weight)
+{
+	struct group *group = own_group(cgroup);
+	__u64 id = cgroup->kn->id;
+	struct merged *merged;
+
+	if (group) {
+		WRITE_ONCE(group->weight, weight);
+		count_group(own_index(cgroup));
+		return;
 	}
-	__sync_fetch_and_add(&group_count, 1);
-	return index;
+	merged = bpf_map_lookup_elem(&merged_groups, &id);
+	if (merged)
+		merged->weight = weight;
 }
 
 /* A cgroup goes, and nobody is in it. */
@@ -385,16 +528,17 @@ static __always_inline void remove_group(const struct cgroup *cgroup)
 	struct group *group = own_group(cgroup);
 	__u64 id = cgroup->kn->id;
 
-	if (group) {
-		/* Those that have ended and were not seen to: nobody is left in it. */
-		group->active = 0;
-		count_group(group_of(cgroup));
-		group->quota_ns = 0;
-		__sync_fetch_and_add(&group_count, -1);
+	if (!group) {
+		bpf_map_delete_elem(&merged_groups, &id);
+		return;
 	}
+	/* Those that have ended and were not seen to: nobody is left in it. */
+	group->active = 0;
+	count_group(own_index(cgroup));
+	group->quota_ns = 0;
+	__sync_fetch_and_add(&group_count, -1);
 	bpf_map_delete_elem(&group_indices, &id);
-	if (group)
-		STORE_RELEASE(group->id, 0);
+	STORE_RELEASE(group->id, 0);
 }
 
 #endif /* MORPHEUS_CGROUP_BPF_H */

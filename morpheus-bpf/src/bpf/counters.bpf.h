@@ -92,9 +92,11 @@
 	X(kept) \
 	X(yields) \
 	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \
-	 * its quota, and those that could go on; who was stopped for it, and who got a breath while waiting. */ \
+	 * its quota, and those that could go on; who was stopped for it, and who got a breath while waiting. Limits that do not \
+	 * hold, because their cgroups count as part of others. */ \
 	X(group_weights) \
 	X(groups_merged) \
+	X(limits_lost) \
 	X(to_limited) \
 	X(from_limited) \
 	X(kicks_at_limit) \

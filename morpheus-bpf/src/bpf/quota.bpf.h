@@ -14,9 +14,8 @@
 
 #include "cgroup.bpf.h"
 
-/* Of groups with a limit, so many. While it is 0 nothing else here is looked at. Off where the kernel does not tell. */
+/* Of groups with a limit, so many. While it is 0 nothing else here is looked at. */
 __u32 limit_count;
-const volatile bool group_limits_on = true;
 
 /* Nobody owes more than what such a time gives. */
 #define MOST_OWED_NS 4000000000ULL
@@ -106,11 +105,16 @@ __noinline __u32 spent_group(__u32 index, bool crowded, __u64 now)
 	return spent;
 }
 
+/* Whether this is a limit, as the kernel says it. */
+static __always_inline bool is_limit(__u64 period_us, __u64 quota_us)
+{
+	return quota_us != ~0ULL && quota_us && period_us;
+}
+
 /* Sets or lifts a group's limit; in microseconds, as the kernel says it. */
 static __always_inline void set_quota(struct group *group, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
-	/* The kernel's "none". */
-	bool limited = quota_us != ~0ULL && quota_us && period_us, was_limited = group->quota_ns;
+	bool limited = is_limit(period_us, quota_us), was_limited = group->quota_ns;
 
 	group->period_ns = period_us * 1000;
 	group->burst_ns = burst_us * 1000;

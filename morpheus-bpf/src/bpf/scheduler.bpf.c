@@ -712,6 +712,16 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		if (error)
 			return error;
 	}
+	if (group_limits_on) {
+		/* A limit is set where nothing can be made. */
+		bpf_for(index, FIRST_RESERVED, MOST_GROUPS) {
+			struct group *group = group_at(index);
+
+			error = group ? prepare_limit(index, group) : 0;
+			if (error)
+				return error;
+		}
+	}
 	return init_rescue();
 }
 
@@ -725,11 +735,13 @@ int STRUCT_OPS(morpheus_disable, struct task_struct *task)
 /* Not in the table where groups have no say: these are told of all that there are, and of what becomes of them. */
 int STRUCT_OPS_SLEEPABLE(morpheus_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *arguments)
 {
-	__u32 index = add_group(cgroup, arguments->weight);
+	bool tells = group_limits_on && bpf_core_field_exists(arguments->bw_quota_us);
+	bool limited = tells && is_limit(arguments->bw_period_us, arguments->bw_quota_us);
+	__u32 index = add_group(cgroup, arguments->weight, limited);
 	struct group *group = index == ROOT_GROUP ? 0 : group_at(index);
 	int error;
 
-	if (!group || !group_limits_on || !bpf_core_field_exists(arguments->bw_quota_us))
+	if (!group || !tells)
 		return 0;
 	error = prepare_limit(index, group);
 	if (!error)
@@ -743,7 +755,7 @@ int STRUCT_OPS(morpheus_cgroup_exit, struct cgroup *cgroup)
 
 	if (group) {
 		set_quota(group, 0, ~0ULL, 0);
-		limit_changed(group_of(cgroup), group);
+		limit_changed(own_index(cgroup), group);
 	}
 	remove_group(cgroup);
 	return 0;
@@ -751,22 +763,22 @@ int STRUCT_OPS(morpheus_cgroup_exit, struct cgroup *cgroup)
 
 int STRUCT_OPS(morpheus_cgroup_set_weight, struct cgroup *cgroup, __u32 weight)
 {
-	struct group *group = own_group(cgroup);
-
-	if (group) {
-		WRITE_ONCE(group->weight, weight);
-		count_group(group_of(cgroup));
-	}
+	weigh_group(cgroup, weight);
 	return 0;
 }
 
 int STRUCT_OPS(morpheus_cgroup_set_bandwidth, struct cgroup *cgroup, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
 	struct group *group = own_group(cgroup);
+	bool limited = is_limit(period_us, quota_us);
 
+	if (!group && limited)
+		group = separate_group(cgroup);
 	if (group && group->prepared) {
 		set_quota(group, period_us, quota_us, burst_us);
-		limit_changed(group_of(cgroup), group);
+		limit_changed(own_index(cgroup), group);
+	} else if (limited) {
+		count(COUNTER_limits_lost);
 	}
 	return 0;
 }
