@@ -90,12 +90,18 @@ struct found {
 };
 
 /*
+ * Of the one timer, which is never run twice at a time. Not on its stack: the verifier of Linux 7.2 would take each sum that a
+ * loop may come to for another state.
+ */
+static struct found found;
+
+/*
  * Moves tasks that have waited for too long from one queue to another, and counts the load.
  *
  * Tasks that may run on some of the CPUs only are counted as if all of them were to share the same ones: so the load is not less
  * than that of any CPU.
  */
-static __noinline int bring_forward(__u64 from, __u64 to, struct found *found)
+static __noinline int bring_forward(__u64 from, __u64 to)
 {
 	struct bpf_iter_scx_dsq iterator;
 	__u32 seen, brought = 0;
@@ -109,9 +115,9 @@ static __noinline int bring_forward(__u64 from, __u64 to, struct found *found)
 			if (!task)
 				break;
 			cpus = task->nr_cpus_allowed;
-			if (!cpus || cpus > found->cpus)
-				cpus = found->cpus;
-			found->load += (1 << LOAD_SHIFT) / (cpus ? cpus : 1);
+			if (!cpus || cpus > found.cpus)
+				cpus = found.cpus;
+			found.load += (1 << LOAD_SHIFT) / (cpus ? cpus : 1);
 			if (!has_waited(task, rescue_ns))
 				continue;
 			aged = has_waited(task, AGED_NS);
@@ -121,13 +127,13 @@ static __noinline int bring_forward(__u64 from, __u64 to, struct found *found)
 				continue;
 			count(COUNTER_rescues);
 			if (aged) {
-				found->aged = 1;
+				found.aged = 1;
 				count(COUNTER_rescues_of_aged);
 			}
 			/* With this bound the verifier sees that the loop has few states. */
 			if (brought < RESCUES)
 				brought++;
-			found->brought = 1;
+			found.brought = 1;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
@@ -174,7 +180,6 @@ static __always_inline void count_online(void)
 static __noinline int look_at_domain(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(index);
-	struct found found = {};
 	bool handed_over = false;
 	__s32 rescued;
 
@@ -182,20 +187,20 @@ static __noinline int look_at_domain(__u32 index, __u64 now)
 		return false;
 	if (READ_ONCE(domain->gone))
 		handed_over = hand_over_domain(index);
-	found.cpus = domain->online;
+	found = (struct found){ .cpus = domain->online };
 	rescued = scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index));
 	if (rescued > 0)
 		found.load = ((__u64)rescued << LOAD_SHIFT) / (found.cpus ? found.cpus : 1);
 	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0)
-		bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index), &found);
+		bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));
 	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0)
-		bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index), &found);
+		bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index));
 	if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0)
-		bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index), &found);
+		bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index));
 	if (scx_bpf_dsq_nr_queued(THROTTLED_QUEUE(index)) > 0) {
 		/* Its CPUs forget this queue when none of them has chosen for a while. */
 		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
-		bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index), &found);
+		bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index));
 	}
 	domain->load = found.load;
 	if (found.aged)
@@ -211,13 +216,13 @@ static __noinline int look_at_cpu(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
-	struct found found = { .cpus = 1 };
 	__u64 turn_ns, rescued_turn_ns;
 
 	if (!cpu || !domain)
 		return false;
+	found = (struct found){ .cpus = 1 };
 	if (cpu->pinned) {
-		bring_forward(PINNED_QUEUE(index), PINNED_RESCUE_QUEUE(index), &found);
+		bring_forward(PINNED_QUEUE(index), PINNED_RESCUE_QUEUE(index));
 		if (found.brought)
 			WRITE_ONCE(cpu->rescue, 1);
 	}
