@@ -19,12 +19,12 @@ use std::sync::{Arc, OnceLock};
 use crate::label::{Label, MAX_LABELS};
 use crate::offender::Standing;
 
-/// Suspicion needs so many in a hundred of the polls counted. Above a tenth: a label of which every tenth
+/// Suspicion needs this percentage of the polls counted. Above a tenth: a label of which every tenth
 /// poll is a hog must not make its innocents pay for an in-place poll (10 µs) each. One stuck poll alone is
 /// enough to begin with: where sixty hogs of one origin arrive at once, each one more that starts inline
 /// takes a worker, and four good polls undo the suspicion.
 const SUSPECT_PERCENT: u32 = 25;
-/// A label of which nothing is known yet has to show so many good polls before it counts as calm.
+/// A label of which nothing is known yet has to show this number of good polls before it counts as calm.
 const PROBATION_POLLS: u32 = 16;
 /// Conviction of a label needs more: one hog alone does not make its innocent sisters wait.
 const CONVICT_MIN_POLLS: u32 = 4;
@@ -41,7 +41,7 @@ struct Last64 {
 }
 
 impl Last64 {
-    /// As if the last bad poll had been so long ago that after [`PROBATION_POLLS`] good ones it is forgotten.
+    /// With a bad poll that [`PROBATION_POLLS`] good ones more shift out.
     /// No share is affected: those count only the polls that there were.
     fn on_probation() -> Last64 {
         Last64 {
@@ -134,7 +134,7 @@ impl History {
         self.counted.load(Ordering::Relaxed) < PROBATION_POLLS
     }
 
-    /// Whether a poll on a worker is under way of which nobody knows how it will turn out. Many tasks of a
+    /// Whether a poll is under way on a worker, of a label that has not shown how its polls go. Many tasks of a
     /// new origin that begin at once would else each take a worker, before the first is found stuck.
     pub(crate) fn has_unproven(&self) -> bool {
         self.is_on_probation() && self.unproven.load(Ordering::Relaxed) > 0

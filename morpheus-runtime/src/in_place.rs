@@ -8,7 +8,7 @@
 //! **Panics.** Two facts tokio tells by a panic alone: that it refuses `block_in_place` on worker 0 (see `is_refused`),
 //! and that a pool has no thread (see `has_blocking_thread`). What can be known without is asked first; a panic that comes all
 //! the same is caught, and the poll runs inline. In a program built with `panic = "abort"` it would end the process. There,
-//! worker 0 hands its core over for no poll, and a worker of somebody else's runtime neither: such polls run inline. A
+//! worker 0 hands its core over for no poll, and neither does a worker of a plain tokio runtime: such polls run inline. A
 //! hold is unaffected: it is a task of this runtime's own, and no `LocalSet` or current-thread runtime ever polls it.
 
 use std::cell::Cell;
@@ -231,7 +231,7 @@ pub(crate) fn evict_lifo() {
 /// `meanwhile` is done in between, and gives it the more time the longer it takes.
 /// Where the pool has no thread for it, this one takes the core back: it takes no thread from blocking calls.
 ///
-/// Only for a task that this runtime spawned for itself: its workers poll it and nobody else, so that tokio refuses nothing.
+/// Only for a task that this runtime spawned for itself: only its workers poll it, so that tokio refuses nothing.
 /// [`try_to_leave_nothing_behind`] is for any other.
 pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
     before_handoff(domain);

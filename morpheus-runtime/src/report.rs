@@ -9,7 +9,7 @@ use crate::label::{self, Label, Origin};
 use crate::link::ActiveLink;
 use crate::stacks;
 
-/// At most one event per label and runtime in so long; the others are counted.
+/// At most one event per label and runtime in this time; the others are counted.
 const EVENT_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// What was done about a stall.

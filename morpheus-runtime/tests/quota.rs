@@ -258,7 +258,7 @@ fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
             runtime.block_on(in_time(task)).unwrap();
         }
         let metrics = runtime.metrics();
-        // The controller has looked, a quarter as often as else, and nobody was needed.
+        // The controller has looked, a quarter as often as else, and needed no spare.
         assert!(metrics.canaries > 10, "{metrics:?}");
         assert!(metrics.samples < 1_500, "{metrics:?}");
         let released = metrics.takeovers + metrics.takeovers_reserve;

@@ -49,7 +49,7 @@
 #define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* With less than this left, a timer tells the end of the quota: longer than a tick. */
 #define TIMED_NS 10000000LL
-/* A group's timer goes on for so long after a task had to wait. */
+/* A group's timer goes on for this time after a task had to wait. */
 #define LIMITED_FOR_NS 2000000000ULL
 /* While tasks wait, the timer looks at least so often, and at most. */
 #define LONGEST_LOOK_NS 100000000ULL
@@ -74,14 +74,14 @@
 /* from this time on HURRY times as many, */
 #define HURRY_AFTER_NS 3700000000ULL
 #define HURRY 8
-/* and at most so many at a look. */
+/* and at most this number at a look. */
 #define MOST_BREATHS 256
-/* A look that is late makes up for so much. */
+/* A look that is late makes up for this much. */
 #define MOST_LATE_NS 20000000ULL
-/* One of so many breaths, a power of two, has a slice: a group whose breaths take all of its quota does not stand still. */
+/* One breath of this number, a power of two, has a slice: a group whose breaths take all of its quota does not stand still. */
 #define BREATHS_FOR_A_SLICE 32
 #define BREATH_SLICE_NS 100000LL
-/* A task that has waited for so long is not put at the end of a queue. */
+/* A task that has waited for this time is not put at the end of a queue. */
 #define OLD_NS 250000000ULL
 
 /* Of a group, told when a period is over. */
@@ -339,7 +339,7 @@ static __noinline int release(__u32 own, __u32 by_quota, __u32 breaths, __u64 no
 	return 0;
 }
 
-/* How long a task of a group may run of whose tasks so many wait. */
+/* How long a task of a group may run, by the number of its tasks that wait. */
 static __always_inline __u64 crowd_slice(const struct group *group, __u32 waiting)
 {
 	__u64 quota_ns = READ_ONCE(group->quota_ns), period_ns = READ_ONCE(group->period_ns), slice;
@@ -384,7 +384,7 @@ static __always_inline __u32 served_by_quota(struct group *group, __u32 waiting,
 	return released < 0 ? serves : serves > (__u32)released ? serves - released : 0;
 }
 
-/* How many tasks are to get a breath now of so many that wait. */
+/* How many of the tasks that wait are to get a breath now. */
 static __always_inline __u32 breaths_due(struct group *group, __u32 waiting, __u64 now)
 {
 	__u64 breaths;

@@ -14,7 +14,7 @@
 
 #include "cgroup.bpf.h"
 
-/* Of groups with a limit, so many. While it is 0 nothing else here is looked at. */
+/* The number of groups with a limit. While it is 0 nothing else here is looked at. */
 __u32 limit_count;
 
 /* Nobody owes more than what such a time gives. */

@@ -140,7 +140,7 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 	return 0;
 }
 
-/* Whether the first task of a queue has waited for so long. */
+/* Whether the first task of a queue has waited for this time. */
 static __noinline bool head_has_waited(__u64 queue, __u64 ns)
 {
 	struct bpf_iter_scx_dsq iterator;
