@@ -84,9 +84,9 @@ pub(crate) struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestWork {
-    /// Test programs, as the host's tests are built, and what each is told, beside running one test at a time.
+    /// Test programs, and what each is told, beside running one test at a time.
     Tests(&'static [&'static str], &'static str),
-    /// A line for the guest's shell, which counts as one, with the programs of the release build.
+    /// A line for the guest's shell, which counts as one.
     Command(&'static str),
 }
 
@@ -225,36 +225,28 @@ const ON_HOST: &[(&str, &[&str])] = &[
 pub(crate) struct Programs(HashMap<&'static str, PathBuf>);
 
 impl Programs {
-    /// Finds what guests run in what cargo said while it built all tests, and copies it under names of its own, without the
-    /// lines of its source: cargo's names end in a number that changes, and a guest unpacks all that it is given.
+    /// Finds what guests of the default run are given in what cargo said while it built all tests.
     ///
     /// # Errors
     ///
     /// Cargo named no such program, or it cannot be copied.
-    pub(crate) fn for_guests(context: &Context, messages: &str) -> io::Result<Programs> {
-        let directory = context.target.join("guest");
-        fs::create_dir_all(&directory)?;
-        let built = programs_of_guests().into_iter().map(|(kind, name)| {
-            let built = executable(messages, kind, name)?;
-            let program = directory.join(name);
-            if !initramfs::strip(&built, &program) {
-                // A link would do, but for file systems that have none.
-                fs::copy(&built, &program)?;
-            }
-            Ok((name, program))
-        });
-        built.collect::<io::Result<_>>().map(Programs)
+    pub(crate) fn of_tests(context: &Context, messages: &str) -> io::Result<Programs> {
+        let default = GUESTS.iter().filter(|guest| !guest.is_optimized());
+        for_guests(context, Build::Tests, default, messages).map(Programs)
     }
 
-    /// Finds the programs of [`ON_HOST`] in what cargo said of the release build.
+    /// Finds what the other guests are given, and the programs of [`ON_HOST`], in what cargo said of the release build.
     ///
     /// # Errors
     ///
-    /// Cargo named no such program.
-    pub(crate) fn on_host(messages: &str) -> io::Result<Programs> {
-        let tests = ON_HOST.iter().flat_map(|(_, tests)| tests.iter().copied());
-        let built = tests.map(|test| Ok((test, executable(messages, "test", test)?)));
-        built.collect::<io::Result<_>>().map(Programs)
+    /// The same.
+    pub(crate) fn of_release(context: &Context, messages: &str) -> io::Result<Programs> {
+        let others = GUESTS.iter().filter(|guest| guest.is_optimized());
+        let mut programs = for_guests(context, Build::Release, others, messages)?;
+        for test in tests_on_host() {
+            programs.insert(test, executable(messages, "test", test)?);
+        }
+        Ok(Programs(programs))
     }
 
     /// One of them.
@@ -267,7 +259,59 @@ impl Programs {
     }
 }
 
+/// Copies programs under names of their own, without the lines of their source: cargo's names end in a number that changes,
+/// and a guest unpacks all that it is given.
+fn for_guests<'a>(
+    context: &Context,
+    build: Build,
+    guests: impl Iterator<Item = &'a Guest>,
+    messages: &str,
+) -> io::Result<HashMap<&'static str, PathBuf>> {
+    let directory = context.target.join("guest").join(build.directory());
+    fs::create_dir_all(&directory)?;
+    let built = programs_of(guests).into_iter().map(|(kind, name)| {
+        let built = executable(messages, kind, name)?;
+        let program = directory.join(name);
+        if !initramfs::strip(&built, &program) {
+            // A link would do, but for file systems that have none.
+            fs::copy(&built, &program)?;
+        }
+        Ok((name, program))
+    });
+    built.collect()
+}
+
+/// What cargo built the programs of a guest with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    /// With the host's tests: a release build takes longer than the guest of the default run.
+    Tests,
+    /// Optimized: some workloads come to what they are to show only so.
+    Release,
+}
+
+impl Build {
+    fn directory(self) -> &'static str {
+        match self {
+            Build::Tests => "tests",
+            Build::Release => "release",
+        }
+    }
+}
+
 impl Guest {
+    /// Whether its programs are those of the release build.
+    pub(crate) fn is_optimized(&self) -> bool {
+        self.build() == Build::Release
+    }
+
+    fn build(&self) -> Build {
+        match self.part {
+            Part::Default => Build::Tests,
+            _ => Build::Release,
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         format!("Linux {}: {}", self.kernel, self.what)
     }
@@ -285,7 +329,8 @@ impl Guest {
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
             GuestWork::Tests(tests, arguments) => {
-                let add = |name| format!(" --add target/guest/{name}");
+                let directory = self.build().directory();
+                let add = |name| format!(" --add target/guest/{directory}/{name}");
                 let adds: Vec<String> = added(tests).map(add).collect();
                 (
                     format!(" --only-added{}", adds.concat()),
@@ -302,7 +347,7 @@ impl Guest {
         )
     }
 
-    /// Boots it with the programs that it runs, and counts. A command has those of the release build.
+    /// Boots it with the programs that it runs, and counts. A command has all of the release build.
     ///
     /// # Errors
     ///
@@ -376,10 +421,10 @@ fn added(tests: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
     tests.iter().copied().chain([DAEMON])
 }
 
-/// The programs of all guests that run tests, each with its kind in cargo's messages.
-fn programs_of_guests() -> Vec<(&'static str, &'static str)> {
+/// The programs of guests that run tests, each with its kind in cargo's messages.
+fn programs_of<'a>(guests: impl Iterator<Item = &'a Guest>) -> Vec<(&'static str, &'static str)> {
     let mut programs = vec![("bin", DAEMON)];
-    for guest in GUESTS {
+    for guest in guests {
         if let GuestWork::Tests(tests, _) = guest.work {
             programs.extend(tests.iter().map(|&test| ("test", test)));
         }
@@ -387,6 +432,10 @@ fn programs_of_guests() -> Vec<(&'static str, &'static str)> {
     programs.sort_unstable();
     programs.dedup();
     programs
+}
+
+fn tests_on_host() -> impl Iterator<Item = &'static str> {
+    ON_HOST.iter().flat_map(|(_, tests)| tests.iter().copied())
 }
 
 /// Cargo's arguments for the release build, in one call: two would build their dependencies twice, with other features.
@@ -398,7 +447,9 @@ pub(crate) fn release_build() -> Vec<&'static str> {
             .flat_map(|(package, _)| ["--package", package]),
     );
     arguments.extend(MESSAGES);
-    let tests = ON_HOST.iter().flat_map(|(_, tests)| tests.iter().copied());
+    let in_guests = programs_of(GUESTS.iter().filter(|guest| guest.is_optimized()));
+    let in_guests = in_guests.into_iter().filter(|(kind, _)| *kind == "test");
+    let tests = in_guests.map(|(_, test)| test).chain(tests_on_host());
     arguments.extend(tests.flat_map(|test| ["--test", test]));
     arguments
 }

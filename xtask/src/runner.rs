@@ -95,7 +95,7 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
         install: !args.no_install,
         all: args.all,
         steps: &steps,
-        for_guests: OnceLock::new(),
+        tests: OnceLock::new(),
         optimized: OnceLock::new(),
     };
     let mut report = Report {
@@ -346,9 +346,9 @@ struct Machine<'a> {
     all: bool,
     /// The steps of this run.
     steps: &'a [Step],
-    /// What guests run, once it is built; or why it is not.
-    for_guests: OnceLock<Result<Programs, String>>,
-    /// The same of what is built with optimizations.
+    /// What guests run of the tests' build, once it is there; or why it is not.
+    tests: OnceLock<Result<Programs, String>>,
+    /// The same of the release build.
     optimized: OnceLock<Result<Programs, String>>,
 }
 
@@ -479,20 +479,15 @@ fn build(
 /// Builds all tests, and notes which programs are for guests.
 fn build_tests(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let arguments: Vec<&str> = TEST_BUILD.split(' ').chain(guests::MESSAGES).collect();
-    let find = |messages: &str| Programs::for_guests(machine.context, messages);
-    build(machine, &arguments, &machine.for_guests, find, on_line)
+    let find = |messages: &str| Programs::of_tests(machine.context, messages);
+    build(machine, &arguments, &machine.tests, find, on_line)
 }
 
 /// Builds what has to be optimized.
 fn build_release(machine: &Machine<'_>, on_line: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let arguments = guests::release_build();
-    build(
-        machine,
-        &arguments,
-        &machine.optimized,
-        Programs::on_host,
-        on_line,
-    )
+    let find = |messages: &str| Programs::of_release(machine.context, messages);
+    build(machine, &arguments, &machine.optimized, find, on_line)
 }
 
 /// The programs, once they are built. `build` builds them here, where no step of this run does, as with `--only`; else this
@@ -587,12 +582,11 @@ fn in_guest(
     guest: &Guest,
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
-    let programs = if guest.counts_tests() {
-        let build = (!machine.builds(&Work::Tests)).then_some(|| build_tests(machine, on_line));
-        wait_for(&machine.for_guests, build)?
+    let programs = if guest.is_optimized() {
+        optimized(machine, on_line)?
     } else {
-        let build = (!machine.builds(&Work::Release)).then_some(|| build_release(machine, on_line));
-        wait_for(&machine.optimized, build)?
+        let build = (!machine.builds(&Work::Tests)).then_some(|| build_tests(machine, on_line));
+        wait_for(&machine.tests, build)?
     };
     match programs {
         Ok(programs) => guest.run(machine.context, programs, machine.install, on_line),
@@ -630,7 +624,7 @@ fn shell_line(step: &Step, host: &str) -> String {
         Work::ReleaseTests(names) => {
             let programs: Vec<String> = names
                 .iter()
-                .map(|name| format!("target/guest/{name}"))
+                .map(|name| format!("target/release/deps/{name}-*"))
                 .collect();
             return programs.join("; ");
         }
