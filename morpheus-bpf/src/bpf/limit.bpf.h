@@ -398,7 +398,7 @@ static __always_inline __u32 breaths_due(struct group *group, __u32 waiting, __u
 }
 
 /* Looks at the queue of a group. Returns when to look again. */
-static __noinline __u64 look_at_waiting(__u32 own, __u64 now)
+static __always_inline __u64 look_at_queue(__u32 own, __u64 now)
 {
 	struct group *group = group_at(own);
 	__s32 waiting = scx_bpf_dsq_nr_queued(LIMIT_QUEUE(own));
@@ -420,6 +420,17 @@ static __noinline __u64 look_at_waiting(__u32 own, __u64 now)
 	return period_rest_ns(group, now);
 }
 
+/* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
+__noinline __u64 look_at_waiting(__u32 own, __u64 now)
+{
+	__u64 rest_ns;
+
+	bpf_rcu_read_lock();
+	rest_ns = look_at_queue(own, now);
+	bpf_rcu_read_unlock();
+	return rest_ns;
+}
+
 static int period_ended(void *map, __u32 *key, struct period_timer *period_timer)
 {
 	__u64 now = scx_now(), waited_ns, rest_ns;
@@ -428,9 +439,7 @@ static int period_ended(void *map, __u32 *key, struct period_timer *period_timer
 
 	if (!group)
 		return 0;
-	bpf_rcu_read_lock();
 	rest_ns = look_at_waiting(index, now);
-	bpf_rcu_read_unlock();
 	waited_ns = READ_ONCE(group->waited_ns);
 	if (scx_bpf_dsq_nr_queued(LIMIT_QUEUE(index)) <= 0 && before(waited_ns + LIMITED_FOR_NS, now)) {
 		__sync_lock_test_and_set(&group->armed, 0);

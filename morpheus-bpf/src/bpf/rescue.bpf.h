@@ -177,7 +177,7 @@ static __always_inline void count_online(void)
 }
 
 /* Looks through the queues of a domain. Returns whether a task waits there. */
-static __noinline int look_at_domain(__u32 index, __u64 now)
+static __always_inline int look_at_queues(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(index);
 	bool handed_over = false;
@@ -211,8 +211,19 @@ static __noinline int look_at_domain(__u32 index, __u64 now)
 	return handed_over || found.load > 0;
 }
 
+/* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
+__noinline int look_at_domain(__u32 index, __u64 now)
+{
+	int waits;
+
+	bpf_rcu_read_lock();
+	waits = look_at_queues(index, now);
+	bpf_rcu_read_unlock();
+	return waits;
+}
+
 /* Looks through the queue of a CPU's pinned tasks, and sets how long turns are there. Returns whether a task waits there. */
-static __noinline int look_at_cpu(__u32 index, __u64 now)
+static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
@@ -240,13 +251,23 @@ static __noinline int look_at_cpu(__u32 index, __u64 now)
 	return cpu->pinned || cpu->rescue || turn_ns || rescued_turn_ns;
 }
 
+/* The same, with what it needs. */
+__noinline int look_at_cpu(__u32 index, __u64 now)
+{
+	int waits;
+
+	bpf_rcu_read_lock();
+	waits = look_at_own_queue(index, now);
+	bpf_rcu_read_unlock();
+	return waits;
+}
+
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
 	__u64 now = scx_now();
 
 	measure_jiffies(now);
-	bpf_rcu_read_lock();
 	count_online();
 	bpf_for(index, 0, domain_count) {
 		if (look_at_domain(index, now))
@@ -256,7 +277,6 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 		if (look_at_cpu(index, now))
 			waiting = 1;
 	}
-	bpf_rcu_read_unlock();
 	if (waiting)
 		rescue_armed = !bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
 	else
