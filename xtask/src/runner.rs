@@ -452,10 +452,14 @@ fn build(
 ) -> io::Result<Outcome> {
     let mut command = machine.context.cargo();
     command.args(arguments);
-    let finished = process::run(&mut command, &mut |line| {
+    let ran = process::run(&mut command, &mut |line| {
         if !line.starts_with('{') {
             on_line(line);
         }
+    });
+    // A step of the other lane may wait for them.
+    let finished = ran.inspect_err(|error| {
+        let _ = built.set(Err(error.to_string()));
     })?;
     let programs = match finished.success {
         true => find(&finished.output).map_err(|error| error.to_string()),

@@ -6,7 +6,7 @@
  * would a demoted one. While a task waits, a timer looks through the queues ten times in a second and moves tasks to a
  * rescue queue, of their node or, if they are pinned, of their CPU. Rescue queues are in order of arrival.
  *
- *	from `rescue_ns` on	up to RESCUES of each queue at each look. Where all tasks wait so long the machine is full, and
+ *	from `rescue_ns` on	up to RESCUES of each queue at each look. Where all tasks wait for that time, the machine is full, and
  *				the order of vtime is to be kept; a task of nice 19 among twenty others, whose share is a turn
  *				in three seconds, so has more than one a second
  *	from AGED_NS on		all
