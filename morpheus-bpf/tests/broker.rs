@@ -6,6 +6,7 @@ mod common;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -348,17 +349,14 @@ fn thread_of_another_namespace() {
         return;
     };
     const THREADS: usize = 500;
-    let stop = AtomicBool::new(false);
+    let end = RwLock::new(());
     thread::scope(|scope| {
-        let stop = &stop;
-        let idle = move || {
-            while !stop.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(50));
-            }
-        };
+        let end = &end;
+        // Until it is dropped, the threads do nothing: an emulated CPU has no time for threads that wake.
+        let before_the_end = end.write().unwrap();
         for _ in 0..THREADS {
             let thread = thread::Builder::new().stack_size(64 << 10);
-            thread.spawn_scoped(scope, idle).unwrap();
+            thread.spawn_scoped(scope, || drop(end.read())).unwrap();
         }
         let register = || {
             let socket = connect(path.as_ref());
@@ -376,7 +374,7 @@ fn thread_of_another_namespace() {
             (registered, start.elapsed(), None)
         };
         let (registered, took, last) = scope.spawn(register).join().unwrap();
-        stop.store(true, Ordering::Relaxed);
+        drop(before_the_end);
         println!(
             "\n{registered} times among {THREADS} threads in {} ms, then {last:?}",
             took.as_millis()
@@ -421,5 +419,7 @@ fn threads_of_another_namespace_are_looked_up_within_a_budget() {
     // It has a budget for 8192 threads at once, and two in a millisecond.
     let most = (8192 + 2 * ms) / 500 + 1;
     assert!((1..=most).contains(&registered), "{line}");
-    assert!(line.contains("Rate"), "{line}");
+    // An emulated CPU may be too slow to look at more threads than that.
+    let is_too_slow = in_guest() && registered * 500 < 2 * ms;
+    assert!(is_too_slow || line.contains("Rate"), "{line}");
 }

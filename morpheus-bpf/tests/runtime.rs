@@ -117,16 +117,24 @@ fn a_runtime_joins_a_daemon_that_is_there() {
         assert_eq!(runtime.link(), link_of(kind));
         stir(&runtime);
         // A poll that computes uses up its budget, and the kernel side says so before the watchdog could.
-        let asked = runtime.block_on(async {
+        let (asked, checkpoints) = runtime.block_on(async {
             let task = morpheus_runtime::spawn(async {
                 let begun = Instant::now();
-                while !morpheus_runtime::checkpoint_sync() {
-                    assert!(begun.elapsed() < PATIENCE, "never asked to yield");
+                let mut checkpoints = 0u64;
+                while !morpheus_runtime::checkpoint_sync() && begun.elapsed() < PATIENCE {
+                    checkpoints += 1;
                 }
-                begun.elapsed()
+                (begun.elapsed(), checkpoints)
             });
             task.await.unwrap()
         });
+        // Few checkpoints: the machine stood. No look: the thread was not bound, or its CPU's timer not set.
+        assert!(
+            asked < PATIENCE,
+            "never asked to yield in {checkpoints} checkpoints\n{:?}\n{}",
+            runtime.metrics(),
+            daemon.numbers()
+        );
         say(&format!("asked to yield after {asked:?}"));
         // The task may be faster than the controller, which may read of a worker that blocked first.
         wait_for("the request read", || runtime.metrics().requests > 0);
