@@ -207,10 +207,19 @@ fn no_window_and_no_number_is_too_much() {
     huge["knobs"]["slice_ns"] = u64::MAX.into();
     huge["batch_waits_ns"] = u64::MAX.into();
     huge["processes"] = u64::MAX.into();
-    huge["connections"] = (0..5000)
+    // More than the tallest window has rows.
+    huge["connections"] = (0..100)
         .map(|pid| json!({ "pid": u64::MAX - pid, "comm": "很".repeat(40), "workers": u64::MAX, "stuck": u64::MAX }))
         .collect();
     let nothing = Value::Null;
+    // Around each size at which the layout changes, all sizes of the other direction that do.
+    let narrow = [1, 5, 20, 61, 62, 63, 80, 200];
+    let wide = (60..=83).map(|columns| (columns, 13..=15));
+    let sizes: Vec<(u16, u16)> = narrow
+        .into_iter()
+        .flat_map(|columns| (1..=26).chain([60]).map(move |rows| (columns, rows)))
+        .chain(wide.flat_map(|(columns, rows)| rows.map(move |rows| (columns, rows))))
+        .collect();
     for mut model in [
         empty(),
         model(&nothing, &nothing),
@@ -219,10 +228,8 @@ fn no_window_and_no_number_is_too_much() {
     ] {
         for help in [false, true] {
             model.help = help;
-            for columns in [1, 5, 20].into_iter().chain(60..=83).chain([200]) {
-                for rows in (1..=26).chain([60]) {
-                    screen(&model, columns, rows);
-                }
+            for &(columns, rows) in &sizes {
+                screen(&model, columns, rows);
             }
         }
     }
