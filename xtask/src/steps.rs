@@ -119,7 +119,7 @@ pub(crate) fn all() -> Vec<Step> {
         needs: guest.needs.to_vec(),
         work: Work::Guest(guest),
     }));
-    steps.push(docs());
+    steps.extend(after_guests());
     steps.extend(other_builds());
     steps
 }
@@ -167,14 +167,8 @@ fn quick() -> [Step; 2] {
     ]
 }
 
-fn whole_workspace() -> [Step; 6] {
+fn whole_workspace() -> [Step; 5] {
     [
-        // Elsewhere tests and examples turn its features on.
-        step(
-            "runtime without features",
-            Part::Default,
-            "clippy --package morpheus-runtime -- -D warnings",
-        ),
         Step {
             needs: and_build(&[Tool::Clippy]),
             ..step(
@@ -215,16 +209,24 @@ fn whole_workspace() -> [Step; 6] {
     ]
 }
 
-/// In the back lane though it builds in the front lane's directory: it follows guests, which wait for the test build, and
+/// In the back lane though they build in the front lane's directory: they follow guests, which wait for the test build, and
 /// after that the front lane builds nothing of this size.
-fn docs() -> Step {
-    in_back(with(
-        Step {
-            needs: and_build(&[]),
-            ..step("docs", Part::Default, "doc --workspace --no-deps")
-        },
-        |call| call.flags = &[("RUSTDOCFLAGS", "-D warnings")],
-    ))
+fn after_guests() -> [Step; 2] {
+    let docs = Step {
+        needs: and_build(&[]),
+        ..step("docs", Part::Default, "doc --workspace --no-deps")
+    };
+    [
+        in_back(with(docs, |call| {
+            call.flags = &[("RUSTDOCFLAGS", "-D warnings")];
+        })),
+        // Elsewhere tests and examples turn its features on.
+        in_back(step(
+            "runtime without features",
+            Part::Default,
+            "clippy --package morpheus-runtime -- -D warnings",
+        )),
+    ]
 }
 
 /// What comes to the same on a busy machine.
@@ -426,12 +428,13 @@ mod tests {
     }
 
     /// Two steps of one lane never wait for each other's build directory, but those of two lanes would, except where
-    /// their order keeps them apart ([`docs`]).
+    /// their order keeps them apart ([`after_guests`]).
     #[test]
     fn lanes_share_no_build_directory() {
         let directories = |lane: Lane| {
             let steps = all().into_iter();
-            let steps = steps.filter(move |step| step.lane == lane && step.name != docs().name);
+            let is_late = |step: &Step| after_guests().iter().any(|late| late.name == step.name);
+            let steps = steps.filter(move |step| step.lane == lane && !is_late(step));
             steps.filter_map(|step| match step.work {
                 Work::Cargo(call) => Some((call.target, call.args.contains("--release"))),
                 Work::Tests => Some((None, false)),
