@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A thousand rounds of a hash that nobody should use.
+/// A thousand rounds of a hash for demonstration only.
 fn mix(mut hash: u64) -> u64 {
     for round in 0..1_000u64 {
         hash = hash.rotate_left(5) ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -36,7 +36,7 @@ async fn main() {
         }
         hash
     });
-    // What somebody else sees of both: a timer on the main task.
+    // What another task notices of both: a timer on the main task.
     let mut worst = Duration::ZERO;
     while !(helper.is_finished() && by_hand.is_finished()) {
         let due = Instant::now() + Duration::from_millis(1);

@@ -27,10 +27,10 @@ async fn main() {
                     let mut balance = ledger.lock().expect("nobody panics with the lock");
                     compute(Duration::from_millis(5));
                     *balance += 1;
-                    // Says no for as long as the section lasts, whoever asks.
+                    // Returns false until the section ends, even if a request is pending.
                     asked_inside += u32::from(morpheus_runtime::checkpoint_sync());
                 }
-                // Whoever asked meanwhile gets the answer here.
+                // A request that came during the section is answered here.
                 asked_outside += u32::from(morpheus_runtime::checkpoint_sync());
                 morpheus_runtime::checkpoint().await;
             }

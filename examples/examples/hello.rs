@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 #[morpheus_runtime::main]
 async fn main() {
-    // One task per CPU computes for 200 ms without ever yielding: on plain tokio, nobody else would run.
+    // One task per CPU computes for 200 ms without ever yielding: on plain tokio, no other task would run.
     for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
         tokio::spawn(async {
             let begun = Instant::now();

@@ -17,7 +17,7 @@ use morpheus_runtime::tower::WatchLayer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Computes for 200 ms, and nobody told it to use `spawn_blocking`.
+/// Computes for 200 ms without `spawn_blocking`.
 async fn render(Path(id): Path<u32>) -> String {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(200) {

@@ -7,7 +7,7 @@ use argon2::password_hash::{Error, PasswordHasher};
 use argon2::{Argon2, Params};
 use morpheus_bench::clock;
 
-/// Argon2id on 19 MiB, as OWASP recommends at the least, with so many passes over them.
+/// Argon2id on 19 MiB, the least that OWASP recommends, with `passes` passes over them.
 ///
 /// # Errors
 /// Fewer passes than one, or more than Argon2 has a number for.
@@ -25,7 +25,7 @@ pub fn hash(hasher: &Argon2<'_>) -> Result<String, Error> {
     Ok(hash.to_string())
 }
 
-/// The work of one hash. Found once and handed to everybody who is compared, so that all have the same to do.
+/// The work of one hash. It is found once and handed to all services that are compared, so that each does the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Hash {
     /// Passes of Argon2 over its memory.

@@ -15,10 +15,10 @@ use morpheus_runtime::tower::WatchLayer;
 use morpheus_runtime::{Builder, Mechanism, Runtime};
 use tokio::net::TcpListener;
 
-/// So long nobody answers, where nobody can.
+/// How long a request goes unanswered before the test takes it that no worker can answer.
 const NO_ANSWER: Duration = Duration::from_millis(400);
 
-/// One worker: whoever is stuck has it.
+/// A runtime with one worker, which a stalled handler keeps.
 fn one_worker() -> Runtime {
     let mut builder = Builder::new();
     builder.workers(1).max_spares(8);
@@ -107,14 +107,14 @@ fn on_tokio_alone_nobody_is_answered_beside_a_stuck_handler() {
     let address = serve(runtime.handle(), app("/stuck", &gate));
     assert!(asked(address, "/ping", PATIENCE).is_some());
     let _stuck = send(address, "/stuck");
-    // It is stuck at last when nobody answers, and stays so.
+    // Once no request is answered the handler has stalled, and it stays so.
     assert!(wait_for(PATIENCE, || asked(address, "/ping", NO_ANSWER).is_none()));
     assert!(asked(address, "/ping", NO_ANSWER).is_none());
     gate.open();
     assert_eq!(asked(address, "/ping", PATIENCE).as_deref(), Some("pong"));
 }
 
-/// Without the layer the others are answered all the same, but nobody knows who it was.
+/// Without the layer other requests are answered as well, but no report names the handler.
 #[test]
 fn without_the_layer_it_is_not_watched() {
     let _alone = alone();

@@ -4,8 +4,8 @@
 //! when this module is not what bindgen makes of it; `MORPHEUS_BLESS=1 cargo test -p
 //! morpheus-common --test abi` brings it up to date.
 //!
-//! Do not make a reference to one of these structs where somebody else may write: that is what
-//! [`slot`](crate::slot) is for.
+//! Never make a reference to one of these structs in memory that another thread may write: use
+//! [`slot`](crate::slot) there.
 #![allow(missing_docs, non_camel_case_types)]
 
 include!("abi.autogen.rs");

@@ -271,7 +271,7 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// What is wrong with the packet; then whoever sent it is no daemon of this version.
+    /// What is wrong with the packet. Its sender is then no daemon of this version.
     pub fn decode(bytes: &[u8]) -> Result<Reply, Refusal> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let reply = match kind {

@@ -140,7 +140,7 @@ impl HandOver {
 
     /// For the handler: it has written.
     pub fn end_write(&self, request: Request) {
-        // Release: pairs with the Acquire in `progress`. A store will do: nobody else takes this step.
+        // Release: pairs with the Acquire in `progress`. A store will do: only the handler takes this step.
         self.word.store(word(request.0, WRITTEN), Ordering::Release);
     }
 

@@ -6,10 +6,10 @@
 //!     └───────────── stuck asleep ──────────────▲
 //! ```
 //!
-//! The functions here remember nothing and read no clock: whoever watches a poll (the controller,
-//! or the kernel side) keeps its [`Step`], says what it sees, and does the [`Action`] that it gets.
-//! With the poll's end the step is forgotten. These invariants hold for whatever is observed, and
-//! the tests check them:
+//! The functions here keep no state and read no clock. The observer of a poll (the controller or the
+//! kernel side) keeps the poll's [`Step`], passes what it observes, and carries out the [`Action`] that
+//! is returned. The step is forgotten when the poll ends. These invariants hold for all observations,
+//! and the tests check them:
 //!
 //! - A step is never taken back within a poll, and none is left out, but for the request to a
 //!   thread that sleeps.

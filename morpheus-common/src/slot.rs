@@ -57,8 +57,8 @@ pub enum SlotFlag {
     InPlace = abi::MORPHEUS_SLOT_IN_PLACE,
     /// The thread may be demoted and throttled, while it polls in place.
     Escapable = abi::MORPHEUS_SLOT_ESCAPABLE,
-    /// A task that nobody watches keeps the worker: the thread is over its budget, until the flag goes
-    /// or the worker parks.
+    /// An unwatched task keeps the worker: the thread is over its budget until the flag is cleared or the
+    /// worker parks.
     Hog = abi::MORPHEUS_SLOT_HOG,
     /// The thread is the controller: it is never stuck, and serves the others of its process.
     Controller = abi::MORPHEUS_SLOT_CONTROLLER,
@@ -156,7 +156,7 @@ macro_rules! const_unless_loom {
 
 impl RuntimeSlot {
     const_unless_loom! {
-        /// A slot that nobody has: all zeroes, [`WorkerState::Init`].
+        /// A free slot: all zeroes, [`WorkerState::Init`].
         #[inline]
         #[must_use]
         pub fn new() -> Self {
@@ -191,8 +191,8 @@ impl RuntimeSlot {
         // Relaxed: the worker's own word; the thread that had the slot before handed it over with
         // `state`.
         let seq = self.next_poll();
-        // Release, pairs with the Acquire in `observe_poll`: whoever sees this poll sees the label
-        // and the flags that it was begun with, and none of the poll before.
+        // Release, pairs with the Acquire in `observe_poll`: an observer that sees this poll also sees
+        // its label and flags, and none of the poll before.
         self.poll_seq.store(seq, Ordering::Release);
         seq
     }
@@ -219,8 +219,8 @@ impl RuntimeSlot {
             seq,
             "watched polls do not nest"
         );
-        // Release, pairs with the Acquire in `observe_poll`: whoever sees that the poll is over
-        // sees its yields.
+        // Release, pairs with the Acquire in `observe_poll`: an observer that sees the end of the poll
+        // also sees its yields.
         self.poll_seq.store(seq.wrapping_add(1), Ordering::Release);
     }
 
@@ -283,8 +283,8 @@ impl RuntimeSlot {
     pub fn enter_critical(&self) {
         // Relaxed: the worker's own word.
         let depth = self.critical_depth.load(Ordering::Relaxed);
-        // Relaxed, pairs with nothing: whoever demotes loads the depth alone, and one that is an
-        // instant old is what it would have loaded an instant ago.
+        // Relaxed, pairs with nothing: a demotion loads the depth alone, and a value that is an instant
+        // old is what it would have loaded an instant ago.
         self.critical_depth
             .store(depth.saturating_add(1), Ordering::Relaxed);
     }
@@ -365,22 +365,22 @@ impl RuntimeSlot {
         self.flags.load(Ordering::Acquire) & flag as u32 != 0
     }
 
-    /// Goes on where the slot `before` stops: the same worker, in other memory. `before` is given up.
+    /// Continues the slot `before` for the same worker in other memory. `before` is given up.
     ///
-    /// Only for the slots' worker, outside of a poll, and when nobody else writes to this one. Whoever
-    /// then tells others where to look does that with a Release store: they see all of this slot.
+    /// Only for the slots' worker, outside of a poll, and while no other thread writes to this slot. The
+    /// caller then publishes the new place with a Release store, so that readers see all of this slot.
     pub fn continue_from(&self, before: &RuntimeSlot) {
         self.copy_from(before);
         before.tid.store(0, Ordering::Relaxed);
         before.set_state(WorkerState::Dead);
     }
 
-    /// Takes over all words of the slot `before`, which stays as it is. Takes no lock and allocates nothing.
+    /// Copies all words of the slot `before`, which stays as it is. Takes no lock and allocates nothing.
     ///
-    /// Only for the slots' worker, and when nobody else writes to this one.
+    /// Only for the slots' worker, and while no other thread writes to this slot.
     pub fn copy_from(&self, before: &RuntimeSlot) {
-        // Relaxed, all of these: the worker's own words, and published by the caller. The kernel side, which
-        // nobody tells, acquires `state`.
+        // Relaxed, all of these: the worker's own words, and published by the caller. The kernel side is
+        // not told, and acquires `state`.
         let copy_u64 = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -478,9 +478,8 @@ impl KernelSlot {
     }
 
     const_unless_loom! {
-        /// A slot that nobody writes, for threads without one. Its `request_seq` is that of no
-        /// poll, nor that of a fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after
-        /// one comparison.
+        /// A constant slot for threads without one. Its `request_seq` is that of no poll, nor that of a
+        /// fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after one comparison.
         #[inline]
         #[must_use]
         pub fn never_requested() -> Self {
@@ -495,8 +494,8 @@ impl KernelSlot {
     /// Only for the slot's one writer.
     #[inline]
     pub fn request(&self, seq: u64) {
-        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives
-        // the `step` and `oncpu_ns` as of the request to whoever reports why it yields.
+        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives the
+        // `step` and `oncpu_ns` as of the request to code that reports why a poll yields.
         self.request_seq.store(seq, Ordering::Release);
     }
 
@@ -513,11 +512,11 @@ impl KernelSlot {
         self.request_seq.load(Ordering::Relaxed) == seq && seq & 1 == 1
     }
 
-    /// Says something about the poll `seq`: adds to what was said about it, and replaces what was
-    /// said about another.
+    /// Gives the poll `seq` a verdict: adds to the flags about this poll, and replaces those about
+    /// another.
     ///
-    /// The poll finds it when it ends; when it has ended already, nobody does. Only for the slot's
-    /// one writer.
+    /// The poll reads the verdict when it ends; a verdict about a poll that has ended is lost. Only for
+    /// the slot's one writer.
     #[inline]
     pub fn give_verdict(&self, seq: u64, flags: VerdictFlags) {
         let about = seq << abi::MORPHEUS_VERDICT_SHIFT;

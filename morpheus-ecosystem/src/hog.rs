@@ -1,4 +1,4 @@
-//! Handlers that do not give their worker back: several at once, and nobody but the test lets them go.
+//! Handlers that keep their worker, several at once, until the test releases them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -134,12 +134,12 @@ impl Hogs {
         self.0.together
     }
 
-    /// Lets so many begin.
+    /// Lets `hogs` of them begin.
     pub fn begin(&self, hogs: usize) {
         self.0.start.add_permits(hogs);
     }
 
-    /// The neighbour has its answer: nobody needs to be held any longer.
+    /// Releases the hogs: the neighbour has its answer.
     pub fn answered(&self) {
         self.0.answered.store(true, Ordering::SeqCst);
     }

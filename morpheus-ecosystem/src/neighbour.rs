@@ -1,7 +1,7 @@
 //! What a neighbour of hogs notices: under tokio, and here.
 //!
 //! The order of events is judged, and not milliseconds. Here the hogs stay in their polls until the neighbour has its
-//! answer, so it can only come from somebody else. On tokio they end after 200 ms; with all its workers in hogs' polls, no
+//! answer, so it can only come from another worker. On tokio they end after 200 ms; with all its workers in hogs' polls, no
 //! answer comes before one of them has left. That is the negative control: the same request, the same hogs.
 
 use std::panic::Location;
@@ -177,7 +177,7 @@ fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene)
 async fn ask(scene: &Scene) -> Duration {
     let begun = Instant::now();
     let request = scene.side.spawn((scene.neighbour)());
-    // Hogs are held for [`PATIENCE`] at most: whoever waits for them is told so by `judge`.
+    // Hogs are held for [`PATIENCE`] at most; a test that waits for them longer fails in `judge`.
     tokio::time::timeout(2 * crate::PATIENCE, request)
         .await
         .expect("the neighbour is answered at all")

@@ -1,4 +1,4 @@
-//! Two ends of TLS that trust each other, and nobody else.
+//! Two ends of TLS that trust only each other.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub fn pair() -> (ServerConfig, ClientConfig) {
     (server, client(trusted))
 }
 
-/// A client that trusts nobody.
+/// A client that trusts no certificate.
 ///
 /// # Panics
 ///

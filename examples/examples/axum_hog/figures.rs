@@ -64,7 +64,7 @@ pub fn medians(runs: &[Run]) -> Vec<Run> {
         .into()
 }
 
-/// Who did how much better; `None` where a figure is missing.
+/// Ratios between the variants; `None` where a figure is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratios {
     pub p99_morpheus_over_rewritten: Option<f64>,

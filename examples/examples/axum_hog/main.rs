@@ -65,7 +65,7 @@ fn measure(options: &Options, passes: u32) -> Vec<Run> {
     let mut runs = Vec::new();
     for round in 1..=options.rounds {
         let mut variants = Variant::ALL;
-        // A B B A …: a machine that gets slower over time then favours nobody.
+        // A B B A …: a machine that gets slower over time then favours no variant.
         if round % 2 == 0 {
             variants.reverse();
         }

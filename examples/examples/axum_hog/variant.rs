@@ -93,8 +93,8 @@ impl Variant {
         builder
     }
 
-    /// Starts the app on a runtime with so many workers, which is never dropped: dropping waits for polls
-    /// under way, and the process ends anyway.
+    /// Starts the app on a runtime with `workers` workers. It is never dropped, because that would wait for polls under
+    /// way, and the process ends anyway.
     pub fn serve(
         self,
         listener: TcpListener,

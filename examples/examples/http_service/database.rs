@@ -33,7 +33,7 @@ pub struct Report {
     pub mean_length: f64,
 }
 
-/// A file, and the connections to it that nobody uses at the moment: as many as were ever used at once.
+/// A file, and its idle connections: as many as were ever used at once.
 pub struct Database {
     file: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -95,8 +95,8 @@ impl Database {
         })
     }
 
-    /// Counts what is in the newest rows, which has to come from a disk that takes 5 ms. A sleep inside SQLite stands for
-    /// that disk, for nobody can count on one: so it is as long in every variant that is compared, and takes no CPU.
+    /// Counts what is in the newest rows, as if they came from a disk that takes 5 ms. A sleep inside SQLite stands for
+    /// that disk: it takes equally long in every variant that is compared, and no CPU time.
     pub fn report(&self) -> Result<Report> {
         self.with(|connection| {
             connection

@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured(0.0, 3_600.0))]
     pub grace: f64,
 
-    /// Serve nothing: say how many passes make a hash of so many milliseconds of CPU time here, as JSON
+    /// Serve nothing: print as JSON how many passes a hash of MS milliseconds of CPU time takes on this machine
     #[arg(long, value_name = "MS", value_parser = measured(0.0, 10_000.0))]
     pub calibrate: Option<f64>,
 }

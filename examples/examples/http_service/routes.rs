@@ -88,7 +88,7 @@ async fn report(State(service): State<Service>) -> Result<Json<Report>, Failure>
     Ok(Json(service.database.report()?))
 }
 
-/// The same, each by somebody who knew that it blocks or computes.
+/// The same handlers, written by an expert who knows which of them block or compute.
 mod hand_written {
     use tokio::task::spawn_blocking;
 

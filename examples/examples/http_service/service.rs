@@ -19,8 +19,8 @@
 //! `--hand-written`: the handlers moved to `spawn_blocking`, as an expert would write them for tokio. `--layer` has
 //! Morpheus watch each handler under its route: then known offenders are polled out of the way, however many there are.
 //!
-//! Ctrl-C or SIGTERM: nobody new is let in, open requests are finished, for at most `--grace` seconds; then the service
-//! says how many it left, and ends with 1.
+//! On Ctrl-C or SIGTERM the service accepts no new connection and finishes open requests, for at most `--grace` seconds.
+//! It then says how many it left, and ends with 1.
 //!
 //! `routes` are the handlers, `database` is where rows are, `observe` shows the runtime, `shutdown` ends it, `options` is the
 //! command line.
@@ -73,7 +73,7 @@ pub async fn run() -> ExitCode {
     }
 }
 
-/// Says how many passes make a hash of so many milliseconds here: for whoever starts several services to compare.
+/// Prints how many passes a hash of `ms` milliseconds takes on this machine, so that several services can do the same work.
 fn calibrate(ms: f64) -> Result<(), String> {
     let Hash { passes, cpu } = Hash::calibrate(ms)?;
     let answer = serde_json::json!({ "passes": passes, "cpu_ns": cpu.as_nanos() as u64 });

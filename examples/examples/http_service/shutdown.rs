@@ -1,4 +1,4 @@
-//! How the service ends: asked by Ctrl-C or SIGTERM, it lets nobody new in, and gives open requests their time.
+//! How the service ends: on Ctrl-C or SIGTERM it accepts no new connection, and finishes open requests.
 
 use std::future::{Future, IntoFuture};
 use std::io;
