@@ -207,12 +207,11 @@ fn no_window_and_no_number_is_too_much() {
     huge["knobs"]["slice_ns"] = u64::MAX.into();
     huge["batch_waits_ns"] = u64::MAX.into();
     huge["processes"] = u64::MAX.into();
-    // More than the tallest window has rows.
-    huge["connections"] = (0..100)
+    huge["connections"] = (0..5000)
         .map(|pid| json!({ "pid": u64::MAX - pid, "comm": "很".repeat(40), "workers": u64::MAX, "stuck": u64::MAX }))
         .collect();
     let nothing = Value::Null;
-    // Around each size at which the layout changes, all sizes of the other direction that do.
+    // All heights at some widths, and all widths at heights about the least that is drawn.
     let narrow = [1, 5, 20, 61, 62, 63, 80, 200];
     let wide = (60..=83).map(|columns| (columns, 13..=15));
     let sizes: Vec<(u16, u16)> = narrow
