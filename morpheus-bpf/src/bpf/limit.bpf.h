@@ -423,12 +423,7 @@ static __always_inline __u64 look_at_queue(__u32 own, __u64 now)
 /* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
 __noinline __u64 look_at_waiting(__u32 own, __u64 now)
 {
-	__u64 rest_ns;
-
-	bpf_rcu_read_lock();
-	rest_ns = look_at_queue(own, now);
-	bpf_rcu_read_unlock();
-	return rest_ns;
+	return UNDER_RCU(look_at_queue(own, now));
 }
 
 static int period_ended(void *map, __u32 *key, struct period_timer *period_timer)

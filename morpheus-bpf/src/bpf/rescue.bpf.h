@@ -214,12 +214,7 @@ static __always_inline int look_at_queues(__u32 index, __u64 now)
 /* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
 __noinline int look_at_domain(__u32 index, __u64 now)
 {
-	int waits;
-
-	bpf_rcu_read_lock();
-	waits = look_at_queues(index, now);
-	bpf_rcu_read_unlock();
-	return waits;
+	return UNDER_RCU(look_at_queues(index, now));
 }
 
 /* Looks through the queue of a CPU's pinned tasks, and sets how long turns are there. Returns whether a task waits there. */
@@ -254,12 +249,7 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 /* The same, with what it needs. */
 __noinline int look_at_cpu(__u32 index, __u64 now)
 {
-	int waits;
-
-	bpf_rcu_read_lock();
-	waits = look_at_own_queue(index, now);
-	bpf_rcu_read_unlock();
-	return waits;
+	return UNDER_RCU(look_at_own_queue(index, now));
 }
 
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)

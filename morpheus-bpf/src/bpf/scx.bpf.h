@@ -145,6 +145,17 @@ void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
 /* Around the loops through queues in timers: 6.16 takes a timer's function for one that may sleep. */
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
+
+/* The value of an expression, computed while RCU is read. */
+#define UNDER_RCU(expression)				\
+	({						\
+		typeof(expression) value_;		\
+							\
+		bpf_rcu_read_lock();			\
+		value_ = (expression);			\
+		bpf_rcu_read_unlock();			\
+		value_;					\
+	})
 bool bpf_cpumask_empty(const struct cpumask *mask) __ksym;
 __u32 bpf_cpumask_any_distribute(const struct cpumask *mask) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
