@@ -40,7 +40,7 @@ const INNOCENT: u32 = 1_000;
 const ATTACK: &str = "MORPHEUS_TEST_ATTACK";
 
 fn attack_for() -> Duration {
-    Duration::from_secs(if in_guest() { 60 } else { 15 })
+    Duration::from_secs(if in_guest() { 60 } else { 6 })
 }
 
 /// Connects and asks for areas. A connection that the daemon closes at once counts as refused for its rate.

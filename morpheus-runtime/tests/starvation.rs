@@ -136,7 +136,8 @@ fn beside_hogs(builder: &mut Builder, kind: Kind, via: Via) -> (Lateness, usize)
     let hogs = Hogs::start(&runtime, 2, kind, via);
     std::thread::sleep(10 * MS);
     let probe = TimerProbe::start(runtime.handle());
-    std::thread::sleep(1500 * MS);
+    // Five polls of each hog.
+    std::thread::sleep(1000 * MS);
     let late = probe.finish();
     (late, hogs.finish(&runtime))
 }
@@ -586,12 +587,12 @@ fn peak_of_many(builder: &mut Builder, hogs: usize) -> usize {
 fn many_offenders_run_a_few_at_a_time_and_all_finish() {
     let _alone = alone();
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let peak = peak_of_many(&mut two_workers(), 200);
+    let peak = peak_of_many(&mut two_workers(), 100);
     assert!(
         (1..=4 * cpus).contains(&peak),
         "{peak} ran at once on {cpus} CPUs"
     );
-    let control = peak_of_many(two_workers().without(Mechanism::Permits), 200);
+    let control = peak_of_many(two_workers().without(Mechanism::Permits), 100);
     assert!(
         control > 4 * cpus,
         "without permits only {control} ran at once"
