@@ -7,5 +7,5 @@ pub mod stall_page;
 
 /// The examples in the docs of `morpheus_runtime::tower` are compiled here, where axum, tonic and hyper are.
 #[cfg(doctest)]
-#[doc = include_str!("../../morpheus-runtime/src/tower.md")]
+#[doc = include_str!("../../morpheus-runtime/src/api/tower.md")]
 struct Tower;

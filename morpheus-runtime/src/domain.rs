@@ -5,87 +5,33 @@
 //! judges and reports all the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use morpheus_common::ladder::{self, Policy};
+use morpheus_common::ladder::Policy;
 
-use crate::clock;
-use crate::controller;
-use crate::history::Histories;
+use crate::act::permit::{self, Permits};
+use crate::act::spare::Spares;
+use crate::act::wake::Wake;
+use crate::decide::history::Histories;
 use crate::link;
-use crate::mechanism::Mechanisms;
-use crate::metrics::{Counters, Missing};
-use crate::offender;
-use crate::permit::{self, Permits};
-use crate::quota::{self, Mask};
-use crate::report::Report;
-use crate::reporter::Reports;
-use crate::sleeper::Sleeper;
-use crate::slice;
-use crate::spare::Spares;
-use crate::stacks;
-use crate::table::Table;
-use crate::wake::Wake;
-
-/// Seats of the domain that serves threads of other runtimes.
-const PLAIN_SEATS: usize = 1024;
-/// Polls in place that run at once on somebody else's blocking pool are bounded by the permits; this
-/// bounds those asleep too.
-const PLAIN_IN_PLACE: usize = 64;
-/// Offences of a label after which the ladder may throttle.
-const REPEAT_OFFENCES: u32 = 8;
-
-/// What the builder decided.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) workers: usize,
-    pub(crate) spares: usize,
-    /// Spares asked for but not had, because the system gives no more threads.
-    pub(crate) spares_unavailable: usize,
-    pub(crate) reserve: usize,
-    /// Where nothing has been stuck for long.
-    pub(crate) reserve_when_calm: usize,
-    pub(crate) reserve_in_trouble: usize,
-    pub(crate) budget_ns: u64,
-    pub(crate) grace_ns: u64,
-    pub(crate) policy: Policy,
-    pub(crate) escapable: bool,
-    pub(crate) nice_offenders: bool,
-    pub(crate) max_in_place: usize,
-    pub(crate) seats: usize,
-    /// Polls between two signs of life of a tokio core.
-    pub(crate) event_interval: u64,
-    pub(crate) report_after_ns: u64,
-    /// What was asked for, and tokio was not built for.
-    pub(crate) refused: Vec<Missing>,
-    pub(crate) confine_to_quota: bool,
-    pub(crate) mechanisms: Mechanisms,
-}
-
-impl Settings {
-    /// Time without a sign of life of a core in which no poll needs to be longer than the budget.
-    pub(crate) fn signs_within_ns(&self) -> u64 {
-        self.event_interval.saturating_mul(self.budget_ns)
-    }
-
-    pub(crate) fn limits(&self) -> ladder::Limits {
-        ladder::Limits {
-            budget_ns: self.budget_ns,
-            grace_ns: self.grace_ns,
-            offence_ns: offender::OFFENCE_NS,
-            repeat_offences: REPEAT_OFFENCES,
-            policy: self.policy,
-        }
-    }
-}
+use crate::os::clock;
+use crate::os::quota::{self, Mask};
+use crate::os::sleeper::Sleeper;
+use crate::os::slice;
+use crate::report::counters::Counters;
+use crate::report::stacks;
+use crate::report::thread::Reports;
+use crate::settings::Settings;
+use crate::slot::cores::CoreTable;
+use crate::slot::table::Table;
 
 /// Panics that a test makes.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    pub(crate) controller: crate::supervise::Fault,
-    pub(crate) joiner: crate::supervise::Fault,
+    pub(crate) controller: crate::os::supervise::Fault,
+    pub(crate) joiner: crate::os::supervise::Fault,
 }
 
 pub(crate) struct Domain {
@@ -94,18 +40,12 @@ pub(crate) struct Domain {
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) seats: Table,
     #[cfg(tokio_unstable)]
-    pub(crate) thread_ids: crate::threads::Ids,
+    pub(crate) thread_ids: crate::os::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// How polls of each label went here.
     pub(crate) histories: Histories,
-    /// By core (tokio's worker index): sits in a hold at this moment.
-    pub(crate) held_cores: Box<[AtomicBool]>,
-    /// By core: how long it was held so far, without the hold that lasts.
-    pub(crate) held_ns: Box<[AtomicU64]>,
-    /// By core: the thread that last came back from a park with it, and has not handed it over since; 0
-    /// when there is none.
-    pub(crate) core_threads: Box<[AtomicU32]>,
+    pub(crate) cores: CoreTable,
     /// The application has the runtime: its tasks may wait anywhere in it.
     pub(crate) has_tasks: AtomicBool,
     /// Only the last spare is left: known offenders wait rather than take a worker.
@@ -143,19 +83,11 @@ impl Domain {
             runtime: OnceLock::new(),
             seats: Table::new(settings.seats),
             #[cfg(tokio_unstable)]
-            thread_ids: crate::threads::Ids::default(),
+            thread_ids: crate::os::threads::Ids::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
             histories: Histories::default(),
-            held_cores: (0..settings.workers + settings.spares)
-                .map(|_| AtomicBool::new(false))
-                .collect(),
-            held_ns: (0..settings.workers + settings.spares)
-                .map(|_| AtomicU64::new(0))
-                .collect(),
-            core_threads: (0..settings.workers + settings.spares)
-                .map(|_| AtomicU32::new(0))
-                .collect(),
+            cores: CoreTable::new(settings.workers + settings.spares),
             has_tasks: AtomicBool::new(false),
             spares_scarce: AtomicBool::new(false),
             can_nice: AtomicBool::new(false),
@@ -197,12 +129,6 @@ impl Domain {
         self.settings.policy == Policy::Observe
     }
 
-    pub(crate) fn is_core_held(&self, core: usize) -> bool {
-        self.held_cores
-            .get(core)
-            .is_some_and(|held| held.load(Ordering::Relaxed))
-    }
-
     /// Wakes the controller if it sleeps, wherever.
     pub(crate) fn wake_controller(&self) {
         if self.sleeper.wake() {
@@ -213,25 +139,9 @@ impl Domain {
     /// For a thread that has a core, and says so: back from a park or a hold, or with a canary.
     pub(crate) fn note_core_thread(&self, tid: u32) {
         self.shorten_slice();
-        // Relaxed, all of these: the controller samples them.
-        if let Some(core) = tokio::runtime::worker_index()
-            && let Some(thread) = self.core_threads.get(core)
-        {
-            thread.store(tid, Ordering::Relaxed);
+        if let Some(core) = tokio::runtime::worker_index() {
+            self.cores.note_thread(core, tid);
         }
-    }
-
-    /// For a worker that is about to hand its core over.
-    pub(crate) fn forget_core_thread(&self, core: usize) {
-        if let Some(thread) = self.core_threads.get(core) {
-            thread.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// The thread of a core, if it is known.
-    pub(crate) fn core_thread(&self, core: usize) -> Option<u32> {
-        let tid = self.core_threads.get(core)?.load(Ordering::Relaxed);
-        (tid != 0).then_some(tid)
     }
 
     /// Goes on without a controller, so that nothing waits for one: every spare is released for good, no poll waits for
@@ -288,49 +198,4 @@ fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
     let runtimes = runtimes();
     let mut domains = runtimes.iter().filter_map(Weak::upgrade);
     domains.find(|domain| domain.runtime.get() == Some(&id))
-}
-
-/// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.
-pub(crate) fn of_plain_threads() -> Arc<Domain> {
-    static PLAIN: OnceLock<Arc<Domain>> = OnceLock::new();
-    PLAIN
-        .get_or_init(|| {
-            crate::sleeper::register_barrier();
-            let settings = Settings {
-                workers: 0,
-                spares: 0,
-                spares_unavailable: 0,
-                reserve: 0,
-                reserve_when_calm: 0,
-                reserve_in_trouble: 0,
-                budget_ns: crate::builder::DEFAULT_BUDGET_NS,
-                grace_ns: crate::builder::DEFAULT_GRACE_NS,
-                policy: Policy::Demote,
-                escapable: true,
-                nice_offenders: false,
-                max_in_place: PLAIN_IN_PLACE,
-                seats: PLAIN_SEATS,
-                event_interval: u64::from(crate::builder::DEFAULT_EVENT_INTERVAL),
-                report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
-                refused: Vec::new(),
-                confine_to_quota: false,
-                mechanisms: Mechanisms::default(),
-            };
-            let mut domain = Domain::new(settings);
-            domain.warm_pools = Some(Mutex::default());
-            let domain = Arc::new(domain);
-            let started = std::thread::Builder::new()
-                .name("morpheus-ctl".into())
-                .spawn({
-                    let domain = domain.clone();
-                    move || controller::serve(&domain, None)
-                });
-            if let Err(error) = started {
-                // Watched futures run as unwatched ones would. Nobody waits yet.
-                let _nobody = domain.go_on_without_controller();
-                domain.reports.send(Report::NoController(error));
-            }
-            domain
-        })
-        .clone()
 }

@@ -68,63 +68,35 @@ extern crate self as morpheus_runtime;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-mod asleep;
-mod builder;
-mod canary;
-mod checkpoint;
-mod clock;
-mod controller;
-mod cores;
-mod critical;
+mod act;
+mod api;
+mod control;
+mod decide;
 mod domain;
-#[cfg(feature = "metrics")]
-mod export;
-mod history;
-mod hogs;
-mod hold;
-#[cfg(tokio_unstable)]
-mod hooks;
-mod in_place;
-mod label;
 mod link;
-mod mechanism;
-mod metrics;
-mod names;
-mod nice;
-mod offender;
-mod permit;
-mod quota;
+mod observe;
+mod os;
+mod poll;
 mod report;
-mod reporter;
-mod runtime;
-mod seat;
-#[doc(hidden)]
-pub mod single_step;
-mod slack;
-mod sleeper;
-pub mod slice;
-mod spare;
-mod stacks;
-mod staffing;
-pub mod strip;
-mod supervise;
-mod table;
-pub mod task;
-mod threads;
-#[cfg(feature = "tower")]
-pub mod tower;
-mod wake;
-mod watch;
+mod settings;
+mod slot;
 
-pub use builder::{BuildError, Builder, Policy};
-pub use checkpoint::{checkpoint, checkpoint_sync, yield_requested};
-pub use critical::{Critical, CriticalSection, critical, critical_section};
+pub use api::builder::{BuildError, Builder, Policy};
+pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
+pub use api::critical::{Critical, CriticalSection, critical, critical_section};
+pub use api::metrics::Metrics;
+pub use api::runtime::{Leftover, Mode, Runtime, ShutdownReport};
+#[doc(hidden)]
+pub use api::single_step;
+pub use api::strip::{self, StripMine, strips};
+pub use api::task::{self, spawn};
+#[cfg(feature = "tower")]
+pub use api::tower;
+pub use api::watch::{Watch, Watched, watch};
 pub use link::{ActiveLink, Link, LinkError};
-pub use mechanism::{Mechanism, UnknownMechanism};
-pub use metrics::{LatencySummary, Metrics, Missing};
 pub use morpheus_macros::{main, test};
-pub use runtime::{Leftover, Mode, Runtime, ShutdownReport};
-pub use stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
-pub use strip::{StripMine, strips};
-pub use task::spawn;
-pub use watch::{Watch, Watched, watch};
+pub use os::missing::Missing;
+pub use os::slice;
+pub use report::counters::LatencySummary;
+pub use report::stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
+pub use settings::mechanism::{Mechanism, UnknownMechanism};

@@ -138,6 +138,7 @@ const QUICK_TESTS: &[&str] = &[
     "quota",
     "shutdown",
     "stress",
+    "structure",
 ];
 
 /// After an edit of the runtime: the crates that applications link.

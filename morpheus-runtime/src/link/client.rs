@@ -15,8 +15,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::area::Lent;
-use super::ring::Ring;
+use crate::link::ring::Ring;
+use crate::slot::area::Lent;
 
 /// A daemon that says Hello no sooner is none: it may be about to attach its scheduler.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);

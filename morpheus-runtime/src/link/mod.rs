@@ -14,14 +14,9 @@
 //!
 //! Whatever a link finds, the ladder in [`morpheus_common::ladder`] decides what is done about it.
 
-pub(crate) mod area;
-mod client;
-mod fork;
-mod joiner;
-pub(crate) mod mapped;
-mod presence;
-mod ring;
-pub(crate) mod watchdog;
+pub(crate) mod client;
+pub(crate) mod presence;
+pub(crate) mod ring;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -31,8 +26,9 @@ use std::sync::{Mutex, OnceLock};
 use morpheus_common::abi;
 use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 
+use crate::slot::table::Lease;
+
 pub use client::LinkError;
-pub(crate) use joiner::start;
 
 /// Which link a runtime asks for; see [`Builder::link`](crate::Builder::link).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +57,7 @@ pub enum ActiveLink {
 }
 
 impl ActiveLink {
-    fn of_mode(mode: u32) -> ActiveLink {
+    pub(crate) fn of_mode(mode: u32) -> ActiveLink {
         match mode {
             abi::MORPHEUS_MODE_ENFORCE => ActiveLink::Scheduler,
             _ => ActiveLink::Observer,
@@ -80,8 +76,16 @@ impl std::fmt::Display for ActiveLink {
 }
 
 /// Where the daemon listens, as far as this process knows.
-fn socket_path() -> PathBuf {
+pub(crate) fn socket_path() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
+}
+
+/// A link that was just made, on its way to the controller.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) ring: ring::Ring,
+    pub(crate) lease: Lease,
+    pub(crate) joined_ns: u64,
 }
 
 /// What the joiner, the controller and the workers tell each other of the link.
@@ -90,14 +94,14 @@ pub(crate) struct State {
     /// An [`ActiveLink`], for who asks.
     active: AtomicU8,
     /// Wakes the joiner; there from its start on.
-    bell: OnceLock<OwnedFd>,
+    pub(crate) bell: OnceLock<OwnedFd>,
     /// Wakes a controller that listens to a ring.
-    controller_bell: OnceLock<OwnedFd>,
+    pub(crate) controller_bell: OnceLock<OwnedFd>,
     /// From the joiner to the controller.
-    handed: Mutex<Option<mapped::Mapped>>,
+    handed: Mutex<Option<Handed>>,
     is_handed: AtomicBool,
     /// The joiner says that the daemon has gone, the controller that it is silent.
-    is_lost: AtomicBool,
+    pub(crate) is_lost: AtomicBool,
     stops: AtomicBool,
     /// How often a daemon was joined, and how often it went while the runtime was there.
     pub(crate) joined: AtomicU64,
@@ -117,7 +121,7 @@ impl State {
         }
     }
 
-    fn set_active(&self, link: ActiveLink) {
+    pub(crate) fn set_active(&self, link: ActiveLink) {
         self.active.store(link as u8, Ordering::Relaxed);
     }
 
@@ -147,13 +151,13 @@ impl State {
         self.wake_joiner();
     }
 
-    fn stops(&self) -> bool {
+    pub(crate) fn stops(&self) -> bool {
         // Acquire, pairs with the Release in `stop`.
         self.stops.load(Ordering::Acquire)
     }
 
     /// The controller's end of a link that was just made.
-    pub(crate) fn take_handed(&self) -> Option<mapped::Mapped> {
+    pub(crate) fn take_handed(&self) -> Option<Handed> {
         // Acquire, pairs with the Release in `hand`; the mutex would do, and this is cheaper.
         if !self.is_handed.load(Ordering::Acquire) {
             return None;
@@ -162,12 +166,12 @@ impl State {
         self.handed().take()
     }
 
-    fn hand(&self, mapped: mapped::Mapped) {
+    pub(crate) fn hand(&self, mapped: Handed) {
         *self.handed() = Some(mapped);
         self.is_handed.store(true, Ordering::Release);
     }
 
-    fn handed(&self) -> std::sync::MutexGuard<'_, Option<mapped::Mapped>> {
+    fn handed(&self) -> std::sync::MutexGuard<'_, Option<Handed>> {
         self.handed
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use morpheus_common::abi::morpheus_event;
 use rustix::mm::ProtFlags;
 
-use super::area::Mapping;
+use crate::slot::area::Mapping;
 
 const BUSY: u32 = 1 << 31;
 const VOID: u32 = 1 << 30;

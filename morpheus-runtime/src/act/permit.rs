@@ -1,0 +1,807 @@
+//! Permits: how many offenders are polled in place at once.
+//!
+//! Every poll in place runs on a thread of its own, and threads that run share the CPU with the workers.
+//! So at most two per CPU may *run* (those asleep in the kernel do not count), of which one per CPU may
+//! be a convict's, and one convict beside any number of suspects; the rest wait, each class in the order
+//! of arrival. Two hundred hogs thus run a few at a time.
+//!
+//! Who sleeps is seen once a sample. Where a label's polls have mostly slept when they were found stuck, its next
+//! counts as asleep from the beginning, so that it need not wait for that: else calls that block would begin at four
+//! a millisecond.
+//!
+//! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (offenders that spin until another
+//! one runs) the head is let in beyond every limit. Patience alone is no reason: behind polls of 200 ms
+//! every head is patient, and twice the hogs would take the machine from its neighbours. A permit that was
+//! handed over but is not taken up for [`TAKE_UP_NS`] (its future is alive but nobody polls it) goes to
+//! the next.
+//!
+//! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter that is listed in
+//! `granted`, or free. A waiter that is dropped gives back what it was granted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+
+use tokio::runtime::Handle;
+
+use crate::act::wake::Wake;
+use crate::decide::history::History;
+use crate::decide::offender::Standing;
+use crate::os::clock;
+
+/// Where no permit moved for so long while somebody waits, one more is given out.
+const STANDSTILL_NS: u64 = 500_000_000;
+/// Where every place is taken, whoever has waited for so long is polled inline.
+const INLINE_AFTER_NS: u64 = 20_000_000;
+/// A grant that is not taken up for so long is taken back.
+const TAKE_UP_NS: u64 = 100_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Class {
+    Suspect = 0,
+    Convict = 1,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Polls in place that may run at once.
+    pub(crate) running: usize,
+    /// Of these, convicts'.
+    pub(crate) convicts: usize,
+    /// Polls in place at all, asleep or not: each has a thread.
+    pub(crate) in_place: usize,
+}
+
+impl Limits {
+    pub(crate) fn for_cpus(cpus: usize, in_place: usize) -> Limits {
+        Limits {
+            running: 2 * cpus,
+            convicts: cpus,
+            in_place,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    Waiting(Waker),
+    Granted,
+    /// Every place went to others that sleep: no longer in any list, to be polled inline.
+    Inline,
+    /// Taken up, taken back or dropped: no longer in any list.
+    Gone,
+}
+
+/// A place in the queue, owned by the future that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    /// Where it queues: the future may be polled or dropped by a thread of another runtime.
+    permits: Arc<Permits>,
+    /// Written under the lock of the state, by [`Permits::tick`], while it waits.
+    class: AtomicUsize,
+    /// Whose conviction makes a suspect that waits a convict.
+    history: Option<Arc<History>>,
+    /// It will probably sleep.
+    sleeps: bool,
+    since_ns: u64,
+    /// Not before this time: a throttled offender's bandwidth is capped.
+    not_before_ns: u64,
+    /// Polls the future that waits; `None` where it was not polled on a runtime.
+    runtime: Option<Handle>,
+    phase: Mutex<Phase>,
+}
+
+impl Waiter {
+    fn class(&self) -> Class {
+        // Relaxed: under the lock of the state, or granted, after which it no longer changes.
+        match self.class.load(Ordering::Relaxed) {
+            0 => Class::Suspect,
+            _ => Class::Convict,
+        }
+    }
+
+    fn wake(&self, waker: Waker) -> Wake {
+        Wake {
+            waker,
+            runtime: self.runtime.clone(),
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Ends the wait, of one that is in no queue any more: its future is polled inline.
+    fn send_inline(&self) -> Option<Wake> {
+        let before = std::mem::replace(&mut *self.phase(), Phase::Inline);
+        match before {
+            Phase::Waiting(waker) => Some(self.wake(waker)),
+            Phase::Granted | Phase::Inline | Phase::Gone => None,
+        }
+    }
+
+    /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
+    /// `Err` when none is to be waited for any more; [`NoPermit::Inline`] also to who asks again.
+    pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
+        // Lock order everywhere: state, then phase.
+        let mut state = self.permits.lock();
+        let mut phase = self.phase();
+        match &mut *phase {
+            Phase::Waiting(known) => {
+                known.clone_from(waker);
+                Ok(None)
+            }
+            Phase::Granted => {
+                *phase = Phase::Gone;
+                state
+                    .granted
+                    .retain(|(granted, _)| !Arc::ptr_eq(granted, self));
+                Ok(Some(Permit {
+                    permits: self.permits.clone(),
+                    class: self.class(),
+                }))
+            }
+            Phase::Inline => Err(NoPermit::Inline),
+            Phase::Gone => Err(NoPermit::TakenBack),
+        }
+    }
+
+    /// The waiting future is dropped, or polled where it needs no permit.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        let before = {
+            let mut state = self.permits.lock();
+            let before = std::mem::replace(&mut *self.phase(), Phase::Gone);
+            match before {
+                Phase::Granted => state
+                    .granted
+                    .retain(|(granted, _)| !Arc::ptr_eq(granted, self)),
+                Phase::Waiting(_) => {
+                    state.queues[self.class() as usize]
+                        .retain(|waiting| !Arc::ptr_eq(waiting, self));
+                }
+                Phase::Inline | Phase::Gone => {}
+            }
+            before
+        };
+        if matches!(before, Phase::Granted) {
+            self.permits.give_back(self.class());
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Permits given out, by class: held by a guard or granted to a waiter.
+    out: [usize; 2],
+    /// Of those, known to be asleep in the kernel.
+    asleep: [usize; 2],
+    queues: [VecDeque<Arc<Waiter>>; 2],
+    granted: Vec<(Arc<Waiter>, u64)>,
+    moved_at_ns: u64,
+    peak: usize,
+}
+
+impl State {
+    fn running(&self, class: Class) -> usize {
+        self.out[class as usize].saturating_sub(self.asleep[class as usize])
+    }
+
+    fn may_start(&self, class: Class, sleeps: bool, limits: &Limits) -> bool {
+        let all = self.running(Class::Suspect) + self.running(Class::Convict);
+        if self.out[0] + self.out[1] >= limits.in_place {
+            return false;
+        }
+        if sleeps {
+            return true;
+        }
+        match class {
+            Class::Suspect => all < limits.running,
+            // One always: suspects that come and go must not keep them out.
+            Class::Convict => match self.running(Class::Convict) {
+                0 => limits.convicts > 0,
+                convicts => convicts < limits.convicts && all < limits.running,
+            },
+        }
+    }
+
+    /// The first in the queue whose time has come; throttled ones do not keep others waiting.
+    fn first_due(&self, class: Class, now_ns: u64) -> Option<(usize, &Waiter)> {
+        self.queues[class as usize]
+            .iter()
+            .enumerate()
+            .find(|(_, waiter)| waiter.not_before_ns <= now_ns)
+            .map(|(at, waiter)| (at, &**waiter))
+    }
+
+    /// The first of those that may start: one that will sleep does not queue behind those that compute.
+    fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<usize> {
+        let (may_run, may_sleep) = (
+            self.may_start(class, false, limits),
+            self.may_start(class, true, limits),
+        );
+        // Whoever may run may sleep: with neither, nobody need be looked at.
+        if !may_sleep {
+            return None;
+        }
+        self.queues[class as usize]
+            .iter()
+            .position(|waiter| waiter.not_before_ns <= now_ns && (may_run || waiter.sleeps))
+    }
+
+    /// Since when the one waits that waits longest, its class and its place in the queue.
+    fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
+        [Class::Suspect, Class::Convict]
+            .into_iter()
+            .filter_map(|class| {
+                let (at, head) = self.first_due(class, now_ns)?;
+                Some((head.since_ns, class, at))
+            })
+            .min_by_key(|&(since_ns, ..)| since_ns)
+    }
+
+    /// Moves those among the waiting suspects whose label is convicted by now to the other queue.
+    fn convict_waiting(&mut self) {
+        let convicted = |waiter: &Waiter| {
+            let history = waiter.history.as_ref();
+            history.is_some_and(|history| history.standing() == Standing::Convict)
+        };
+        let [suspects, convicts] = &mut self.queues;
+        let before = convicts.len();
+        let mut at = 0;
+        while at < suspects.len() {
+            if !convicted(&suspects[at]) {
+                at += 1;
+            } else if let Some(waiter) = suspects.remove(at) {
+                waiter
+                    .class
+                    .store(Class::Convict as usize, Ordering::Relaxed);
+                convicts.push_back(waiter);
+            }
+        }
+        if convicts.len() > before {
+            convicts
+                .make_contiguous()
+                .sort_by_key(|waiter| waiter.since_ns);
+        }
+    }
+
+    fn take(&mut self, class: Class, sleeps: bool, now_ns: u64) {
+        self.out[class as usize] += 1;
+        // Until the next sample says how it is.
+        self.asleep[class as usize] += usize::from(sleeps);
+        self.moved_at_ns = now_ns;
+        self.peak = self.peak.max(self.out[0] + self.out[1]);
+    }
+}
+
+/// For whom a permit is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) class: Class,
+    /// Whose conviction makes a suspect that waits a convict: many of one origin may ask before the first of them
+    /// has done anything.
+    pub(crate) history: Option<&'a Arc<History>>,
+    /// It will probably sleep.
+    pub(crate) sleeps: bool,
+    /// 0, or the time until which a throttled offender has to wait.
+    pub(crate) not_before_ns: u64,
+}
+
+/// What came of asking for a permit.
+#[must_use]
+pub(crate) enum Answer {
+    Granted(Permit),
+    /// Return `Pending`: the waker is called when the permit is there.
+    Wait(Arc<Waiter>),
+    /// Every thread for polls in place is taken: poll inline.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct Permits {
+    limits: Limits,
+    /// Nobody ticks any more. Written under the lock of the state.
+    closed: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The right to poll in place once. Goes back when dropped.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    class: Class,
+}
+
+impl Permit {
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.permits.give_back(self.class);
+    }
+}
+
+impl Permits {
+    pub(crate) fn new(limits: Limits) -> Permits {
+        Permits {
+            limits,
+            closed: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Wakers, which may panic, are called after the lock is gone.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Asks for a permit; queues when there is none. With `must_wait_when_full` there is no [`Answer::Full`].
+    pub(crate) fn ask(
+        self: &Arc<Permits>,
+        request: Request<'_>,
+        must_wait_when_full: bool,
+        waker: &Waker,
+    ) -> Answer {
+        let Request {
+            class,
+            history,
+            sleeps,
+            not_before_ns,
+        } = request;
+        let now_ns = clock::now_ns();
+        let mut state = self.lock();
+        let first = sleeps || state.first_due(class, now_ns).is_none();
+        let due = not_before_ns <= now_ns;
+        if first && due && state.may_start(class, sleeps, &self.limits) {
+            state.take(class, sleeps, now_ns);
+            return Answer::Granted(Permit {
+                permits: self.clone(),
+                class,
+            });
+        }
+        // Nobody would end the wait.
+        if self.is_closed() {
+            return Answer::Full;
+        }
+        let full = state.out[0] + state.out[1] >= self.limits.in_place;
+        // Where there is no place at all, waiting for one would never end.
+        if full && due && !(must_wait_when_full && self.limits.in_place > 0) {
+            return Answer::Full;
+        }
+        if state.queues.iter().all(VecDeque::is_empty) {
+            // The standstill clock runs from the moment somebody waits.
+            state.moved_at_ns = now_ns;
+        }
+        let waiter = Arc::new(Waiter {
+            permits: self.clone(),
+            class: AtomicUsize::new(class as usize),
+            history: history.cloned(),
+            sleeps,
+            since_ns: now_ns,
+            not_before_ns,
+            runtime: Handle::try_current().ok(),
+            phase: Mutex::new(Phase::Waiting(waker.clone())),
+        });
+        state.queues[class as usize].push_back(waiter.clone());
+        Answer::Wait(waiter)
+    }
+
+    fn give_back(&self, class: Class) {
+        let now_ns = clock::now_ns();
+        let woken = {
+            let mut state = self.lock();
+            state.out[class as usize] = state.out[class as usize].saturating_sub(1);
+            state.asleep[class as usize] =
+                state.asleep[class as usize].min(state.out[class as usize]);
+            state.moved_at_ns = now_ns;
+            self.hand_over(&mut state, now_ns)
+        };
+        // A thread that polls tasks of the application, or drops them.
+        woken.into_iter().for_each(Wake::here);
+    }
+
+    /// Once a sample: learns which of the permits' holders sleep, and moves whoever has waited long.
+    /// While spares are scarce, waiters do so longer rather than take a worker.
+    ///
+    /// Returns the wakes to make. The controller makes them elsewhere: wakers are the application's.
+    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) -> Vec<Wake> {
+        let mut state = self.lock();
+        state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
+        state.convict_waiting();
+        self.take_back_unused(&mut state, now_ns);
+        let mut woken = self.hand_over(&mut state, now_ns);
+        let patience_ns = if scarce {
+            STANDSTILL_NS
+        } else {
+            INLINE_AFTER_NS
+        };
+        woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
+        let stands_still = woken.is_empty()
+            && state.granted.is_empty()
+            && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
+        if stands_still
+            && state.out[0] + state.out[1] < self.limits.in_place
+            && let Some((_, class, at)) = state.oldest_due(now_ns)
+        {
+            woken.extend(Self::grant(&mut state, class, at, now_ns));
+        }
+        woken
+    }
+
+    /// Nobody ticks any more: every future that waits, and every one that asks from now on, is polled inline.
+    ///
+    /// Returns the wakes to make.
+    pub(crate) fn close(&self) -> Vec<Wake> {
+        let mut state = self.lock();
+        // Relaxed: `ask` reads it under the lock; who reads it without, reads a hint.
+        self.closed.store(true, Ordering::Relaxed);
+        let waiting: Vec<Arc<Waiter>> = state.queues.iter_mut().flat_map(std::mem::take).collect();
+        let inline = |waiter: Arc<Waiter>| waiter.send_inline();
+        waiting.into_iter().filter_map(inline).collect()
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: see `close`.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Where all places are taken, perhaps by those that wait for somebody in the queue: the one that has
+    /// waited longest is polled inline, as are those that ask now. One a sample.
+    fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Wake> {
+        if state.out[0] + state.out[1] < self.limits.in_place {
+            return None;
+        }
+        let (since_ns, class, at) = state.oldest_due(now_ns)?;
+        if now_ns.saturating_sub(since_ns) < patience_ns {
+            return None;
+        }
+        state.queues[class as usize].remove(at)?.send_inline()
+    }
+
+    fn take_back_unused(&self, state: &mut State, now_ns: u64) {
+        let unused: Vec<Arc<Waiter>> = state
+            .granted
+            .extract_if(.., |(_, at_ns)| now_ns.saturating_sub(*at_ns) >= TAKE_UP_NS)
+            .map(|(waiter, _)| waiter)
+            .collect();
+        for waiter in unused {
+            *waiter.phase() = Phase::Gone;
+            let out = &mut state.out[waiter.class() as usize];
+            *out = out.saturating_sub(1);
+        }
+    }
+
+    /// Grants what the limits allow and returns the wakers to call once the lock is gone.
+    fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
+        let mut woken = Vec::new();
+        for class in [Class::Suspect, Class::Convict] {
+            while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
+                woken.extend(Self::grant(state, class, at, now_ns));
+            }
+        }
+        woken
+    }
+
+    fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
+        let waiter = state.queues[class as usize].remove(at)?;
+        let before = std::mem::replace(&mut *waiter.phase(), Phase::Granted);
+        let Phase::Waiting(waker) = before else {
+            unreachable!(
+                "only waiting ones are queued: leave and take_up remove theirs under the lock"
+            )
+        };
+        state.take(class, waiter.sleeps, now_ns);
+        let wake = waiter.wake(waker);
+        state.granted.push((waiter, now_ns));
+        Some(wake)
+    }
+
+    /// Whether somebody waits, so that the controller must not fall asleep.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Whether anybody is ever polled in place.
+    pub(crate) fn has_places(&self) -> bool {
+        self.limits.in_place > 0
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().queues.iter().map(VecDeque::len).sum()
+    }
+
+    pub(crate) fn in_place(&self) -> (usize, usize) {
+        let state = self.lock();
+        (
+            state.out[0] + state.out[1] - state.granted.len(),
+            state.peak,
+        )
+    }
+}
+
+/// Why the wait for a permit is over without one.
+#[derive(Debug)]
+pub(crate) enum NoPermit {
+    /// It came, was not taken up in time and went to the next: ask again.
+    TakenBack,
+    /// Every place is taken by others that may sleep for ever: poll inline.
+    Inline,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::label::{self, Origin};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn permits(cpus: usize) -> Arc<Permits> {
+        Arc::new(Permits::new(Limits::for_cpus(cpus, 100)))
+    }
+
+    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; 2], scarce: bool) {
+        let woken = permits.tick(now_ns, asleep, scarce);
+        woken.into_iter().for_each(crate::act::wake::Wake::here);
+    }
+
+    fn waiting(answer: Answer) -> Arc<Waiter> {
+        match answer {
+            Answer::Wait(waiter) => waiter,
+            Answer::Granted(_) | Answer::Full => panic!("expected to wait"),
+        }
+    }
+
+    fn granted(answer: Answer) -> Permit {
+        match answer {
+            Answer::Granted(permit) => permit,
+            Answer::Wait(_) | Answer::Full => panic!("expected a permit"),
+        }
+    }
+
+    fn of(class: Class) -> Request<'static> {
+        Request {
+            class,
+            history: None,
+            sleeps: false,
+            not_before_ns: 0,
+        }
+    }
+
+    fn ask(permits: &Arc<Permits>, class: Class) -> Answer {
+        permits.ask(of(class), false, Waker::noop())
+    }
+
+    #[test]
+    fn suspects_that_wait_are_convicted_with_their_label() {
+        let label = label::of(Origin::Named("permit, convicted while waiting"));
+        let history = Arc::new(History::new(label));
+        let permits = permits(1);
+        let ask = |class, history| {
+            let request = Request {
+                history,
+                ..of(class)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let _running = [
+            granted(ask(Class::Suspect, None)),
+            granted(ask(Class::Suspect, None)),
+        ];
+        let (innocent, hog) = (
+            waiting(ask(Class::Suspect, None)),
+            waiting(ask(Class::Suspect, Some(&history))),
+        );
+        for _ in 0..8 {
+            history.learn_stuck(false);
+            history.learn_offence();
+        }
+        tick(&permits, clock::now_ns(), [0, 0], false);
+        let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
+        assert_eq!(permit.class(), Class::Convict, "and the first of these");
+        assert!(innocent.take_up(Waker::noop()).unwrap().is_none());
+    }
+
+    #[test]
+    fn handed_over_in_order() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let second = waiting(permits.ask(of(Class::Convict), false, &waker));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(third.take_up(Waker::noop()).unwrap().is_none());
+        let second = second.take_up(Waker::noop()).unwrap().unwrap();
+        drop(second);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_waiter_that_is_dropped_gives_its_grant_to_the_next() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        second.leave();
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_waiter_that_is_dropped_while_it_waits_is_skipped() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        second.leave();
+        drop(first);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn those_asleep_do_not_count() {
+        let permits = permits(1);
+        let _first = granted(ask(&permits, Class::Suspect));
+        let _second = granted(ask(&permits, Class::Suspect));
+        let third = waiting(ask(&permits, Class::Suspect));
+        tick(&permits, clock::now_ns(), [1, 0], false);
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn those_that_will_sleep_need_not_be_seen_asleep_first() {
+        let permits = permits(1);
+        let sleeper = || {
+            let request = Request {
+                sleeps: true,
+                ..of(Class::Suspect)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let _asleep: Vec<Permit> = (0..50).map(|_| granted(sleeper())).collect();
+        let _running = [
+            granted(ask(&permits, Class::Suspect)),
+            granted(ask(&permits, Class::Suspect)),
+        ];
+        let waits = waiting(ask(&permits, Class::Suspect));
+        let _beside = granted(sleeper());
+        // They computed after all: as many as there are run, but no more begin.
+        tick(&permits, clock::now_ns(), [0, 0], false);
+        assert!(waits.take_up(Waker::noop()).unwrap().is_none());
+        drop(_asleep);
+        assert!(
+            waits.take_up(Waker::noop()).unwrap().is_none(),
+            "two others run"
+        );
+    }
+
+    #[test]
+    fn a_standstill_ends() {
+        let permits = permits(1);
+        let _out: Vec<Permit> = (0..2)
+            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .collect();
+        let waiter = waiting(ask(&permits, Class::Suspect));
+        let now_ns = clock::now_ns();
+        tick(&permits, now_ns + STANDSTILL_NS / 2, [0, 0], false);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
+        tick(&permits, now_ns + STANDSTILL_NS * 2, [0, 0], false);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_grant_that_nobody_takes_up_goes_on() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Convict));
+        let second = waiting(ask(&permits, Class::Convict));
+        let third = waiting(ask(&permits, Class::Convict));
+        drop(first);
+        tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0], false);
+        assert!(second.take_up(Waker::noop()).is_err());
+        assert!(third.take_up(Waker::noop()).unwrap().is_some());
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn a_throttled_one_waits_for_its_time() {
+        let permits = permits(1);
+        let now_ns = clock::now_ns();
+        let later = now_ns + 3_600_000_000_000;
+        let waiter = waiting(permits.ask(
+            Request {
+                not_before_ns: later,
+                ..of(Class::Convict)
+            },
+            false,
+            Waker::noop(),
+        ));
+        tick(&permits, now_ns, [0, 0], false);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
+        tick(&permits, later, [0, 0], false);
+        assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    #[test]
+    fn with_all_threads_taken_it_says_so() {
+        let permits = Arc::new(Permits::new(Limits {
+            in_place: 1,
+            ..Limits::for_cpus(4, 0)
+        }));
+        let _first = granted(ask(&permits, Class::Suspect));
+        assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
+        let _waits = waiting(permits.ask(of(Class::Suspect), true, Waker::noop()));
+    }
+
+    #[test]
+    fn with_every_place_asleep_those_who_wait_are_polled_inline() {
+        let permits = Arc::new(Permits::new(Limits {
+            in_place: 3,
+            ..Limits::for_cpus(1, 0)
+        }));
+        let _running: Vec<Permit> = (0..2)
+            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .collect();
+        let waiters: Vec<_> = (0..2)
+            .map(|_| waiting(ask(&permits, Class::Suspect)))
+            .collect();
+        let now_ns = clock::now_ns();
+        tick(&permits, now_ns, [2, 0], false);
+        let _last = waiters[0].take_up(Waker::noop()).unwrap().unwrap();
+        assert!(waiters[1].take_up(Waker::noop()).unwrap().is_none());
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], true);
+        assert!(
+            waiters[1].take_up(Waker::noop()).unwrap().is_none(),
+            "while spares are scarce"
+        );
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], false);
+        let inline = waiters[1].take_up(Waker::noop());
+        assert!(matches!(inline, Err(NoPermit::Inline)));
+    }
+
+    #[test]
+    fn once_closed_nobody_waits() {
+        let permits = permits(1);
+        let _running = granted(ask(&permits, Class::Convict));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let waiting: Vec<_> = [Class::Convict, Class::Convict]
+            .map(|class| waiting(permits.ask(of(class), true, &waker)))
+            .into();
+        let woken = permits.close();
+        assert_eq!((woken.len(), count.0.load(Ordering::SeqCst)), (2, 0));
+        woken.into_iter().for_each(crate::act::wake::Wake::here);
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+        for waiter in waiting {
+            assert!(matches!(waiter.take_up(&waker), Err(NoPermit::Inline)));
+            waiter.leave();
+        }
+        assert_eq!(permits.waiting(), 0);
+        let throttled = Request {
+            not_before_ns: u64::MAX,
+            ..of(Class::Convict)
+        };
+        assert!(matches!(permits.ask(throttled, true, &waker), Answer::Full));
+    }
+}

@@ -1,0 +1,207 @@
+//! Wakers of the application, which may panic or block: called where that holds up nobody but their owner.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use tokio::runtime::Handle;
+
+use crate::os::supervise;
+
+thread_local! {
+    /// The calling thread hands a waker to a runtime, and must not call it.
+    static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A waker to call, and the runtime that polls the future it wakes.
+#[must_use = "a wake that is not made is lost"]
+#[derive(Debug)]
+pub(crate) struct Wake {
+    pub(crate) waker: Waker,
+    /// `None` where the future was not polled on a runtime.
+    pub(crate) runtime: Option<Handle>,
+}
+
+impl Wake {
+    /// Calls the waker on this thread. A panic ends here.
+    pub(crate) fn here(self) {
+        Call(Some(self.waker)).make();
+    }
+
+    /// Has the waker called by a task of its runtime, one for each waker, so that a waker that blocks delays no other.
+    /// That task is an ordinary one: where it blocks, a spare takes over.
+    ///
+    /// No wake is lost. A runtime that ends drops the task, and that calls the waker; one that has ended already
+    /// refuses the task, and then a thread calls it.
+    pub(crate) fn elsewhere(self) {
+        let Some(runtime) = self.runtime else {
+            return on_a_thread(self.waker);
+        };
+        let call = OnRuntime(Call(Some(self.waker)));
+        let _handing_over = HandingOver::begin();
+        let hand_over = AssertUnwindSafe(|| drop(runtime.spawn(async move { call.make() })));
+        // A hook of the application's for tasks that are spawned may panic; with the task, the call goes to a thread.
+        if let Err(panic) = catch_unwind(hand_over) {
+            supervise::dismiss(panic);
+        }
+    }
+}
+
+/// A waker that is called once, at the latest when this is dropped.
+struct Call(Option<Waker>);
+
+impl Call {
+    fn make(&mut self) {
+        if let Some(waker) = self.0.take()
+            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
+        {
+            supervise::dismiss(panic);
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.make();
+    }
+}
+
+/// The same, from a task.
+struct OnRuntime(Call);
+
+impl OnRuntime {
+    fn make(mut self) {
+        self.0.make();
+    }
+}
+
+impl Drop for OnRuntime {
+    fn drop(&mut self) {
+        if HANDING_OVER.get()
+            && let Some(waker) = self.0.0.take()
+        {
+            on_a_thread(waker);
+        }
+    }
+}
+
+struct HandingOver;
+
+impl HandingOver {
+    fn begin() -> HandingOver {
+        HANDING_OVER.set(true);
+        HandingOver
+    }
+}
+
+impl Drop for HandingOver {
+    fn drop(&mut self) {
+        HANDING_OVER.set(false);
+    }
+}
+
+/// Where no thread can be had, this one calls it: dropped, the closure makes the call.
+fn on_a_thread(waker: Waker) {
+    let mut call = Call(Some(waker));
+    let _ = std::thread::Builder::new()
+        .name("morpheus-wake".into())
+        .spawn(move || call.make());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::ThreadId;
+    use std::time::Duration;
+
+    /// Says which thread calls it, then panics.
+    struct Panics(Sender<ThreadId>);
+
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.send(std::thread::current().id()).unwrap();
+            panic!("a waker, on purpose");
+        }
+    }
+
+    fn waker() -> (Waker, Receiver<ThreadId>) {
+        let (sender, called) = channel();
+        (Arc::new(Panics(sender)).into(), called)
+    }
+
+    fn caller(called: &Receiver<ThreadId>) -> ThreadId {
+        called.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap()
+    }
+
+    fn wake(waker: Waker, runtime: Option<&Handle>) -> Wake {
+        Wake {
+            waker,
+            runtime: runtime.cloned(),
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_nobody() {
+        let (waker, called) = waker();
+        wake(waker.clone(), None).here();
+        assert_eq!(caller(&called), std::thread::current().id());
+        let runtime = runtime();
+        wake(waker.clone(), Some(runtime.handle())).elsewhere();
+        assert_ne!(caller(&called), std::thread::current().id());
+        wake(waker, None).elsewhere();
+        assert_ne!(caller(&called), std::thread::current().id());
+        assert_eq!(runtime.block_on(async { 7 }), 7);
+    }
+
+    #[test]
+    fn no_wake_is_lost_with_its_runtime() {
+        // The only worker is busy when the task comes, and the runtime ends before it runs.
+        let (waker, called) = waker();
+        let runtime = runtime();
+        let (busy, is_busy) = channel();
+        let (go_on, goes_on) = channel::<()>();
+        drop(runtime.spawn(async move {
+            busy.send(()).unwrap();
+            let _ = goes_on.recv();
+        }));
+        is_busy.recv().unwrap();
+        let handle = runtime.handle().clone();
+        wake(waker.clone(), Some(&handle)).elsewhere();
+        runtime.shutdown_background();
+        go_on.send(()).unwrap();
+        assert_ne!(caller(&called), std::thread::current().id());
+        // It has ended.
+        wake(waker, Some(&handle)).elsewhere();
+        assert_ne!(caller(&called), std::thread::current().id());
+    }
+
+    #[test]
+    fn a_waker_that_blocks_delays_no_other() {
+        struct Blocks(std::sync::Mutex<Receiver<()>>);
+        impl std::task::Wake for Blocks {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.lock().unwrap().recv();
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
+        let (go_on, goes_on) = channel::<()>();
+        let blocks = Arc::new(Blocks(std::sync::Mutex::new(goes_on)));
+        let (waker, called) = waker();
+        wake(blocks.into(), Some(runtime.handle())).elsewhere();
+        wake(waker, Some(runtime.handle())).elsewhere();
+        caller(&called);
+        drop(go_on);
+    }
+}

@@ -1,0 +1,690 @@
+//! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::api::runtime::Runtime;
+use crate::control::controller;
+use crate::control::joiner;
+use crate::domain::{self, Domain};
+use crate::link::{Link, LinkError};
+use crate::os::missing::Missing;
+use crate::os::threads;
+use crate::os::{clock, quota, sleeper};
+#[cfg(tokio_unstable)]
+use crate::poll::hooks;
+use crate::poll::{hold, home};
+use crate::report::summary;
+use crate::settings::mechanism::{Mechanism, Mechanisms};
+use crate::settings::{
+    DEFAULT_BUDGET_NS, DEFAULT_EVENT_INTERVAL, DEFAULT_GRACE_NS, DEFAULT_REPORT_AFTER_NS, Settings,
+};
+use crate::slot::handle;
+pub use morpheus_common::ladder::Policy;
+use morpheus_common::slot::SlotFlag;
+
+/// Spares that a runtime has at the least by default; see `max_spares`.
+const MIN_DEFAULT_SPARES: usize = 32;
+/// For a while after anything was stuck.
+const DEFAULT_RESERVE: usize = 1;
+/// In trouble, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
+/// twelfth more polls a second with six than with four, for they share the CPU with the hogs by threads;
+/// with one, a third as many.
+const RESERVE_IN_TROUBLE_PER_CPU: usize = 6;
+/// Threads for polls in place, as many as tokio's default for blocking calls: each stuck task that sleeps
+/// needs one.
+const DEFAULT_IN_PLACE: usize = 512;
+/// Tokio's own default.
+const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
+const MAX_WORKERS: usize = 4096;
+
+/// A budget or grace of this long is never over; longer ones would only overflow.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+type Hook = Arc<dyn Fn() + Send + Sync>;
+#[cfg(tokio_unstable)]
+type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
+
+/// Builds a [`Runtime`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = morpheus_runtime::Builder::new()
+///     .workers(2)
+///     .max_spares(8)
+///     .budget(Duration::from_millis(2))
+///     .thread_name("server")
+///     .build()?;
+/// assert_eq!(runtime.block_on(async { 1 + 1 }), 2);
+/// # Ok::<(), morpheus_runtime::BuildError>(())
+/// ```
+pub struct Builder {
+    workers: Option<usize>,
+    max_spares: Option<usize>,
+    reserve: Option<usize>,
+    budget: Duration,
+    grace: Duration,
+    report_after: Duration,
+    policy: Policy,
+    link: Link,
+    link_socket: Option<PathBuf>,
+    escapable: bool,
+    nice_offenders: bool,
+    confine_to_quota: bool,
+    /// Only where the application set it.
+    max_blocking_threads: Option<usize>,
+    max_in_place: usize,
+    event_interval: u32,
+    thread_name: String,
+    mechanisms: Mechanisms,
+    on_start: Option<Hook>,
+    on_stop: Option<Hook>,
+    on_park: Option<Hook>,
+    on_unpark: Option<Hook>,
+    /// Where nothing was said, what tokio was built for.
+    watch_every_task: Option<bool>,
+    disable_lifo_slot: bool,
+    #[cfg(tokio_unstable)]
+    on_before_task_poll: Option<TaskHook>,
+    #[cfg(tokio_unstable)]
+    on_after_task_poll: Option<TaskHook>,
+    tokio: tokio::runtime::Builder,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .field("max_spares", &self.max_spares)
+            .field("budget", &self.budget)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a runtime could not be built. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `workers(0)`.
+    #[error("workers must be at least 1")]
+    NoWorkers,
+    /// More threads than make sense.
+    #[error("{asked} workers and spares are more than the {max} that a runtime may have")]
+    TooManyWorkers {
+        /// Workers and spares together.
+        asked: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// `budget(Duration::ZERO)`.
+    #[error("budget must not be zero: it is how long a poll may take")]
+    NoBudget,
+    /// A reserve that the spares cannot supply.
+    #[error("a reserve of {reserve} cannot come out of {max_spares} spares: raise max_spares")]
+    ReserveTooLarge {
+        /// The reserve asked for.
+        reserve: usize,
+        /// The spares there would be.
+        max_spares: usize,
+    },
+    /// The system gives too few threads even without spares.
+    #[error(
+        "the system gives {available} more threads, and {needed} are needed: raise the process limit \
+         (ulimit -u, pids.max) or ask for fewer workers"
+    )]
+    TooFewThreads {
+        /// Threads that could be had.
+        available: usize,
+        /// Workers, the controller, and nothing else.
+        needed: usize,
+    },
+    /// [`Link::Required`], and there is no link to a daemon.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Tokio could not be started, for instance for want of file descriptors.
+    #[error("tokio could not be started: {0}")]
+    Tokio(#[from] std::io::Error),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// The defaults: a worker per CPU (fewer under a CPU quota), `max(32, 2 × workers)` spares, a budget
+    /// of 1 ms and as much grace, [`Policy::Demote`]; I/O and time enabled.
+    #[must_use]
+    pub fn new() -> Builder {
+        let mut tokio = tokio::runtime::Builder::new_multi_thread();
+        tokio.enable_all();
+        Builder {
+            workers: None,
+            max_spares: None,
+            reserve: None,
+            budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
+            grace: Duration::from_nanos(DEFAULT_GRACE_NS),
+            report_after: Duration::from_nanos(DEFAULT_REPORT_AFTER_NS),
+            policy: Policy::Demote,
+            link: Link::default(),
+            link_socket: None,
+            escapable: true,
+            nice_offenders: false,
+            confine_to_quota: false,
+            max_blocking_threads: None,
+            max_in_place: DEFAULT_IN_PLACE,
+            event_interval: DEFAULT_EVENT_INTERVAL,
+            thread_name: "morpheus-worker".into(),
+            mechanisms: Mechanisms::default(),
+            on_start: None,
+            on_stop: None,
+            on_park: None,
+            on_unpark: None,
+            watch_every_task: None,
+            disable_lifo_slot: false,
+            #[cfg(tokio_unstable)]
+            on_before_task_poll: None,
+            #[cfg(tokio_unstable)]
+            on_after_task_poll: None,
+            tokio,
+        }
+    }
+
+    /// Workers that are always in play. Default: the CPUs that affinity and quota leave.
+    pub fn workers(&mut self, workers: usize) -> &mut Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Spares: workers that are held until others are stuck. Default: `max(32, 2 × workers)`. Each is a
+    /// thread (about 14 KB resident); more than a hundred slow tokio's stealing down, and let as many
+    /// unwatched hogs run at once. With 0 nothing is ever taken over.
+    pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
+        self.max_spares = Some(max_spares);
+        self
+    }
+
+    /// Spares that are in play before one is needed, so that the next takeover has no delay. It grows by itself in
+    /// trouble. Default: 1 for ten seconds after anything was stuck, and none on a good day, for each worker more than
+    /// there are CPUs costs those that sleep and wake often; the first takeover after such a time comes up to four
+    /// milliseconds later. A number that is set here stays, and with 0 it does not grow.
+    pub fn reserve(&mut self, reserve: usize) -> &mut Self {
+        self.reserve = Some(reserve);
+        self
+    }
+
+    /// How long a poll may take, and a task wait that nobody serves (default 1 ms). The controller looks
+    /// once a millisecond, so that shorter budgets end at the first look that finds them over.
+    pub fn budget(&mut self, budget: Duration) -> &mut Self {
+        self.budget = budget;
+        self
+    }
+
+    /// How long a poll that was asked to yield has time to, before its worker is replaced (default 1 ms
+    /// of its CPU time).
+    pub fn grace(&mut self, grace: Duration) -> &mut Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long a watched poll may be stuck before its stack is taken, for [`Runtime::stalls`] and the summary
+    /// (default 10 ms). Polls that nobody watches are found after 100 ms.
+    pub fn report_after(&mut self, report_after: Duration) -> &mut Self {
+        self.report_after = report_after;
+        self
+    }
+
+    /// How far the escalation may go (default [`Policy::Demote`]).
+    ///
+    /// [`Policy::Observe`] is a dry run. There are no spares; threads keep the slices and CPUs that they have; no poll
+    /// is asked to yield, runs in place or waits. Stall events say what the default policy would have done. What the
+    /// runtime adds to tokio then is the controller's thread, and the no-op task by which that finds out whether workers
+    /// serve ([`Mechanism::Canary`]).
+    pub fn policy(&mut self, policy: Policy) -> &mut Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Where the controller learns of stuck workers: a daemon's link is used where there is one
+    /// (default [`Link::Auto`]).
+    pub fn link(&mut self, link: Link) -> &mut Self {
+        self.link = link;
+        self
+    }
+
+    /// Where the daemon listens (default: what `MORPHEUS_SOCKET` says, else `/run/morpheus/broker.sock`).
+    pub fn link_socket(&mut self, path: impl Into<PathBuf>) -> &mut Self {
+        self.link_socket = Some(path.into());
+        self
+    }
+
+    /// Whether tasks may be demoted unless they say otherwise (default true).
+    pub fn escapable(&mut self, escapable: bool) -> &mut Self {
+        self.escapable = escapable;
+        self
+    }
+
+    /// Lowers the thread of a demoted poll by `nice` 10 until the poll ends, where the process may raise
+    /// it again (default false: it hands CPU time to other processes too).
+    pub fn nice_offenders(&mut self, nice_offenders: bool) -> &mut Self {
+        self.nice_offenders = nice_offenders;
+        self
+    }
+
+    /// Under a CPU quota (a container's limit), confines the runtime's threads, blocking ones included, to as many CPUs as
+    /// the quota pays for, rounded down, at least one (default false). Without a quota it does nothing.
+    ///
+    /// This trades CPU time for latency. Hogs on more CPUs than that use up a period's quota before its end (usually 100
+    /// ms), and the kernel then stops every thread for the rest. On fewer CPUs they take turns with the workers, and the
+    /// part of the quota above a whole CPU stays unused: of 1.9 CPUs the runtime can use one. Without the option it can
+    /// use all of them, as tokio does; then a spare goes only to the aid of a poll that has computed for 10 ms or sleeps, and
+    /// not whenever the workers are late, because one thread more makes the stop longer.
+    ///
+    /// The CPUs are chosen at random among those that the thread that builds the runtime may use, so that two containers
+    /// rarely get the same. An affinity that is set later wins: threads that start afterwards keep what they inherit, once
+    /// the runtime's threads or the thread that starts them have another one (`taskset -ap`, a cpuset).
+    ///
+    /// Threads and processes that a task starts inherit the CPUs, as they inherit any affinity. A child that needs more
+    /// sets its own (`sched_setaffinity`, `taskset`).
+    pub fn confine_to_quota(&mut self, confine: bool) -> &mut Self {
+        self.confine_to_quota = confine;
+        self
+    }
+
+    /// Blocking calls (`spawn_blocking`, files) that run at once, as in tokio (default 512).
+    ///
+    /// A number that is set here holds: the application can have that many at once, and no more. It costs handoffs. A slow
+    /// task that is polled after its worker handed its core off keeps a thread of tokio's pool, which has no part for the
+    /// application alone. So with a number set here slow tasks are polled inline on their workers, as with
+    /// [`max_in_place(0)`](Self::max_in_place), and spares take over from them
+    /// ([`in_place_refused`](crate::Metrics::in_place_refused) counts these polls). By default the threads for handoffs come
+    /// on top.
+    ///
+    /// # Panics
+    ///
+    /// On 0, as in tokio.
+    #[track_caller]
+    pub fn max_blocking_threads(&mut self, threads: usize) -> &mut Self {
+        assert!(threads > 0, "Max blocking threads cannot be set to 0");
+        self.max_blocking_threads = Some(threads);
+        self
+    }
+
+    /// Slow tasks that are handed off at once, those asleep included; each has a thread while it lasts (default 512). Beyond
+    /// that they are polled inline, like any task, and so they are with
+    /// [`max_blocking_threads`](Self::max_blocking_threads) set, whatever is set here.
+    pub fn max_in_place(&mut self, polls: usize) -> &mut Self {
+        self.max_in_place = polls;
+        self
+    }
+
+    /// Polls of a worker between two looks at the I/O driver and the timers, as in tokio (default 61). Set here, and not
+    /// by [`tokio`](Self::tokio): with each of these looks a worker gives a sign of life, and the controller goes by
+    /// how often that is.
+    ///
+    /// # Panics
+    ///
+    /// With 0, as tokio does.
+    pub fn event_interval(&mut self, polls: u32) -> &mut Self {
+        self.tokio.event_interval(polls);
+        self.event_interval = polls;
+        self
+    }
+
+    /// The name of the runtime's threads (default `morpheus-worker`).
+    pub fn thread_name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// Called on each thread of the runtime when it starts, the controller's and blocking ones included.
+    pub fn on_thread_start(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on each thread of the runtime when it ends.
+    pub fn on_thread_stop(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a worker before it parks. It must not block: a worker that blocks there can leave
+    /// everybody asleep (tokio's rule).
+    pub fn on_thread_park(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_park = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a worker after it unparked.
+    pub fn on_thread_unpark(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
+        self.on_unpark = Some(Arc::new(hook));
+        self
+    }
+
+    /// Whether every task is watched, under the place that spawned it, libraries' ones included: seen, asked to
+    /// yield, worked around and reported, but not polled in place, for which it takes a [`watch`](crate::watch()).
+    ///
+    /// That needs tokio's task hooks, which are there with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the default.
+    /// Asked for without them, nothing changes, and [`Missing::TaskHooks`](crate::Missing::TaskHooks) says so.
+    pub fn watch_every_task(&mut self, watch: bool) -> &mut Self {
+        self.watch_every_task = Some(watch);
+        self
+    }
+
+    /// Switches tokio's LIFO slot off (default: on). A task that a hog woke last waits there until that poll ends,
+    /// and nobody can steal it; without the slot messages between two tasks take longer.
+    ///
+    /// That needs `RUSTFLAGS="--cfg tokio_unstable"`. Without, nothing changes, and
+    /// [`Missing::LifoSwitch`](crate::Missing::LifoSwitch) says so.
+    pub fn disable_lifo_slot(&mut self, disable: bool) -> &mut Self {
+        self.disable_lifo_slot = disable;
+        self
+    }
+
+    /// Called before each poll of a task, as in tokio; set here, and not by [`tokio`](Self::tokio), because Morpheus
+    /// uses that hook too. (Only with `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_before_task_poll(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.on_before_task_poll = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called after each poll of a task, as in tokio. (Only with `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_after_task_poll(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.on_after_task_poll = Some(Arc::new(hook));
+        self
+    }
+
+    /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
+    /// threads, the thread name, the hooks of threads and of polls) is set after this and wins. For
+    /// [`event_interval`](Self::event_interval) use the builder's own.
+    ///
+    /// ```
+    /// let runtime = morpheus_runtime::Builder::new()
+    ///     .workers(1)
+    ///     .tokio(|tokio| {
+    ///         tokio.global_queue_interval(31);
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// ```
+    pub fn tokio(&mut self, options: impl FnOnce(&mut tokio::runtime::Builder)) -> &mut Self {
+        options(&mut self.tokio);
+        self
+    }
+
+    /// Switches a mechanism off, to measure what it buys.
+    pub fn without(&mut self, mechanism: Mechanism) -> &mut Self {
+        self.mechanisms.switch_off(mechanism);
+        self
+    }
+
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    ///
+    /// On numbers that make no sense, and when the system does not give what is needed. Too few threads
+    /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
+    pub fn build(&mut self) -> Result<Runtime, BuildError> {
+        summary::at_exit();
+        sleeper::register_barrier();
+        let settings = self.settings()?;
+        let threads = settings.workers + settings.spares;
+        let domain = Arc::new(Domain::new(settings));
+        self.set_hooks(&domain);
+        let pool_threads = self.pool_threads();
+        let tokio = self
+            .tokio
+            .worker_threads(threads)
+            .max_blocking_threads(pool_threads)
+            .thread_name(self.thread_name.clone())
+            .build()?;
+        let handle = tokio.handle().clone();
+        let _ = domain.runtime.set(handle.id());
+        domain::register(&domain);
+        for _ in 0..domain.settings.spares {
+            hold::ask_for_one(&domain, &handle);
+        }
+        let runtime = Runtime::from_parts(tokio, domain.clone());
+        if let Some(report) = self.spares_report(&domain) {
+            tracing::warn!(target: "morpheus::stall", "{report}");
+        }
+        wait_until_held(&domain);
+        // Release: pairs with the Acquire in `hold`; before the first task of the application.
+        domain.has_tasks.store(true, Ordering::Release);
+        controller::prepare(&domain);
+        // Tokio panics where no thread can be had: somebody took the one that was there a moment ago.
+        let start = || {
+            let (domain, own) = (domain.clone(), handle.clone());
+            drop(handle.spawn_blocking(move || controller::serve(&domain, Some(own))));
+        };
+        if catch_unwind(AssertUnwindSafe(start)).is_err() {
+            return Err(BuildError::TooFewThreads {
+                available: threads,
+                needed: threads + 1,
+            });
+        }
+        joiner::start(&domain, self.link, self.link_socket.clone())?;
+        Ok(runtime)
+    }
+
+    fn settings(&self) -> Result<Settings, BuildError> {
+        let workers = self.workers.unwrap_or_else(quota::cpus_paid_for);
+        if workers == 0 {
+            return Err(BuildError::NoWorkers);
+        }
+        if self.budget.is_zero() {
+            return Err(BuildError::NoBudget);
+        }
+        let wanted = match self.max_spares {
+            _ if self.observes() => 0,
+            Some(spares) => spares,
+            None => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
+        };
+        let mechanisms = match self.observes() {
+            true => self.mechanisms.that_observe(),
+            false => self.mechanisms,
+        };
+        let asked = workers.saturating_add(wanted);
+        if asked > MAX_WORKERS {
+            return Err(BuildError::TooManyWorkers {
+                asked,
+                max: MAX_WORKERS,
+            });
+        }
+        let takeover = mechanisms.takeover && wanted > 0;
+        let reserve = if mechanisms.reserve && takeover {
+            self.reserve.unwrap_or(DEFAULT_RESERVE)
+        } else {
+            0
+        };
+        // The default of one asks for nothing of somebody who wants no spares.
+        if reserve > wanted {
+            return Err(BuildError::ReserveTooLarge {
+                reserve,
+                max_spares: wanted,
+            });
+        }
+        // When tokio cannot start a worker it panics half-way, and in that waits for ever for those that it
+        // started: so it is found out before.
+        let available = threads::available(asked + 1);
+        let needed = workers + 1;
+        if available < needed {
+            return Err(BuildError::TooFewThreads { available, needed });
+        }
+        let spares = wanted.min(available - needed);
+        let in_trouble = RESERVE_IN_TROUBLE_PER_CPU * quota::cpus_paid_for();
+        Ok(Settings {
+            workers,
+            spares,
+            spares_unavailable: wanted - spares,
+            reserve,
+            reserve_when_calm: self.reserve.map_or(0, |_| reserve),
+            reserve_in_trouble: if reserve > 0 {
+                in_trouble.max(reserve)
+            } else {
+                0
+            },
+            budget_ns: clock::nanos(self.budget).min(LONGEST_NS),
+            grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
+            policy: self.policy,
+            escapable: self.escapable,
+            nice_offenders: self.nice_offenders && !self.observes(),
+            max_in_place: self.handoffs(),
+            seats: (workers + spares)
+                .saturating_add(self.pool_threads())
+                .min(MAX_WORKERS),
+            event_interval: u64::from(self.event_interval),
+            report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
+            refused: self.refused(),
+            confine_to_quota: self.confine_to_quota && !self.observes(),
+            mechanisms,
+        })
+    }
+
+    /// Whether the runtime only looks and reports.
+    fn observes(&self) -> bool {
+        self.policy == Policy::Observe
+    }
+
+    /// Slow tasks that may be handed off at once. None with a limit on blocking threads: a handoff takes one of tokio's
+    /// pool for as long as the poll lasts, and nothing can keep that thread from being the one that a call waits for.
+    fn handoffs(&self) -> usize {
+        match self.max_blocking_threads {
+            Some(_) => 0,
+            None if self.observes() => 0,
+            None => self.max_in_place,
+        }
+    }
+
+    /// Threads of tokio's blocking pool: the application's, those for handoffs, the controller's.
+    fn pool_threads(&self) -> usize {
+        self.max_blocking_threads
+            .unwrap_or(DEFAULT_BLOCKING_THREADS)
+            .saturating_add(self.handoffs())
+            .saturating_add(1)
+            // Tokio adds the workers to it.
+            .min(usize::MAX / 2)
+    }
+
+    fn spares_report(&self, domain: &Domain) -> Option<String> {
+        let missing = domain.settings.spares_unavailable;
+        (missing > 0).then(|| {
+            format!(
+                "the system gives threads for {} spares only, {missing} fewer than asked for: raise the \
+                 process limit (ulimit -u, pids.max)",
+                domain.settings.spares
+            )
+        })
+    }
+
+    /// Chains the application's hooks with ours.
+    fn set_hooks(&mut self, domain: &Arc<Domain>) {
+        let call = |hook: &Option<Hook>| {
+            if let Some(hook) = hook {
+                hook();
+            }
+        };
+        let (ours, theirs) = (domain.clone(), self.on_start.clone());
+        self.tokio.on_thread_start(move || {
+            ours.place_thread();
+            home::belongs_to(ours.clone());
+            call(&theirs);
+        });
+        let theirs = self.on_stop.clone();
+        self.tokio.on_thread_stop(move || call(&theirs));
+        let (own, theirs) = (domain.clone(), self.on_park.clone());
+        self.tokio.on_thread_park(move || {
+            // In this order: theirs may take long, and then the worker is not parked yet.
+            call(&theirs);
+            if let Some(seat) = home::claim() {
+                // One that had lost its core, and has another.
+                own.shorten_slice();
+                seat.runtime.park();
+            }
+        });
+        let (back, theirs) = (domain.clone(), self.on_unpark.clone());
+        self.tokio.on_thread_unpark(move || {
+            let seat = handle::current();
+            if seat.is_taken() {
+                seat.runtime.unpark();
+                // Marked for a poll that is over.
+                if seat.runtime.has_flag(SlotFlag::Hog) {
+                    seat.runtime.clear_flag(SlotFlag::Hog);
+                }
+                let seat = home::settled(seat);
+                // Relaxed: this thread's own word.
+                back.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
+                home::notice(seat);
+            }
+            call(&theirs);
+        });
+        #[cfg(tokio_unstable)]
+        self.set_task_hooks();
+    }
+
+    /// The application's around ours: its own time is no part of the poll. Set anew for each runtime, because
+    /// tokio's builder forgets nothing.
+    #[cfg(tokio_unstable)]
+    fn set_task_hooks(&mut self) {
+        let watch = self.watch_every_task.unwrap_or(true) && self.mechanisms.watch;
+        let theirs = self.on_before_task_poll.clone();
+        self.tokio.on_before_task_poll(move |meta| {
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+            if watch {
+                hooks::before_poll(meta);
+            }
+        });
+        let theirs = self.on_after_task_poll.clone();
+        self.tokio.on_after_task_poll(move |meta| {
+            if watch {
+                hooks::after_poll(meta);
+            }
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+        });
+        if self.disable_lifo_slot {
+            self.tokio.disable_lifo_slot();
+        }
+    }
+
+    /// What was asked for, and takes an unstable tokio.
+    fn refused(&self) -> Vec<Missing> {
+        let asked = [
+            (self.watch_every_task == Some(true), Missing::TaskHooks),
+            (self.disable_lifo_slot, Missing::LifoSwitch),
+        ];
+        let refused = asked.into_iter().filter(|_| !cfg!(tokio_unstable));
+        refused
+            .filter_map(|(asked, what)| asked.then_some(what))
+            .collect()
+    }
+}
+
+/// Waits until every spare sits in its hold, so that the application's first tasks meet the workers they
+/// asked for. Bounded: on a machine that is that busy, the rest get there on the way.
+fn wait_until_held(domain: &Domain) {
+    let until_ns = clock::now_ns() + 200_000_000;
+    while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}

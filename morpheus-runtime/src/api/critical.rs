@@ -1,0 +1,138 @@
+//! Critical sections: stretches in which a task holds what others need, and must not be slowed down.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::control::plain;
+use crate::poll::home;
+use crate::slot::handle;
+
+/// A critical section that lasts as long as this guard; made by [`critical_section`].
+#[must_use = "the section ends when the guard is dropped"]
+#[derive(Debug)]
+pub struct CriticalSection {
+    /// The thread had a slot to count the section in. Which slot is asked again at the end: it may have moved.
+    is_counted: bool,
+    /// The depth is the thread's: a guard must not be dropped on another one.
+    not_send: PhantomData<*const ()>,
+}
+
+/// Begins a critical section on this thread; nestable.
+///
+/// Within one a task is neither demoted nor throttled, and [`checkpoint_sync`](crate::checkpoint_sync)
+/// says false: whoever holds a lock that others wait for should be done with it first. The workers that
+/// wait behind it are taken over all the same. It is not `Send`, so that it cannot be kept over an
+/// `.await` of a spawned task; see [`critical`] for that.
+///
+/// ```
+/// let guard = morpheus_runtime::critical_section();
+/// // … touch what others wait for …
+/// drop(guard);
+/// ```
+pub fn critical_section() -> CriticalSection {
+    let seat = home::claim_or(|| Some(plain::domain()));
+    if let Some(seat) = seat {
+        seat.runtime.enter_critical();
+    }
+    CriticalSection {
+        is_counted: seat.is_some(),
+        not_send: PhantomData,
+    }
+}
+
+impl Drop for CriticalSection {
+    fn drop(&mut self) {
+        let seat = handle::current();
+        // Not taken: the thread is being torn down, and has given its slot back.
+        if self.is_counted && seat.is_taken() {
+            seat.runtime.leave_critical();
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A future that is in a critical section while it is polled; made by [`critical`].
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Critical<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+/// Makes a future critical while it is polled, on whichever thread that is.
+///
+/// ```
+/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # async fn main() {
+/// let done = morpheus_runtime::critical(async { "written" }).await;
+/// assert_eq!(done, "written");
+/// # }
+/// ```
+pub fn critical<F: Future>(future: F) -> Critical<F> {
+    Critical { future }
+}
+
+impl<F: Future> Future for Critical<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _section = critical_section();
+        self.project().future.poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::area::Lent;
+    use crate::{Builder, Link, Watch as _};
+
+    /// A daemon comes within one section, and goes within the next.
+    #[test]
+    fn a_section_ends_in_the_slot_that_moved_meanwhile() {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let slot = || std::ptr::from_ref(handle::current().runtime) as usize;
+        // Not watched: a slot moves outside of a watched poll.
+        let task = runtime.handle().spawn(async move {
+            async {}.watched("critical: sits down").await;
+            let table = |act: fn(&crate::slot::table::Table)| {
+                home::with_home(|domain, _| act(&domain.seats)).unwrap();
+            };
+            let lends: fn(&crate::slot::table::Table) = |table| {
+                table.lend(Lent::for_tests(table.room()));
+            };
+            for moves in [lends, crate::slot::table::Table::take_back] {
+                let before = slot();
+                critical(async {
+                    assert!(handle::current().runtime.in_critical());
+                    table(moves);
+                    let inner = async { handle::current().runtime.in_critical() };
+                    assert!(
+                        inner.watched("critical: moves").await,
+                        "the depth moves along"
+                    );
+                })
+                .await;
+                assert_ne!(slot(), before, "the slot has moved");
+                assert!(!handle::current().runtime.in_critical());
+            }
+        });
+        runtime.block_on(task).unwrap();
+    }
+
+    #[test]
+    fn sections_nest() {
+        let outer = critical_section();
+        let seat = handle::current();
+        assert!(seat.is_taken());
+        let inner = critical_section();
+        drop(outer);
+        assert!(seat.runtime.in_critical());
+        drop(inner);
+        assert!(!seat.runtime.in_critical());
+    }
+}

@@ -1,0 +1,450 @@
+//! The counters where people look: under stable names, to whatever recorder the application has installed for the
+//! `metrics` crate (Prometheus, statsd, …). (Feature `metrics`.)
+//!
+//! The names are a promise, and so is what they count; `dashboards/morpheus.json` shows all of them, and a test
+//! compares the two.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::metrics::{Label as Tag, Unit, counter, describe_counter, describe_gauge, gauge};
+
+use crate::api::metrics::Metrics;
+use crate::report::counters::LatencySummary;
+use crate::report::label::{self, Label, Totals};
+
+/// One name, what it counts, and where it is found.
+struct Series<S> {
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+    value: Value<S>,
+}
+
+enum Value<S> {
+    /// Only ever grows.
+    Counter(fn(&S) -> u64),
+    Gauge(fn(&S) -> f64),
+}
+
+const fn counts<S>(name: &'static str, help: &'static str, get: fn(&S) -> u64) -> Series<S> {
+    Series {
+        name,
+        unit: Unit::Count,
+        help,
+        value: Value::Counter(get),
+    }
+}
+
+const fn nanoseconds<S>(name: &'static str, help: &'static str, get: fn(&S) -> u64) -> Series<S> {
+    Series {
+        unit: Unit::Nanoseconds,
+        ..counts(name, help, get)
+    }
+}
+
+const fn gauges<S>(name: &'static str, help: &'static str, get: fn(&S) -> f64) -> Series<S> {
+    Series {
+        name,
+        unit: Unit::Count,
+        help,
+        value: Value::Gauge(get),
+    }
+}
+
+/// What there is once for each runtime.
+static OF_A_RUNTIME: &[Series<Metrics>] = &[
+    gauges(
+        "morpheus_workers",
+        "Workers that are always in play",
+        |metrics| metrics.workers as f64,
+    ),
+    gauges(
+        "morpheus_workers_in_play",
+        "Workers in play: those that always are, and released spares",
+        |metrics| metrics.workers_in_play() as f64,
+    ),
+    gauges("morpheus_spares", "Spares there are", |metrics| {
+        metrics.spares as f64
+    }),
+    gauges(
+        "morpheus_spares_in_play",
+        "Spares that are released",
+        |metrics| metrics.spares_in_play as f64,
+    ),
+    gauges(
+        "morpheus_spares_peak",
+        "The most spares that were ever released at once",
+        |metrics| metrics.spares_peak as f64,
+    ),
+    gauges(
+        "morpheus_spares_unavailable",
+        "Spares that were asked for and could not be started",
+        |metrics| metrics.spares_unavailable as f64,
+    ),
+    counts(
+        "morpheus_spares_exhausted_total",
+        "How often the last spare was in play while more were needed",
+        |metrics| metrics.spares_exhausted,
+    ),
+    counts(
+        "morpheus_requests_total",
+        "Watched polls that were asked to yield",
+        |metrics| metrics.requests,
+    ),
+    counts(
+        "morpheus_takeovers_watched_total",
+        "Stuck watched polls that were worked around",
+        |metrics| metrics.takeovers_watched,
+    ),
+    counts(
+        "morpheus_takeovers_canary_total",
+        "Spares released because the canary was late",
+        |metrics| metrics.takeovers_canary,
+    ),
+    counts(
+        "morpheus_takeovers_kernel_total",
+        "Spares released because the kernel side saw a worker go to sleep in a poll while work waited",
+        |metrics| metrics.takeovers_kernel,
+    ),
+    counts(
+        "morpheus_takeovers_reserve_total",
+        "Spares released to make or enlarge the reserve",
+        |metrics| metrics.takeovers_reserve,
+    ),
+    counts(
+        "morpheus_taken_back_total",
+        "Spares taken back because releasing them had not helped",
+        |metrics| metrics.taken_back,
+    ),
+    counts(
+        "morpheus_holds_total",
+        "Spares held again, for whatever reason",
+        |metrics| metrics.holds,
+    ),
+    counts(
+        "morpheus_demotions_total",
+        "Polls that were demoted: they used 5 ms of CPU",
+        |metrics| metrics.demotions,
+    ),
+    counts(
+        "morpheus_throttles_total",
+        "Polls whose task was throttled",
+        |metrics| metrics.throttles,
+    ),
+    counts(
+        "morpheus_kernel_demotions_total",
+        "Threads that the kernel side demoted until their poll ended",
+        |metrics| metrics.kernel_demotions,
+    ),
+    counts(
+        "morpheus_kernel_throttles_total",
+        "Threads that the kernel side throttled",
+        |metrics| metrics.kernel_throttles,
+    ),
+    counts(
+        "morpheus_hogs_marked_total",
+        "Workers in polls that nobody watches, given up to the kernel side as hogs",
+        |metrics| metrics.hogs_marked,
+    ),
+    counts(
+        "morpheus_suspects_total",
+        "Tasks that became suspects",
+        |metrics| metrics.suspects,
+    ),
+    counts(
+        "morpheus_convicts_total",
+        "Tasks that were convicted",
+        |metrics| metrics.convicts,
+    ),
+    gauges(
+        "morpheus_permits_waiting",
+        "Offenders that wait for a permit",
+        |metrics| metrics.permits_waiting as f64,
+    ),
+    gauges("morpheus_in_place", "Polls in place", |metrics| {
+        metrics.in_place_now as f64
+    }),
+    gauges(
+        "morpheus_in_place_peak",
+        "The most polls in place there ever were at once",
+        |metrics| metrics.in_place_peak as f64,
+    ),
+    counts(
+        "morpheus_in_place_polls_total",
+        "Polls in place, all there ever were",
+        |metrics| metrics.in_place_polls,
+    ),
+    counts(
+        "morpheus_in_place_refused_total",
+        "Offenders that were polled inline for want of a thread",
+        |metrics| metrics.in_place_refused,
+    ),
+    counts("morpheus_canaries_total", "Canaries injected", |metrics| {
+        metrics.canaries
+    }),
+    counts(
+        "morpheus_pokes_total",
+        "No-op tasks injected to get the I/O driver served",
+        |metrics| metrics.pokes,
+    ),
+    counts(
+        "morpheus_link_events_total",
+        "Events that the kernel side sent",
+        |metrics| metrics.link_events,
+    ),
+    counts(
+        "morpheus_links_joined_total",
+        "How often a daemon was joined",
+        |metrics| metrics.links_joined,
+    ),
+    counts(
+        "morpheus_links_lost_total",
+        "How often a daemon went, or fell silent",
+        |metrics| metrics.links_lost,
+    ),
+    gauges(
+        "morpheus_missing",
+        "Things that the runtime would use and the system does not give",
+        |metrics| metrics.missing.len() as f64,
+    ),
+    nanoseconds(
+        "morpheus_controller_cpu_nanoseconds_total",
+        "CPU time of the controller",
+        |metrics| metrics.controller_cpu_ns,
+    ),
+    counts(
+        "morpheus_controller_samples_total",
+        "How often the controller looked",
+        |metrics| metrics.samples,
+    ),
+    Series {
+        unit: Unit::Seconds,
+        ..gauges(
+            "morpheus_controller_sample_age_seconds",
+            "Age of the controller's last sample; 0 while it sleeps because the runtime is idle",
+            |metrics| match metrics.controller_sleeps {
+                true => 0.0,
+                false => seconds(metrics.sample_age_ns),
+            },
+        )
+    },
+    counts(
+        "morpheus_controller_restarts_total",
+        "How often the controller's thread restarted after a panic",
+        |metrics| metrics.controller_restarts,
+    ),
+    gauges(
+        "morpheus_controller_off",
+        "1 when the controller is off for good after too many panics: nothing is watched any more",
+        |metrics| f64::from(u8::from(metrics.controller_off)),
+    ),
+    counts(
+        "morpheus_reporter_restarts_total",
+        "How often the thread that makes the stall events restarted after a panic of its own",
+        |metrics| metrics.reporter_restarts,
+    ),
+    counts(
+        "morpheus_joiner_restarts_total",
+        "How often the thread that keeps the link to a daemon restarted after a panic",
+        |metrics| metrics.joiner_restarts,
+    ),
+    counts(
+        "morpheus_reports_dropped_total",
+        "Events that were dropped, because the subscriber was too slow for them or blocks",
+        |metrics| metrics.reports_dropped,
+    ),
+    counts(
+        "morpheus_subscriber_panics_total",
+        "Events on which the subscriber panicked",
+        |metrics| metrics.subscriber_panics,
+    ),
+    counts(
+        "morpheus_controller_sleeps_total",
+        "How often the controller slept with no time set",
+        |metrics| metrics.sleeps,
+    ),
+    gauges(
+        "morpheus_alive_tasks",
+        "Tasks that have not ended: tokio's count without those that hold spares",
+        |metrics| metrics.alive_tasks as f64,
+    ),
+    gauges(
+        "morpheus_queue_depth",
+        "Tasks that wait in tokio's queue for all workers",
+        |metrics| metrics.queue_depth as f64,
+    ),
+    nanoseconds(
+        "morpheus_busy_nanoseconds_total",
+        "Time that workers spent on anything but waiting: tokio's count without the time held as spares",
+        |metrics| metrics.busy_ns,
+    ),
+    counts(
+        "morpheus_parks_total",
+        "How often workers parked",
+        |metrics| metrics.parks,
+    ),
+];
+
+/// A distribution: three quantiles since the runtime began, and how many values there were.
+struct Distribution {
+    name: &'static str,
+    count_name: &'static str,
+    help: &'static str,
+    get: fn(&Metrics) -> LatencySummary,
+}
+
+static DISTRIBUTIONS: &[Distribution] = &[
+    Distribution {
+        name: "morpheus_takeover_latency_seconds",
+        count_name: "morpheus_takeover_latency_count_total",
+        help: "From the release of a spare until it runs",
+        get: |metrics| metrics.takeover_latency,
+    },
+    Distribution {
+        name: "morpheus_detection_latency_seconds",
+        count_name: "morpheus_detection_latency_count_total",
+        help: "From what the kernel side saw until the controller read of it",
+        get: |metrics| metrics.detection_latency,
+    },
+    Distribution {
+        name: "morpheus_canary_lateness_seconds",
+        count_name: "morpheus_canary_lateness_count_total",
+        help: "From the injection of a canary until it runs",
+        get: |metrics| metrics.canary_lateness,
+    },
+];
+
+fn get(total: &AtomicU64) -> u64 {
+    // Relaxed: a statistic.
+    total.load(Ordering::Relaxed)
+}
+
+/// What there is once for each label that had a stuck poll; labels are the process's, and these are totals of all runtimes.
+static OF_A_LABEL: &[Series<Totals>] = &[
+    counts(
+        "morpheus_label_polls_total",
+        "Polls under the label, counted in lots",
+        |totals| get(&totals.polls).max(get(&totals.stuck_polls)),
+    ),
+    counts(
+        "morpheus_label_stuck_polls_total",
+        "Stuck polls under the label",
+        |totals| get(&totals.stuck_polls),
+    ),
+    counts(
+        "morpheus_label_blocked_polls_total",
+        "Stuck polls under the label that slept in the kernel",
+        |totals| get(&totals.stuck_blocked),
+    ),
+    counts(
+        "morpheus_label_offences_total",
+        "Polls under the label that used 5 ms of CPU",
+        |totals| get(&totals.offences),
+    ),
+    Series {
+        unit: Unit::Seconds,
+        ..gauges(
+            "morpheus_label_longest_poll_seconds",
+            "The longest poll under the label",
+            |totals| seconds(get(&totals.longest_ns)),
+        )
+    },
+];
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl<S> Series<S> {
+    fn describe(&self) {
+        match self.value {
+            Value::Counter(_) => describe_counter!(self.name, self.unit, self.help),
+            Value::Gauge(_) => describe_gauge!(self.name, self.unit, self.help),
+        }
+    }
+
+    fn publish(&self, source: &S, tags: Vec<Tag>) {
+        match self.value {
+            Value::Counter(value) => counter!(self.name, tags).absolute(value(source)),
+            Value::Gauge(value) => gauge!(self.name, tags).set(value(source)),
+        }
+    }
+}
+
+impl Distribution {
+    fn describe(&self) {
+        describe_gauge!(self.name, Unit::Seconds, self.help);
+        describe_counter!(self.count_name, Unit::Count, self.help);
+    }
+
+    fn publish(&self, metrics: &Metrics, tags: &[Tag]) {
+        let summary = (self.get)(metrics);
+        for (quantile, ns) in [
+            ("0.5", summary.p50_ns),
+            ("0.99", summary.p99_ns),
+            ("1", summary.max_ns),
+        ] {
+            let quantile = Tag::from_static_parts("quantile", quantile);
+            let tags: Vec<Tag> = tags.iter().cloned().chain([quantile]).collect();
+            gauge!(self.name, tags).set(seconds(ns));
+        }
+        counter!(self.count_name, tags.to_vec()).absolute(summary.count);
+    }
+}
+
+fn describe() {
+    OF_A_RUNTIME.iter().for_each(Series::describe);
+    OF_A_LABEL.iter().for_each(Series::describe);
+    DISTRIBUTIONS.iter().for_each(Distribution::describe);
+}
+
+impl Metrics {
+    /// Hands them to the recorder that is installed for the `metrics` crate, under the names of
+    /// `dashboards/morpheus.json`, which is a dashboard for Grafana. (Feature `metrics`.)
+    ///
+    /// Nothing is published by itself, so that an idle runtime sleeps: call it before your exporter answers, or, for
+    /// one that pushes, as often as that does.
+    ///
+    /// ```
+    /// # use morpheus_runtime::Metrics;
+    /// # fn render() -> String { String::new() } // that of the exporter's handle
+    /// // The handler of `/metrics`.
+    /// async fn show() -> String {
+    ///     if let Some(metrics) = Metrics::current() {
+    ///         metrics.publish();
+    ///     }
+    ///     render()
+    /// }
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() { show().await; }
+    /// ```
+    ///
+    /// Labels that had a stuck poll have five series each; the others have none. They are totals of all runtimes of the
+    /// process.
+    pub fn publish(&self) {
+        self.publish_with(&[]);
+    }
+
+    /// The same for one runtime of several: each has a name, which becomes the label `runtime`.
+    pub fn publish_as(&self, runtime: &str) {
+        self.publish_with(&[Tag::new("runtime", runtime.to_owned())]);
+    }
+
+    fn publish_with(&self, tags: &[Tag]) {
+        // Each time: a recorder may be installed later.
+        describe();
+        for series in OF_A_RUNTIME {
+            series.publish(self, tags.to_vec());
+        }
+        for distribution in DISTRIBUTIONS {
+            distribution.publish(self, tags);
+        }
+        let bad = |label: &&Label| get(&label.totals.stuck_polls) > 0;
+        for label in label::all().filter(bad) {
+            let tag = Tag::new("label", label.origin().to_string());
+            for series in OF_A_LABEL {
+                series.publish(&label.totals, vec![tag.clone()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A snapshot of the counters, with tokio's own metrics corrected for held spares.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::RuntimeMetrics;
+
+use crate::domain::{self, Domain};
+use crate::os::missing::Missing;
+use crate::os::{asleep, clock, sleeper};
+use crate::report::counters::LatencySummary;
+
+/// What a runtime has done so far; see [`Runtime::metrics`](crate::Runtime::metrics).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Workers that are always in play.
+    pub workers: usize,
+    /// Tasks that have not ended: tokio's count without those that hold spares.
+    pub alive_tasks: usize,
+    /// Tasks that wait in tokio's queue for all workers.
+    pub queue_depth: usize,
+    /// Time that workers spent on anything but waiting, all together, in nanoseconds: tokio's count without the time
+    /// for which they were held as spares. It grows when a worker parks, or has had
+    /// [`event_interval`](crate::Builder::event_interval) polls.
+    pub busy_ns: u64,
+    /// How often workers parked.
+    pub parks: u64,
+    /// Watched polls that were asked to yield.
+    pub requests: u64,
+    /// Spares released because a worker was stuck or the canary late: the three below together.
+    pub takeovers: u64,
+    /// Stuck watched polls that were worked around.
+    pub takeovers_watched: u64,
+    /// Spares released because the canary was late.
+    pub takeovers_canary: u64,
+    /// Spares released because the kernel side saw a worker go to sleep in a poll while work waited.
+    pub takeovers_kernel: u64,
+    /// Spares released to make or enlarge the reserve, which also grows with workers that sleep in polls that nobody
+    /// watches.
+    pub takeovers_reserve: u64,
+    /// Spares taken back because releasing them had not helped.
+    pub taken_back: u64,
+    /// Spares held again, for whatever reason.
+    pub holds: u64,
+    /// Spares there are.
+    pub spares: usize,
+    /// Of those, released at this moment.
+    pub spares_in_play: usize,
+    /// The most that were ever released at once.
+    pub spares_peak: usize,
+    /// Spares that were asked for and could not be started.
+    pub spares_unavailable: usize,
+    /// How often the last spare was in play while more were needed.
+    pub spares_exhausted: u64,
+    /// Polls that were demoted: they used 5 ms of CPU.
+    pub demotions: u64,
+    /// Polls whose task was throttled.
+    pub throttles: u64,
+    /// Tasks that became suspects.
+    pub suspects: u64,
+    /// Tasks that were convicted.
+    pub convicts: u64,
+    /// Offenders that wait for a permit at this moment.
+    pub permits_waiting: usize,
+    /// No-op tasks injected to get the I/O driver served.
+    pub pokes: u64,
+    /// Canaries injected.
+    pub canaries: u64,
+    /// Polls in place at this moment.
+    pub in_place_now: usize,
+    /// The most there ever were at once.
+    pub in_place_peak: usize,
+    /// All there ever were.
+    pub in_place_polls: u64,
+    /// Offenders that were polled inline for want of a thread.
+    pub in_place_refused: u64,
+    /// From the release of a spare until it runs.
+    pub takeover_latency: LatencySummary,
+    /// From what the kernel side saw until the controller read of it. None with the watchdog alone.
+    pub detection_latency: LatencySummary,
+    /// Events that the kernel side sent.
+    pub link_events: u64,
+    /// How often a daemon was joined.
+    pub links_joined: u64,
+    /// How often one went, or fell silent.
+    pub links_lost: u64,
+    /// Threads that the kernel side demoted until their poll ended.
+    pub kernel_demotions: u64,
+    /// Threads that the kernel side throttled.
+    pub kernel_throttles: u64,
+    /// Workers in polls that nobody watches, which the runtime gave up to the kernel side as hogs.
+    pub hogs_marked: u64,
+    /// From the injection of a canary until it runs.
+    pub canary_lateness: LatencySummary,
+    /// CPU time of the controller, in nanoseconds.
+    pub controller_cpu_ns: u64,
+    /// How often the controller looked.
+    pub samples: u64,
+    /// Age of the controller's last sample, in nanoseconds; before the first, the age of the runtime. Up to a few
+    /// milliseconds, and more while [`controller_sleeps`](Self::controller_sleeps), when it grows. Else a larger age
+    /// means that the controller had no CPU, or is off.
+    pub sample_age_ns: u64,
+    /// Whether the controller sleeps at this moment, because the runtime is idle.
+    pub controller_sleeps: bool,
+    /// How often the controller slept truly, with no time set.
+    pub sleeps: u64,
+    /// How often the controller's thread restarted after a panic.
+    pub controller_restarts: u64,
+    /// Whether the controller is off for good: it panicked again within a minute of its third restart. Every spare is
+    /// released then, nothing is watched, and the runtime is tokio's with that many workers.
+    pub controller_off: bool,
+    /// How often the thread that makes the stall events restarted after a panic of its own.
+    pub reporter_restarts: u64,
+    /// How often the thread that keeps the link to a daemon restarted after a panic.
+    pub joiner_restarts: u64,
+    /// Events that were dropped, because the subscriber was too slow for them or blocks.
+    pub reports_dropped: u64,
+    /// Events on which the subscriber panicked.
+    pub subscriber_panics: u64,
+    /// What the system does not give.
+    pub missing: Vec<Missing>,
+    tokio: RuntimeMetrics,
+}
+
+impl Metrics {
+    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
+    /// `None` outside, and on a runtime that is not Morpheus's.
+    ///
+    /// ```
+    /// # #[morpheus_runtime::main(workers = 2, max_spares = 4)]
+    /// # async fn main() {
+    /// let metrics = morpheus_runtime::Metrics::current().expect("on a runtime of Morpheus's");
+    /// assert_eq!(metrics.workers, 2);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn current() -> Option<Metrics> {
+        let (handle, domain) = domain::of_current()?;
+        Some(Metrics::of(&domain, handle.metrics()))
+    }
+
+    /// Workers in play at this moment: those that always are, and released spares.
+    #[must_use]
+    pub fn workers_in_play(&self) -> usize {
+        self.workers + self.spares_in_play
+    }
+
+    /// Tokio's own metrics of the runtime, in which held spares count as workers, as tasks, and as busy. What is
+    /// corrected for them: [`workers_in_play`](Self::workers_in_play), [`alive_tasks`](Self::alive_tasks),
+    /// [`busy_ns`](Self::busy_ns).
+    #[must_use]
+    pub fn tokio(&self) -> &RuntimeMetrics {
+        &self.tokio
+    }
+
+    pub(crate) fn of(domain: &Domain, tokio: RuntimeMetrics) -> Metrics {
+        let counters = &domain.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (in_place_now, in_place_peak) = domain.permits.in_place();
+        let takeovers_watched = get(&counters.takeovers_watched);
+        let takeovers_canary = get(&counters.takeovers_canary);
+        let takeovers_kernel = get(&counters.takeovers_kernel);
+        let cores = 0..tokio.num_workers();
+        Metrics {
+            workers: domain.settings.workers,
+            alive_tasks: tokio
+                .num_alive_tasks()
+                .saturating_sub(domain.spares.hold_tasks()),
+            queue_depth: tokio.global_queue_depth(),
+            busy_ns: cores
+                .clone()
+                .map(|core| busy_ns(domain, &tokio, core))
+                .sum(),
+            parks: cores.map(|core| tokio.worker_park_count(core)).sum(),
+            requests: get(&counters.requests),
+            takeovers: takeovers_watched + takeovers_canary + takeovers_kernel,
+            takeovers_watched,
+            takeovers_canary,
+            takeovers_kernel,
+            takeovers_reserve: get(&counters.takeovers_reserve),
+            taken_back: get(&counters.taken_back),
+            holds: get(&counters.holds),
+            spares: domain.spares.total(),
+            spares_in_play: domain.spares.in_play(),
+            spares_peak: counters.spares_peak.load(Ordering::Relaxed),
+            spares_unavailable: domain.settings.spares_unavailable,
+            spares_exhausted: get(&counters.spares_exhausted),
+            demotions: get(&counters.demotions),
+            throttles: get(&counters.throttles),
+            suspects: get(&counters.suspects),
+            convicts: get(&counters.convicts),
+            permits_waiting: domain.permits.waiting(),
+            pokes: get(&counters.pokes),
+            canaries: get(&counters.canaries),
+            in_place_now,
+            in_place_peak,
+            in_place_polls: get(&counters.in_place_polls),
+            in_place_refused: get(&counters.in_place_refused),
+            takeover_latency: counters.takeover_latency.summary(),
+            detection_latency: counters.detection_latency.summary(),
+            link_events: get(&domain.link.events),
+            links_joined: get(&domain.link.joined),
+            links_lost: get(&domain.link.lost),
+            kernel_demotions: get(&counters.kernel_demotions),
+            kernel_throttles: get(&counters.kernel_throttles),
+            hogs_marked: get(&counters.hogs_marked),
+            canary_lateness: counters.canary_lateness.summary(),
+            controller_cpu_ns: get(&counters.controller_cpu_ns),
+            samples: get(&counters.samples),
+            sample_age_ns: clock::now_ns().saturating_sub(get(&counters.last_sample_ns)),
+            controller_sleeps: domain.sleeper.is_asleep(),
+            sleeps: get(&counters.sleeps),
+            controller_restarts: get(&counters.controller_restarts),
+            controller_off: counters.controller_off.load(Ordering::Relaxed),
+            reporter_restarts: domain.reports.restarts(),
+            joiner_restarts: get(&counters.joiner_restarts),
+            reports_dropped: domain.reports.dropped(),
+            subscriber_panics: domain.reports.subscriber_panics(),
+            missing: missing(domain),
+            tokio,
+        }
+    }
+}
+
+/// What a core was busy with but for being held, which tokio takes for a long poll.
+fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
+    let held_ns = domain.cores.held_ns(core);
+    clock::nanos(tokio.worker_total_busy_duration(core)).saturating_sub(held_ns)
+}
+
+fn missing(domain: &Domain) -> Vec<Missing> {
+    let states = domain
+        .counters
+        .thread_states_missing
+        .load(Ordering::Relaxed);
+    let slices = domain.counters.slices_refused.load(Ordering::Relaxed);
+    [
+        (slices > 0, Missing::ShortSlices),
+        (states > 0, Missing::ThreadStates),
+        (asleep::are_descriptors_scarce(), Missing::Descriptors),
+        (sleeper::is_barrier_refused(), Missing::Membarrier),
+        (domain.settings.spares_unavailable > 0, Missing::Spares),
+        (domain.seats.refused() > 0, Missing::Seats),
+        (domain.nice_refused(), Missing::ReversibleNice),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .chain(domain.settings.refused.iter().copied())
+    .collect()
+}

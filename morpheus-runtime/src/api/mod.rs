@@ -1,0 +1,16 @@
+//! What applications use.
+
+pub(crate) mod builder;
+pub(crate) mod checkpoint;
+pub(crate) mod critical;
+#[cfg(feature = "metrics")]
+pub(crate) mod export;
+pub(crate) mod metrics;
+pub(crate) mod runtime;
+#[doc(hidden)]
+pub mod single_step;
+pub mod strip;
+pub mod task;
+#[cfg(feature = "tower")]
+pub mod tower;
+pub(crate) mod watch;

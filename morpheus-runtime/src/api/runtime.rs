@@ -1,0 +1,286 @@
+//! The runtime: tokio's, with a controller beside it, and an orderly end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use morpheus_common::slot::RuntimeSlot;
+use tokio::runtime::{EnterGuard, Handle};
+use tokio::task::JoinHandle;
+
+use crate::act::wake::Wake;
+use crate::api::builder::{BuildError, Builder};
+use crate::api::metrics::Metrics;
+use crate::api::task;
+use crate::domain::{self, Domain};
+use crate::link::ActiveLink;
+use crate::os::clock;
+use crate::report::label;
+use crate::report::stacks::Stalls;
+
+/// Requests in the last second put a runtime into [`Mode::Pressured`].
+const PRESSURED_FOR_NS: u64 = 1_000_000_000;
+
+/// After the kernel side was lost a runtime is in [`Mode::Defensive`] for so long.
+const DEFENSIVE_FOR_NS: u64 = 1_000_000_000;
+
+/// The end of a runtime waits up to this long for events that the subscriber has not got yet.
+const REPORTS_WITHIN: Duration = Duration::from_millis(100);
+
+/// What the runtime is going through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Nothing asks tasks to yield.
+    Deterministic,
+    /// Tasks were asked to yield in the last second.
+    Pressured,
+    /// The kernel side went away or fell silent a moment ago, and the watchdog alone watches.
+    Defensive,
+}
+
+/// Tokio's multi-thread runtime, which no task can starve.
+///
+/// Everything of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`,
+/// `block_in_place`, `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it
+/// down as tokio does: it waits for polls and blocking calls under way.
+pub struct Runtime {
+    /// Never handed out by value: whoever dropped it with spares held would wait for ever.
+    tokio: Option<tokio::runtime::Runtime>,
+    domain: Arc<Domain>,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A poll that was still under way when [`Runtime::shutdown_timeout`] gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// The label of the watched task.
+    pub label: String,
+    /// The thread it occupies, as in `/proc/self/task`.
+    pub tid: u32,
+}
+
+/// What a shutdown left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Watched polls that did not end in time. Their threads go on until they do.
+    pub left: Vec<Leftover>,
+    /// Workers that did not end in time for a reason nobody watched.
+    pub unwatched: usize,
+}
+
+impl Runtime {
+    /// A runtime with the defaults of [`Builder::new`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Builder::build`].
+    pub fn new() -> Result<Runtime, BuildError> {
+        Builder::new().build()
+    }
+
+    pub(crate) fn from_parts(tokio: tokio::runtime::Runtime, domain: Arc<Domain>) -> Runtime {
+        Runtime {
+            tokio: Some(tokio),
+            domain,
+        }
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    fn tokio(&self) -> &tokio::runtime::Runtime {
+        self.tokio
+            .as_ref()
+            .expect("taken only by the functions that consume the runtime")
+    }
+
+    /// Runs a future on the calling thread until it is done, as tokio's `block_on` does. The future itself
+    /// sits on no worker, so nothing can queue behind it.
+    ///
+    /// # Panics
+    ///
+    /// Inside another runtime's worker or `block_on`, with tokio's message ("Cannot start a runtime from
+    /// within a runtime"): use `spawn`, or `block_in_place` around it.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.tokio().block_on(future)
+    }
+
+    /// Spawns a watched task, with the place of this call as its label.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::Builder::new().spawn_on(future, self.handle())
+    }
+
+    /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
+    /// "not watched".
+    ///
+    /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its `num_alive_tasks` and
+    /// busy times the held ones. Its `global_queue_depth` can be 0 where tasks would wait in tokio, because a spare has
+    /// taken them. To export, use [`metrics`](Self::metrics): `workers_in_play()`, `alive_tasks`, `busy_ns`.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        self.tokio().handle()
+    }
+
+    /// Makes this runtime the current one of the calling thread.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.tokio().enter()
+    }
+
+    /// What the runtime has done so far, and tokio's metrics without the held spares, which
+    /// [`handle`](Self::handle)`().metrics()` takes for workers and tasks.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(&self.domain, self.handle().metrics())
+    }
+
+    /// Where polls were stuck for [`Builder::report_after`] and longer: which label, which line, how often,
+    /// how long. Looks names up, so the first call may take a second in a large program.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = morpheus_runtime::Builder::new().workers(1).build()?;
+    /// let slow = runtime.spawn(async { std::thread::sleep(Duration::from_millis(60)) });
+    /// runtime.block_on(slow).unwrap();
+    /// for group in runtime.stalls().groups {
+    ///     if let Some(line) = group.culprit() {
+    ///         println!("{} polls of {} were {} in {line}", group.count, group.label, group.kind);
+    ///     }
+    /// }
+    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn stalls(&self) -> Stalls {
+        self.domain.stacks.stalls()
+    }
+
+    /// Which link is in force at this moment.
+    #[must_use]
+    pub fn link(&self) -> ActiveLink {
+        self.domain.link.active()
+    }
+
+    /// What the runtime is going through.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        let now_ns = clock::now_ns();
+        let silent_ns = self.domain.link.silent_ns.load(Ordering::Relaxed);
+        if silent_ns != 0 && now_ns.saturating_sub(silent_ns) < DEFENSIVE_FOR_NS {
+            return Mode::Defensive;
+        }
+        let last_ns = self.domain.counters.last_request_ns.load(Ordering::Relaxed);
+        if last_ns != 0 && now_ns.saturating_sub(last_ns) < PRESSURED_FOR_NS {
+            Mode::Pressured
+        } else {
+            Mode::Deterministic
+        }
+    }
+
+    /// Shuts down, waiting at most so long for polls and blocking calls under way. Says which were left;
+    /// each is also an event under `morpheus::stall`.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
+        self.close();
+        let tokio = self.tokio.take().expect("shut down once");
+        tokio.shutdown_timeout(timeout);
+        self.end();
+        let report = self.leftovers();
+        for left in &report.left {
+            tracing::warn!(target: "morpheus::stall", label = %left.label, tid = left.tid, "still running after shutdown");
+        }
+        report
+    }
+
+    /// Shuts down without waiting for anything.
+    pub fn shutdown_background(mut self) {
+        self.close();
+        if let Some(tokio) = self.tokio.take() {
+            tokio.shutdown_background();
+            self.free_waiting();
+        }
+    }
+
+    /// Whoever still has a seat is a thread that did not end.
+    fn leftovers(&self) -> ShutdownReport {
+        let seats = &self.domain.seats;
+        let taken = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
+        let left: Vec<Leftover> = seats
+            .runtimes()
+            .filter(taken)
+            .filter(|slot| slot.observe_poll() % 2 == 1)
+            .map(|slot| Leftover {
+                label: label::by_id(slot.label.load(Ordering::Relaxed))
+                    .map_or_else(|| "?".to_owned(), |label| label.origin().to_string()),
+                tid: slot.tid.load(Ordering::Acquire),
+            })
+            .collect();
+        ShutdownReport {
+            unwatched: seats
+                .runtimes()
+                .filter(taken)
+                .count()
+                .saturating_sub(left.len()),
+            left,
+        }
+    }
+
+    /// After tokio's shutdown: gives the last events their time.
+    fn end(&self) {
+        self.domain.reports.close(REPORTS_WITHIN);
+        self.free_waiting();
+    }
+
+    /// Wakes what waits for a permit elsewhere, as a future can that moved to another runtime. Only after tokio began
+    /// its shutdown, and its own tasks are not run for it any more.
+    fn free_waiting(&self) {
+        let woken = self.domain.permits.close();
+        woken.into_iter().for_each(Wake::here);
+    }
+
+    /// Frees the spares and ends the controller: before tokio's shutdown, which waits for both.
+    fn close(&self) {
+        self.domain.spares.close();
+        self.domain.sleeper.stop();
+        self.domain.link.wake_controller();
+        self.domain.link.stop();
+    }
+}
+
+impl Stalls {
+    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
+    /// `None` outside, and on a runtime that is not Morpheus's. Looks names up, as
+    /// [`Runtime::stalls`](crate::Runtime::stalls) does: to be called where that may block.
+    #[must_use]
+    pub fn current() -> Option<Stalls> {
+        let (_, domain) = domain::of_current()?;
+        Some(domain.stacks.stalls())
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(tokio) = self.tokio.take() {
+            // Panics in async code, as tokio's does. Then nobody waits for anything.
+            drop(tokio);
+            self.end();
+        }
+    }
+}

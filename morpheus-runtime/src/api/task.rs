@@ -1,0 +1,158 @@
+//! Spawning watched tasks.
+
+use std::panic::Location;
+
+use tokio::task::JoinHandle;
+
+use crate::api::watch::Watched;
+use crate::decide::offender;
+use crate::poll::file::Options;
+use crate::report::label::{self, Label, Origin};
+
+pub use crate::decide::offender::Offender;
+
+/// Spawns a watched task: tokio's `spawn`, with the place of this call as its label.
+///
+/// ```
+/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # async fn main() {
+/// let task = morpheus_runtime::spawn(async { 6 * 7 });
+/// assert_eq!(task.await.unwrap(), 42);
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// Outside a tokio runtime, as tokio's `spawn` does.
+#[track_caller]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Builder::new().spawn(future)
+}
+
+/// Options for a watched task.
+///
+/// ```
+/// use morpheus_runtime::task::{Builder, Offender};
+///
+/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # async fn main() {
+/// let task = Builder::new()
+///     .label("journal")
+///     .escapable(false)
+///     .offender(Offender::Never)
+///     .spawn(async { "written" });
+/// assert_eq!(task.await.unwrap(), "written");
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Builder {
+    name: Option<&'static str>,
+    escapable: Option<bool>,
+    offender: offender::Offender,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// A task that is labelled by where it is spawned, escapable if the runtime says so, and remembered when it offends.
+    #[must_use]
+    pub const fn new() -> Builder {
+        Builder {
+            name: None,
+            escapable: None,
+            offender: offender::Offender::Allowed,
+        }
+    }
+
+    /// Names the label instead of the place: all tasks of one label share one record.
+    #[must_use]
+    pub const fn label(mut self, label: &'static str) -> Builder {
+        self.name = Some(label);
+        self
+    }
+
+    /// The same as [`label`](Self::label): a task's name is its label.
+    #[must_use]
+    pub const fn name(self, name: &'static str) -> Builder {
+        self.label(name)
+    }
+
+    /// Whether the task may be demoted or throttled (default: what the runtime's
+    /// [`escapable`](crate::Builder::escapable) says, which this overrides). One that is not is still asked, worked around
+    /// and reported.
+    #[must_use]
+    pub const fn escapable(mut self, escapable: bool) -> Builder {
+        self.escapable = Some(escapable);
+        self
+    }
+
+    /// Whether the task may be remembered as an offender.
+    #[must_use]
+    pub const fn offender(mut self, offender: Offender) -> Builder {
+        self.offender = offender;
+        self
+    }
+
+    #[track_caller]
+    fn options(self) -> Options {
+        let label: &'static Label = match self.name {
+            Some(name) => label::of(Origin::Named(name)),
+            None => label::at(Location::caller()),
+        };
+        Options {
+            label,
+            escapable: self.escapable,
+            offender: self.offender,
+        }
+    }
+
+    /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of somebody
+    /// else's task. The label is the place of this call unless it has a name.
+    ///
+    /// ```
+    /// use morpheus_runtime::task::Builder;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// let mut tasks = tokio::task::JoinSet::new();
+    /// tasks.spawn(Builder::new().label("journal").escapable(false).watch(async { "written" }));
+    /// assert_eq!(tasks.join_all().await, ["written"]);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn watch<F: Future>(self, future: F) -> Watched<F> {
+        Watched::with(future, self.options())
+    }
+
+    /// Spawns the task on the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, as tokio's `spawn` does.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        tokio::spawn(Watched::with(future, self.options()))
+    }
+
+    /// Spawns the task on the runtime of `handle`.
+    #[track_caller]
+    pub fn spawn_on<F>(self, future: F, handle: &tokio::runtime::Handle) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        handle.spawn(Watched::with(future, self.options()))
+    }
+}

@@ -1,0 +1,246 @@
+//! Watched futures: each poll leaves its mark in the thread's slot.
+//!
+//! A poll of a future of which nothing bad is known costs two stores to the thread's own cache line and
+//! one look at the verdict word; no clock is read. Futures with a record take the slow way, which may
+//! poll them in place and make them wait for a permit.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::control::plain;
+use crate::decide::offender::Offender;
+use crate::poll::file::{File, Options};
+use crate::poll::{home, known, mark};
+use crate::report::label::{self, Label, Origin};
+use crate::report::names;
+use crate::slot::handle;
+
+pin_project_lite::pin_project! {
+    /// A future that is watched while it is polled; made by [`watch`] and [`Watch::watched`].
+    ///
+    /// A poll may return `Pending` without polling the future inside; see [`watch`].
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Watched<F> {
+        #[pin]
+        future: F,
+        file: File,
+    }
+}
+
+impl<F> Watched<F> {
+    pub(crate) fn with(future: F, options: Options) -> Watched<F> {
+        Watched {
+            future,
+            file: File::new(options),
+        }
+    }
+
+    pub(crate) fn labelled(future: F, label: &'static Label) -> Watched<F> {
+        Watched::with(
+            future,
+            Options {
+                label,
+                escapable: None,
+                offender: Offender::Allowed,
+            },
+        )
+    }
+}
+
+/// Watches a future that is part of somebody else's task, under the place of this call as its label.
+///
+/// Works on every runtime. On Morpheus's a stuck poll is asked to yield, worked around and remembered;
+/// on a plain tokio runtime it is asked and reported, and offenders are polled in place where tokio
+/// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
+/// label to the time it is polled.
+///
+/// In a program built with `panic = "abort"` no poll runs in place on a plain tokio runtime, nor on the first worker of one
+/// of Morpheus's: tokio says by a panic that it does not allow it there.
+///
+/// A poll may return `Pending` without polling the future inside, once this future or its label was found slow: it waits
+/// for a permit then, and is woken when it has one. So code that polls once and gives up (`now_or_never`, a timeout of
+/// zero) can find nothing although the future inside is ready. Watch such a future from outside of that code, or use
+/// [`Offender::Never`](crate::task::Offender::Never), which never waits.
+///
+/// ```
+/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # async fn main() {
+/// let sum = morpheus_runtime::watch(async { (1..=10).sum::<u32>() }).await;
+/// assert_eq!(sum, 55);
+/// # }
+/// ```
+#[track_caller]
+pub fn watch<F: Future>(future: F) -> Watched<F> {
+    Watched::labelled(future, label::at(std::panic::Location::caller()))
+}
+
+/// [`watch`] as a method, with a name for the label.
+pub trait Watch: Future + Sized {
+    /// Watches the future under a name: everything under one name shares one record on each runtime.
+    ///
+    /// ```
+    /// use morpheus_runtime::Watch as _;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// let answer = async { 42 }.watched("answers").await;
+    /// assert_eq!(answer, 42);
+    /// # }
+    /// ```
+    fn watched(self, label: &'static str) -> Watched<Self> {
+        Watched::labelled(self, label::of(Origin::Named(label)))
+    }
+
+    /// The same, under a name that is made while the program runs. Labels live for ever, so a process keeps the
+    /// first 1024 such names, cut off after 96 bytes, and what comes later shares one.
+    ///
+    /// ```
+    /// use morpheus_runtime::Watch as _;
+    ///
+    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// for kind in ["mail", "invoice"] {
+    ///     async { 42 }.watched_as(&format!("job: {kind}")).await;
+    /// }
+    /// # }
+    /// ```
+    fn watched_as(self, label: &str) -> Watched<Self> {
+        Watched::labelled(self, names::GIVEN.label(format_args!("{label}")))
+    }
+}
+
+impl<F: Future> Watch for F {}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if home::claim_or(|| Some(plain::domain())).is_none() {
+            // More threads than seats: unwatched, and counted as such.
+            return this.future.poll(cx);
+        }
+        // The mark of the task around it, if it has one: this poll gets its own.
+        #[cfg(tokio_unstable)]
+        let _paused = crate::poll::hooks::pause();
+        let seat = handle::current();
+        if seat.runtime.in_poll() {
+            return mark::poll_within(this.future, this.file, seat, cx);
+        }
+        let seat = home::settled(seat);
+        this.file.count_poll();
+        if !this.file.is_clean() {
+            return known::poll(this.future, this.file, seat, cx);
+        }
+        let (result, verdict) = mark::poll_inline(this.future, this.file.label, seat, cx);
+        if !verdict.is_empty() || this.file.is_lot_full() {
+            known::learn(this.file, verdict);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Waker;
+
+    use morpheus_common::slot::{SlotFlag, VerdictFlags};
+
+    use super::*;
+    use crate::act::permit::{Answer, Class, Request};
+    use crate::{Builder, Runtime, task};
+
+    fn runtime(escapable: bool) -> Runtime {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(1).escapable(escapable);
+        builder.link(crate::Link::Watchdog);
+        builder.build().unwrap()
+    }
+
+    /// Whether the calling thread may be demoted, as its slot says.
+    fn says_escapable() -> bool {
+        handle::current().runtime.has_flag(SlotFlag::Escapable)
+    }
+
+    #[test]
+    fn a_task_says_for_its_own_polls_whether_it_is_escapable() {
+        for of_runtime in [true, false] {
+            let runtime = runtime(of_runtime);
+            let task = runtime.handle().spawn(async move {
+                for of_task in [Some(true), Some(false), None, Some(true)] {
+                    let mut builder = task::Builder::new().label("watch: escapable");
+                    if let Some(escapable) = of_task {
+                        builder = builder.escapable(escapable);
+                    }
+                    // Long enough to become calm under its label, so that both ways are taken.
+                    for _ in 0..40 {
+                        let found = builder.watch(async { says_escapable() }).await;
+                        assert_eq!(found, of_task.unwrap_or(of_runtime), "{of_task:?}");
+                        let restored = async { says_escapable() }.watched("watch: other").await;
+                        assert_eq!(restored, of_runtime, "after {of_task:?}");
+                    }
+                }
+            });
+            runtime.block_on(task).unwrap();
+        }
+    }
+
+    /// Polls of a future that waits for a permit are none of its label's, and as many as its task likes.
+    #[test]
+    fn a_poll_that_waits_for_a_permit_is_not_counted() {
+        static POLLED: AtomicU32 = AtomicU32::new(0);
+        let runtime = runtime(true);
+        let task = runtime.handle().spawn(async {
+            async {}.watched("watch: sits down").await;
+            let domain = home::with_home(|domain, _| domain.clone()).unwrap();
+            let mut taken = Vec::new();
+            let mut queued = Vec::new();
+            // So many wait in front of it that its turn does not come within the test.
+            while queued.len() < 1_000 {
+                let request = Request {
+                    class: Class::Convict,
+                    history: None,
+                    sleeps: false,
+                    not_before_ns: 0,
+                };
+                match domain.permits.ask(request, false, Waker::noop()) {
+                    Answer::Granted(permit) => taken.push(permit),
+                    Answer::Wait(waiter) => queued.push(waiter),
+                    Answer::Full => break,
+                }
+            }
+            let polled = std::future::poll_fn(|_| {
+                POLLED.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(())
+            });
+            let mut watched = std::pin::pin!(polled.watched("watch: waits"));
+            {
+                let file = watched.as_mut().project().file;
+                let offence = VerdictFlags::STUCK | VerdictFlags::OFFENCE;
+                assert!(file.record.learn(offence));
+                file.polls = u16::MAX;
+            }
+            for _ in 0..10 {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(watched.as_mut().poll(&mut cx).is_pending());
+            }
+            let zero = tokio::time::timeout(std::time::Duration::ZERO, watched.as_mut());
+            assert!(zero.await.is_err(), "a ready future, and no time for it");
+            assert_eq!(watched.as_mut().project().file.polls, u16::MAX);
+            assert_eq!(POLLED.load(Ordering::Relaxed), 0);
+            for waiter in queued {
+                waiter.leave();
+            }
+            drop(taken);
+            watched.as_mut().project().file.polls = 0;
+            watched.await;
+            assert_eq!(POLLED.load(Ordering::Relaxed), 1);
+        });
+        runtime.block_on(task).unwrap();
+        let totals = &label::of(Origin::Named("watch: waits")).totals;
+        assert_eq!(totals.polls.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,6 @@
+//! The controller and the joiner: the threads that observe, decide and act.
+
+pub(crate) mod controller;
+pub(crate) mod hogs;
+pub(crate) mod joiner;
+pub(crate) mod plain;

@@ -1,0 +1,65 @@
+//! The domain of threads that belong to no runtime of Morpheus's, on which something is watched.
+//!
+//! It has no spares and no canary, but a controller that asks, judges and reports all the same.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use morpheus_common::ladder::Policy;
+
+use crate::control::controller;
+use crate::domain::Domain;
+use crate::os::sleeper;
+use crate::report::event::Report;
+use crate::settings::mechanism::Mechanisms;
+use crate::settings::{self, Settings};
+
+/// Seats of the domain that serves threads of other runtimes.
+const PLAIN_SEATS: usize = 1024;
+/// Polls in place that run at once on somebody else's blocking pool are bounded by the permits; this
+/// bounds those asleep too.
+const PLAIN_IN_PLACE: usize = 64;
+
+/// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.
+pub(crate) fn domain() -> Arc<Domain> {
+    static PLAIN: OnceLock<Arc<Domain>> = OnceLock::new();
+    PLAIN
+        .get_or_init(|| {
+            sleeper::register_barrier();
+            let settings = Settings {
+                workers: 0,
+                spares: 0,
+                spares_unavailable: 0,
+                reserve: 0,
+                reserve_when_calm: 0,
+                reserve_in_trouble: 0,
+                budget_ns: settings::DEFAULT_BUDGET_NS,
+                grace_ns: settings::DEFAULT_GRACE_NS,
+                policy: Policy::Demote,
+                escapable: true,
+                nice_offenders: false,
+                max_in_place: PLAIN_IN_PLACE,
+                seats: PLAIN_SEATS,
+                event_interval: u64::from(settings::DEFAULT_EVENT_INTERVAL),
+                report_after_ns: settings::DEFAULT_REPORT_AFTER_NS,
+                refused: Vec::new(),
+                confine_to_quota: false,
+                mechanisms: Mechanisms::default(),
+            };
+            let mut domain = Domain::new(settings);
+            domain.warm_pools = Some(Mutex::default());
+            let domain = Arc::new(domain);
+            let started = std::thread::Builder::new()
+                .name("morpheus-ctl".into())
+                .spawn({
+                    let domain = domain.clone();
+                    move || controller::serve(&domain, None)
+                });
+            if let Err(error) = started {
+                // Watched futures run as unwatched ones would. Nobody waits yet.
+                let _nobody = domain.go_on_without_controller();
+                domain.reports.send(Report::NoController(error));
+            }
+            domain
+        })
+        .clone()
+}

@@ -1,0 +1,92 @@
+//! The canary: a no-op task that must run within the budget.
+//!
+//! It knows nothing about the tasks and needs nothing from them, so it covers every library: if a task
+//! that was just injected does not run, work waits and nobody serves it, whatever the reason.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
+
+use crate::domain::Domain;
+use crate::os::clock;
+
+#[derive(Debug)]
+pub(crate) struct Canary {
+    domain: Arc<Domain>,
+    late_after_ns: u64,
+    number: u64,
+    sent_ns: u64,
+    /// The number of the last one that ran.
+    returned: Arc<AtomicU64>,
+    was_late: bool,
+    /// When lateness was last answered, so that it is answered once in `late_after_ns`.
+    answered_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Health {
+    /// None is out; the last one came in time, or there was none yet.
+    Idle,
+    /// None is out; the last one had been told late. Told once.
+    Back,
+    /// One is out, and has time.
+    Out,
+    /// One is out for so long; told again after as long once more.
+    Late { by_ns: u64 },
+}
+
+impl Canary {
+    pub(crate) fn new(domain: Arc<Domain>) -> Canary {
+        Canary {
+            // Seen at the first sample after: a whole sample is a budget.
+            late_after_ns: domain.settings.budget_ns * 2 / 5,
+            domain,
+            number: 0,
+            sent_ns: 0,
+            was_late: false,
+            returned: Arc::new(AtomicU64::new(0)),
+            answered_ns: 0,
+        }
+    }
+
+    pub(crate) fn health(&mut self, now_ns: u64) -> Health {
+        // Acquire: pairs with the Release in the canary's task; nothing else is read, but a reader of
+        // this code need not check.
+        if self.returned.load(Ordering::Acquire) == self.number {
+            return if std::mem::take(&mut self.was_late) {
+                Health::Back
+            } else {
+                Health::Idle
+            };
+        }
+        if now_ns.saturating_sub(self.sent_ns.max(self.answered_ns)) < self.late_after_ns {
+            return Health::Out;
+        }
+        self.answered_ns = now_ns;
+        self.was_late = true;
+        Health::Late {
+            by_ns: now_ns - self.sent_ns,
+        }
+    }
+
+    /// Injects the next one. Only when none is out.
+    pub(crate) fn send(&mut self, now_ns: u64, handle: &Handle) {
+        self.number += 1;
+        self.sent_ns = now_ns;
+        let (returned, number) = (self.returned.clone(), self.number);
+        let domain = self.domain.clone();
+        drop(handle.spawn(async move {
+            let late_ns = clock::now_ns().saturating_sub(now_ns);
+            domain.counters.canary_lateness.record(late_ns);
+            // A worker that never parks tells of itself nowhere else.
+            domain.note_core_thread(crate::os::threads::own_tid());
+            returned.store(number, Ordering::Release);
+        }));
+        self.domain
+            .counters
+            .canaries
+            .fetch_add(1, Ordering::Relaxed);
+    }
+}

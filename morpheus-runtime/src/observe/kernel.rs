@@ -1,0 +1,299 @@
+//! The controller's end of a daemon's link: reads what the kernel side says, and keeps count of the workers
+//! that sleep in a poll.
+//!
+//! A worker that just went to sleep is left alone for [`SETTLE_NS`]: most such sleeps are a contended lock
+//! and over by then. What sleeps longer is *settled*.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use morpheus_common::abi;
+use morpheus_common::slot::SlotFlag;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::domain::Domain;
+use crate::link::Handed;
+use crate::link::ring::Ring;
+use crate::os::clock;
+use crate::slot::table::Lease;
+
+/// How long a worker sleeps before anything is done about it.
+const SETTLE_NS: u64 = 50_000;
+/// A daemon that has said nothing for so long is no help. It says something ten times a second.
+const SILENT_NS: u64 = 1_000_000_000;
+/// Events that are read at once, so that a flood does not keep the controller from its other work.
+const EVENTS_AT_ONCE: usize = 4096;
+
+/// A worker that the kernel side saw go to sleep.
+#[derive(Clone, Copy, Debug)]
+struct Sleeping {
+    seat: usize,
+    /// The watched poll, or an even number.
+    poll_seq: u64,
+    park_seq: u64,
+    since_ns: u64,
+    settled: bool,
+}
+
+/// Whether the sleeps of late were long enough to settle: a counter of two bits, as branch predictors have, so
+/// that one exception does not change the opinion.
+#[derive(Debug)]
+struct Habit(u8);
+
+impl Default for Habit {
+    fn default() -> Habit {
+        Habit(2)
+    }
+}
+
+impl Habit {
+    fn was_long(&mut self) {
+        self.0 = (self.0 + 1).min(3);
+    }
+
+    fn was_short(&mut self) {
+        self.0 = self.0.saturating_sub(1);
+    }
+
+    fn is_long(&self) -> bool {
+        self.0 >= 2
+    }
+}
+
+/// A watched poll that the kernel side found over its budget.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverBudget {
+    pub(crate) seat: usize,
+    pub(crate) poll_seq: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) used_ns: u64,
+}
+
+/// What there is to do about the news.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) over_budget: Vec<OverBudget>,
+    /// Some worker has just settled.
+    pub(crate) settled: bool,
+}
+
+impl News {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.over_budget.is_empty() && !self.settled
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    domain: Arc<Domain>,
+    ring: Ring,
+    lease: Lease,
+    sleeping: Vec<Sleeping>,
+    habit: Habit,
+    joined_ns: u64,
+}
+
+impl Mapped {
+    pub(crate) fn new(domain: Arc<Domain>, handed: Handed) -> Mapped {
+        Mapped {
+            domain,
+            ring: handed.ring,
+            lease: handed.lease,
+            sleeping: Vec::new(),
+            habit: Habit::default(),
+            joined_ns: handed.joined_ns,
+        }
+    }
+
+    /// Waits for an event, at most so long.
+    pub(crate) fn wait(&self, at_most_ns: u64) {
+        wait(&mut [pollable(self.ring.fd())], Some(at_most_ns));
+    }
+
+    /// Waits for an event or for somebody who wakes the controller.
+    pub(crate) fn sleep(&self) {
+        let Some(bell) = self.domain.link.controller_bell.get() else {
+            return self.wait(SILENT_NS);
+        };
+        let bell = std::os::fd::AsFd::as_fd(bell);
+        wait(&mut [pollable(self.ring.fd()), pollable(bell)], None);
+        let mut count = [0; 8];
+        let _ = rustix::io::read(bell, &mut count);
+    }
+
+    /// Whether the kernel side is there. A look at one word; a daemon that ends says so by itself.
+    pub(crate) fn is_alive(&self, now_ns: u64) -> bool {
+        let said_ns = self.domain.seats.heartbeat_ns(self.lease);
+        now_ns.saturating_sub(said_ns.max(self.joined_ns)) < SILENT_NS
+    }
+
+    /// Reads the events, and says what is to be done about them now.
+    pub(crate) fn read(&mut self, now_ns: u64) -> News {
+        let mut news = News::default();
+        for _ in 0..EVENTS_AT_ONCE {
+            let Some(event) = self.ring.take() else {
+                break;
+            };
+            self.domain.link.events.fetch_add(1, Ordering::Relaxed);
+            self.hear(event, now_ns, &mut news);
+        }
+        self.settle(now_ns, &mut news);
+        news
+    }
+
+    fn hear(&mut self, event: abi::morpheus_event, now_ns: u64, news: &mut News) {
+        let seat = event.slot as usize;
+        if seat >= self.domain.seats.in_use() {
+            return;
+        }
+        let counters = &self.domain.counters;
+        let age_ns = now_ns.saturating_sub(event.at_ns);
+        match event.kind {
+            abi::MORPHEUS_EVENT_BLOCKED => {
+                counters.detection_latency.record(age_ns);
+                self.sleeping.retain(|sleeping| sleeping.seat != seat);
+                let slot = self.domain.seats.runtime(seat);
+                self.sleeping.push(Sleeping {
+                    seat,
+                    poll_seq: event.poll_seq,
+                    // Relaxed: compared with itself, later.
+                    park_seq: slot.park_seq.load(Ordering::Relaxed),
+                    since_ns: event.at_ns.min(now_ns),
+                    settled: false,
+                });
+            }
+            abi::MORPHEUS_EVENT_WOKEN => {
+                let habit = &mut self.habit;
+                self.sleeping.retain(|sleeping| {
+                    let stays = sleeping.seat != seat;
+                    if !stays && !sleeping.settled {
+                        habit.was_short();
+                    }
+                    stays
+                });
+            }
+            abi::MORPHEUS_EVENT_BUDGET => {
+                counters.detection_latency.record(age_ns);
+                if self.domain.settings.policy >= morpheus_common::ladder::Policy::Request {
+                    counters.requests.fetch_add(1, Ordering::Relaxed);
+                    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+                }
+                news.over_budget.push(OverBudget {
+                    seat,
+                    poll_seq: event.poll_seq,
+                    at_ns: event.at_ns.min(now_ns),
+                    used_ns: event.detail,
+                });
+            }
+            abi::MORPHEUS_EVENT_DEMOTED => {
+                counters.kernel_demotions.fetch_add(1, Ordering::Relaxed);
+            }
+            abi::MORPHEUS_EVENT_THROTTLED => {
+                counters.kernel_throttles.fetch_add(1, Ordering::Relaxed);
+            }
+            // Of a later version.
+            _ => {}
+        }
+    }
+
+    /// Forgets those that are no longer where they slept, and finds those that have slept long enough.
+    fn settle(&mut self, now_ns: u64, news: &mut News) {
+        let domain = &self.domain;
+        let habit = &mut self.habit;
+        self.sleeping.retain_mut(|sleeping| {
+            let slot = domain.seats.runtime(sleeping.seat);
+            let watched = sleeping.poll_seq % 2 == 1;
+            let poll_seq = slot.observe_poll();
+            // Relaxed: parking and coming back is what tells that the sleep is over, whenever it is seen.
+            let moved = slot.park_seq.load(Ordering::Relaxed) != sleeping.park_seq
+                || watched && poll_seq != sleeping.poll_seq
+                || !watched && poll_seq % 2 == 1
+                || slot.tid.load(Ordering::Relaxed) == 0;
+            if moved || slot.has_flag(SlotFlag::Held) {
+                if !sleeping.settled {
+                    habit.was_short();
+                }
+                return false;
+            }
+            if !sleeping.settled && now_ns.saturating_sub(sleeping.since_ns) >= SETTLE_NS {
+                sleeping.settled = true;
+                habit.was_long();
+                // Behind a poll in place nothing waits.
+                news.settled |= !slot.has_flag(SlotFlag::InPlace);
+            }
+            true
+        });
+    }
+
+    /// When the next of them settles.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.sleeping
+            .iter()
+            .filter(|sleeping| !sleeping.settled)
+            .map(|sleeping| sleeping.since_ns + SETTLE_NS)
+            .min()
+    }
+
+    /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`], rather than sleep: where the last
+    /// sleeps were long, so that there will be something to do. A program whose sleeps are short, contended
+    /// locks for one, does not keep it running.
+    pub(crate) fn is_worth_staying(&self) -> bool {
+        self.habit.is_long()
+    }
+
+    /// Those that have settled and still sleep: of watched polls, and of others on the workers that `counts`.
+    pub(crate) fn settled(&self, counts: impl Fn(usize) -> bool) -> (usize, usize) {
+        let (mut watched, mut unwatched) = (0, 0);
+        for sleeping in self.sleeping.iter().filter(|sleeping| sleeping.settled) {
+            let slot = self.domain.seats.runtime(sleeping.seat);
+            if slot.has_flag(SlotFlag::InPlace) {
+                continue;
+            }
+            if sleeping.poll_seq % 2 == 1 {
+                watched += 1;
+            } else if counts(sleeping.seat) {
+                unwatched += 1;
+            }
+        }
+        (watched, unwatched)
+    }
+}
+
+fn pollable(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
+}
+
+fn wait(fds: &mut [PollFd<'_>], at_most_ns: Option<u64>) {
+    let timeout = at_most_ns.map(|ns| Timespec {
+        tv_sec: (ns / clock::SECOND_NS) as i64,
+        tv_nsec: (ns % clock::SECOND_NS) as _,
+    });
+    // Interrupted or refused, the caller looks for itself, and comes back.
+    let _ = poll(fds, timeout.as_ref());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_exception_does_not_change_the_opinion_two_do() {
+        let mut habit = Habit::default();
+        assert!(habit.is_long());
+        for _ in 0..5 {
+            habit.was_long();
+        }
+        habit.was_short();
+        assert!(habit.is_long());
+        habit.was_short();
+        assert!(!habit.is_long());
+        for _ in 0..5 {
+            habit.was_short();
+        }
+        habit.was_long();
+        assert!(!habit.is_long());
+        habit.was_long();
+        assert!(habit.is_long());
+    }
+}

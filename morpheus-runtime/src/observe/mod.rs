@@ -1,0 +1,6 @@
+//! Observations of the controller: tokio's cores, the slots of watched polls, the canary, the kernel's events.
+
+pub(crate) mod canary;
+pub(crate) mod cores;
+pub(crate) mod kernel;
+pub(crate) mod watchdog;

@@ -1,0 +1,216 @@
+//! Is a thread asleep in the kernel? Read, not guessed.
+//!
+//! "It used little CPU in the last millisecond" is also what a preempted thread looks like, and taking
+//! those for blocked ones feeds on itself. The state letter in `/proc/self/task/TID/stat` knows.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::os::clock;
+
+/// The most `stat` files that stay open between two samples. Opening one costs two to three times what reading it does.
+const MOST_KEPT: usize = 16;
+/// Of the descriptors that a process may have, one in this many may be a kept `stat` file.
+const KEPT_SHARE: u64 = 16;
+/// A kept file that was not read for this long is closed.
+const UNUSED_NS: u64 = clock::SECOND_NS / 2;
+
+/// One thread's `stat` file.
+#[derive(Debug)]
+pub(crate) struct ThreadStat {
+    file: File,
+}
+
+impl ThreadStat {
+    /// `None` where the thread is gone, no descriptor is left, or `/proc` is not mounted.
+    pub(crate) fn open(tid: u32) -> Option<ThreadStat> {
+        ThreadStat::try_open(tid).ok()
+    }
+
+    fn try_open(tid: u32) -> io::Result<ThreadStat> {
+        let file = File::open(format!("/proc/self/task/{tid}/stat"))?;
+        Ok(ThreadStat { file })
+    }
+
+    /// Whether the thread sleeps (state S or D); `None` when it is gone.
+    pub(crate) fn is_asleep(&self) -> Option<bool> {
+        // The name may contain anything up to 16 bytes, parentheses included: the state follows the last ')'.
+        let mut head = [0u8; 64];
+        let read = self.file.read_at(&mut head, 0).ok()?;
+        state_letter(&head[..read]).map(|state| matches!(state, b'S' | b'D'))
+    }
+}
+
+/// Reads thread states, and keeps the files of the threads that it reads again and again.
+///
+/// The number of open files is bounded ([`most_kept`]); further threads' files are opened, read and closed. A file of
+/// a thread that has ended is closed at the next read, or with those that are no longer read.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadStats {
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    tid: u32,
+    stat: ThreadStat,
+    read_ns: u64,
+}
+
+impl ThreadStats {
+    /// Whether the thread sleeps; one that has ended does not. `None` when its state cannot be read: no descriptor is
+    /// left, or `/proc` is not mounted.
+    pub(crate) fn is_asleep(&mut self, tid: u32, now_ns: u64) -> Option<bool> {
+        if let Some(index) = self.kept.iter().position(|kept| kept.tid == tid) {
+            let kept = &mut self.kept[index];
+            kept.read_ns = now_ns;
+            if let Some(asleep) = kept.stat.is_asleep() {
+                return Some(asleep);
+            }
+            // The thread has ended. Another one may have its number by now.
+            self.kept.swap_remove(index);
+        }
+        let stat = match self.open(tid) {
+            Ok(stat) => stat,
+            Err(error) => {
+                let has_ended = error.kind() == io::ErrorKind::NotFound
+                    && Path::new("/proc/self/stat").exists();
+                return has_ended.then_some(false);
+            }
+        };
+        let asleep = stat.is_asleep().unwrap_or(false);
+        if self.kept.len() < most_kept() {
+            self.kept.push(Kept {
+                tid,
+                stat,
+                read_ns: now_ns,
+            });
+        }
+        Some(asleep)
+    }
+
+    /// Opens a file. Where the process has used up its descriptors, it gives its own back first.
+    fn open(&mut self, tid: u32) -> io::Result<ThreadStat> {
+        let used_up =
+            |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        match ThreadStat::try_open(tid) {
+            Err(error) if used_up(&error) && !self.kept.is_empty() => {
+                self.close_all();
+                ThreadStat::try_open(tid)
+            }
+            result => result,
+        }
+    }
+
+    /// Closes files that were not read for [`UNUSED_NS`], those of ended threads among them.
+    pub(crate) fn close_unused(&mut self, now_ns: u64) {
+        self.kept
+            .retain(|kept| now_ns.saturating_sub(kept.read_ns) < UNUSED_NS);
+    }
+
+    /// Closes all files, for a controller that is about to sleep.
+    pub(crate) fn close_all(&mut self) {
+        self.kept.clear();
+    }
+}
+
+/// How many files may stay open: fewer than [`MOST_KEPT`] under a low `RLIMIT_NOFILE`.
+fn most_kept() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable for the whole call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 0;
+    }
+    (limit.rlim_cur / KEPT_SHARE).min(MOST_KEPT as u64) as usize
+}
+
+/// Whether the process may have so few descriptors that fewer files stay open than are of use.
+pub(crate) fn are_descriptors_scarce() -> bool {
+    most_kept() < MOST_KEPT
+}
+
+fn state_letter(stat: &[u8]) -> Option<u8> {
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    stat.get(end + 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn names_with_parentheses_do_not_confuse() {
+        assert_eq!(state_letter(b"12 (a) S (b)) R 1 2"), Some(b'R'));
+        assert_eq!(state_letter(b"12 (a"), None);
+        assert_eq!(state_letter(b"12 (a)"), None);
+    }
+
+    /// A thread that waits until the sender is dropped.
+    fn waiting_thread() -> (u32, mpsc::Sender<()>, std::thread::JoinHandle<()>) {
+        let (tid_tx, tid_rx) = mpsc::channel();
+        let (stop_tx, stop_rx) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tid_tx.send(crate::os::threads::own_tid()).unwrap();
+            stop_rx.recv().ok();
+        });
+        (tid_rx.recv().unwrap(), stop_tx, thread)
+    }
+
+    #[test]
+    fn kept_files_are_bounded_and_closed_when_unused() {
+        let threads: Vec<_> = (0..2 * MOST_KEPT).map(|_| waiting_thread()).collect();
+        let mut stats = ThreadStats::default();
+        for (tid, ..) in &threads {
+            assert!(stats.is_asleep(*tid, 1).is_some());
+        }
+        assert_eq!(stats.kept.len(), most_kept());
+        let (first, ..) = threads[0];
+        let _ = stats.is_asleep(first, UNUSED_NS);
+        stats.close_unused(UNUSED_NS + 1);
+        assert_eq!(stats.kept.len(), 1);
+        assert_eq!(stats.kept[0].tid, first);
+        stats.close_all();
+        assert!(stats.kept.is_empty());
+        for (_, stop, thread) in threads {
+            drop(stop);
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_asleep_and_its_file_is_closed() {
+        let (tid, stop, thread) = waiting_thread();
+        let mut stats = ThreadStats::default();
+        assert!(stats.is_asleep(tid, 1).is_some());
+        assert_eq!(stats.kept.len(), 1);
+        drop(stop);
+        thread.join().unwrap();
+        // Joined before the kernel has taken it off the list.
+        let ended = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            stats.is_asleep(tid, 2) == Some(false) && stats.kept.is_empty()
+        });
+        assert!(ended, "{stats:?}");
+    }
+
+    #[test]
+    fn a_blocked_thread_is_asleep_and_a_running_one_is_not() {
+        let (tid, stop, sleeper) = waiting_thread();
+        let stat = ThreadStat::open(tid).unwrap();
+        let asleep = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            stat.is_asleep() == Some(true)
+        });
+        assert!(asleep);
+        drop(stop);
+        sleeper.join().unwrap();
+        let own = ThreadStat::open(crate::os::threads::own_tid()).unwrap();
+        assert_eq!(own.is_asleep(), Some(false));
+    }
+}

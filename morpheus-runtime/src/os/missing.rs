@@ -1,0 +1,57 @@
+//! What the runtime would use, and the system does not give.
+
+use std::fmt;
+
+/// Something the runtime would use and the system does not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
+    /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
+    /// together with the slice: wake-ups beside hogs take longer.
+    ShortSlices,
+    /// The state of a thread could not be read, because `/proc` is not mounted or the process had used up its descriptors:
+    /// a watched poll counts as blocked once it has stood for 50 ms, and before that the canary notices it.
+    ThreadStates,
+    /// The process may have fewer than 256 descriptors (`RLIMIT_NOFILE`): the runtime keeps fewer of its own open between
+    /// two samples, at more CPU time for the controller.
+    Descriptors,
+    /// No `membarrier`: an idle runtime wakes fifty times a second.
+    Membarrier,
+    /// Fewer spares than asked for, because the system gives no more threads.
+    Spares,
+    /// More threads at once than seats in the table: some go unwatched.
+    Seats,
+    /// Lowering offenders by `nice` was asked for, and the process may not raise them again.
+    ReversibleNice,
+    /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    TaskHooks,
+    /// [`Builder::disable_lifo_slot`](crate::Builder::disable_lifo_slot) was asked for, and tokio was built without
+    /// `--cfg tokio_unstable`.
+    LifoSwitch,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::ShortSlices => {
+                "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
+            }
+            Missing::ThreadStates => "thread states (/proc mounted, and a descriptor to read it)",
+            Missing::Descriptors => "descriptors to keep (RLIMIT_NOFILE of 256 or more)",
+            Missing::Membarrier => "membarrier (Linux 4.14, allowed)",
+            Missing::Spares => "threads for all spares (raise the process limit)",
+            Missing::Seats => "seats for all threads",
+            Missing::ReversibleNice => {
+                "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
+            }
+            Missing::TaskHooks => {
+                "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
+            Missing::LifoSwitch => {
+                "tokio's switch for the LIFO slot (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Supervision: a thread of this crate that panics starts again, and stays off where that does not help.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::os::clock;
+
+/// A thread restarts up to this many times within [`WINDOW_NS`]; the next panic ends it.
+const RESTARTS: usize = 3;
+const WINDOW_NS: u64 = 60 * clock::SECOND_NS;
+
+/// The restarts of one thread in the last minute.
+#[derive(Debug, Default)]
+struct Restarts(Vec<u64>);
+
+impl Restarts {
+    /// Counts one more, if there may be one.
+    fn may_restart(&mut self, now_ns: u64) -> bool {
+        self.0
+            .retain(|at_ns| now_ns.saturating_sub(*at_ns) < WINDOW_NS);
+        let may = self.0.len() < RESTARTS;
+        if may {
+            self.0.push(now_ns);
+        }
+        may
+    }
+}
+
+/// Runs `body` until it returns, and again after a panic. Returns whether `body` returned; after too many panics it
+/// has not.
+///
+/// `panicked` learns of each panic: its text, and whether `body` runs again. The state of `body` is lost with the
+/// panic, so `body` builds it from what outlives it.
+pub(crate) fn supervise(mut body: impl FnMut(), mut panicked: impl FnMut(&str, bool)) -> bool {
+    let mut restarts = Restarts::default();
+    loop {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(&mut body)) else {
+            return true;
+        };
+        let restarts = restarts.may_restart(clock::now_ns());
+        panicked(text_of(&*panic), restarts);
+        dismiss(panic);
+        if !restarts {
+            return false;
+        }
+    }
+}
+
+/// The text of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a text")
+}
+
+/// Drops what a panic carried. Where that comes from the application, its destructor may panic in turn.
+pub(crate) fn dismiss(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+}
+
+/// Panics to make, for tests.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Fault(std::sync::atomic::AtomicUsize);
+
+#[cfg(test)]
+impl Fault {
+    pub(crate) fn arm(&self, panics: usize) {
+        self.0.store(panics, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst) > 0
+    }
+
+    /// Panics as often as it was armed for.
+    pub(crate) fn strike(&self) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let armed = self
+            .0
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        assert!(armed.is_err(), "a fault, on purpose");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_restarts_in_a_minute_and_no_more() {
+        let mut restarts = Restarts::default();
+        let second = clock::SECOND_NS;
+        for at in [1, 2, 3] {
+            assert!(restarts.may_restart(at * second));
+        }
+        assert!(!restarts.may_restart(60 * second));
+        assert!(
+            restarts.may_restart(61 * second),
+            "the first is a minute old"
+        );
+        assert!(!restarts.may_restart(61 * second));
+    }
+
+    #[test]
+    fn a_body_that_returns_is_done() {
+        let mut runs = 0;
+        let mut told = Vec::new();
+        let returned = supervise(
+            || {
+                runs += 1;
+                assert!(runs > 2, "run {runs}");
+            },
+            |text, restarts| told.push((text.to_owned(), restarts)),
+        );
+        assert!(returned);
+        assert_eq!(
+            told,
+            [("run 1".to_owned(), true), ("run 2".to_owned(), true)]
+        );
+    }
+
+    #[test]
+    fn a_body_that_always_panics_is_given_up() {
+        struct Worse;
+        impl Drop for Worse {
+            fn drop(&mut self) {
+                panic!("in the destructor of a panic, on purpose");
+            }
+        }
+        let mut runs = 0;
+        let returned = supervise(
+            || {
+                runs += 1;
+                std::panic::panic_any(Worse);
+            },
+            |text, _| assert_eq!(text, "a panic without a text"),
+        );
+        assert!(!returned);
+        assert_eq!(runs, RESTARTS + 1);
+    }
+}

@@ -1,0 +1,306 @@
+//! Every task watched, under the place that spawned it: where tokio is built with `--cfg tokio_unstable`, it
+//! says when it begins a poll and when that has ended.
+//!
+//! Such a poll is marked in the thread's slot as a [`Watched`](crate::Watched) one is, so it is seen,
+//! asked to yield, taken over and reported alike. It cannot be put off or polled in place: that takes the future.
+//!
+//! **One poll counts once.** A watched future inside the task has a mark of its own, with all that belongs to
+//! it. So the task's mark is [paused](pause) for that time: what ran before and what comes after is watched, and
+//! counted with the part that the task ends with, only if nothing was paused.
+//!
+//! A thread that hands its core over in the poll (`block_in_place`) stays in it, and nothing waits behind it any
+//! more; the watchdog asks tokio for that before it calls the poll stuck. Morpheus's own tasks,
+//! held spares first of all, are left alone.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use morpheus_common::slot::VerdictFlags;
+use tokio::runtime::TaskMeta;
+use tokio::task::Id;
+
+use crate::decide::history::History;
+use crate::poll::home;
+use crate::report::label::{self, Label};
+use crate::slot::handle::{self, Seat};
+
+/// Polls are added to a label's total in lots of at most this, so that its cache line stays put.
+const POLLS_A_LOT: u32 = 64;
+/// Labels for which a thread counts at the same time.
+const COUNTED_LABELS: usize = 64;
+
+/// The poll of a task that this thread is in.
+#[derive(Clone, Copy)]
+struct Hooked {
+    task: Id,
+    label: &'static Label,
+    /// The number of the part under way; `None` while it is paused.
+    seq: Option<u64>,
+    /// No part of it was left to a watched future.
+    whole: bool,
+}
+
+thread_local! {
+    static HOOKED: Cell<Option<Hooked>> = const { Cell::new(None) };
+    static COUNTS: Counts = const { Counts([const { Cell::new((None, 0)) }; COUNTED_LABELS]) };
+}
+
+/// Polls that are not in their labels' totals yet.
+struct Counts([Cell<(Option<&'static Label>, u32)>; COUNTED_LABELS]);
+
+impl Counts {
+    fn count(&self, label: &'static Label) {
+        let entry = &self.0[label.id() as usize % COUNTED_LABELS];
+        let (known, polls) = entry.get();
+        let is_same = known.is_some_and(|known| std::ptr::eq(known, label));
+        if is_same && polls + 1 < POLLS_A_LOT {
+            entry.set((known, polls + 1));
+            return;
+        }
+        add(known, polls);
+        entry.set((Some(label), 1));
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        for entry in &self.0 {
+            let (known, polls) = entry.get();
+            add(known, polls);
+        }
+    }
+}
+
+fn add(label: Option<&'static Label>, polls: u32) {
+    if let Some(label) = label {
+        let total = &label.totals.polls;
+        total.fetch_add(u64::from(polls), Ordering::Relaxed);
+    }
+}
+
+/// Tokio is about to poll a task.
+pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
+    let label = label::at(meta.spawned_at());
+    if label.is_own() || home::claim().is_none() {
+        return;
+    }
+    let seat = handle::current();
+    if seat.runtime.in_poll() {
+        // Not seen with any tokio; whoever is in there has the mark.
+        return;
+    }
+    HOOKED.set(Some(Hooked {
+        task: meta.id(),
+        label,
+        seq: Some(begin(home::settled(seat), label)),
+        whole: true,
+    }));
+}
+
+/// Tokio has polled it.
+pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
+    let Some(hooked) = HOOKED.get().filter(|hooked| hooked.task == meta.id()) else {
+        return;
+    };
+    HOOKED.set(None);
+    if let Some(seq) = hooked.seq {
+        end(hooked, seq);
+    }
+    if hooked.whole {
+        // A thread that is being torn down counts no more.
+        let _ = COUNTS.try_with(|counts| counts.count(hooked.label));
+    }
+}
+
+fn begin(seat: Seat, label: &'static Label) -> u64 {
+    if !label.is_calm() {
+        home::with_home(|domain, index| {
+            if !domain.histories.of(label).is_calm() {
+                domain.seats.private[index].stamp(seat.runtime.next_poll());
+            }
+        });
+    }
+    // Relaxed: `begin_poll` releases it.
+    seat.runtime.label.store(label.id(), Ordering::Relaxed);
+    let seq = seat.runtime.begin_poll();
+    home::notice(seat);
+    seq
+}
+
+fn end(hooked: Hooked, seq: u64) {
+    let seat = handle::current();
+    seat.runtime.end_poll(seq);
+    let verdict = seat.kernel.verdict_for(seq);
+    if verdict.contains(VerdictFlags::DEMOTED) {
+        crate::os::nice::undo_own();
+    }
+    // The controller counts the bad ones.
+    if verdict.is_empty() && hooked.whole && !hooked.label.is_calm() {
+        home::with_history(hooked.label, History::learn_good);
+    }
+}
+
+/// Ends the mark of the task's poll until what this returns is dropped; `None` where there is none, or it is
+/// paused already.
+#[inline]
+pub(crate) fn pause() -> Option<Paused> {
+    let hooked = HOOKED.get()?;
+    let seq = hooked.seq?;
+    pause_slow(hooked, seq);
+    Some(Paused(()))
+}
+
+fn pause_slow(hooked: Hooked, seq: u64) {
+    let rest = Hooked {
+        seq: None,
+        whole: false,
+        ..hooked
+    };
+    end(rest, seq);
+    HOOKED.set(Some(rest));
+}
+
+/// See [`pause`].
+#[must_use]
+pub(crate) struct Paused(());
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        if let Some(hooked) = HOOKED.get() {
+            HOOKED.set(Some(Hooked {
+                seq: Some(begin(home::settled(handle::current()), hooked.label)),
+                ..hooked
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::report::label::{Origin, Totals};
+    use crate::{Builder, Runtime, Watch as _};
+
+    const NAP: Duration = Duration::from_millis(100);
+
+    fn one_worker() -> Runtime {
+        let mut builder = Builder::new();
+        builder.workers(1).max_spares(4);
+        builder.build().unwrap()
+    }
+
+    fn get(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+
+    /// Spawns what is made, waits for it, and tells what is known of the place after all threads have ended.
+    #[track_caller]
+    fn totals_of<F>(future: F) -> &'static Totals
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let at = Location::caller();
+        let runtime = one_worker();
+        // Tracked through this function: the label is the test's line.
+        let task = runtime.handle().spawn(future);
+        runtime.block_on(task).unwrap();
+        drop(runtime);
+        &label::at(at).totals
+    }
+
+    async fn yields(times: u32) {
+        for _ in 0..times {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn polls_of_a_plain_task_are_counted() {
+        let totals = totals_of(yields(99));
+        assert_eq!(get(&totals.polls), 100);
+    }
+
+    #[test]
+    fn a_watched_task_counts_once_and_under_its_own_label() {
+        let outer = totals_of(yields(99).watched("hooks: once"));
+        let inner = &label::of(Origin::Named("hooks: once")).totals;
+        assert_eq!(get(&inner.polls), 100);
+        assert_eq!(get(&outer.polls), 0);
+    }
+
+    #[test]
+    fn a_stuck_poll_of_a_watched_task_is_stuck_once() {
+        let stuck = async { std::thread::sleep(NAP) };
+        let outer = totals_of(stuck.watched("hooks: stuck once"));
+        let inner = &label::of(Origin::Named("hooks: stuck once")).totals;
+        assert_eq!(get(&inner.stuck_polls), 1);
+        assert_eq!(get(&outer.stuck_polls), 0);
+    }
+
+    #[test]
+    fn what_comes_before_and_after_a_watched_part_is_watched_too() {
+        let before = totals_of(async {
+            std::thread::sleep(NAP);
+            yields(0).watched("hooks: before").await;
+        });
+        assert_eq!(get(&before.stuck_polls), 1);
+        let after = totals_of(async {
+            yields(0).watched("hooks: after").await;
+            std::thread::sleep(NAP);
+        });
+        assert_eq!(get(&after.stuck_polls), 1);
+    }
+
+    /// A thread that could not be had in time is a stuck poll in truth, so a few may be.
+    #[test]
+    fn who_handed_the_core_over_is_not_stuck() {
+        let inline = totals_of(async {
+            for _ in 0..10 {
+                std::thread::sleep(NAP);
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(get(&inline.stuck_polls) >= 8, "{inline:?}");
+        let in_place = totals_of(async {
+            for _ in 0..10 {
+                tokio::task::block_in_place(|| std::thread::sleep(NAP));
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(get(&in_place.stuck_polls) <= 5, "{in_place:?}");
+    }
+
+    #[test]
+    fn a_poll_that_panics_has_ended() {
+        let runtime = one_worker();
+        for _ in 0..3 {
+            let task = runtime.handle().spawn(async { panic!("on purpose") });
+            assert!(runtime.block_on(task).is_err());
+        }
+        let last = runtime.handle().spawn(async {
+            let seat = handle::current();
+            seat.is_taken() && seat.runtime.in_poll()
+        });
+        assert!(runtime.block_on(last).unwrap());
+    }
+
+    #[test]
+    fn held_spares_and_no_ops_are_not_watched() {
+        let runtime = one_worker();
+        runtime
+            .handle()
+            .spawn(async { std::thread::sleep(4 * NAP) });
+        std::thread::sleep(4 * NAP);
+        let metrics = runtime.metrics();
+        assert!(metrics.canaries > 0 && metrics.spares_peak > 0);
+        drop(runtime);
+        for label in label::all().filter(|label| label.is_own()) {
+            let totals = &label.totals;
+            assert_eq!((get(&totals.polls), get(&totals.stuck_polls)), (0, 0));
+        }
+    }
+}

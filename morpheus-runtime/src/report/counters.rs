@@ -1,0 +1,173 @@
+//! Counters of everything the runtime does beyond tokio.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard};
+
+use hdrhistogram::Histogram;
+
+/// The live counters of a domain. Relaxed everywhere: statistics order nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) takeovers_watched: AtomicU64,
+    pub(crate) takeovers_canary: AtomicU64,
+    pub(crate) takeovers_reserve: AtomicU64,
+    pub(crate) taken_back: AtomicU64,
+    pub(crate) holds: AtomicU64,
+    pub(crate) demotions: AtomicU64,
+    pub(crate) throttles: AtomicU64,
+    pub(crate) suspects: AtomicU64,
+    pub(crate) convicts: AtomicU64,
+    pub(crate) pokes: AtomicU64,
+    pub(crate) canaries: AtomicU64,
+    pub(crate) in_place_polls: AtomicU64,
+    pub(crate) in_place_refused: AtomicU64,
+    pub(crate) spares_exhausted: AtomicU64,
+    pub(crate) spares_peak: AtomicUsize,
+    pub(crate) controller_cpu_ns: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) last_request_ns: AtomicU64,
+    /// When the controller last took a sample, or the runtime began.
+    pub(crate) last_sample_ns: AtomicU64,
+    pub(crate) controller_restarts: AtomicU64,
+    pub(crate) joiner_restarts: AtomicU64,
+    pub(crate) controller_off: AtomicBool,
+    pub(crate) thread_states_missing: AtomicU64,
+    pub(crate) slices_refused: AtomicU64,
+    pub(crate) takeover_latency: Latencies,
+    pub(crate) detection_latency: Latencies,
+    pub(crate) takeovers_kernel: AtomicU64,
+    pub(crate) kernel_demotions: AtomicU64,
+    pub(crate) kernel_throttles: AtomicU64,
+    pub(crate) hogs_marked: AtomicU64,
+    pub(crate) canary_lateness: Latencies,
+}
+
+impl Counters {
+    pub(crate) fn new(now_ns: u64) -> Counters {
+        Counters {
+            last_sample_ns: AtomicU64::new(now_ns),
+            ..Counters::default()
+        }
+    }
+
+    pub(crate) fn record_takeover_latency(&self, ns: u64) {
+        self.takeover_latency.record(ns);
+    }
+}
+
+/// So many latencies are kept as they are.
+const FEW: usize = 32;
+
+/// A few latencies, or a histogram of many.
+#[derive(Default)]
+pub(crate) struct Latencies(Mutex<Recorded>);
+
+/// What was recorded. A runtime that has nothing to do records one or two, and a histogram has 30 KB.
+enum Recorded {
+    Few(Vec<u64>),
+    /// 1 µs to 1 min, two digits.
+    Many(Box<Histogram<u64>>),
+}
+
+impl Default for Recorded {
+    fn default() -> Self {
+        Recorded::Few(Vec::new())
+    }
+}
+
+/// These in a histogram.
+fn histogram(latencies: &[u64]) -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds are valid");
+    for ns in latencies {
+        histogram.saturating_record(*ns);
+    }
+    histogram
+}
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.summary().fmt(f)
+    }
+}
+
+impl Latencies {
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn record(&self, ns: u64) {
+        let mut recorded = self.lock();
+        match &mut *recorded {
+            Recorded::Many(histogram) => histogram.saturating_record(ns),
+            Recorded::Few(latencies) => {
+                latencies.push(ns);
+                if latencies.len() > FEW {
+                    *recorded = Recorded::Many(Box::new(histogram(latencies)));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn summary(&self) -> LatencySummary {
+        let recorded = self.lock();
+        let of = |histogram: &Histogram<u64>| LatencySummary {
+            count: histogram.len(),
+            p50_ns: histogram.value_at_quantile(0.5),
+            p99_ns: histogram.value_at_quantile(0.99),
+            max_ns: histogram.max(),
+        };
+        match &*recorded {
+            Recorded::Few(latencies) if latencies.is_empty() => LatencySummary::default(),
+            Recorded::Few(latencies) => of(&histogram(latencies)),
+            Recorded::Many(histogram) => of(histogram),
+        }
+    }
+}
+
+/// A latency distribution in four numbers, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatencySummary {
+    /// How many were measured.
+    pub count: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99th percentile; means little below a thousand measurements.
+    pub p99_ns: u64,
+    /// The largest.
+    pub max_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_latencies_say_the_same_as_a_histogram_of_them() {
+        let latencies = Latencies::default();
+        assert_eq!(latencies.summary(), LatencySummary::default());
+        for n in 1..=FEW as u64 {
+            latencies.record(n * 1_000_000);
+        }
+        assert!(matches!(*latencies.lock(), Recorded::Few(_)));
+        let few = latencies.summary();
+        assert_eq!(few.count, FEW as u64);
+        // Two digits.
+        assert!((15_800_000..=16_300_000).contains(&few.p50_ns), "{few:?}");
+        assert!((31_600_000..=32_500_000).contains(&few.max_ns), "{few:?}");
+        // One more in the middle, and of those beyond the bounds.
+        for ns in [16_000_000, 1, u64::MAX] {
+            latencies.record(ns);
+        }
+        assert!(matches!(*latencies.lock(), Recorded::Many(_)));
+        let many = latencies.summary();
+        assert_eq!((many.count, many.p50_ns), (few.count + 3, few.p50_ns));
+        assert!(many.max_ns >= 59_000_000_000, "{many:?}");
+    }
+}

@@ -1,0 +1,9 @@
+//! Reports: labels, counters, the events of the application's subscriber, stacks, and the summary at exit.
+
+pub(crate) mod counters;
+pub(crate) mod event;
+pub(crate) mod label;
+pub(crate) mod names;
+pub(crate) mod stacks;
+pub(crate) mod summary;
+pub(crate) mod thread;

@@ -1,0 +1,88 @@
+//! The table of labels, and the stacks, that `MORPHEUS_SUMMARY=1` prints when the process exits.
+
+use std::fmt::Write as _;
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+use crate::report::label::{self, Label};
+use crate::report::stacks;
+
+fn stuck_polls(label: &Label) -> u64 {
+    label.totals.stuck_polls.load(Ordering::Relaxed)
+}
+
+/// `MORPHEUS_SUMMARY=1`.
+pub(crate) fn wants_summary() -> bool {
+    std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1")
+}
+
+/// With `MORPHEUS_SUMMARY=1`, prints the table of labels when the process exits.
+pub(crate) fn at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if wants_summary() {
+            // SAFETY: the handler touches only leaked labels and stderr, which outlive every thread.
+            unsafe { libc::atexit(print_summary) };
+        }
+    });
+}
+
+extern "C" fn print_summary() {
+    // A panic must not cross into C, and there is nobody left to tell.
+    let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::groups::summary()));
+}
+
+/// The table of labels that had a stuck poll, worst first, then the number of those that had none.
+pub(crate) fn summary() -> String {
+    let mut labels: Vec<&Label> = label::all()
+        .filter(|label| stuck_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
+        .collect();
+    labels.sort_by_key(|label| {
+        (
+            std::cmp::Reverse(stuck_polls(label)),
+            std::cmp::Reverse(label.totals.polls.load(Ordering::Relaxed)),
+        )
+    });
+    let mut table = String::from("morpheus: labels of watched tasks\n");
+    let _ = writeln!(
+        table,
+        "  {:>10} {:>8} {:>11} {:>8} {:>8} {:>9}  label",
+        "polls", "stuck", "longest", "blocked", "running", "convicted"
+    );
+    for label in labels {
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let (stuck, blocked) = (stuck_polls(label), get(&label.totals.stuck_blocked));
+        let convicted = get(&label.totals.convictions) > 0 || get(&label.totals.offences) > 0;
+        let _ = writeln!(
+            table,
+            "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
+            get(&label.totals.polls).max(stuck),
+            stuck,
+            get(&label.totals.longest_ns) as f64 / 1e6,
+            blocked,
+            stuck - blocked.min(stuck),
+            if convicted { "yes" } else { "no" },
+            label.origin(),
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::label::Origin;
+
+    #[test]
+    fn the_summary_names_the_offender() {
+        let label = label::of(Origin::Named("report summary"));
+        label.totals.count_stuck(true);
+        label.saw_duration(7_000_000);
+        let summary = summary();
+        let line = summary
+            .lines()
+            .find(|line| line.ends_with("report summary"))
+            .unwrap();
+        assert!(line.contains("7.0 ms"), "{line}");
+    }
+}
