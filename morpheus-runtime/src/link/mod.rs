@@ -1,6 +1,6 @@
 //! Links: where the controller learns which workers are stuck.
 //!
-//! The [`watchdog`] needs nothing but Linux, and is always there. With a daemon (`scx_morpheus`) the slots
+//! The watchdog needs nothing but Linux, and is always there. With a daemon (`scx_morpheus`) the slots
 //! lie in memory that the kernel side reads, which then says at once what the watchdog would find at its
 //! next sample. Life of a link:
 //!

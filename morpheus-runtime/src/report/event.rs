@@ -68,7 +68,7 @@ pub(crate) enum Report {
         taken: Taken,
         suppressed: u64,
     },
-    /// Every spare is in play; with the [`worst`] labels.
+    /// Every spare is in play; with the worst labels.
     SparesUsedUp {
         total: usize,
         worst: Vec<(Origin, u64)>,
