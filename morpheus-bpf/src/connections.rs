@@ -4,15 +4,13 @@
 use std::fs::File;
 use std::io::Read;
 use std::mem::size_of;
-use std::os::fd::AsFd;
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use memmap2::{MmapOptions, MmapRaw};
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot, SlotFlag, VerdictFlags};
-use rustix::mm::{MapFlags as MmapFlags, ProtFlags, mmap, munmap};
-use rustix::param::page_size;
 use serde_json::{Value, json};
 
 use crate::session::{KernelSide, LeaseNumber, Session};
@@ -138,8 +136,7 @@ pub(crate) fn ladder(
 
 /// An area of a lease, mapped for reading while this lives.
 struct Area {
-    start: NonNull<u8>,
-    bytes: usize,
+    memory: MmapRaw,
     entries: usize,
 }
 
@@ -153,23 +150,11 @@ impl Area {
         if map.value_size() as usize != ENTRY_BYTES {
             return None;
         }
-        let bytes = (entries * ENTRY_BYTES).next_multiple_of(page_size());
-        // SAFETY: the kernel chooses where, so that nothing is replaced.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ,
-                MmapFlags::SHARED,
-                map.as_fd(),
-                0,
-            )
-        };
-        Some(Area {
-            start: NonNull::new(start.ok()?.cast())?,
-            bytes,
-            entries,
-        })
+        let memory = MmapOptions::new()
+            .len(entries * ENTRY_BYTES)
+            .map_raw_read_only(map.as_fd().as_raw_fd())
+            .ok()?;
+        Some(Area { memory, entries })
     }
 
     /// Slot `index`, behind the header. Not to be written to: the mapping is read-only.
@@ -177,15 +162,7 @@ impl Area {
         let entry = index as usize + 1;
         // SAFETY: the entry is within the mapping, which lives as long as `self`, never shrinks, and is aligned to a page;
         // `T` has an entry's size and consists of atomics, for which all bytes are good, whoever writes them meanwhile.
-        (entry < self.entries).then(|| unsafe { self.start.cast::<T>().add(entry).as_ref() })
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping as it was made, and references into it do not outlive `self`.
-        // It can fail only for what is no mapping.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        (entry < self.entries).then(|| unsafe { &*self.memory.as_ptr().cast::<T>().add(entry) })
     }
 }
 

@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use libbpf_rs::libbpf_sys;
 
 use crate::session::LeaseNumber;
@@ -75,7 +75,7 @@ impl Leases {
         lease: LeaseNumber,
         element: &OwnedFd,
     ) -> io::Result<Insertion<'a>> {
-        let (sender, result) = channel();
+        let (sender, result) = bounded(1);
         // The thread may be at it when the daemon has closed them.
         let (own_map, element) = (map.try_clone_to_owned()?, element.try_clone()?);
         self.run(move || {
@@ -175,20 +175,19 @@ mod tests {
     fn every_change_is_made_once_also_when_there_are_too_many() {
         let leases = Leases::default();
         let made = Arc::new(AtomicUsize::new(0));
-        let (release, wait) = channel::<()>();
-        let wait = Arc::new(std::sync::Mutex::new(wait));
+        let (release, wait) = bounded::<()>(0);
         for _ in 0..MOST_CHANGES {
-            let (made, wait) = (Arc::clone(&made), Arc::clone(&wait));
+            let (made, wait) = (Arc::clone(&made), wait.clone());
             leases.run(move || {
                 // Until the sender is dropped.
-                let _ = wait.lock().unwrap().recv();
+                let _ = wait.recv();
                 made.fetch_add(1, Ordering::SeqCst);
             });
         }
         assert_eq!(made.load(Ordering::SeqCst), 0);
         // One too many is made here and now.
         let own = thread::current().id();
-        let (sender, by) = channel();
+        let (sender, by) = bounded(1);
         leases.run(move || sender.send(thread::current().id()).unwrap());
         assert_eq!(by.try_recv(), Ok(own));
         drop(release);

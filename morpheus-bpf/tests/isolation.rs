@@ -19,7 +19,7 @@ use common::{PAGE, PATIENCE, can_run, now_ns, say, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
 use morpheus_common::slot::WorkerState;
-use rustix::mm::{MprotectFlags, ProtFlags};
+use rustix::mm::MprotectFlags;
 
 #[test]
 fn the_kernels_area_cannot_be_written() {
@@ -29,12 +29,11 @@ fn the_kernels_area_cannot_be_written() {
     let _turn = turn();
     let daemon = Daemon::start(&[]);
     let client = Client::new(&daemon);
-    let both = ProtFlags::READ | ProtFlags::WRITE;
-    assert!(Mapping::new(&client.kernel_fd, PAGE, 0, both).is_err());
+    assert!(Mapping::new(&client.kernel_fd, PAGE, 0).is_err());
     // SAFETY: the mapping is this test's, and would only gain a right.
     let more = unsafe {
         rustix::mm::mprotect(
-            client.kernel.start.as_ptr().cast(),
+            client.kernel.start().cast(),
             PAGE,
             MprotectFlags::READ | MprotectFlags::WRITE,
         )
@@ -117,7 +116,6 @@ fn second_client() {
 
 /// Everything that a process without rights can try with what it was given. Fails when something works.
 fn reach_for_more(client: &Client) {
-    let both = ProtFlags::READ | ProtFlags::WRITE;
     // Its own area, to the last byte that is mapped; whoever has the other process's finds it unchanged.
     for word in 0..area_bytes(client.slots) / 8 {
         // SAFETY: the mapping has this word, and may be written.
@@ -126,18 +124,18 @@ fn reach_for_more(client: &Client) {
     // What lies behind its area, and before: other maps of the kernel.
     let end = area_bytes(client.slots) as u64;
     for offset in [end, 16 * end, 1 << 40] {
-        assert!(Mapping::new(&client.runtime_fd, PAGE, offset, both).is_err());
-        assert!(Mapping::new(&client.kernel_fd, PAGE, offset, ProtFlags::READ).is_err());
+        assert!(Mapping::new(&client.runtime_fd, PAGE, offset).is_err());
+        assert!(Mapping::for_reading(&client.kernel_fd, PAGE, offset).is_err());
     }
-    assert!(Mapping::new(&client.runtime_fd, 2 * end as usize, 0, both).is_err());
+    assert!(Mapping::new(&client.runtime_fd, 2 * end as usize, 0).is_err());
     // The kernel's half, for writing; and what the kernel writes of the ring.
-    assert!(Mapping::new(&client.kernel_fd, PAGE, 0, both).is_err());
-    assert!(Mapping::new(&client.ring.fd, PAGE, PAGE as u64, both).is_err());
+    assert!(Mapping::new(&client.kernel_fd, PAGE, 0).is_err());
+    assert!(Mapping::new(&client.ring.fd, PAGE, PAGE as u64).is_err());
     for mapping in [&client.kernel, &client.ring.producer] {
         // SAFETY: the mapping is this test's, and would only gain a right.
         let more = unsafe {
             rustix::mm::mprotect(
-                mapping.start.as_ptr().cast(),
+                mapping.start().cast(),
                 PAGE,
                 MprotectFlags::READ | MprotectFlags::WRITE,
             )

@@ -20,7 +20,6 @@ use common::wire::{connect, receive, send};
 use common::{BUDGET, PAGE, as_user, can_run, in_guest, say, turn};
 use morpheus_common::abi::MORPHEUS_MAX_SLOTS;
 use morpheus_common::broker::{Refusal, Reply};
-use rustix::mm::ProtFlags;
 
 /// More than this, and the attack has worked.
 const MOST_BYTES: u64 = 64 << 20;
@@ -72,7 +71,7 @@ fn attacker() {
             };
             for area in &areas {
                 // Never unmapped: it lives as long as this process.
-                let mapped = Mapping::new(area, PAGE, 0, ProtFlags::READ);
+                let mapped = Mapping::for_reading(area, PAGE, 0);
                 assert!(mapped.is_ok(), "{mapped:?}", mapped = mapped.err());
             }
             welcome.fetch_add(1, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use serde::Serialize;
 
 use super::conditions::{Conditions, FIFO};
@@ -87,7 +88,8 @@ pub fn measure(
     let &[from, to] = conditions.cpus.as_slice() else {
         return Err("a migration needs two CPUs".into());
     };
-    let watches = [Watch::default(), Watch::default()];
+    // Each on cache lines of its own.
+    let watches = [CachePadded::<Watch>::default(), CachePadded::default()];
     thread::scope(|scope| {
         let mut threads = Vec::new();
         let policy = match conditions.policy {
@@ -220,9 +222,8 @@ impl Mover<'_> {
     }
 }
 
-/// What a witness writes, on cache lines of its own.
+/// What a witness writes.
 #[derive(Default)]
-#[repr(align(128))]
 struct Watch {
     active: AtomicBool,
     ended: AtomicBool,

@@ -3,32 +3,30 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use crossbeam_utils::CachePadded;
+
 use super::workload::Via;
 use crate::executor::Executor;
 use crate::work;
 
-/// A counter with a cache line of its own: tasks on different CPUs must not slow one another down.
-#[derive(Default)]
-#[repr(align(128))]
-struct Polls(AtomicU64);
-
 /// The tasks.
 pub struct Busy {
-    all: Vec<Arc<Polls>>,
+    /// Each on a cache line of its own: tasks on different CPUs must not slow one another down.
+    all: Vec<Arc<CachePadded<AtomicU64>>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Busy {
     /// Starts `tasks` of them, each computing so many iterations in a poll.
     pub fn start<E: Executor>(executor: &E, via: Via, tasks: usize, iterations: u64) -> Self {
-        let all: Vec<Arc<Polls>> = (0..tasks).map(|_| Arc::default()).collect();
+        let all: Vec<Arc<CachePadded<AtomicU64>>> = (0..tasks).map(|_| Arc::default()).collect();
         let stop = Arc::new(AtomicBool::new(false));
         for polls in &all {
             let (polls, stop) = (polls.clone(), stop.clone());
             executor.spawn(via.into(), async move {
                 while !stop.load(Relaxed) {
                     work::compute(iterations);
-                    polls.0.fetch_add(1, Relaxed);
+                    polls.fetch_add(1, Relaxed);
                     E::yield_now().await;
                 }
             });
@@ -38,7 +36,7 @@ impl Busy {
 
     /// Polls of all tasks so far.
     pub fn polls(&self) -> u64 {
-        self.all.iter().map(|polls| polls.0.load(Relaxed)).sum()
+        self.all.iter().map(|polls| polls.load(Relaxed)).sum()
     }
 
     /// Ends them, so that hogs may end their polls in peace.

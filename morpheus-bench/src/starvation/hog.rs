@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
 use tokio::sync::oneshot;
 
 use super::blocker::Blocker;
@@ -13,8 +14,7 @@ use super::workload::{HogKind, Via, Workload};
 use crate::executor::{Executor, Spawn};
 use crate::{clock, work};
 
-/// One hog. Aligned so that hogs which count on different CPUs do not share a cache line.
-#[repr(align(128))]
+/// One hog.
 pub struct Hog {
     kind: HogKind,
     time: Duration,
@@ -45,7 +45,8 @@ impl Hog {
 
 /// All hogs of a run.
 pub struct Hogs {
-    hogs: Vec<Arc<Hog>>,
+    /// Padded: hogs that count on different CPUs do not share a cache line.
+    hogs: Vec<Arc<CachePadded<Hog>>>,
     end: Arc<End>,
 }
 
@@ -104,13 +105,15 @@ impl Hogs {
             cpu_ns: AtomicU64::new(0),
         };
         Ok(Self {
-            hogs: (0..workload.hogs).map(|_| Arc::new(hog())).collect(),
+            hogs: (0..workload.hogs)
+                .map(|_| Arc::new(CachePadded::new(hog())))
+                .collect(),
             end: Arc::default(),
         })
     }
 
     /// The hogs, for those who start them in their own way.
-    pub fn each(&self) -> impl Iterator<Item = (Arc<Hog>, Arc<End>)> {
+    pub fn each(&self) -> impl Iterator<Item = (Arc<CachePadded<Hog>>, Arc<End>)> {
         self.hogs.iter().map(|hog| (hog.clone(), self.end.clone()))
     }
 

@@ -12,10 +12,10 @@ mod view;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::reading::Reading;
@@ -110,7 +110,7 @@ fn wait_for_change(
 }
 
 fn ask_again_and_again(socket: PathBuf, interval: Duration) -> io::Result<Receiver<Answer>> {
-    let (sender, answers): (Sender<Answer>, _) = channel();
+    let (sender, answers): (Sender<Answer>, _) = bounded(1);
     thread::Builder::new()
         .name("morpheus-asks".into())
         .spawn(move || {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use morpheus_common::abi;
 use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{KernelSlot, RuntimeSlot, WorkerState};
-use rustix::mm::ProtFlags;
 
 use super::daemon::Daemon;
 use super::memory::{Mapping, area_bytes};
@@ -70,10 +69,9 @@ impl Client {
         };
         assert!(matches!(hello, Request::Hello { slots: asked, .. } if asked == slots));
         let [runtime, kernel, ring] = fds.try_into().unwrap();
-        let both = ProtFlags::READ | ProtFlags::WRITE;
         Client {
-            runtime: Mapping::new(&runtime, area_bytes(slots), 0, both).unwrap(),
-            kernel: Mapping::new(&kernel, area_bytes(slots), 0, ProtFlags::READ).unwrap(),
+            runtime: Mapping::new(&runtime, area_bytes(slots), 0).unwrap(),
+            kernel: Mapping::for_reading(&kernel, area_bytes(slots), 0).unwrap(),
             runtime_fd: runtime,
             kernel_fd: kernel,
             ring: Ring::map(ring),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use morpheus_common::abi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mm::ProtFlags;
 
 use super::PAGE;
 use super::memory::Mapping;
@@ -23,10 +22,9 @@ pub struct Ring {
 impl Ring {
     pub fn map(fd: OwnedFd) -> Ring {
         let bytes = max_entries(&fd);
-        let both = ProtFlags::READ | ProtFlags::WRITE;
         Ring {
-            consumer: Mapping::new(&fd, PAGE, 0, both).unwrap(),
-            producer: Mapping::new(&fd, PAGE + 2 * bytes, PAGE as u64, ProtFlags::READ).unwrap(),
+            consumer: Mapping::new(&fd, PAGE, 0).unwrap(),
+            producer: Mapping::for_reading(&fd, PAGE + 2 * bytes, PAGE as u64).unwrap(),
             fd,
             bytes,
         }

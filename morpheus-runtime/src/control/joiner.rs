@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Sender, bounded};
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -56,7 +56,7 @@ pub(crate) fn start(
         path: path.display().to_string(),
         source,
     };
-    let (sender, first) = channel();
+    let (sender, first) = bounded(1);
     let started = begin(domain.clone(), path.clone(), sender);
     match (started, link) {
         // Without a descriptor or a thread for it: the watchdog alone.

@@ -9,10 +9,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::slot::area::{Access, Mapping};
 use morpheus_common::abi::morpheus_event;
-use rustix::mm::ProtFlags;
-
-use crate::slot::area::Mapping;
 
 const BUSY: u32 = 1 << 31;
 const VOID: u32 = 1 << 30;
@@ -34,10 +32,9 @@ impl Ring {
     pub(crate) fn map(fd: OwnedFd) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let bytes = size_of_ring(&fd)?;
-        let both = ProtFlags::READ | ProtFlags::WRITE;
         Ok(Ring {
-            consumer: Mapping::new(&fd, page, 0, both)?,
-            producer: Mapping::new(&fd, page + 2 * bytes, page as u64, ProtFlags::READ)?,
+            consumer: Mapping::new(&fd, page, 0, Access::ReadWrite)?,
+            producer: Mapping::new(&fd, page + 2 * bytes, page as u64, Access::Read)?,
             page,
             bytes,
             fd,

@@ -7,33 +7,36 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::io;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::fork::Place;
 
 /// Bytes of a slot and of a header.
 const ENTRY: usize = 64;
 
-/// A mapping, undone when it is dropped.
+/// What may be done with a mapping of memory that is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+}
+
+/// A mapping, undone when it is dropped. It is accessed as atomics only (`at`), and by pointers: other processes and the
+/// kernel write there meanwhile.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+    memory: ManuallyDrop<MmapRaw>,
     /// For a mapping that is shared: what keeps forked children out of it.
     place: Option<&'static Place>,
 }
-
-// SAFETY: it is memory, the same from every thread, and is accessed as atomics only (`at`).
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Memory of a descriptor, shared with all that map it, except for forked children of this process.
@@ -41,42 +44,33 @@ impl Mapping {
         fd: &OwnedFd,
         bytes: usize,
         offset: u64,
-        protection: ProtFlags,
+        access: Access,
     ) -> io::Result<Mapping> {
-        // SAFETY: the kernel chooses the place, so that nothing is replaced.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                fd,
-                offset,
-            )?
+        let mut options = MmapOptions::new();
+        options.len(bytes).offset(offset);
+        let memory = match access {
+            Access::Read => options.map_raw_read_only(fd)?,
+            Access::ReadWrite => options.map_raw(fd)?,
         };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut mapping = Mapping {
-            start,
-            bytes,
+            memory: ManuallyDrop::new(memory),
             place: None,
         };
         // SAFETY: this mapping, which unmaps itself as it should.
-        mapping.place = Some(unsafe { Place::keep_out(start, bytes)? });
+        mapping.place = Some(unsafe { Place::keep_out(mapping.start(), bytes)? });
         Ok(mapping)
     }
 
     /// Memory of nobody else's, all zero. Its pages are there when they are first written, not before.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapping> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the place, so that nothing is replaced.
-        let start =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping {
-            start,
-            bytes,
+            memory: ManuallyDrop::new(MmapMut::map_anon(bytes)?.into()),
             place: None,
         })
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.memory.as_mut_ptr()).expect("no mapping begins at null")
     }
 
     /// The `T` at an offset.
@@ -91,13 +85,13 @@ impl Mapping {
     /// not written.
     pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
         assert!(
-            offset + size_of::<T>() <= self.bytes && offset.is_multiple_of(align_of::<T>()),
+            offset + size_of::<T>() <= self.memory.len() && offset.is_multiple_of(align_of::<T>()),
             "{offset} is not in a mapping of {} bytes",
-            self.bytes
+            self.memory.len()
         );
         // SAFETY: within the mapping, which begins at a page, so that it is aligned; the rest is the
         // caller's promise. The memory stays until `self` goes.
-        unsafe { self.start.add(offset).cast::<T>().as_ref() }
+        unsafe { self.start().add(offset).cast::<T>().as_ref() }
     }
 }
 
@@ -106,8 +100,8 @@ impl Drop for Mapping {
         if let Some(place) = self.place {
             place.leave();
         }
-        // SAFETY: mapped by `new` with this length, and every reference to it has ended with `self`.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        // SAFETY: not used again, and every reference to it has ended with `self`.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
         if let Some(place) = self.place {
             place.give_back();
         }
@@ -146,7 +140,7 @@ impl<T> Deref for Untouched<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: the mapping has `len` of them and begins at a page, so that they are aligned; zero is valid for `T`, and
         // nobody has a reference but by this one, which ends with `self`.
-        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast(), self.len) }
     }
 }
 
@@ -176,8 +170,8 @@ impl Lent {
         let page = rustix::param::page_size();
         let bytes = ((slots + 1) * ENTRY).next_multiple_of(page);
         let lent = Lent {
-            runtime: Mapping::new(runtime, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)?,
-            kernel: Mapping::new(kernel, bytes, 0, ProtFlags::READ)?,
+            runtime: Mapping::new(runtime, bytes, 0, Access::ReadWrite)?,
+            kernel: Mapping::new(kernel, bytes, 0, Access::Read)?,
             slots,
         };
         let expected = (
@@ -231,11 +225,10 @@ impl Lent {
             slots: slots as u32,
             ..Default::default()
         };
-        let start = Mapping::new(&kernel, ENTRY, 0, ProtFlags::READ | ProtFlags::WRITE)
-            .expect("the header's page");
+        let start = Mapping::new(&kernel, ENTRY, 0, Access::ReadWrite).expect("the header's page");
         assert!(size_of_val(&header) <= ENTRY);
         // SAFETY: the mapping has room for a header, and nobody else looks at it yet.
-        unsafe { start.start.cast().write(header) };
+        unsafe { start.start().cast().write(header) };
         Lent::map(&runtime, &kernel, slots).expect("a control block")
     }
 

@@ -268,7 +268,7 @@ mod tests {
         let place = || {
             let fd = rustix::fs::memfd_create("place", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             rustix::fs::ftruncate(&fd, page as u64).unwrap();
-            crate::slot::area::Mapping::new(&fd, page, 0, ProtFlags::READ).unwrap()
+            crate::slot::area::Mapping::new(&fd, page, 0, crate::slot::area::Access::Read).unwrap()
         };
         // Other tests take and give back a few at the same time.
         for _ in 0..1_000 {

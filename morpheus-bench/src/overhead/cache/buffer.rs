@@ -5,7 +5,9 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{fs, io, ptr, slice};
+use std::{fs, io, slice};
+
+use memmap2::{Advice, MmapMut, MmapRaw};
 
 use crate::clock;
 
@@ -14,20 +16,18 @@ const HUGE_BYTES: usize = 2 << 20;
 
 /// A mapping of its own. All of it is there from the start.
 pub struct Buffer {
-    mapping: *mut libc::c_void,
-    mapping_bytes: usize,
-    /// Where the first huge page begins.
-    words: *const AtomicU64,
+    mapping: MmapRaw,
+    /// Where the first huge page begins in it, in bytes.
+    begins: usize,
     bytes: usize,
     words_of_line: usize,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, and is only reached as atomics.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer {}
-
 impl Buffer {
+    fn start(&self) -> *const AtomicU64 {
+        self.mapping.as_ptr().wrapping_add(self.begins).cast()
+    }
+
     /// For so many bytes, in lines of `line_bytes` (a power of two of at least 16).
     ///
     /// # Errors
@@ -40,34 +40,18 @@ impl Buffer {
             .unwrap_or(HUGE_BYTES);
         let bytes = bytes.max(1).next_multiple_of(huge);
         // One more, so that a huge page can begin where one must.
-        let mapping_bytes = bytes + huge;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
-        let mapping = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                mapping_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if mapping == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            return Err(format!("no memory for a buffer of {bytes} bytes: {error}"));
-        }
-        let offset = mapping.cast::<u8>().align_offset(huge).min(huge);
-        // SAFETY: at most one huge page further, which the mapping has more than `bytes`.
-        let aligned = unsafe { mapping.byte_add(offset) };
+        let mapping: MmapRaw = MmapMut::map_anon(bytes + huge)
+            .map_err(|error| format!("no memory for a buffer of {bytes} bytes: {error}"))?
+            .into();
+        let begins = mapping.as_ptr().align_offset(huge).min(huge);
+        // A refusal changes nothing, and `huge_bytes` tells.
+        let _ = mapping.advise_range(Advice::HugePage, begins, bytes);
         let buffer = Self {
             mapping,
-            mapping_bytes,
-            words: aligned.cast::<AtomicU64>().cast_const(),
+            begins,
             bytes,
             words_of_line: line_bytes.max(16) / size_of::<AtomicU64>(),
         };
-        // SAFETY: the range lies within the mapping. A refusal changes nothing, and `huge_bytes` tells.
-        unsafe { libc::madvise(aligned, bytes, libc::MADV_HUGEPAGE) };
         for word in buffer.words() {
             // Relaxed: nobody else knows the buffer yet.
             word.store(0, Ordering::Relaxed);
@@ -76,14 +60,14 @@ impl Buffer {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `words` and `bytes` lie within the mapping, which is zeroed, aligned to a page, and there until drop.
-        unsafe { slice::from_raw_parts(self.words, self.bytes / size_of::<AtomicU64>()) }
+        // SAFETY: `bytes` from `start` on lie within the mapping, which is zeroed, aligned to a page, and there until drop.
+        unsafe { slice::from_raw_parts(self.start(), self.bytes / size_of::<AtomicU64>()) }
     }
 
     /// How many of its bytes are in huge pages, and how many it has; `None` where the kernel does not tell.
     pub fn huge_bytes(&self) -> Option<(usize, usize)> {
         let smaps = fs::read_to_string("/proc/self/smaps").ok()?;
-        let huge = huge_of(&smaps, self.words as usize)?;
+        let huge = huge_of(&smaps, self.start() as usize)?;
         Some((huge.min(self.bytes), self.bytes))
     }
 
@@ -93,7 +77,7 @@ impl Buffer {
     /// Without the right to, or beyond the limit.
     pub fn lock(&self) -> io::Result<()> {
         // SAFETY: the range lies within the mapping; locking changes no content.
-        match unsafe { libc::mlock(self.words.cast(), self.bytes) } {
+        match unsafe { libc::mlock(self.start().cast(), self.bytes) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -148,13 +132,6 @@ impl Buffer {
                 start
             })
             .collect()
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and no reference into it outlives the value.
-        unsafe { libc::munmap(self.mapping, self.mapping_bytes) };
     }
 }
 
