@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, wait_for};
@@ -23,9 +24,15 @@ fn descriptors() -> usize {
     open_files().len()
 }
 
-/// Descriptors of an idle runtime, once the link's thread has its own. It looks for the daemon again up to 4 s after the
-/// start, and closes them for a moment.
+/// Where a daemon listens by default. A runtime waits for one with a thread only if this is there.
+const DIRECTORY: &str = "/run/morpheus";
+
+/// Descriptors of an idle runtime, once the link's thread has its own, if it has one. It looks for the daemon again up to 4 s
+/// after the start, and closes them for a moment.
 fn settled_descriptors() -> usize {
+    if !Path::new(DIRECTORY).is_dir() {
+        return descriptors();
+    }
     let has_inotify = |files: &Vec<String>| files.iter().any(|file| file.contains("inotify"));
     let mut files = Vec::new();
     let found = wait_for(PATIENCE, || {
@@ -205,4 +212,48 @@ fn without_a_single_descriptor_left_states_are_guessed() {
     drop(all);
     block(&runtime, 50, 2, || ());
     assert_eq!(common::own_panics(), 0);
+}
+
+fn has_link_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").unwrap().any(|entry| {
+        let name = entry.unwrap().path().join("comm");
+        std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "morpheus-link")
+    })
+}
+
+/// By default; the same with [`Link::Watchdog`] shows what a runtime has without a link.
+#[test]
+fn a_machine_without_a_daemon_pays_nothing_for_one() {
+    let _alone = alone();
+    const NAME: &str = "a_machine_without_a_daemon_pays_nothing_for_one";
+    if Path::new(DIRECTORY).is_dir() {
+        return morpheus_testing::skip("a daemon has been here");
+    }
+    if std::env::var_os("MORPHEUS_SOCKET").is_some() {
+        return morpheus_testing::skip("MORPHEUS_SOCKET names a daemon's socket");
+    }
+    if !common::is_child() {
+        common::in_child(NAME, &[]);
+        return;
+    }
+    let build = |link| Builder::new().workers(1).max_spares(1).link(link).build();
+    let without = build(Link::Watchdog).unwrap();
+    let expected = descriptors();
+    drop(without);
+    let runtime = build(Link::Auto).unwrap();
+    assert_eq!(descriptors(), expected, "{:?}", open_files());
+    assert!(!has_link_thread());
+    if std::fs::create_dir(DIRECTORY).is_err() {
+        return morpheus_testing::skip("not root: no directory for a daemon");
+    }
+    // Not idle, so that the controller is awake.
+    let started = wait_for(PATIENCE, || {
+        let task = runtime
+            .handle()
+            .spawn(async { tokio::time::sleep(MS).await });
+        runtime.block_on(task).unwrap();
+        has_link_thread()
+    });
+    std::fs::remove_dir(DIRECTORY).unwrap();
+    assert!(started, "a daemon may come now");
 }

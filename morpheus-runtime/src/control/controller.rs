@@ -21,6 +21,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::act::wake::Wake;
 use crate::control::hogs::Hogs;
+use crate::control::joiner;
 use crate::decide::reporting::{self, Unwatched};
 use crate::decide::staffing::Staffing;
 use crate::domain::Domain;
@@ -59,6 +60,8 @@ const STANDING_INTERVAL_NS: u64 = 50_000_000;
 /// program that blocks all the time must not keep it running.
 const EVENT_WAKES_A_SAMPLE: u32 = 2;
 const EVENT_WAKES_AT_ONCE: u32 = 32;
+/// How often it is looked whether a daemon has come to a machine that had none.
+const DAEMON_INTERVAL_NS: u64 = 1_000_000_000;
 /// "Used up" is said at most so often.
 const USED_UP_INTERVAL_NS: u64 = 10_000_000_000;
 
@@ -69,6 +72,7 @@ pub(crate) struct Controller {
     own: Option<Own>,
     /// Only while a daemon is joined.
     mapped: Option<Mapped>,
+    looked_for_daemon_ns: u64,
     captor: Captor,
     event_wakes: u32,
     quiet_samples: u32,
@@ -153,6 +157,7 @@ impl Controller {
             domain,
             own,
             mapped: None,
+            looked_for_daemon_ns: clock::now_ns(),
             event_wakes: EVENT_WAKES_AT_ONCE,
             quiet_samples: 0,
         }
@@ -256,6 +261,12 @@ impl Controller {
     /// Joins or leaves a daemon, as the joiner says, or because it has fallen silent.
     fn tend_link(&mut self, now_ns: u64) {
         let link = &self.domain.link;
+        if now_ns.saturating_sub(self.looked_for_daemon_ns) >= DAEMON_INTERVAL_NS {
+            self.looked_for_daemon_ns = now_ns;
+            if link.has_found_directory() {
+                joiner::start_late(&self.domain);
+            }
+        }
         if let Some(handed) = link.take_handed() {
             self.mapped = Some(Mapped::new(self.domain.clone(), handed));
         }

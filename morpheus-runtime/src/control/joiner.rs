@@ -10,13 +10,14 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
+use morpheus_common::broker::DEFAULT_SOCKET;
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::domain::Domain;
 use crate::link::client::{self, Client, LinkError, Terms};
 use crate::link::ring::Ring;
-use crate::link::{ActiveLink, Handed, Link, presence, socket_path};
+use crate::link::{self, ActiveLink, Handed, Link, presence};
 use crate::os::clock;
 use crate::os::supervise::supervise;
 use crate::report::event::{self, Report, Thread};
@@ -38,7 +39,8 @@ const REQUIRED_WITHIN: Duration = Duration::from_secs(10);
 /// A daemon takes a thousand requests in a second, over the burst; half of that leaves room.
 const REQUESTS_PER_SECOND: u32 = 500;
 
-/// Starts the thread, unless nobody wants a daemon's link.
+/// Starts the thread, unless no daemon's link is wanted, or no daemon has been on this machine: then the controller calls
+/// [`start_late`] when one has.
 ///
 /// # Errors
 ///
@@ -51,7 +53,12 @@ pub(crate) fn start(
     if link == Link::Watchdog {
         return Ok(());
     }
-    let path = socket.unwrap_or_else(socket_path);
+    let named = socket.or_else(link::named_socket);
+    if named.is_none() && link == Link::Auto && !link::has_default_directory() {
+        domain.link.wait_for_directory();
+        return Ok(());
+    }
+    let path = named.unwrap_or_else(|| DEFAULT_SOCKET.into());
     let failed = |source: io::Error| LinkError::Failed {
         path: path.display().to_string(),
         source,
@@ -67,6 +74,13 @@ pub(crate) fn start(
             .unwrap_or_else(|_| Err(failed(io::ErrorKind::TimedOut.into()))),
         (Ok(()), _) => Ok(()),
     }
+}
+
+/// Starts the thread at last, because the directory of the default socket is there.
+pub(crate) fn start_late(domain: &Arc<Domain>) {
+    let (sender, _) = bounded(1);
+    // Without a descriptor or a thread for it: the watchdog alone.
+    let _ = begin(domain.clone(), DEFAULT_SOCKET.into(), sender);
 }
 
 fn begin(

@@ -19,7 +19,7 @@ pub(crate) mod presence;
 pub(crate) mod ring;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
@@ -36,6 +36,9 @@ pub use client::LinkError;
 pub enum Link {
     /// A daemon's while there is one, else the watchdog. A daemon that starts later is joined then, and
     /// when it ends the watchdog goes on alone.
+    ///
+    /// Where no daemon has been (its directory, `/run/morpheus`, is not there, and no other socket was named), that costs
+    /// no thread and no descriptor: the controller looks for the directory once a second, while it is awake.
     #[default]
     Auto,
     /// The controller looks by itself, every millisecond while anything is busy. Needs no rights.
@@ -75,9 +78,15 @@ impl std::fmt::Display for ActiveLink {
     }
 }
 
-/// Where the daemon listens, as far as this process knows.
-pub(crate) fn socket_path() -> PathBuf {
-    std::env::var_os(SOCKET_VARIABLE).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
+/// Where the daemon listens, where that was said for this process.
+pub(crate) fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from)
+}
+
+/// Whether a daemon has been here: it makes the directory of its default socket.
+pub(crate) fn has_default_directory() -> bool {
+    // Of a file system in memory, so that this blocks no thread.
+    Path::new(DEFAULT_SOCKET).parent().is_some_and(Path::is_dir)
 }
 
 /// A link that was just made, on its way to the controller.
@@ -103,6 +112,8 @@ pub(crate) struct State {
     /// The joiner says that the daemon has gone, the controller that it is silent.
     pub(crate) is_lost: AtomicBool,
     stops: AtomicBool,
+    /// No daemon has been here: the joiner starts when the directory of its socket is there.
+    waits_for_directory: AtomicBool,
     /// How often a daemon was joined, and how often it went while the runtime was there.
     pub(crate) joined: AtomicU64,
     pub(crate) lost: AtomicU64,
@@ -123,6 +134,21 @@ impl State {
 
     pub(crate) fn set_active(&self, link: ActiveLink) {
         self.active.store(link as u8, Ordering::Relaxed);
+    }
+
+    /// The controller looks for the directory of the default socket from now on, and no thread waits for a daemon.
+    pub(crate) fn wait_for_directory(&self) {
+        // Relaxed: the controller samples it, and one of its samples starts the joiner.
+        self.waits_for_directory.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the directory is there that was waited for; true once.
+    pub(crate) fn has_found_directory(&self) -> bool {
+        let found = self.waits_for_directory.load(Ordering::Relaxed) && has_default_directory();
+        if found {
+            self.waits_for_directory.store(false, Ordering::Relaxed);
+        }
+        found
     }
 
     /// Something is to be done about the link.
