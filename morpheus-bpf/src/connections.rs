@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -34,12 +35,17 @@ pub struct Ladder {
     pub demoted: u32,
     /// Are capped.
     pub throttled: u32,
+    /// Requests that tasks of these workers answered with a yield. It wraps with each worker's own count.
+    pub yields: u64,
 }
 
 impl Ladder {
     /// Counts one worker. A held spare blocks on purpose; and who is between polls is busy only if the runtime has marked
     /// it as a hog, of which the step tells more, because a verdict is about a poll.
     fn count(&mut self, runtime: &RuntimeSlot, kernel: &KernelSlot) {
+        // Relaxed: a statistic.
+        let yields = runtime.yields.load(Ordering::Relaxed);
+        self.yields += u64::from(yields);
         if runtime.has_flag(SlotFlag::Held) {
             return;
         }
@@ -53,7 +59,7 @@ impl Ladder {
             )
         } else if runtime.has_flag(SlotFlag::Hog) {
             // Relaxed: it is a number to be shown, and nothing hangs on it.
-            let step = kernel.step.load(std::sync::atomic::Ordering::Relaxed);
+            let step = kernel.step.load(Ordering::Relaxed);
             (
                 true,
                 step >= abi::MORPHEUS_STEP_DEMOTED,
@@ -98,6 +104,7 @@ pub(crate) fn add_to<'a>(
                 "stuck": ladder.map(|ladder| ladder.stuck),
                 "demoted": ladder.map(|ladder| ladder.demoted),
                 "throttled": ladder.map(|ladder| ladder.throttled),
+                "yields": ladder.map(|ladder| ladder.yields),
                 "lease": lease,
             })
         })
@@ -200,11 +207,23 @@ mod tests {
         assert_eq!(count(&runtime, &kernel), (1, 0, 0), "asleep");
         runtime.end_poll(seq);
         runtime.set_flag(SlotFlag::Hog);
-        kernel.step.store(
-            abi::MORPHEUS_STEP_DEMOTED,
-            std::sync::atomic::Ordering::Relaxed,
-        );
+        kernel
+            .step
+            .store(abi::MORPHEUS_STEP_DEMOTED, Ordering::Relaxed);
         assert_eq!(count(&runtime, &kernel), (1, 1, 0), "a hog between polls");
+    }
+
+    #[test]
+    fn yields_of_all_workers_add_up() {
+        let (one, other, kernel) = (RuntimeSlot::new(), RuntimeSlot::new(), KernelSlot::new());
+        one.count_yield();
+        other.count_yield();
+        other.count_yield();
+        other.set_flag(SlotFlag::Held);
+        let mut ladder = Ladder::default();
+        ladder.count(&one, &kernel);
+        ladder.count(&other, &kernel);
+        assert_eq!(ladder.yields, 3);
     }
 
     #[test]

@@ -217,7 +217,7 @@ fn parked_and_held_workers_are_left_alone() {
     });
     assert_eq!(held.len(), 0, "held");
     let quiescing = blocked(|slot| {
-        slot.set_state(WorkerState::Quiescing);
+        slot.set_state(WorkerState::Dead);
         slot.unpark();
     });
     assert_eq!(quiescing.len(), 0, "not running");

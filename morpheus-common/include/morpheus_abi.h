@@ -34,12 +34,8 @@
 enum morpheus_worker_state {
 	/* Nobody has the slot: all zeroes mean this. */
 	MORPHEUS_WORKER_INIT = 0,
-	/* A thread has the slot, and has not polled yet. */
-	MORPHEUS_WORKER_REGISTERED = 1,
 	/* A worker in play, or a held spare. */
 	MORPHEUS_WORKER_RUNNING = 2,
-	/* The runtime is shutting down. */
-	MORPHEUS_WORKER_QUIESCING = 3,
 	/* The thread has ended; the slot may be given to another one. */
 	MORPHEUS_WORKER_DEAD = 4,
 };
@@ -76,21 +72,6 @@ enum morpheus_verdict_flags {
 	MORPHEUS_VERDICT_DEMOTED = 8,
 	MORPHEUS_VERDICT_THROTTLED = 16,
 };
-
-/* Index into morpheus_runtime_slot.yields */
-enum morpheus_yield_reason {
-	/* The task asked for it. */
-	MORPHEUS_YIELD_VOLUNTARY = 0,
-	/* request_seq named this poll. */
-	MORPHEUS_YIELD_REQUEST = 1,
-	/* The task's own budget was used up. */
-	MORPHEUS_YIELD_BUDGET = 2,
-	/* The kernel side is silent, and the runtime yields as a precaution. */
-	MORPHEUS_YIELD_DEFENSIVE = 3,
-	/* The runtime is getting out of trouble. */
-	MORPHEUS_YIELD_RECOVERY = 4,
-};
-#define MORPHEUS_YIELD_REASONS 5
 
 /* morpheus_event.kind */
 enum morpheus_event_kind {
@@ -192,8 +173,9 @@ struct morpheus_runtime_slot {
 	__u32 flags;
 	/* What runs: the runtime's number of a spawn location or a name. 0 is unknown. */
 	__u32 label;
-	/* Counted by enum morpheus_yield_reason; they wrap. */
-	__u32 yields[MORPHEUS_YIELD_REASONS];
+	/* Requests that the worker's tasks answered with a yield. It wraps. */
+	__u32 yields;
+	__u32 reserved[4];
 };
 
 /* Entry 1 + n of the kernel's area: what is said to worker n. */

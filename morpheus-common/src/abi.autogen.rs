@@ -4,13 +4,10 @@ pub const MORPHEUS_ABI_MAGIC: u64 = 5570761768843957587;
 pub const MORPHEUS_ABI_VERSION: u32 = 1;
 pub const MORPHEUS_MAX_SLOTS: u32 = 4096;
 pub const MORPHEUS_VERDICT_SHIFT: u32 = 8;
-pub const MORPHEUS_YIELD_REASONS: u32 = 5;
 pub type __u32 = ::core::ffi::c_uint;
 pub type __u64 = ::core::ffi::c_ulonglong;
 pub const MORPHEUS_WORKER_INIT: morpheus_worker_state = 0;
-pub const MORPHEUS_WORKER_REGISTERED: morpheus_worker_state = 1;
 pub const MORPHEUS_WORKER_RUNNING: morpheus_worker_state = 2;
-pub const MORPHEUS_WORKER_QUIESCING: morpheus_worker_state = 3;
 pub const MORPHEUS_WORKER_DEAD: morpheus_worker_state = 4;
 pub type morpheus_worker_state = ::core::ffi::c_uint;
 pub const MORPHEUS_SLOT_HELD: morpheus_slot_flags = 1;
@@ -25,12 +22,6 @@ pub const MORPHEUS_VERDICT_OFFENCE: morpheus_verdict_flags = 4;
 pub const MORPHEUS_VERDICT_DEMOTED: morpheus_verdict_flags = 8;
 pub const MORPHEUS_VERDICT_THROTTLED: morpheus_verdict_flags = 16;
 pub type morpheus_verdict_flags = ::core::ffi::c_uint;
-pub const MORPHEUS_YIELD_VOLUNTARY: morpheus_yield_reason = 0;
-pub const MORPHEUS_YIELD_REQUEST: morpheus_yield_reason = 1;
-pub const MORPHEUS_YIELD_BUDGET: morpheus_yield_reason = 2;
-pub const MORPHEUS_YIELD_DEFENSIVE: morpheus_yield_reason = 3;
-pub const MORPHEUS_YIELD_RECOVERY: morpheus_yield_reason = 4;
-pub type morpheus_yield_reason = ::core::ffi::c_uint;
 pub const MORPHEUS_EVENT_BLOCKED: morpheus_event_kind = 0;
 pub const MORPHEUS_EVENT_BUDGET: morpheus_event_kind = 1;
 pub const MORPHEUS_EVENT_DEMOTED: morpheus_event_kind = 2;
@@ -162,7 +153,8 @@ pub struct morpheus_runtime_slot {
     pub critical_depth: __u32,
     pub flags: __u32,
     pub label: __u32,
-    pub yields: [__u32; 5usize],
+    pub yields: __u32,
+    pub reserved: [__u32; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -199,6 +191,9 @@ const _: () = {
     [
         "Offset of field: morpheus_runtime_slot::yields",
     ][::core::mem::offset_of!(morpheus_runtime_slot, yields) - 44usize];
+    [
+        "Offset of field: morpheus_runtime_slot::reserved",
+    ][::core::mem::offset_of!(morpheus_runtime_slot, reserved) - 48usize];
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

@@ -14,22 +14,6 @@ use core::ops::BitOr;
 use crate::abi;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Why a task yielded. Counted per worker in [`RuntimeSlot::yields`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum YieldReason {
-    /// The task asked for it.
-    Voluntary = abi::MORPHEUS_YIELD_VOLUNTARY,
-    /// Its poll was asked to.
-    Request = abi::MORPHEUS_YIELD_REQUEST,
-    /// Its own budget was used up.
-    Budget = abi::MORPHEUS_YIELD_BUDGET,
-    /// The kernel side is silent, and the runtime yields as a precaution.
-    Defensive = abi::MORPHEUS_YIELD_DEFENSIVE,
-    /// The runtime is getting out of trouble.
-    Recovery = abi::MORPHEUS_YIELD_RECOVERY,
-}
-
 /// Where a worker is in its life. Requests and escalation happen only while
 /// [`Running`](Self::Running).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +21,8 @@ pub enum YieldReason {
 pub enum WorkerState {
     /// Nobody has the slot.
     Init = abi::MORPHEUS_WORKER_INIT,
-    /// A thread has the slot, and has not polled yet.
-    Registered = abi::MORPHEUS_WORKER_REGISTERED,
     /// A worker in play, or a held spare.
     Running = abi::MORPHEUS_WORKER_RUNNING,
-    /// The runtime is shutting down.
-    Quiescing = abi::MORPHEUS_WORKER_QUIESCING,
     /// The thread has ended; the slot may be given to another one.
     Dead = abi::MORPHEUS_WORKER_DEAD,
 }
@@ -137,8 +117,9 @@ pub struct RuntimeSlot {
     pub flags: AtomicU32,
     /// What runs: a number that the runtime gives to a spawn location or a name. 0 is unknown.
     pub label: AtomicU32,
-    /// How often the worker's tasks yielded, by [`YieldReason`]. They wrap.
-    pub yields: [AtomicU32; abi::MORPHEUS_YIELD_REASONS as usize],
+    /// Requests that the worker's tasks answered with a yield. It wraps.
+    pub yields: AtomicU32,
+    reserved: [AtomicU32; 4],
 }
 
 /// Functions that are `const` where the atomics are the real ones; loom's cannot be made in a
@@ -169,8 +150,8 @@ impl RuntimeSlot {
                 critical_depth: AtomicU32::new(0),
                 flags: AtomicU32::new(0),
                 label: AtomicU32::new(0),
-                yields: [
-                    AtomicU32::new(0),
+                yields: AtomicU32::new(0),
+                reserved: [
                     AtomicU32::new(0),
                     AtomicU32::new(0),
                     AtomicU32::new(0),
@@ -313,8 +294,8 @@ impl RuntimeSlot {
     ///
     /// Only for the slot's worker.
     #[inline]
-    pub fn count_yield(&self, reason: YieldReason) {
-        let count = &self.yields[reason as usize];
+    pub fn count_yield(&self) {
+        let count = &self.yields;
         // Relaxed, both: the worker's own word, and a statistic. Who wants it exact as of a poll's
         // end or an acknowledgement gets it through the Release of `end_poll` and `acknowledge`.
         count.store(
@@ -394,9 +375,7 @@ impl RuntimeSlot {
         copy_u32(&self.critical_depth, &before.critical_depth);
         copy_u32(&self.flags, &before.flags);
         copy_u32(&self.label, &before.label);
-        for (to, from) in self.yields.iter().zip(&before.yields) {
-            copy_u32(to, from);
-        }
+        copy_u32(&self.yields, &before.yields);
         // Release, pairs with the Acquire in `state`: who sees the worker here sees its words.
         self.state
             .store(before.state.load(Ordering::Relaxed), Ordering::Release);
@@ -405,7 +384,7 @@ impl RuntimeSlot {
     /// Says where the worker is in its life.
     #[inline]
     pub fn set_state(&self, state: WorkerState) {
-        // Release, pairs with the Acquire in `state`: who sees `Registered` sees the thread's
+        // Release, pairs with the Acquire in `state`: who sees `Running` sees the thread's
         // number, and who sees `Dead` and takes the slot over sees the last `poll_seq`, from which
         // it goes on.
         self.state.store(state as u32, Ordering::Release);
@@ -418,9 +397,7 @@ impl RuntimeSlot {
         // Acquire, pairs with the Release in `set_state`.
         match self.state.load(Ordering::Acquire) {
             abi::MORPHEUS_WORKER_INIT => Some(WorkerState::Init),
-            abi::MORPHEUS_WORKER_REGISTERED => Some(WorkerState::Registered),
             abi::MORPHEUS_WORKER_RUNNING => Some(WorkerState::Running),
-            abi::MORPHEUS_WORKER_QUIESCING => Some(WorkerState::Quiescing),
             abi::MORPHEUS_WORKER_DEAD => Some(WorkerState::Dead),
             _ => None,
         }
@@ -574,7 +551,7 @@ const _: () = {
         };
     }
     same_layout!(RuntimeSlot, abi::morpheus_runtime_slot,
-        poll_seq park_seq ack_seq tid state critical_depth flags label yields);
+        poll_seq park_seq ack_seq tid state critical_depth flags label yields reserved);
     same_layout!(KernelSlot, abi::morpheus_kernel_slot,
         request_seq verdict oncpu_ns step reserved0 reserved);
 };
@@ -701,30 +678,20 @@ mod tests {
     fn states_that_are_none_are_refused() {
         let slot = RuntimeSlot::new();
         assert_eq!(slot.state(), Some(WorkerState::Init));
-        for state in [
-            WorkerState::Registered,
-            WorkerState::Running,
-            WorkerState::Quiescing,
-            WorkerState::Dead,
-        ] {
+        for state in [WorkerState::Running, WorkerState::Dead] {
             slot.set_state(state);
             assert_eq!(slot.state(), Some(state));
         }
-        slot.state.store(5, Ordering::Relaxed);
+        slot.state.store(1, Ordering::Relaxed);
         assert_eq!(slot.state(), None);
     }
 
     #[test]
     fn yields_and_flags_are_kept_apart() {
         let slot = RuntimeSlot::new();
-        slot.count_yield(YieldReason::Recovery);
-        slot.yields[0].store(u32::MAX, Ordering::Relaxed);
-        slot.count_yield(YieldReason::Voluntary);
-        let yields = slot
-            .yields
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed));
-        assert_eq!(yields, [0, 0, 0, 0, 1]);
+        slot.yields.store(u32::MAX, Ordering::Relaxed);
+        slot.count_yield();
+        assert_eq!(slot.yields.load(Ordering::Relaxed), 0);
 
         slot.set_flag(SlotFlag::Held);
         slot.set_flag(SlotFlag::Escapable);

@@ -18,9 +18,7 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use morpheus_common::hand_over::{HandOver, Progress, Request};
-use morpheus_common::slot::{
-    KernelSlot, RuntimeSlot, SlotFlag, VerdictFlags, WorkerState, YieldReason,
-};
+use morpheus_common::slot::{KernelSlot, RuntimeSlot, SlotFlag, VerdictFlags, WorkerState};
 
 #[derive(Default)]
 struct Slots {
@@ -149,8 +147,7 @@ fn request_is_seen_by_its_own_poll() {
                 if seq & 1 == 1 {
                     slots.kernel.request(seq);
                     if slots.runtime.acknowledged(seq) {
-                        let yields =
-                            slots.runtime.yields[YieldReason::Request as usize].load(Relaxed);
+                        let yields = slots.runtime.yields.load(Relaxed);
                         assert!(yields >= 1, "the answer came without its yield");
                     }
                 }
@@ -161,7 +158,7 @@ fn request_is_seen_by_its_own_poll() {
             let seq = slots.runtime.begin_poll();
             let requested = slots.kernel.requested(seq);
             if requested {
-                slots.runtime.count_yield(YieldReason::Request);
+                slots.runtime.count_yield();
                 slots.runtime.acknowledge(seq);
             }
             slots.runtime.end_poll(seq);

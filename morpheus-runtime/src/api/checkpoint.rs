@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use morpheus_common::slot::YieldReason;
-
 use crate::poll::handoff;
 use crate::slot::handle::{self, Seat};
 
@@ -94,7 +92,7 @@ fn answer() -> bool {
     let seq = seat.runtime.poll_seq.load(Ordering::Relaxed);
     if !seat.runtime.acknowledged(seq) {
         seat.runtime.acknowledge(seq);
-        seat.runtime.count_yield(YieldReason::Request);
+        seat.runtime.count_yield();
         handoff::evict_lifo();
     }
     true
