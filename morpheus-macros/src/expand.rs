@@ -33,7 +33,7 @@ impl Kind {
         match self {
             Kind::Main => Options::default(),
             Kind::Test => Options {
-                workers: Some(1),
+                worker_threads: Some(1),
                 max_spares: Some(4),
                 ..Options::default()
             },
@@ -187,7 +187,7 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
     }
 }
 
-/// `::morpheus_runtime::Builder::new()` and a call for each option that is set.
+/// `::morpheus_runtime::Builder::new_multi_thread()` and a call for each option that is set.
 fn builder(options: &Options) -> TokenStream {
     let krate = match &options.crate_path {
         Some(path) => path.clone(),
@@ -198,7 +198,7 @@ fn builder(options: &Options) -> TokenStream {
     };
     let mut calls = TokenStream::new();
     let counts = [
-        ("workers", options.workers),
+        ("worker_threads", options.worker_threads),
         ("max_spares", options.max_spares),
         ("reserve", options.reserve),
     ];
@@ -219,7 +219,7 @@ fn builder(options: &Options) -> TokenStream {
             calls.extend(quote! { .#method(::core::time::Duration::from_micros(#value)) });
         }
     }
-    quote! { #krate::Builder::new() #calls }
+    quote! { #krate::Builder::new_multi_thread() #calls }
 }
 
 #[cfg(test)]
@@ -248,8 +248,8 @@ mod tests {
                 #[allow(clippy::unused_async)]
                 async fn main() -> Result<(), Error> { run().await }
 
-                let morpheus_built = ::morpheus_runtime::Builder::new()
-                    .workers(2usize)
+                let morpheus_built = ::morpheus_runtime::Builder::new_multi_thread()
+                    .worker_threads(2usize)
                     .max_spares(8usize)
                     .reserve(3usize)
                     .budget(::core::time::Duration::from_micros(500u64))
@@ -272,7 +272,7 @@ mod tests {
                 budget_us = 500,
                 reserve = 3,
                 max_spares = 8,
-                workers = 2
+                worker_threads = 2
             ),
             quote! { pub(crate) async fn main() -> Result<(), Error> { run().await } },
         );
@@ -283,7 +283,7 @@ mod tests {
     fn main_without_options_leaves_the_builder_alone() {
         let expansion = main_of(TokenStream::new(), quote! { async fn main() {} });
         assert!(
-            expansion.contains(":: morpheus_runtime :: Builder :: new () . build ()"),
+            expansion.contains(":: morpheus_runtime :: Builder :: new_multi_thread () . build ()"),
             "{expansion}"
         );
     }
@@ -297,12 +297,16 @@ mod tests {
             "{expansion}"
         );
         assert!(
-            expansion.contains("new () . workers (1usize) . max_spares (4usize) . build ()"),
+            expansion.contains(
+                "new_multi_thread () . worker_threads (1usize) . max_spares (4usize) . build ()"
+            ),
             "{expansion}"
         );
-        let expansion = test_of(quote!(workers = 3), item);
+        let expansion = test_of(quote!(worker_threads = 3), item);
         assert!(
-            expansion.contains("new () . workers (3usize) . max_spares (4usize) . build ()"),
+            expansion.contains(
+                "new_multi_thread () . worker_threads (3usize) . max_spares (4usize) . build ()"
+            ),
             "{expansion}"
         );
     }
@@ -330,7 +334,7 @@ mod tests {
     fn another_crate_path() {
         let expansion = main_of(quote!(crate = "crate::fake"), quote! { async fn main() {} });
         assert!(
-            expansion.contains("= crate :: fake :: Builder :: new ()"),
+            expansion.contains("= crate :: fake :: Builder :: new_multi_thread ()"),
             "{expansion}"
         );
         assert!(!expansion.contains(":: morpheus_runtime"), "{expansion}");
@@ -387,8 +391,11 @@ mod tests {
 
     #[test]
     fn a_wrong_option_keeps_the_function() {
-        let expansion = main_of(quote!(workers = 0), quote! { async fn main() { run() } });
-        refused(&expansion, "workers must be at least 1");
+        let expansion = main_of(
+            quote!(worker_threads = 0),
+            quote! { async fn main() { run() } },
+        );
+        refused(&expansion, "worker_threads must be at least 1");
         assert!(
             expansion.contains("async fn main () { run () }"),
             "{expansion}"

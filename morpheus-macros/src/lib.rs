@@ -29,7 +29,7 @@ use crate::expand::{Kind, expand};
 ///     assert_eq!(answer, 42);
 /// }
 ///
-/// morpheus_runtime::Builder::new()
+/// morpheus_runtime::Builder::new_multi_thread()
 ///     .build()
 ///     .expect("morpheus: the runtime could not be started")
 ///     .block_on(body());
@@ -41,7 +41,7 @@ use crate::expand::{Kind, expand};
 ///
 /// | option | unit | what it sets |
 /// |---|---|---|
-/// | `workers = N` | threads, at least 1 | `Builder::workers`: how many run tasks side by side |
+/// | `worker_threads = N` | threads, at least 1 | `Builder::worker_threads`: how many run tasks side by side |
 /// | `max_spares = N` | threads | `Builder::max_spares`: how many may take over from stuck workers |
 /// | `reserve = N` | threads | `Builder::reserve`: how many stand ready before a worker is stuck |
 /// | `budget_us = N` | microseconds | `Builder::budget`: how long one poll may take before it is asked to yield |
@@ -52,7 +52,7 @@ use crate::expand::{Kind, expand};
 /// A number is an integer literal. For anything else (a policy, a link, hooks), use the builder.
 ///
 /// ```
-/// #[morpheus_runtime::main(workers = 2, max_spares = 8, budget_us = 1_000, grace_us = 1_000)]
+/// #[morpheus_runtime::main(worker_threads = 2, max_spares = 8, budget_us = 1_000, grace_us = 1_000)]
 /// async fn main() -> Result<(), std::num::ParseIntError> {
 ///     let parsed: u32 = "42".parse()?;
 ///     assert_eq!(parsed, 42);
@@ -91,14 +91,14 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///     assert_eq!(answer, 42);
 /// }
 ///
-/// #[morpheus_runtime::test(workers = 2)]
+/// #[morpheus_runtime::test(worker_threads = 2)]
 /// #[should_panic(expected = "never mind")]
 /// async fn gives_up() {
 ///     panic!("never mind");
 /// }
 /// ```
 ///
-/// The options are those of `#[main]` (see there), but a runtime for one test is small: `workers` is 1 and `max_spares`
+/// The options are those of `#[main]` (see there), but a runtime for one test is small: `worker_threads` is 1 and `max_spares`
 /// is 4 unless said otherwise. `#[ignore]`, `#[should_panic]` and a `Result` as return type mean what they mean for
 /// any test. There is no need for `#[test]` beside it.
 ///

@@ -1,4 +1,4 @@
-//! The words in the parentheses: `workers = 2, budget_us = 500`.
+//! The words in the parentheses: `worker_threads = 2, budget_us = 500`.
 //!
 //! Every mistake is reported, not only the first, each at the token that is wrong.
 
@@ -12,7 +12,7 @@ use syn::{Expr, ExprLit, Lit, Path, Token};
 /// What the attribute asks for. `None` leaves the builder's default alone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    pub(crate) workers: Option<usize>,
+    pub(crate) worker_threads: Option<usize>,
     pub(crate) max_spares: Option<usize>,
     pub(crate) reserve: Option<usize>,
     pub(crate) budget_us: Option<u64>,
@@ -21,8 +21,7 @@ pub(crate) struct Options {
     pub(crate) crate_path: Option<TokenStream>,
 }
 
-const KNOWN: &str =
-    "`workers`, `max_spares`, `reserve`, `budget_us`, `grace_us`, `report_after_us`, `crate`";
+const KNOWN: &str = "`worker_threads`, `max_spares`, `reserve`, `budget_us`, `grace_us`, `report_after_us`, `crate`";
 
 /// One `name = value`, or the bare name of an option whose value was forgotten.
 struct Word {
@@ -77,15 +76,15 @@ impl Options {
 
     fn set(&mut self, name: &str, word: &Word) -> syn::Result<()> {
         match name {
-            "workers" => {
-                let workers: usize = integer(name, word)?;
-                if workers == 0 {
+            "worker_threads" => {
+                let threads: usize = integer(name, word)?;
+                if threads == 0 {
                     return Err(syn::Error::new_spanned(
                         &word.value,
-                        "workers must be at least 1",
+                        "worker_threads must be at least 1",
                     ));
                 }
-                self.workers = Some(workers);
+                self.worker_threads = Some(threads);
             }
             "max_spares" => self.max_spares = Some(integer(name, word)?),
             "reserve" => self.reserve = Some(integer(name, word)?),
@@ -102,9 +101,6 @@ impl Options {
 /// The message for a word that is no option; it helps those who come from tokio's attribute.
 fn unknown(name: &str) -> String {
     match name {
-        "worker_threads" => {
-            format!("`worker_threads` is called `workers` here; the options are {KNOWN}")
-        }
         "flavor" => format!(
             "there is no `flavor`: a Morpheus runtime always has several threads; the options are {KNOWN}"
         ),
@@ -178,11 +174,11 @@ mod tests {
     #[test]
     fn nothing_keeps_the_defaults() {
         let defaults = Options {
-            workers: Some(1),
+            worker_threads: Some(1),
             ..Options::default()
         };
         let options = Options::parse(TokenStream::new(), defaults).unwrap();
-        assert_eq!(options.workers, Some(1));
+        assert_eq!(options.worker_threads, Some(1));
         assert_eq!(options.max_spares, None);
         assert!(options.crate_path.is_none());
     }
@@ -190,10 +186,10 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let options = read(quote! {
-            workers = 2, max_spares = 8usize, reserve = 0, budget_us = 1_000, grace_us = 0x10, crate = "a::b",
+            worker_threads = 2, max_spares = 8usize, reserve = 0, budget_us = 1_000, grace_us = 0x10, crate = "a::b",
         })
         .unwrap();
-        assert_eq!(options.workers, Some(2));
+        assert_eq!(options.worker_threads, Some(2));
         assert_eq!(options.max_spares, Some(8));
         assert_eq!(options.reserve, Some(0));
         assert_eq!(options.budget_us, Some(1000));
@@ -205,18 +201,18 @@ mod tests {
     #[test]
     fn a_given_option_beats_the_default_and_is_no_duplicate() {
         let defaults = Options {
-            workers: Some(1),
+            worker_threads: Some(1),
             ..Options::default()
         };
-        let options = Options::parse(quote!(workers = 3), defaults).unwrap();
-        assert_eq!(options.workers, Some(3));
+        let options = Options::parse(quote!(worker_threads = 3), defaults).unwrap();
+        assert_eq!(options.worker_threads, Some(3));
     }
 
     #[test]
     fn zero_workers() {
         assert_eq!(
-            mistakes(quote!(workers = 0)),
-            ["workers must be at least 1"]
+            mistakes(quote!(worker_threads = 0)),
+            ["worker_threads must be at least 1"]
         );
     }
 
@@ -226,7 +222,6 @@ mod tests {
             mistakes(quote!(spares = 3)),
             [format!("unknown option `spares`; the options are {KNOWN}")]
         );
-        assert!(mistakes(quote!(worker_threads = 3))[0].contains("called `workers` here"));
         assert!(mistakes(quote!(flavor = "current_thread"))[0].contains("no `flavor`"));
         assert!(mistakes(quote!(budget = 3))[0].contains("called `budget_us` here"));
     }
@@ -234,17 +229,17 @@ mod tests {
     #[test]
     fn a_duplicate_is_refused_even_with_the_same_value() {
         assert_eq!(
-            mistakes(quote!(workers = 2, workers = 2)),
-            ["`workers` is set twice"]
+            mistakes(quote!(worker_threads = 2, worker_threads = 2)),
+            ["`worker_threads` is set twice"]
         );
     }
 
     #[test]
     fn every_mistake_is_reported() {
         assert_eq!(
-            mistakes(quote!(workers = 0, reserve = "two", grace_us)),
+            mistakes(quote!(worker_threads = 0, reserve = "two", grace_us)),
             [
-                "workers must be at least 1",
+                "worker_threads must be at least 1",
                 "`reserve` needs an integer literal: `reserve = 2`",
                 "`grace_us` needs an integer literal: `grace_us = 1000`",
             ]
@@ -254,13 +249,13 @@ mod tests {
     #[test]
     fn numbers_are_integer_literals() {
         for wrong in [
-            quote!(workers = -1),
-            quote!(workers = 1.5),
-            quote!(workers = COUNT),
+            quote!(worker_threads = -1),
+            quote!(worker_threads = 1.5),
+            quote!(worker_threads = COUNT),
         ] {
             assert_eq!(
                 mistakes(wrong),
-                ["`workers` needs an integer literal: `workers = 2`"]
+                ["`worker_threads` needs an integer literal: `worker_threads = 2`"]
             );
         }
         let too_large = quote!(budget_us = 99999999999999999999999);
@@ -284,9 +279,9 @@ mod tests {
 
     #[test]
     fn a_mistake_points_at_its_own_token() {
-        let arguments: TokenStream = "workers = 2, spares = 3".parse().unwrap();
+        let arguments: TokenStream = "worker_threads = 2, spares = 3".parse().unwrap();
         let error = read(arguments).unwrap_err();
         let start = error.span().start();
-        assert_eq!((start.line, start.column), (1, 13));
+        assert_eq!((start.line, start.column), (1, 20));
     }
 }

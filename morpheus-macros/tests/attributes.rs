@@ -20,7 +20,7 @@ mod fake {
     pub struct Runtime(());
 
     impl Builder {
-        pub fn new() -> Builder {
+        pub fn new_multi_thread() -> Builder {
             Builder(())
         }
 
@@ -29,8 +29,8 @@ mod fake {
             self
         }
 
-        pub fn workers(&mut self, count: usize) -> &mut Self {
-            self.note(format!("workers {count}"))
+        pub fn worker_threads(&mut self, count: usize) -> &mut Self {
+            self.note(format!("worker_threads {count}"))
         }
 
         pub fn max_spares(&mut self, count: usize) -> &mut Self {
@@ -50,7 +50,8 @@ mod fake {
         }
 
         pub fn build(&mut self) -> Result<Runtime, super::NoThreads> {
-            let refuse = CALLS.with_borrow(|calls| calls.iter().any(|call| call == "workers 666"));
+            let refuse =
+                CALLS.with_borrow(|calls| calls.iter().any(|call| call == "worker_threads 666"));
             if refuse {
                 Err(super::NoThreads)
             } else {
@@ -91,7 +92,7 @@ async fn plain() {
 
 #[morpheus_macros::main(
     crate = "fake",
-    workers = 2,
+    worker_threads = 2,
     max_spares = 8,
     reserve = 1,
     budget_us = 500,
@@ -102,7 +103,7 @@ async fn with_options() -> Result<u32, std::num::ParseIntError> {
     Ok(parsed + std::future::ready(1).await)
 }
 
-#[morpheus_macros::main(crate = "fake", workers = 666)]
+#[morpheus_macros::main(crate = "fake", worker_threads = 666)]
 async fn cannot_start() {}
 
 #[morpheus_macros::main(crate = "fake")]
@@ -151,7 +152,7 @@ fn main_passes_the_options_on_and_returns_the_value() {
     assert_eq!(
         calls(),
         [
-            "workers 2",
+            "worker_threads 2",
             "max_spares 8",
             "reserve 1",
             "budget 500µs",
@@ -181,12 +182,12 @@ fn a_function_that_never_returns() {
 
 #[morpheus_macros::test(crate = "crate::fake")]
 async fn a_test_runs_with_small_defaults() {
-    assert_eq!(calls(), ["workers 1", "max_spares 4"]);
+    assert_eq!(calls(), ["worker_threads 1", "max_spares 4"]);
 }
 
-#[morpheus_macros::test(crate = "crate::fake", workers = 2)]
+#[morpheus_macros::test(crate = "crate::fake", worker_threads = 2)]
 async fn a_test_may_return_a_result() -> Result<(), String> {
-    assert_eq!(calls(), ["workers 2", "max_spares 4"]);
+    assert_eq!(calls(), ["worker_threads 2", "max_spares 4"]);
     Ok(())
 }
 

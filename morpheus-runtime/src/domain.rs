@@ -2,7 +2,8 @@
 //!
 //! There is one per [`Runtime`](crate::Runtime), and one more per process for threads of other runtimes
 //! on which something is watched: that one has no spares and no canary, but a controller that asks,
-//! judges and reports all the same.
+//! judges and reports all the same. So has that of a current-thread runtime, with the settings of its own builder; a thread
+//! belongs to it while it is in the runtime's `block_on` ([`seat::enter`](crate::seat::enter)).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +20,6 @@ use crate::metrics::{Counters, Missing};
 use crate::offender;
 use crate::permit::{self, Permits};
 use crate::quota::{self, Mask};
-use crate::report::Report;
 use crate::reporter::Reports;
 use crate::sleeper::Sleeper;
 use crate::slice;
@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     /// What was asked for, and tokio was not built for.
     pub(crate) refused: Vec<Missing>,
     pub(crate) confine_to_quota: bool,
+    /// Of a current-thread runtime: no spares, no handoffs, and threads that keep the slices that they have.
+    pub(crate) is_current_thread: bool,
     pub(crate) mechanisms: Mechanisms,
 }
 
@@ -184,12 +186,18 @@ impl Domain {
     /// For a thread that has a core of this runtime: gives it a worker's slice, unless it has one.
     pub(crate) fn shorten_slice(&self) {
         if self.warm_pools.is_none()
+            && !self.settings.is_current_thread
             && self.settings.mechanisms.slice
             && tokio::runtime::worker_index().is_some()
             && !slice::become_worker()
         {
             self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there can be workers to take over from one that is stuck.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.warm_pools.is_none() && !self.settings.is_current_thread
     }
 
     /// Whether the controller only looks and reports.
@@ -314,22 +322,14 @@ pub(crate) fn of_plain_threads() -> Arc<Domain> {
                 report_after_ns: crate::builder::DEFAULT_REPORT_AFTER_NS,
                 refused: Vec::new(),
                 confine_to_quota: false,
+                is_current_thread: false,
                 mechanisms: Mechanisms::default(),
             };
             let mut domain = Domain::new(settings);
             domain.warm_pools = Some(Mutex::default());
             let domain = Arc::new(domain);
-            let started = std::thread::Builder::new()
-                .name("morpheus-ctl".into())
-                .spawn({
-                    let domain = domain.clone();
-                    move || controller::serve(&domain, None)
-                });
-            if let Err(error) = started {
-                // Watched futures run as unwatched ones would. Nobody waits yet.
-                let _nobody = domain.go_on_without_controller();
-                domain.reports.send(Report::NoController(error));
-            }
+            // It is never joined: the domain lives as long as the process.
+            drop(controller::start(&domain));
             domain
         })
         .clone()

@@ -320,7 +320,7 @@ impl Metrics {
     /// `None` outside, and on a runtime that is not Morpheus's.
     ///
     /// ```
-    /// # #[morpheus_runtime::main(workers = 2, max_spares = 4)]
+    /// # #[morpheus_runtime::main(worker_threads = 2, max_spares = 4)]
     /// # async fn main() {
     /// let metrics = morpheus_runtime::Metrics::current().expect("on a runtime of Morpheus's");
     /// assert_eq!(metrics.workers, 2);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use morpheus_common::slot::RuntimeSlot;
@@ -15,6 +16,7 @@ use crate::domain::Domain;
 use crate::label;
 use crate::link::ActiveLink;
 use crate::metrics::Metrics;
+use crate::seat;
 use crate::stacks::Stalls;
 use crate::task;
 use crate::wake::Wake;
@@ -40,15 +42,20 @@ pub enum Mode {
     Defensive,
 }
 
-/// Tokio's multi-thread runtime, which no task can starve.
+/// Tokio's runtime, whose tasks are watched. The multi-thread one no task can starve.
 ///
 /// Everything of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`,
 /// `block_in_place`, `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it
 /// down as tokio does: it waits for polls and blocking calls under way.
+///
+/// A current-thread runtime ([`Builder::new_current_thread`]) has one thread for its tasks, and nothing can take over from
+/// it. What is watched there is asked to yield, and reported with its stack.
 pub struct Runtime {
     /// Never handed out by value: whoever dropped it with spares held would wait for ever.
     tokio: Option<tokio::runtime::Runtime>,
     domain: Arc<Domain>,
+    /// The controller's thread where that is none of tokio's.
+    controller: Option<thread::JoinHandle<()>>,
 }
 
 impl fmt::Debug for Runtime {
@@ -80,20 +87,27 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    /// A runtime with the defaults of [`Builder::new`].
+    /// A runtime with the defaults of [`Builder::new_multi_thread`].
     ///
     /// # Errors
     ///
     /// Those of [`Builder::build`].
     pub fn new() -> Result<Runtime, BuildError> {
-        Builder::new().build()
+        Builder::new_multi_thread().build()
     }
 
     pub(crate) fn from_parts(tokio: tokio::runtime::Runtime, domain: Arc<Domain>) -> Runtime {
         Runtime {
             tokio: Some(tokio),
             domain,
+            controller: None,
         }
+    }
+
+    /// The same, with a thread of its own for the controller, which ends with the runtime.
+    pub(crate) fn with_controller(mut self, controller: Option<thread::JoinHandle<()>>) -> Runtime {
+        self.controller = controller;
+        self
     }
 
     pub(crate) fn domain(&self) -> &Arc<Domain> {
@@ -109,12 +123,17 @@ impl Runtime {
     /// Runs a future on the calling thread until it is done, as tokio's `block_on` does. The future itself
     /// sits on no worker, so nothing can queue behind it.
     ///
+    /// A current-thread runtime runs its tasks on this thread meanwhile, and they do wait for each poll of the future: watch
+    /// it, too ([`Watch::watched`](crate::Watch::watched)).
+    ///
     /// # Panics
     ///
     /// Inside another runtime's worker or `block_on`, with tokio's message ("Cannot start a runtime from
     /// within a runtime"): use `spawn`, or `block_in_place` around it.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let is_current_thread = self.domain.settings.is_current_thread;
+        let _entered = is_current_thread.then(|| seat::enter(&self.domain));
         self.tokio().block_on(future)
     }
 
@@ -157,7 +176,7 @@ impl Runtime {
     /// ```
     /// use std::time::Duration;
     ///
-    /// let runtime = morpheus_runtime::Builder::new().workers(1).build()?;
+    /// let runtime = morpheus_runtime::Builder::new_multi_thread().worker_threads(1).build()?;
     /// let slow = runtime.spawn(async { std::thread::sleep(Duration::from_millis(60)) });
     /// runtime.block_on(slow).unwrap();
     /// for group in runtime.stalls().groups {
@@ -241,8 +260,12 @@ impl Runtime {
         }
     }
 
-    /// After tokio's shutdown: gives the last events their time.
-    fn end(&self) {
+    /// After tokio's shutdown: waits for the controller, and gives the last events their time.
+    fn end(&mut self) {
+        if let Some(controller) = self.controller.take() {
+            // It was told to stop, and does so at its next turn. It passes no panic on.
+            let _ = controller.join();
+        }
         self.domain.reports.close(REPORTS_WITHIN);
         self.free_waiting();
     }

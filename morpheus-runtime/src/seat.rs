@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** the references in the thread-local point into the table of a domain that [`Claimed`],
 //! beside it, keeps alive; `Claimed`'s destructor puts the stand-in back before it lets the domain go.
+//! [`Entered`] puts both aside together, and puts both back together.
 //!
 //! **A [`Seat`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
 //! A guard that lives longer (a critical section) asks [`current`] again when it ends.
@@ -164,6 +165,104 @@ pub(crate) fn belongs_to(domain: Arc<Domain>) {
     let _ = HOME.try_with(|home| home.borrow_mut().domain = Some(domain));
 }
 
+/// Makes the calling thread one of `domain`'s until what this returns is dropped: the thread in `block_on` of a
+/// current-thread runtime. What it was before is put aside: the domain, a slot there with all its words, and a poll under
+/// way in it, which goes on to count as under way.
+pub(crate) fn enter(domain: &Arc<Domain>) -> Entered {
+    let put_aside = HOME.try_with(|home| {
+        let mut home = home.borrow_mut();
+        let belongs_there = home
+            .domain
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, domain));
+        (!belongs_there).then(|| {
+            let own = Home {
+                domain: Some(domain.clone()),
+                claimed: None,
+            };
+            let home = std::mem::replace(&mut *home, own);
+            let seat = SEAT.replace(Pointers::to(STAND_IN));
+            (home, seat)
+        })
+    });
+    // A thread that is being torn down, or one of that domain's anyway: nothing changes.
+    let Ok(Some((home, seat))) = put_aside else {
+        return Entered { before: None };
+    };
+    let before = Before {
+        home,
+        seat,
+        #[cfg(tokio_unstable)]
+        hooked: crate::hooks::put_aside(),
+    };
+    let entered = Entered {
+        before: Some(before),
+    };
+    carry_critical_depth(entered.before_depth());
+    entered
+}
+
+/// A thread that belongs to a domain for a time; made by [`enter`].
+#[must_use = "the thread belongs to the domain until this is dropped"]
+pub(crate) struct Entered {
+    before: Option<Before>,
+}
+
+/// What the thread was before.
+struct Before {
+    home: Home,
+    seat: Pointers,
+    #[cfg(tokio_unstable)]
+    hooked: crate::hooks::PutAside,
+}
+
+impl Entered {
+    fn before_depth(&self) -> u32 {
+        let Some(before) = &self.before else {
+            return 0;
+        };
+        // SAFETY: a static's, or of a table that `before.home.claimed` keeps alive (the module's invariant).
+        let runtime = unsafe { &*before.seat.runtime };
+        // Relaxed: the thread's own word.
+        runtime.critical_depth.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        // Relaxed: the thread's own word; 0 in the stand-in.
+        let depth = current().runtime.critical_depth.load(Ordering::Relaxed);
+        let had_seat = current().is_taken();
+        // First the slot is given back, with its pointers in `SEAT`, then the one from before returns.
+        let claimed = HOME.try_with(|home| home.borrow_mut().claimed.take());
+        drop(claimed);
+        SEAT.set(before.seat);
+        #[cfg(tokio_unstable)]
+        crate::hooks::put_back(before.hooked);
+        let own = HOME.try_with(|home| home.replace(before.home));
+        drop(own);
+        if had_seat {
+            carry_critical_depth(depth);
+        }
+    }
+}
+
+/// Has the calling thread be in as many critical sections as it was in its other domain: a guard counts for the thread,
+/// and may be dropped on the other side of a `block_on`.
+fn carry_critical_depth(depth: u32) {
+    let seat = match depth {
+        0 => Some(current()).filter(|seat| seat.is_taken()),
+        _ => claim(),
+    };
+    if let Some(seat) = seat {
+        // Relaxed: the thread's own word, as in `enter_critical`.
+        seat.runtime.critical_depth.store(depth, Ordering::Relaxed);
+    }
+}
+
 /// The calling thread's seat, taken now if it has none; `None` when the table is full.
 #[inline]
 pub(crate) fn claim() -> Option<Seat> {
@@ -273,4 +372,80 @@ pub(crate) fn restore_in_child() {
 #[cold]
 fn wake_controller() {
     with_home(|domain, _| domain.wake_controller());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Runtime};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
+
+    fn own_slot() -> usize {
+        claim().unwrap();
+        ptr::from_ref(current().runtime).addr()
+    }
+
+    fn own_domain() -> *const Domain {
+        claim().unwrap();
+        with_home(|domain, _| Arc::as_ptr(domain)).unwrap()
+    }
+
+    #[test]
+    fn a_thread_is_what_it_was_before() {
+        let (one, two) = (runtime(), runtime());
+        let before = (own_slot(), own_domain());
+        let seq = current().runtime.begin_poll();
+        for runtime in [&one, &two, &one] {
+            let entered = enter(runtime.domain());
+            assert!(!current().is_taken() && !current().runtime.in_poll());
+            assert_eq!(own_domain(), Arc::as_ptr(runtime.domain()));
+            // There already: nothing is put aside.
+            let slot = own_slot();
+            drop(enter(runtime.domain()));
+            assert_eq!(own_slot(), slot);
+            // One within another.
+            let inner = enter(two.domain());
+            assert_eq!(own_domain(), Arc::as_ptr(two.domain()));
+            drop(inner);
+            assert_eq!(
+                (own_slot(), own_domain()),
+                (slot, Arc::as_ptr(runtime.domain()))
+            );
+            drop(entered);
+            assert_eq!((own_slot(), own_domain()), before);
+        }
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = enter(one.domain());
+            claim().unwrap();
+            panic!("on purpose");
+        }));
+        assert!(caught.is_err());
+        assert_eq!((own_slot(), own_domain()), before);
+        assert!(current().runtime.in_poll(), "the poll goes on");
+        current().runtime.end_poll(seq);
+        for runtime in [one, two] {
+            let seats = runtime.domain().seats.in_use();
+            assert!(seats <= 1, "{seats} seats were taken, each given back");
+        }
+    }
+
+    #[test]
+    fn critical_sections_are_the_thread_s() {
+        let runtime = runtime();
+        own_slot();
+        let outer = crate::critical_section();
+        let entered = enter(runtime.domain());
+        assert!(current().runtime.in_critical());
+        let inner = crate::critical_section();
+        drop(outer);
+        assert!(current().runtime.in_critical());
+        drop(entered);
+        assert!(current().runtime.in_critical(), "of the one from inside");
+        drop(inner);
+        assert!(!current().runtime.in_critical());
+    }
 }

@@ -11,7 +11,7 @@ use morpheus_runtime::{BuildError, Builder, Mechanism};
 #[track_caller]
 fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
     let before = threads();
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     set(&mut builder);
     let error = match builder.build() {
         Ok(runtime) => panic!("was built: {runtime:?}"),
@@ -36,10 +36,10 @@ fn says(error: &BuildError, words: &[&str]) {
 fn zero_workers() {
     let _alone = alone();
     let error = refused(|builder| {
-        builder.workers(0);
+        builder.worker_threads(0);
     });
     assert!(matches!(error, BuildError::NoWorkers));
-    says(&error, &["workers", "at least 1"]);
+    says(&error, &["worker_threads", "at least 1"]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn absurd_counts() {
         (1, Some(usize::MAX)),
     ] {
         let error = refused(|builder| {
-            builder.workers(workers);
+            builder.worker_threads(workers);
             if let Some(spares) = spares {
                 builder.max_spares(spares);
             }
@@ -129,8 +129,8 @@ fn extremes_that_make_sense_are_taken() {
         }),
     ];
     for (name, set) in extremes {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(2);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(2);
         set(&mut builder);
         let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()));
         let runtime = built
@@ -156,8 +156,8 @@ fn extremes_that_make_sense_are_taken() {
 fn offenders_without_threads_for_them_still_finish() {
     let _alone = alone();
     for spares in [0, 1, 2] {
-        let runtime = Builder::new()
-            .workers(1)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
             .max_spares(spares)
             .max_in_place(0)
             .build()
@@ -182,9 +182,9 @@ fn offenders_without_threads_for_them_still_finish() {
 #[test]
 fn a_builder_can_be_used_again() {
     let _alone = alone();
-    let mut builder = Builder::new();
-    assert!(builder.workers(0).build().is_err());
-    builder.workers(1).max_spares(1);
+    let mut builder = Builder::new_multi_thread();
+    assert!(builder.worker_threads(0).build().is_err());
+    builder.worker_threads(1).max_spares(1);
     let (one, two) = (builder.build().unwrap(), builder.build().unwrap());
     for runtime in [&one, &two] {
         assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);

@@ -80,7 +80,7 @@ fn two_thousand_tasks_that_block_keep_no_descriptors() {
         common::in_child("two_thousand_tasks_that_block_keep_no_descriptors", &[]);
         return;
     }
-    let runtime = Builder::new().build().unwrap();
+    let runtime = Builder::new_multi_thread().build().unwrap();
     let before = settled_descriptors();
     let mut most = 0;
     block(&runtime, 2_000, 2, || most = most.max(descriptors()));
@@ -103,7 +103,11 @@ fn unused_descriptors_are_closed_while_the_controller_runs() {
         common::in_child(NAME, &[]);
         return;
     }
-    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(4)
+        .build()
+        .unwrap();
     let before = settled_descriptors();
     block(&runtime, 64, 2, || ());
     // Not watched, so that no state of its thread is read.
@@ -125,8 +129,8 @@ fn everything_works_with_sixty_four_descriptors() {
         return;
     }
     limit_descriptors(64);
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .max_spares(8)
         .report_after(10 * MS)
         .build()
@@ -193,8 +197,8 @@ fn without_a_single_descriptor_left_states_are_guessed() {
     }
     limit_descriptors(64);
     // Without the link's thread, which opens and closes descriptors.
-    let mut builder = Builder::new();
-    builder.workers(2).max_spares(8).link(Link::Watchdog);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_spares(8).link(Link::Watchdog);
     let runtime = builder.build().unwrap();
     let mut all = Vec::new();
     let mut take_all = || all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));

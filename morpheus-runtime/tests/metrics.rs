@@ -116,8 +116,11 @@ fn published(metrics: &Metrics) -> Kept {
 }
 
 fn runtime(workers: usize, spares: usize) -> Runtime {
-    let mut builder = Builder::new();
-    builder.workers(workers).max_spares(spares).reserve(1);
+    let mut builder = Builder::new_multi_thread();
+    builder
+        .worker_threads(workers)
+        .max_spares(spares)
+        .reserve(1);
     builder.build().unwrap()
 }
 

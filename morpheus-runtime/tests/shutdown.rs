@@ -14,7 +14,11 @@ use common::{
 use morpheus_runtime::{Builder, Runtime, task};
 
 fn runtime() -> Runtime {
-    Builder::new().workers(2).max_spares(8).build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(8)
+        .build()
+        .unwrap()
 }
 
 /// Blocks a worker until the gate opens, and says when it does.
@@ -74,7 +78,11 @@ fn dropped_in_the_middle_of_trouble() {
     let panics = common::own_panics();
     let before = threads();
     for round in 0..60 {
-        let runtime = Builder::new().workers(1).max_spares(6).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(6)
+            .build()
+            .unwrap();
         for _ in 0..8 {
             let nap = MS * (round % 7);
             runtime.handle().spawn(async move {
@@ -237,7 +245,11 @@ fn a_thousand_fresh_runtimes() {
     let began = Instant::now();
     let rounds = 1000;
     for round in 0..rounds {
-        let runtime = Builder::new().workers(1).max_spares(2).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(2)
+            .build()
+            .unwrap();
         let task = runtime.spawn(async move { round });
         assert_eq!(runtime.block_on(task).unwrap(), round);
         if round % 2 == 0 {
