@@ -169,7 +169,7 @@ fn required_without_a_daemon_is_an_error_that_says_what_to_do() {
         .worker_threads(1)
         .link(Link::Required)
         .link_socket("/nowhere/broker.sock")
-        .build();
+        .try_build();
     let error = built.expect_err("there is no daemon");
     assert!(
         matches!(error, BuildError::Link(LinkError::Absent { .. })),

@@ -67,7 +67,7 @@ type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
 ///     .thread_name("server")
 ///     .build()?;
 /// assert_eq!(runtime.block_on(async { 1 + 1 }), 2);
-/// # Ok::<(), morpheus_runtime::BuildError>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Builder {
     is_current_thread: bool,
@@ -117,6 +117,17 @@ impl fmt::Debug for Builder {
 }
 
 /// Why a runtime could not be built. Nothing is left behind.
+///
+/// [`Builder::build`] gives it in an [`io::Error`](std::io::Error), as tokio's does, [`Builder::try_build`] as it is.
+///
+/// ```
+/// use morpheus_runtime::{BuildError, Builder};
+///
+/// let error = Builder::new_multi_thread().worker_threads(0).build().unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+/// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+/// assert!(matches!(inner, Some(BuildError::NoWorkers)));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -159,6 +170,29 @@ pub enum BuildError {
     /// Tokio could not be started, for instance for want of file descriptors.
     #[error("tokio could not be started: {0}")]
     Tokio(#[from] std::io::Error),
+}
+
+/// Tokio's own error stays as it is, with the system's number where it has one. Around every other [`BuildError`] there is a
+/// kind: `InvalidInput` for numbers that make no sense, `QuotaExceeded` for threads that the system does not give, and for
+/// a link `NotFound` without a daemon, `PermissionDenied` from one that refuses or is not believed.
+impl From<BuildError> for std::io::Error {
+    fn from(error: BuildError) -> std::io::Error {
+        use std::io::ErrorKind;
+        let kind = match error {
+            BuildError::Tokio(error) => return error,
+            BuildError::NoWorkers
+            | BuildError::TooManyWorkers { .. }
+            | BuildError::NoBudget
+            | BuildError::ReserveTooLarge { .. } => ErrorKind::InvalidInput,
+            BuildError::TooFewThreads { .. } => ErrorKind::QuotaExceeded,
+            BuildError::Link(LinkError::Absent { .. }) => ErrorKind::NotFound,
+            BuildError::Link(LinkError::Refused { .. } | LinkError::Stranger { .. }) => {
+                ErrorKind::PermissionDenied
+            }
+            BuildError::Link(LinkError::Failed { ref source, .. }) => source.kind(),
+        };
+        std::io::Error::new(kind, error)
+    }
 }
 
 impl Builder {
@@ -513,7 +547,7 @@ impl Builder {
     ///         tokio.max_io_events_per_tick(256);
     ///     })
     ///     .build()?;
-    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn tokio(&mut self, options: impl FnOnce(&mut tokio::runtime::Builder)) -> &mut Self {
         options(&mut self.tokio);
@@ -526,13 +560,22 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime.
+    /// Starts the runtime. As tokio's builder, this one can be used again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_build`](Self::try_build), each in an `io::Error`: see [`BuildError`].
+    pub fn build(&mut self) -> std::io::Result<Runtime> {
+        Ok(self.try_build()?)
+    }
+
+    /// Starts the runtime, and says in a type of its own why it cannot.
     ///
     /// # Errors
     ///
     /// On numbers that make no sense, and when the system does not give what is needed. Too few threads
     /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
-    pub fn build(&mut self) -> Result<Runtime, BuildError> {
+    pub fn try_build(&mut self) -> Result<Runtime, BuildError> {
         report::summary_at_exit();
         sleeper::register_barrier();
         if self.is_current_thread {

@@ -96,7 +96,9 @@ mod permit;
 mod quota;
 mod report;
 mod reporter;
-mod runtime;
+// The public module has this name.
+#[path = "runtime.rs"]
+mod running;
 mod seat;
 #[doc(hidden)]
 pub mod single_step;
@@ -116,6 +118,31 @@ pub mod tower;
 mod wake;
 mod watch;
 
+/// What a program uses of `tokio::runtime`, with Morpheus's [`Builder`] and [`Runtime`]: `use tokio::runtime` becomes
+/// `use morpheus_runtime::runtime`.
+///
+/// ```
+/// use morpheus_runtime::runtime::{self, Handle, Runtime};
+///
+/// fn server() -> std::io::Result<Runtime> {
+///     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+/// }
+///
+/// let here = server()?.block_on(async { Handle::current().runtime_flavor() });
+/// assert_eq!(here, runtime::RuntimeFlavor::MultiThread);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub mod runtime {
+    #[cfg(tokio_unstable)]
+    pub use tokio::runtime::TaskMeta;
+    pub use tokio::runtime::{
+        EnterGuard, Handle, Id, RuntimeFlavor, RuntimeMetrics, TryCurrentError, worker_index,
+    };
+
+    pub use crate::builder::Builder;
+    pub use crate::running::Runtime;
+}
+
 pub use builder::{BuildError, Builder, Policy};
 pub use checkpoint::{checkpoint, checkpoint_sync, yield_requested};
 pub use critical::{Critical, CriticalSection, critical, critical_section};
@@ -123,7 +150,7 @@ pub use link::{ActiveLink, Link, LinkError};
 pub use mechanism::{Mechanism, UnknownMechanism};
 pub use metrics::{LatencySummary, Metrics, Missing};
 pub use morpheus_macros::{main, test};
-pub use runtime::{Leftover, Mode, Runtime, ShutdownReport};
+pub use running::{Leftover, Mode, Runtime, ShutdownReport};
 pub use stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
 pub use strip::{StripMine, strips};
 pub use task::spawn;

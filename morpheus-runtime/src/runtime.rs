@@ -1,6 +1,7 @@
 //! The runtime: tokio's, with a controller beside it, and an orderly end.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,7 +11,7 @@ use morpheus_common::slot::RuntimeSlot;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::task::JoinHandle;
 
-use crate::builder::{BuildError, Builder};
+use crate::builder::Builder;
 use crate::clock;
 use crate::domain::Domain;
 use crate::label;
@@ -58,6 +59,10 @@ pub struct Runtime {
     controller: Option<thread::JoinHandle<()>>,
 }
 
+// As tokio's: a panic in `block_on` or in a task leaves the runtime as good as it was.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
+
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime")
@@ -66,7 +71,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A poll that was still under way when [`Runtime::shutdown_timeout`] gave up.
+/// A poll that was still under way when [`Runtime::shutdown_and_report`] gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -87,12 +92,12 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    /// A runtime with the defaults of [`Builder::new_multi_thread`].
+    /// A multi-thread runtime with the defaults of [`Builder::new_multi_thread`].
     ///
     /// # Errors
     ///
     /// Those of [`Builder::build`].
-    pub fn new() -> Result<Runtime, BuildError> {
+    pub fn new() -> std::io::Result<Runtime> {
         Builder::new_multi_thread().build()
     }
 
@@ -147,12 +152,22 @@ impl Runtime {
         task::Builder::new().spawn_on(future, self.handle())
     }
 
+    /// Runs a function on a thread for blocking calls, as tokio's `spawn_blocking` does.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, function: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.handle().spawn_blocking(function)
+    }
+
     /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
     /// "not watched".
     ///
     /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its `num_alive_tasks` and
     /// busy times the held ones. Its `global_queue_depth` can be 0 where tasks would wait in tokio, because a spare has
-    /// taken them. To export, use [`metrics`](Self::metrics): `workers_in_play()`, `alive_tasks`, `busy_ns`.
+    /// taken them. To export, use [`metrics`](Self::metrics), which has these names too.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.tokio().handle()
@@ -184,7 +199,7 @@ impl Runtime {
     ///         println!("{} polls of {} were {} in {line}", group.count, group.label, group.kind);
     ///     }
     /// }
-    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
     pub fn stalls(&self) -> Stalls {
@@ -213,9 +228,14 @@ impl Runtime {
         }
     }
 
-    /// Shuts down, waiting at most so long for polls and blocking calls under way. Says which were left;
-    /// each is also an event under `morpheus::stall`.
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
+    /// Shuts down, waiting at most this long for polls and blocking calls under way. Each watched poll that is left is an
+    /// event under `morpheus::stall`.
+    pub fn shutdown_timeout(self, timeout: Duration) {
+        let _report = self.shutdown_and_report(timeout);
+    }
+
+    /// As [`shutdown_timeout`](Self::shutdown_timeout), and says which polls were left.
+    pub fn shutdown_and_report(mut self, timeout: Duration) -> ShutdownReport {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");
         tokio.shutdown_timeout(timeout);

@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use common::{MS, PATIENCE, alone, threads, wait_for};
-use morpheus_runtime::{BuildError, Builder, Mechanism};
+use morpheus_runtime::{BuildError, Builder, Link, Mechanism};
 
 /// The error of a builder that must fail, with no thread left of the attempt.
 #[track_caller]
@@ -13,7 +14,7 @@ fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
     let before = threads();
     let mut builder = Builder::new_multi_thread();
     set(&mut builder);
-    let error = match builder.build() {
+    let error = match builder.try_build() {
         Ok(runtime) => panic!("was built: {runtime:?}"),
         Err(error) => error,
     };
@@ -90,6 +91,70 @@ fn a_reserve_larger_than_the_spares() {
         }
     ));
     says(&error, &["reserve of 4", "3 spares", "max_spares"]);
+}
+
+/// What programs get that were written for tokio's builder.
+#[test]
+fn an_error_of_the_system_library_has_the_typed_one_inside() {
+    let _alone = alone();
+    let socket = "/nowhere/broker.sock";
+    type Set = fn(&mut Builder);
+    let cases: [(Set, ErrorKind); 5] = [
+        (
+            |builder| {
+                builder.worker_threads(0);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.worker_threads(5000);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.budget(Duration::ZERO);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.max_spares(1).reserve(2);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.max_spares(0).link(Link::Required);
+            },
+            ErrorKind::NotFound,
+        ),
+    ];
+    for (set, kind) in cases {
+        let mut builder = Builder::new_multi_thread();
+        builder.link_socket(socket);
+        set(&mut builder);
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let inner = error.get_ref().unwrap();
+        let typed: &BuildError = inner.downcast_ref().unwrap();
+        assert_eq!(error.to_string(), typed.to_string());
+        assert_eq!(
+            typed.to_string(),
+            builder.try_build().unwrap_err().to_string()
+        );
+    }
+    let few = BuildError::TooFewThreads {
+        available: 1,
+        needed: 3,
+    };
+    assert_eq!(io::Error::from(few).kind(), ErrorKind::QuotaExceeded);
+    // Tokio's own, with its number.
+    let error = io::Error::from(BuildError::Tokio(io::Error::from_raw_os_error(
+        libc::EMFILE,
+    )));
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
 }
 
 /// Numbers that look absurd and mean something: as many blocking threads as there can be, a budget that is

@@ -210,7 +210,7 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
         common::limit_threads(limit);
         let mut builder = Builder::new_multi_thread();
         let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            builder.worker_threads(4).max_spares(8).build()
+            builder.worker_threads(4).max_spares(8).try_build()
         }));
         let built = built.unwrap_or_else(|panic| {
             panic!("limit {limit}: {}", common::panic_text(&*panic));

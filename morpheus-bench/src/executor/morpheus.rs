@@ -93,7 +93,7 @@ impl Morpheus {
         let runtime = builder(without)
             .worker_threads(workers)
             .link(link)
-            .build()?;
+            .try_build()?;
         Ok(Self {
             runtime: Arc::new(runtime),
         })

@@ -165,11 +165,7 @@ mod ours {
 
         pub fn build(&mut self) -> io::Result<Runtime> {
             match &mut self.morpheus {
-                Some(morpheus) => match morpheus.build() {
-                    Ok(runtime) => Ok(Runtime::Morpheus(runtime)),
-                    Err(morpheus_runtime::BuildError::Tokio(error)) => Err(error),
-                    Err(error) => Err(io::Error::other(error)),
-                },
+                Some(morpheus) => morpheus.build().map(Runtime::Morpheus),
                 None => self.tokio.build().map(Runtime::Tokio),
             }
         }
@@ -238,7 +234,7 @@ mod ours {
 
         pub fn shutdown_timeout(self, timeout: Duration) {
             match self {
-                Runtime::Morpheus(runtime) => drop(runtime.shutdown_timeout(timeout)),
+                Runtime::Morpheus(runtime) => runtime.shutdown_timeout(timeout),
                 Runtime::Tokio(runtime) => runtime.shutdown_timeout(timeout),
             }
         }
