@@ -206,7 +206,7 @@ impl fmt::Display for Missing {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Workers that are always in play.
+    /// Workers that are always in play. 1 for a current-thread runtime: the thread in `block_on`.
     pub workers: usize,
     /// Tasks that have not ended: tokio's count without those that hold spares.
     pub alive_tasks: usize,

@@ -195,6 +195,31 @@ fn within_a_watched_poll_of_another_runtime() {
     assert_eq!(outer.block_on(outer.spawn(async { 7 })).unwrap(), 7);
 }
 
+/// With `--cfg tokio_unstable` tokio's hooks mark the poll around it, too, and the mark has to end.
+#[test]
+fn within_a_poll_that_is_not_watched_by_itself() {
+    let _alone = alone();
+    let outer = Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_spares(2)
+        .build()
+        .unwrap();
+    let inner = runtime();
+    let task = outer.handle().spawn(async move {
+        tokio::task::block_in_place(|| {
+            inner.block_on(async { tokio::spawn(async { burn(5 * MS) }).await.unwrap() });
+            inner
+        })
+    });
+    drop(outer.block_on(in_time(task)).unwrap());
+    let rests = || outer.metrics().controller_sleeps;
+    assert!(
+        wait_for(PATIENCE, rests),
+        "a poll never ended: {:?}",
+        outer.stalls()
+    );
+}
+
 /// A guard counts for its thread on both sides of a `block_on`.
 #[test]
 fn a_critical_section_goes_in_and_out() {
