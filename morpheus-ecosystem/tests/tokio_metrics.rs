@@ -7,7 +7,7 @@ use morpheus_ecosystem::stage::HOGS;
 use morpheus_ecosystem::{Hogs, Scene, WORKERS, in_time, neighbour};
 use tokio_metrics::{RuntimeMonitor, TaskMonitor};
 
-#[morpheus_runtime::test(worker_threads = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn polls_and_delays_of_tasks() {
     let monitor = TaskMonitor::builder()
         .with_slow_poll_threshold(POLL / 2)

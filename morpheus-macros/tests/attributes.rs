@@ -21,7 +21,15 @@ mod fake {
 
     impl Builder {
         pub fn new_multi_thread() -> Builder {
-            Builder(())
+            let mut builder = Builder(());
+            builder.note("multi_thread".to_owned());
+            builder
+        }
+
+        pub fn new_current_thread() -> Builder {
+            let mut builder = Builder(());
+            builder.note("current_thread".to_owned());
+            builder
         }
 
         fn note(&mut self, call: String) -> &mut Self {
@@ -31,6 +39,14 @@ mod fake {
 
         pub fn worker_threads(&mut self, count: usize) -> &mut Self {
             self.note(format!("worker_threads {count}"))
+        }
+
+        pub fn start_paused(&mut self, paused: bool) -> &mut Self {
+            self.note(format!("start_paused {paused}"))
+        }
+
+        pub fn name(&mut self, name: &str) -> &mut Self {
+            self.note(format!("name {name}"))
         }
 
         pub fn max_spares(&mut self, count: usize) -> &mut Self {
@@ -122,6 +138,50 @@ async fn with_inner_attributes() {
     let unused = 1;
 }
 
+#[morpheus_macros::main(crate = "fake", flavor = "current_thread")]
+async fn sum<'a, T>(
+    numbers: &'a [T],
+    (more, mut last): (u32, Vec<u32>),
+    name: &str,
+) -> Result<&'a T, String>
+where
+    T: Copy + Into<u32>,
+{
+    #![allow(unused_variables)]
+    let unused = 1;
+    last.extend(numbers.iter().copied().map(Into::into));
+    let sum = more + last.iter().sum::<u32>() + std::future::ready(1).await;
+    if sum > 100 {
+        return Err(format!("{name}: {sum}"));
+    }
+    numbers.first().ok_or(name.to_owned())
+}
+
+struct Counter(u32);
+
+impl Counter {
+    #[morpheus_macros::main(crate = "fake")]
+    async fn starting_at(count: u32) -> Self {
+        Self(count)
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async fn new() -> Counter {
+        Self(std::future::ready(5).await)
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async fn count(&mut self) -> u32 {
+        self.0 += std::future::ready(1).await;
+        self.0
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async unsafe fn never(self) -> ! {
+        panic!("left at {}", self.0)
+    }
+}
+
 /// Names of the user's that the expansion must not pick up.
 mod shadows {
     #![allow(non_upper_case_globals, dead_code)]
@@ -143,7 +203,7 @@ mod shadows {
 #[test]
 fn main_builds_with_the_defaults() {
     plain();
-    assert!(calls().is_empty());
+    assert_eq!(calls(), ["multi_thread"]);
 }
 
 #[test]
@@ -152,6 +212,7 @@ fn main_passes_the_options_on_and_returns_the_value() {
     assert_eq!(
         calls(),
         [
+            "multi_thread",
             "worker_threads 2",
             "max_spares 8",
             "reserve 1",
@@ -175,19 +236,49 @@ fn unusual_return_types() {
 }
 
 #[test]
+fn functions_with_arguments() {
+    assert_eq!(sum(&[7_u8, 8], (1, vec![2]), "few"), Ok(&7));
+    assert_eq!(
+        sum(&[70_u16, 80], (1, vec![2]), "many"),
+        Err("many: 154".into())
+    );
+    assert_eq!(sum::<u32>(&[], (1, vec![]), "none"), Err("none".into()));
+    assert_eq!(calls(), ["current_thread"; 3]);
+    let mut counter = Counter::starting_at(Counter::new().count());
+    assert_eq!((counter.count(), counter.count()), (7, 8));
+    let caught = std::panic::catch_unwind(move || {
+        // SAFETY: it says so for no reason.
+        unsafe { counter.never() }
+    });
+    let text = caught.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(*text, "left at 8");
+}
+
+#[test]
 #[should_panic(expected = "left by a panic")]
 fn a_function_that_never_returns() {
     never();
 }
 
 #[morpheus_macros::test(crate = "crate::fake")]
-async fn a_test_runs_with_small_defaults() {
-    assert_eq!(calls(), ["worker_threads 1", "max_spares 4"]);
+async fn a_test_runs_on_one_thread() {
+    assert_eq!(calls(), ["current_thread"]);
 }
 
-#[morpheus_macros::test(crate = "crate::fake", worker_threads = 2)]
+#[morpheus_macros::test(crate = "crate::fake", start_paused = true, name = "paused")]
+async fn a_test_may_begin_with_a_paused_clock() {
+    assert_eq!(
+        calls(),
+        ["current_thread", "start_paused true", "name paused"]
+    );
+}
+
+#[morpheus_macros::test(crate = "crate::fake", flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_may_return_a_result() -> Result<(), String> {
-    assert_eq!(calls(), ["worker_threads 2", "max_spares 4"]);
+    assert_eq!(
+        calls(),
+        ["multi_thread", "worker_threads 2", "max_spares 4"]
+    );
     Ok(())
 }
 

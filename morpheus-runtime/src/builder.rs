@@ -454,6 +454,41 @@ impl Builder {
         self
     }
 
+    /// The name of the runtime, as in tokio.
+    ///
+    /// # Panics
+    ///
+    /// On an empty name, as in tokio.
+    #[track_caller]
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.tokio.name(name);
+        self
+    }
+
+    /// Whether the clock of tokio's timers starts paused, as in tokio. It then goes on when no task has anything to do, to the
+    /// next timer at once. Budgets and reports go by the real time. (Only with the cargo feature `test-util`.)
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let runtime = morpheus_runtime::Builder::new_current_thread()
+    ///     .start_paused(true)
+    ///     .build()?;
+    /// let began = Instant::now();
+    /// runtime.block_on(tokio::time::sleep(Duration::from_secs(3600)));
+    /// assert!(began.elapsed() < Duration::from_secs(60));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// `build` panics on a multi-thread runtime, as tokio's does.
+    #[cfg(feature = "test-util")]
+    pub fn start_paused(&mut self, paused: bool) -> &mut Self {
+        self.tokio.start_paused(paused);
+        self
+    }
+
     /// The stack of each thread of the runtime, in bytes: workers, spares, and the threads of blocking calls. Default: that
     /// of the standard library (2 MiB, or what `RUST_MIN_STACK` says).
     ///

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{MS, alone, burn, fresh_label, in_time};
-use morpheus_runtime::{Builder, Link, Mechanism, Runtime, task};
+use morpheus_runtime::{Builder, Link, Mechanism, Runtime, Watch as _, task};
 
 /// The size of the calling thread's stack.
 fn own_stack_size() -> usize {
@@ -132,6 +132,37 @@ fn blocking_threads_end_when_they_were_kept_for_long_enough() {
     runtime.block_on(in_time(blocking)).unwrap();
     // By default it would be there for ten seconds.
     ends.recv_timeout(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn a_paused_clock_goes_on_when_nothing_else_does() {
+    let _alone = alone();
+    let runtime = Builder::new_current_thread()
+        .start_paused(true)
+        .name("paused")
+        .build()
+        .unwrap();
+    let (began, real) = (tokio::time::Instant::now, std::time::Instant::now());
+    let passed = runtime.block_on(async move {
+        let began = began();
+        // Watched and stuck, so that the controller has much to do meanwhile.
+        tokio::spawn(async { burn(20 * MS) }.watched("beside a paused clock"))
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        began.elapsed()
+    });
+    assert_eq!(passed, Duration::from_secs(3600));
+    assert!(real.elapsed() < Duration::from_secs(60));
+    let panic_of = |build: fn()| common::panic_text(&*std::panic::catch_unwind(build).unwrap_err());
+    let ours = panic_of(|| {
+        let _ = Builder::new_multi_thread().start_paused(true).build();
+    });
+    let theirs = panic_of(|| {
+        let mut tokio = tokio::runtime::Builder::new_multi_thread();
+        let _ = tokio.enable_all().start_paused(true).build();
+    });
+    assert_eq!(ours, theirs);
 }
 
 #[test]
