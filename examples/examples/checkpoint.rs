@@ -14,7 +14,7 @@ fn mix(mut hash: u64) -> u64 {
     hash
 }
 
-#[morpheus_runtime::main(workers = 2)]
+#[morpheus_runtime::main(worker_threads = 2)]
 async fn main() {
     let begun = Instant::now();
     // `strip!` finds out by itself how many turns make 50 µs, and awaits a checkpoint after so many.

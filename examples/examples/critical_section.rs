@@ -14,7 +14,7 @@ fn compute(duration: Duration) {
     }
 }
 
-#[morpheus_runtime::main(workers = 2)]
+#[morpheus_runtime::main(worker_threads = 2)]
 async fn main() {
     let ledger = Arc::new(Mutex::new(0u64));
     let task = morpheus_runtime::spawn({

@@ -15,7 +15,7 @@ fn compute(duration: Duration) {
     }
 }
 
-#[morpheus_runtime::main(workers = 2)]
+#[morpheus_runtime::main(worker_threads = 2)]
 async fn main() {
     // No colours in a file.
     tracing_subscriber::fmt()

@@ -44,7 +44,7 @@ async fn ask(server: SocketAddr, path: &str) -> std::io::Result<String> {
     Ok(answer.rsplit("\r\n\r\n").next().unwrap_or_default().into())
 }
 
-#[morpheus_runtime::main(workers = 2)]
+#[morpheus_runtime::main(worker_threads = 2)]
 async fn main() -> std::io::Result<()> {
     // No colours in a file.
     tracing_subscriber::fmt()

@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn the_page_names_both_routes_and_their_lines() {
-        let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+        let runtime = morpheus_runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
         let page = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let server = listener.local_addr().unwrap();

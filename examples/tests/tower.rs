@@ -20,8 +20,8 @@ const NO_ANSWER: Duration = Duration::from_millis(400);
 
 /// A runtime with one worker, which a stalled handler keeps.
 fn one_worker() -> Runtime {
-    let mut builder = Builder::new();
-    builder.workers(1).max_spares(8);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).max_spares(8);
     builder.build().unwrap()
 }
 
@@ -149,8 +149,8 @@ fn handlers_that_compute_are_remembered_by_their_path() {
         )
         .route("/ping", get(async || "pong"));
     let in_place_polls = |layer: bool| {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(8);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(8);
         if !layer {
             builder.without(Mechanism::Offenders);
         }

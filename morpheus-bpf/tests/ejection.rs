@@ -44,8 +44,8 @@ fn an_ejected_scheduler_comes_back_four_times() {
     }
     let _turn = turn();
     let mut daemon = Daemon::schedule(&[]);
-    let runtime = Builder::new()
-        .workers(1)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
         .link_socket(&daemon.socket)
         .build()
         .unwrap();

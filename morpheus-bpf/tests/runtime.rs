@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Joins, or goes on without.
 fn runtime(socket: &Path, workers: usize, reserve: usize) -> Runtime {
-    Builder::new()
-        .workers(workers)
+    Builder::new_multi_thread()
+        .worker_threads(workers)
         .max_spares(4)
         .reserve(reserve)
         .link_socket(socket)
@@ -108,8 +108,8 @@ fn compute(duration: Duration) {
 fn a_runtime_joins_a_daemon_that_is_there() {
     with_each(|kind| {
         let daemon = kind.start();
-        let runtime = Builder::new()
-            .workers(2)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
             .link(Link::Required)
             .link_socket(&daemon.socket)
             .build()
@@ -151,8 +151,8 @@ fn a_runtime_joins_a_daemon_that_is_there() {
 fn watchdog_means_no_daemon() {
     with_each(|kind| {
         let daemon = kind.start();
-        let runtime = Builder::new()
-            .workers(1)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
             .link(Link::Watchdog)
             .link_socket(&daemon.socket)
             .build()
@@ -165,11 +165,11 @@ fn watchdog_means_no_daemon() {
 
 #[test]
 fn required_without_a_daemon_is_an_error_that_says_what_to_do() {
-    let built = Builder::new()
-        .workers(1)
+    let built = Builder::new_multi_thread()
+        .worker_threads(1)
         .link(Link::Required)
         .link_socket("/nowhere/broker.sock")
-        .build();
+        .try_build();
     let error = built.expect_err("there is no daemon");
     assert!(
         matches!(error, BuildError::Link(LinkError::Absent { .. })),
@@ -257,8 +257,8 @@ fn a_daemon_that_hangs_is_left() {
 fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
     with_each(|kind| {
         let daemon = kind.start();
-        let runtime = Builder::new()
-            .workers(1)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
             .max_spares(4)
             .reserve(0)
             .link_socket(&daemon.socket)

@@ -36,8 +36,8 @@ impl Running {
                     .expect("tokio starts"),
             ),
             Subject::Morpheus => Running::Morpheus(
-                morpheus_runtime::Builder::new()
-                    .workers(WORKERS)
+                morpheus_runtime::Builder::new_multi_thread()
+                    .worker_threads(WORKERS)
                     .build()
                     .expect("Morpheus starts"),
             ),

@@ -74,7 +74,7 @@ async fn text(client: &reqwest::Client, address: SocketAddr, path: &str) -> Stri
     response.await.unwrap().text().await.unwrap()
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn routes_extractors_and_errors() {
     let app = app(Hogs::new(Kind::Sleeps, Until::Time, 1));
     let (address, _stop, _server) = serve(app.clone()).await;
@@ -111,7 +111,7 @@ async fn routes_extractors_and_errors() {
 }
 
 /// The shutdown is asked for while a handler computes: it is answered, and the server ends after it.
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graceful_shutdown_waits_for_a_hog() {
     let hogs = Hogs::new(Kind::Computes, Until::Time, 1);
     let (address, stop, server) = serve(app(hogs.clone())).await;

@@ -131,7 +131,7 @@ mod unstable {
         }
     }
 
-    #[morpheus_runtime::test(workers = 2)]
+    #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
     async fn tasks_with_names_locations_and_polls() {
         let _alone = ALONE.lock().await;
         let address = serve().await;

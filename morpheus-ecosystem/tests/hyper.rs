@@ -94,7 +94,7 @@ fn no_hogs() -> Hogs {
     Hogs::new(Kind::Sleeps, Until::Time, 1)
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_1_with_keep_alive_and_a_large_body() {
     let mut client = connect(serve(Http::One, no_hogs()).await).await;
     assert_eq!(in_time(get(&mut client, "/ping")).await, "pong");
@@ -108,7 +108,7 @@ async fn http_1_with_keep_alive_and_a_large_body() {
     assert_eq!(in_time(none).await.unwrap().status(), StatusCode::NOT_FOUND);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_2_with_a_hundred_streams_on_one_connection() {
     let address = serve(Http::Two, no_hogs()).await;
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());

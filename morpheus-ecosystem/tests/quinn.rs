@@ -71,7 +71,7 @@ async fn echo(connection: Connection, bytes: &[u8]) {
     assert!(answer.unwrap() == bytes);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_at_once_a_large_one_and_a_close() {
     let (server, config) = configs();
     let address = serve(server, Hogs::new(Kind::Sleeps, Until::Time, 1)).await;

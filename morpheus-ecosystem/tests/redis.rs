@@ -14,7 +14,7 @@ async fn connect(client: Client) -> MultiplexedConnection {
     connection.await.unwrap()
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_at_once_pipelines_publishing_and_a_blocking_pop() {
     let Some(server) = RedisServer::start() else {
         return;

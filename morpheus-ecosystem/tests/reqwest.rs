@@ -32,7 +32,7 @@ async fn ping(client: Client, address: SocketAddr) {
     assert_eq!(answer.await.unwrap().text().await.unwrap(), "pong");
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_of_connections_streams_and_a_timeout() {
     let address = serve().await;
     let client = Client::new();

@@ -31,7 +31,7 @@ async fn sum(pool: &SqlitePool) -> i64 {
     sum.fetch_one(pool).await.unwrap()
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_transactions_rows_and_errors() {
     let directory = tempfile::tempdir().unwrap();
     let pool = in_time(pool(directory.path())).await;

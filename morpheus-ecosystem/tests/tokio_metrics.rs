@@ -7,7 +7,7 @@ use morpheus_ecosystem::stage::HOGS;
 use morpheus_ecosystem::{Hogs, Scene, WORKERS, in_time, neighbour};
 use tokio_metrics::{RuntimeMonitor, TaskMonitor};
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn polls_and_delays_of_tasks() {
     let monitor = TaskMonitor::builder()
         .with_slow_poll_threshold(POLL / 2)
@@ -42,8 +42,8 @@ async fn polls_and_delays_of_tasks() {
 
 #[test]
 fn workers_and_tasks_of_a_runtime() {
-    let runtime = morpheus_runtime::Builder::new()
-        .workers(WORKERS)
+    let runtime = morpheus_runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
         .max_spares(6)
         .build()
         .unwrap();
@@ -70,8 +70,8 @@ fn workers_and_tasks_of_a_runtime() {
 /// The monitor itself says how long tasks waited for a worker while hogs stood in all of them.
 #[test]
 fn the_monitor_sees_that_nobody_waits() {
-    let runtime = morpheus_runtime::Builder::new()
-        .workers(WORKERS)
+    let runtime = morpheus_runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
         .build()
         .unwrap();
     let hogs = Hogs::new(Kind::Sleeps, Until::Answered, HOGS);

@@ -59,7 +59,7 @@ async fn echo(client: &mut Client, line: &str) {
     assert!(answer == line);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_at_once_and_a_large_message() {
     let (server, client) = tls::pair();
     let address = serve(server, Hogs::new(Kind::Sleeps, Until::Time, 1)).await;
@@ -83,7 +83,7 @@ async fn handshakes_at_once_and_a_large_message() {
     }
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_nobody_vouches_for() {
     let (server, client) = tls::pair();
     let address = serve(server, Hogs::new(Kind::Sleeps, Until::Time, 1)).await;

@@ -10,7 +10,7 @@ use tokio_stream::wrappers::{
 };
 use tokio_stream::{StreamExt as _, StreamMap};
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_as_streams() {
     let (many, merged) = mpsc::channel(4);
     for first in 0..10_u64 {
@@ -62,7 +62,7 @@ async fn channels_as_streams() {
     assert!(seen.is_sorted() && seen.last() == Some(&100), "{seen:?}");
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timeouts_throttles_and_chunks() {
     let begun = Instant::now();
     let interval = tokio::time::interval(Duration::from_millis(2));
@@ -83,7 +83,7 @@ async fn timeouts_throttles_and_chunks() {
     assert_eq!(chunks, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_as_a_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -58,7 +58,7 @@ async fn ask(lines: &mut Lines, line: &str) -> String {
     lines.next().await.unwrap().unwrap()
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_server_that_is_cancelled_and_waited_for() {
     let hogs = Hogs::new(Kind::Sleeps, Until::Time, 1);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -93,7 +93,7 @@ async fn a_line_server_that_is_cancelled_and_waited_for() {
     }
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delay_queue_gives_back_in_order_of_time() {
     let mut queue = DelayQueue::new();
     for ms in [40_u64, 10, 30, 20] {
@@ -108,7 +108,7 @@ async fn a_delay_queue_gives_back_in_order_of_time() {
     assert_eq!(order, [10, 20, 30, 40]);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_a_stream_of_a_reader() {
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
     let (from, mut into) = tokio::io::duplex(1000);
@@ -128,7 +128,7 @@ async fn a_reader_of_a_stream_of_a_reader() {
 }
 
 /// The limit: a pool of single threads is a runtime of its own for each, and nobody can take over from one.
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hog_on_a_local_pool_stops_that_thread_as_on_tokio() {
     let pool = LocalPoolHandle::new(1);
     let hogs = Hogs::new(Kind::Sleeps, Until::Time, 1);

@@ -85,7 +85,7 @@ async fn check(mut client: HealthClient<Channel>, service: &str) -> Result<Servi
     Ok(answer.into_inner().status())
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_streams_deadlines_and_errors() {
     let hogs = Hogs::new(Kind::Sleeps, Until::Time, 1);
     let client = connect(serve(hogs).await).await;

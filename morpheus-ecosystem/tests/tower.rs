@@ -35,7 +35,7 @@ impl Policy<u32, u32, BoxError> for Again {
     }
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_concurrency_limit_behind_a_buffer() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let service = {
@@ -64,7 +64,7 @@ async fn a_concurrency_limit_behind_a_buffer() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timeouts_and_retries() {
     let tries = Arc::new(AtomicUsize::new(0));
     let service = {

@@ -88,7 +88,7 @@ async fn step(number: u32) {
     tokio::task::yield_now().await;
 }
 
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_follow_their_tasks() {
     record();
     let tasks: Vec<_> = (0..100_u32)
@@ -119,7 +119,7 @@ async fn spans_follow_their_tasks() {
 }
 
 /// A poll that holds up its worker is an event beside the application's own.
-#[morpheus_runtime::test(workers = 2)]
+#[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_is_an_event() {
     record();
     let hog = async {

@@ -4,14 +4,17 @@
 //! types and its `?` are those of any `async fn`, at the user's own tokens. The body is never parsed: a half-written
 //! one reaches the compiler (and an editor's analysis) as it is.
 //!
+//! A function with arguments, a generic one or a method cannot move: there the body becomes an `async` block, which uses
+//! what is around it, and the compiler is told the type that it has to have.
+//!
 //! A refused function still leaves something of its name behind, so that one mistake is one message.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote};
-use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Signature, Visibility};
+use syn::parse::{Parse, ParseStream, Parser as _};
+use syn::{AttrStyle, Attribute, ReturnType, Signature, Visibility};
 
-use crate::options::Options;
+use crate::options::{Flavor, Options};
 
 /// Which of the two attributes is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +31,16 @@ impl Kind {
         }
     }
 
-    /// A runtime for one test is small: tests run many at a time.
-    fn defaults(self) -> Options {
+    /// The attribute with these words, as one writes it.
+    pub(crate) fn attribute_with(self, words: &str) -> String {
+        self.attribute().replace(']', &format!("({words})]"))
+    }
+
+    /// The flavor where none is named: as tokio's.
+    pub(crate) fn flavor(self) -> Flavor {
         match self {
-            Kind::Main => Options::default(),
-            Kind::Test => Options {
-                workers: Some(1),
-                max_spares: Some(4),
-                ..Options::default()
-            },
+            Kind::Main => Flavor::MultiThread,
+            Kind::Test => Flavor::CurrentThread,
         }
     }
 }
@@ -75,9 +79,9 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> T
     if let Err(error) = check(kind, &function) {
         return with_error(&error, stand_in(&function));
     }
-    match Options::parse(arguments, kind.defaults()) {
+    match Options::parse(kind, arguments) {
         Ok(options) => rewrite(kind, &function, &options),
-        Err(error) => with_error(&error, rewrite(kind, &function, &kind.defaults())),
+        Err(error) => with_error(&error, rewrite(kind, &function, &Options::of(kind))),
     }
 }
 
@@ -104,29 +108,9 @@ fn check(kind: Kind, function: &Function) -> syn::Result<()> {
         let message = format!("{attribute} needs an `async fn`: `async` is missing here");
         return Err(syn::Error::new_spanned(signature.fn_token, message));
     }
-    if !signature.inputs.is_empty() {
-        let message = format!("a function under {attribute} takes no arguments");
+    if kind == Kind::Main && signature.ident == "main" && !signature.inputs.is_empty() {
+        let message = "`main` takes no arguments; a function of any other name may take some";
         return Err(syn::Error::new_spanned(&signature.inputs, message));
-    }
-    let generics = &signature.generics;
-    if !generics.params.is_empty() {
-        let message = format!("a function under {attribute} cannot be generic");
-        return Err(syn::Error::new_spanned(&generics.params, message));
-    }
-    if let Some(clause) = &generics.where_clause {
-        let message = format!("a function under {attribute} cannot have a `where` clause");
-        return Err(syn::Error::new_spanned(clause, message));
-    }
-    // `const`, `unsafe` or `extern`: what a caller of the plain function would have to know about.
-    let qualifiers: TokenStream = signature
-        .to_token_stream()
-        .into_iter()
-        .take_while(|token| token.to_string() != "fn")
-        .filter(|token| token.to_string() != "async")
-        .collect();
-    if !qualifiers.is_empty() {
-        let message = format!("a function under {attribute} is a plain `async fn`");
-        return Err(syn::Error::new_spanned(qualifiers, message));
     }
     if kind == Kind::Test
         && let Some(second) = function.attributes.iter().find(|other| is_test(other))
@@ -149,6 +133,69 @@ fn is_test(attribute: &Attribute) -> bool {
     matches!(names[..], ["test"] | ["core" | "std", "prelude", _, "test"])
 }
 
+/// Whether the function can move into another one: it uses nothing of what is around it.
+fn can_move(function: &Function) -> bool {
+    let signature = &function.signature;
+    // `const`, `unsafe`, `extern "C"`.
+    let has_qualifiers = signature
+        .to_token_stream()
+        .into_iter()
+        .take_while(|token| token.to_string() != "fn")
+        .any(|token| token.to_string() != "async");
+    let is_plain = !has_qualifiers
+        && signature.inputs.is_empty()
+        && signature.generics.params.is_empty()
+        && signature.generics.where_clause.is_none();
+    let mentions_self = |tokens| mentions(tokens, "Self");
+    is_plain && !mentions_self(signature.to_token_stream()) && !mentions_self(function.body.clone())
+}
+
+fn mentions(tokens: TokenStream, name: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+    })
+}
+
+/// The inner attributes of a body, which no `async` block may have, as attributes of the function; and the rest.
+fn without_inner_attributes(body: &TokenStream) -> (Vec<Attribute>, TokenStream) {
+    let split = |input: ParseStream<'_>| {
+        let attributes = input.call(Attribute::parse_inner)?;
+        let rest: TokenStream = input.parse()?;
+        Ok((attributes, rest))
+    };
+    let Some(TokenTree::Group(block)) = body.clone().into_iter().next() else {
+        return (Vec::new(), body.clone());
+    };
+    let Ok((mut attributes, rest)) = split.parse2(block.stream()) else {
+        return (Vec::new(), body.clone());
+    };
+    for attribute in &mut attributes {
+        attribute.style = AttrStyle::Outer;
+    }
+    let mut rest = Group::new(block.delimiter(), rest);
+    rest.set_span(block.span());
+    (attributes, TokenTree::Group(rest).into())
+}
+
+/// Tells the compiler the type that the block `morpheus_body` ends with, where it can be written.
+fn type_of_body(output: &ReturnType) -> TokenStream {
+    let output = match output {
+        ReturnType::Default => quote! { () },
+        ReturnType::Type(_, output) => output.to_token_stream(),
+    };
+    let is_never = output.to_string() == "!";
+    if is_never || mentions(output.clone(), "impl") {
+        return TokenStream::new();
+    }
+    quote! {
+        if false {
+            let _: &dyn ::core::future::Future<Output = #output> = &morpheus_body;
+        }
+    }
+}
+
 fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
     let Function {
         attributes,
@@ -165,19 +212,34 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
         Kind::Main => TokenStream::new(),
         Kind::Test => quote! { #[::core::prelude::v1::test] },
     };
-    let builder = builder(options);
     // `clippy::unused_async`: a `main` that awaits nothing is the user's to write. The names with `morpheus_` in front
     // cannot be taken for a constant or a macro's pattern that the user has in scope.
-    quote! {
-        #(#attributes)*
-        #test
-        #visibility #plain {
+    let (inner, before, future) = if can_move(function) {
+        let before = quote! {
             #[allow(clippy::unused_async)]
             #signature #body
+        };
+        (Vec::new(), before, quote! { #name() })
+    } else {
+        let (inner, body) = without_inner_attributes(body);
+        let type_of_body = type_of_body(&signature.output);
+        let before = quote! {
+            let morpheus_body = async #body;
+            #type_of_body
+        };
+        (inner, before, quote! { morpheus_body })
+    };
+    let builder = builder(options);
+    quote! {
+        #(#attributes)*
+        #(#inner)*
+        #test
+        #visibility #plain {
+            #before
 
             let morpheus_built = #builder.build();
             match morpheus_built {
-                ::core::result::Result::Ok(morpheus_runtime) => morpheus_runtime.block_on(#name()),
+                ::core::result::Result::Ok(morpheus_runtime) => morpheus_runtime.block_on(#future),
                 ::core::result::Result::Err(morpheus_error) => ::core::panic!(
                     "morpheus: the runtime could not be started: {}",
                     morpheus_error
@@ -187,24 +249,24 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
     }
 }
 
-/// `::morpheus_runtime::Builder::new()` and a call for each option that is set.
+/// `::morpheus_runtime::Builder::new_multi_thread()`, or the other flavor, and a call for each option that is set.
 fn builder(options: &Options) -> TokenStream {
     let krate = match &options.crate_path {
         Some(path) => path.clone(),
         None => {
-            let name = proc_macro2::Ident::new("morpheus_runtime", Span::call_site());
+            let name = Ident::new("morpheus_runtime", Span::call_site());
             quote! { ::#name }
         }
     };
     let mut calls = TokenStream::new();
     let counts = [
-        ("workers", options.workers),
+        ("worker_threads", options.worker_threads),
         ("max_spares", options.max_spares),
         ("reserve", options.reserve),
     ];
     for (method, value) in counts {
         if let Some(value) = value {
-            let method = proc_macro2::Ident::new(method, Span::call_site());
+            let method = Ident::new(method, Span::call_site());
             calls.extend(quote! { .#method(#value) });
         }
     }
@@ -215,11 +277,19 @@ fn builder(options: &Options) -> TokenStream {
     ];
     for (method, value) in times {
         if let Some(value) = value {
-            let method = proc_macro2::Ident::new(method, Span::call_site());
+            let method = Ident::new(method, Span::call_site());
             calls.extend(quote! { .#method(::core::time::Duration::from_micros(#value)) });
         }
     }
-    quote! { #krate::Builder::new() #calls }
+    if let Some(paused) = options.start_paused {
+        calls.extend(quote! { .start_paused(#paused) });
+    }
+    if let Some(name) = &options.name {
+        calls.extend(quote! { .name(#name) });
+    }
+    let new = format!("new_{}", options.flavor.name());
+    let new = Ident::new(&new, Span::call_site());
+    quote! { #krate::Builder::#new() #calls }
 }
 
 #[cfg(test)]
@@ -248,8 +318,8 @@ mod tests {
                 #[allow(clippy::unused_async)]
                 async fn main() -> Result<(), Error> { run().await }
 
-                let morpheus_built = ::morpheus_runtime::Builder::new()
-                    .workers(2usize)
+                let morpheus_built = ::morpheus_runtime::Builder::new_multi_thread()
+                    .worker_threads(2usize)
                     .max_spares(8usize)
                     .reserve(3usize)
                     .budget(::core::time::Duration::from_micros(500u64))
@@ -272,7 +342,7 @@ mod tests {
                 budget_us = 500,
                 reserve = 3,
                 max_spares = 8,
-                workers = 2
+                worker_threads = 2
             ),
             quote! { pub(crate) async fn main() -> Result<(), Error> { run().await } },
         );
@@ -283,28 +353,76 @@ mod tests {
     fn main_without_options_leaves_the_builder_alone() {
         let expansion = main_of(TokenStream::new(), quote! { async fn main() {} });
         assert!(
-            expansion.contains(":: morpheus_runtime :: Builder :: new () . build ()"),
+            expansion.contains(":: morpheus_runtime :: Builder :: new_multi_thread () . build ()"),
             "{expansion}"
         );
     }
 
     #[test]
-    fn a_test_is_small_unless_told_otherwise() {
+    fn a_test_has_one_thread_unless_told_otherwise() {
         let item = quote! { async fn works() {} };
-        let expansion = test_of(TokenStream::new(), item.clone());
-        assert!(
-            expansion.starts_with("# [:: core :: prelude :: v1 :: test] fn works ()"),
-            "{expansion}"
+        let builder = |arguments| {
+            let expansion = test_of(arguments, item.clone());
+            let test = "# [:: core :: prelude :: v1 :: test] fn works ()";
+            assert!(expansion.starts_with(test), "{expansion}");
+            let begins = expansion.find("Builder :: ").unwrap();
+            let ends = expansion.find(" . build ()").unwrap();
+            expansion[begins..ends].to_owned()
+        };
+        assert_eq!(
+            builder(TokenStream::new()),
+            "Builder :: new_current_thread ()"
         );
-        assert!(
-            expansion.contains("new () . workers (1usize) . max_spares (4usize) . build ()"),
-            "{expansion}"
+        assert_eq!(
+            builder(quote!(start_paused = true, name = "t")),
+            "Builder :: new_current_thread () . start_paused (true) . name (\"t\")"
         );
-        let expansion = test_of(quote!(workers = 3), item);
-        assert!(
-            expansion.contains("new () . workers (3usize) . max_spares (4usize) . build ()"),
-            "{expansion}"
+        assert_eq!(
+            builder(quote!(worker_threads = 3, flavor = "multi_thread")),
+            "Builder :: new_multi_thread () . worker_threads (3usize) . max_spares (4usize)"
         );
+    }
+
+    #[test]
+    fn a_function_with_arguments_becomes_a_block() {
+        let expected = quote! {
+            #[allow(unused)]
+            unsafe fn sum<T: Num>(a: T, (b, c): (u32, u32)) -> u32 where T: Copy {
+                let morpheus_body = async { a.into() + b + c };
+                if false {
+                    let _: &dyn ::core::future::Future<Output = u32> = &morpheus_body;
+                }
+
+                let morpheus_built = ::morpheus_runtime::Builder::new_multi_thread().build();
+                match morpheus_built {
+                    ::core::result::Result::Ok(morpheus_runtime) => morpheus_runtime.block_on(morpheus_body),
+                    ::core::result::Result::Err(morpheus_error) => ::core::panic!(
+                        "morpheus: the runtime could not be started: {}",
+                        morpheus_error
+                    ),
+                }
+            }
+        };
+        let expansion = main_of(
+            TokenStream::new(),
+            quote! {
+                async unsafe fn sum<T: Num>(a: T, (b, c): (u32, u32)) -> u32 where T: Copy {
+                    #![allow(unused)]
+                    a.into() + b + c
+                }
+            },
+        );
+        assert_eq!(expansion, expected.to_string());
+        for cannot_be_written in [
+            quote! { async fn f(&self) -> ! { loop {} } },
+            quote! { async fn f(&self) -> Option<impl Send> { None::<u8> } },
+        ] {
+            let expansion = main_of(TokenStream::new(), cannot_be_written);
+            assert!(!expansion.contains("if false"), "{expansion}");
+        }
+        let item = quote! { async fn new() -> Self { Self(7) } };
+        let expansion = main_of(TokenStream::new(), item);
+        assert!(expansion.contains("async { Self (7) }"), "{expansion}");
     }
 
     #[test]
@@ -330,7 +448,7 @@ mod tests {
     fn another_crate_path() {
         let expansion = main_of(quote!(crate = "crate::fake"), quote! { async fn main() {} });
         assert!(
-            expansion.contains("= crate :: fake :: Builder :: new ()"),
+            expansion.contains("= crate :: fake :: Builder :: new_multi_thread ()"),
             "{expansion}"
         );
         assert!(!expansion.contains(":: morpheus_runtime"), "{expansion}");
@@ -349,27 +467,15 @@ mod tests {
             (quote! { fn main() {} }, "`async` is missing"),
             (
                 quote! { async fn main(count: usize) {} },
-                "takes no arguments",
-            ),
-            (quote! { async fn main(&self) {} }, "takes no arguments"),
-            (quote! { async fn main<T>() {} }, "cannot be generic"),
-            (quote! { async fn main<'a>() {} }, "cannot be generic"),
-            (
-                quote! { async fn main() where u8: Copy {} },
-                "cannot have a `where` clause",
-            ),
-            (
-                quote! { async unsafe fn main() {} },
-                "is a plain `async fn`",
-            ),
-            (
-                quote! { async extern "C" fn main() {} },
-                "is a plain `async fn`",
+                "`main` takes no arguments",
             ),
         ];
         for (item, message) in cases {
             refused(&main_of(TokenStream::new(), item), message);
         }
+        let item = quote! { async fn main(count: usize) {} };
+        let test = test_of(TokenStream::new(), item);
+        assert!(!test.contains("compile_error"), "{test}");
     }
 
     #[test]
@@ -387,8 +493,11 @@ mod tests {
 
     #[test]
     fn a_wrong_option_keeps_the_function() {
-        let expansion = main_of(quote!(workers = 0), quote! { async fn main() { run() } });
-        refused(&expansion, "workers must be at least 1");
+        let expansion = main_of(
+            quote!(worker_threads = 0),
+            quote! { async fn main() { run() } },
+        );
+        refused(&expansion, "worker_threads must be at least 1");
         assert!(
             expansion.contains("async fn main () { run () }"),
             "{expansion}"

@@ -20,8 +20,16 @@ mod fake {
     pub struct Runtime(());
 
     impl Builder {
-        pub fn new() -> Builder {
-            Builder(())
+        pub fn new_multi_thread() -> Builder {
+            let mut builder = Builder(());
+            builder.note("multi_thread".to_owned());
+            builder
+        }
+
+        pub fn new_current_thread() -> Builder {
+            let mut builder = Builder(());
+            builder.note("current_thread".to_owned());
+            builder
         }
 
         fn note(&mut self, call: String) -> &mut Self {
@@ -29,8 +37,16 @@ mod fake {
             self
         }
 
-        pub fn workers(&mut self, count: usize) -> &mut Self {
-            self.note(format!("workers {count}"))
+        pub fn worker_threads(&mut self, count: usize) -> &mut Self {
+            self.note(format!("worker_threads {count}"))
+        }
+
+        pub fn start_paused(&mut self, paused: bool) -> &mut Self {
+            self.note(format!("start_paused {paused}"))
+        }
+
+        pub fn name(&mut self, name: &str) -> &mut Self {
+            self.note(format!("name {name}"))
         }
 
         pub fn max_spares(&mut self, count: usize) -> &mut Self {
@@ -50,7 +66,8 @@ mod fake {
         }
 
         pub fn build(&mut self) -> Result<Runtime, super::NoThreads> {
-            let refuse = CALLS.with_borrow(|calls| calls.iter().any(|call| call == "workers 666"));
+            let refuse =
+                CALLS.with_borrow(|calls| calls.iter().any(|call| call == "worker_threads 666"));
             if refuse {
                 Err(super::NoThreads)
             } else {
@@ -91,7 +108,7 @@ async fn plain() {
 
 #[morpheus_macros::main(
     crate = "fake",
-    workers = 2,
+    worker_threads = 2,
     max_spares = 8,
     reserve = 1,
     budget_us = 500,
@@ -102,7 +119,7 @@ async fn with_options() -> Result<u32, std::num::ParseIntError> {
     Ok(parsed + std::future::ready(1).await)
 }
 
-#[morpheus_macros::main(crate = "fake", workers = 666)]
+#[morpheus_macros::main(crate = "fake", worker_threads = 666)]
 async fn cannot_start() {}
 
 #[morpheus_macros::main(crate = "fake")]
@@ -119,6 +136,50 @@ async fn never() -> ! {
 async fn with_inner_attributes() {
     #![allow(unused_variables)]
     let unused = 1;
+}
+
+#[morpheus_macros::main(crate = "fake", flavor = "current_thread")]
+async fn sum<'a, T>(
+    numbers: &'a [T],
+    (more, mut last): (u32, Vec<u32>),
+    name: &str,
+) -> Result<&'a T, String>
+where
+    T: Copy + Into<u32>,
+{
+    #![allow(unused_variables)]
+    let unused = 1;
+    last.extend(numbers.iter().copied().map(Into::into));
+    let sum = more + last.iter().sum::<u32>() + std::future::ready(1).await;
+    if sum > 100 {
+        return Err(format!("{name}: {sum}"));
+    }
+    numbers.first().ok_or(name.to_owned())
+}
+
+struct Counter(u32);
+
+impl Counter {
+    #[morpheus_macros::main(crate = "fake")]
+    async fn starting_at(count: u32) -> Self {
+        Self(count)
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async fn new() -> Counter {
+        Self(std::future::ready(5).await)
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async fn count(&mut self) -> u32 {
+        self.0 += std::future::ready(1).await;
+        self.0
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async unsafe fn never(self) -> ! {
+        panic!("left at {}", self.0)
+    }
 }
 
 /// Names of the user's that the expansion must not pick up.
@@ -142,7 +203,7 @@ mod shadows {
 #[test]
 fn main_builds_with_the_defaults() {
     plain();
-    assert!(calls().is_empty());
+    assert_eq!(calls(), ["multi_thread"]);
 }
 
 #[test]
@@ -151,7 +212,8 @@ fn main_passes_the_options_on_and_returns_the_value() {
     assert_eq!(
         calls(),
         [
-            "workers 2",
+            "multi_thread",
+            "worker_threads 2",
             "max_spares 8",
             "reserve 1",
             "budget 500µs",
@@ -174,19 +236,49 @@ fn unusual_return_types() {
 }
 
 #[test]
+fn functions_with_arguments() {
+    assert_eq!(sum(&[7_u8, 8], (1, vec![2]), "few"), Ok(&7));
+    assert_eq!(
+        sum(&[70_u16, 80], (1, vec![2]), "many"),
+        Err("many: 154".into())
+    );
+    assert_eq!(sum::<u32>(&[], (1, vec![]), "none"), Err("none".into()));
+    assert_eq!(calls(), ["current_thread"; 3]);
+    let mut counter = Counter::starting_at(Counter::new().count());
+    assert_eq!((counter.count(), counter.count()), (7, 8));
+    let caught = std::panic::catch_unwind(move || {
+        // SAFETY: it says so for no reason.
+        unsafe { counter.never() }
+    });
+    let text = caught.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(*text, "left at 8");
+}
+
+#[test]
 #[should_panic(expected = "left by a panic")]
 fn a_function_that_never_returns() {
     never();
 }
 
 #[morpheus_macros::test(crate = "crate::fake")]
-async fn a_test_runs_with_small_defaults() {
-    assert_eq!(calls(), ["workers 1", "max_spares 4"]);
+async fn a_test_runs_on_one_thread() {
+    assert_eq!(calls(), ["current_thread"]);
 }
 
-#[morpheus_macros::test(crate = "crate::fake", workers = 2)]
+#[morpheus_macros::test(crate = "crate::fake", start_paused = true, name = "paused")]
+async fn a_test_may_begin_with_a_paused_clock() {
+    assert_eq!(
+        calls(),
+        ["current_thread", "start_paused true", "name paused"]
+    );
+}
+
+#[morpheus_macros::test(crate = "crate::fake", flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_may_return_a_result() -> Result<(), String> {
-    assert_eq!(calls(), ["workers 2", "max_spares 4"]);
+    assert_eq!(
+        calls(),
+        ["multi_thread", "worker_threads 2", "max_spares 4"]
+    );
     Ok(())
 }
 

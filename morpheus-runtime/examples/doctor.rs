@@ -52,8 +52,8 @@ fn short(file: &str) -> &str {
 
 /// Runs the service for a while, and says where it was stuck.
 fn examine() -> io::Result<Stalls> {
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .max_spares(16)
         .build()
         .map_err(io::Error::other)?;

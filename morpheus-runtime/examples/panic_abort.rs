@@ -30,7 +30,11 @@ fn main() {
         eprintln!("not done within {PATIENCE:?}");
         std::process::exit(1);
     });
-    let morpheus = Builder::new().workers(2).max_spares(4).build().unwrap();
+    let morpheus = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(4)
+        .build()
+        .unwrap();
     let plain = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -2,7 +2,8 @@
 //!
 //! There is one per [`Runtime`](crate::Runtime), and one more per process for threads of other runtimes
 //! on which something is watched: that one has no spares and no canary, but a controller that asks,
-//! judges and reports all the same.
+//! judges and reports all the same. So has that of a current-thread runtime, with the settings of its own builder; a thread
+//! belongs to it while it is in the runtime's `block_on` (`enter` in `poll/home.rs`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -116,12 +117,18 @@ impl Domain {
     /// For a thread that has a core of this runtime: gives it a worker's slice, unless it has one.
     pub(crate) fn shorten_slice(&self) {
         if self.warm_pools.is_none()
+            && !self.settings.is_current_thread
             && self.settings.mechanisms.slice
             && tokio::runtime::worker_index().is_some()
             && !slice::become_worker()
         {
             self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there can be workers to take over from one that is stuck.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.warm_pools.is_none() && !self.settings.is_current_thread
     }
 
     /// Whether the controller only looks and reports.

@@ -31,11 +31,15 @@
 //! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
 //! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | no |
 //! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |
+//! | tasks of a current-thread runtime, and the future of its `block_on` | by the same, but for the first row | the place, or the name | yes | no |
 //!
 //! All of them are worked around: a spare takes the waiting work. *Asked to yield* is what [`checkpoint()`] and
 //! [`checkpoint_sync`] answer. *Polled in place* is what happens to tasks and labels that are known to be slow: nothing
 //! queues behind them any more, and a few of them run at a time. That takes the future itself; a hook around its
 //! poll cannot do it. A stuck poll that several of these watch counts once, for the innermost.
+//!
+//! A current-thread runtime ([`Builder::new_current_thread`]) has no second thread for its tasks: what is watched there is
+//! asked to yield and reported, and nothing takes over from it.
 //!
 //! **What the canary alone sees** is what no row but the first covers: without the flag, whatever libraries do in tasks
 //! of their own, such as accepting, TLS, parsing, and streaming a body after the handler has answered. The canary is
@@ -93,6 +97,32 @@ pub use api::task::{self, spawn};
 #[cfg(feature = "tower")]
 pub use api::tower;
 pub use api::watch::{Watch, Watched, watch};
+
+/// What a program uses of `tokio::runtime`, with Morpheus's [`Builder`] and [`Runtime`]: `use tokio::runtime` becomes
+/// `use morpheus_runtime::runtime`.
+///
+/// ```
+/// use morpheus_runtime::runtime::{self, Handle, Runtime};
+///
+/// fn server() -> std::io::Result<Runtime> {
+///     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+/// }
+///
+/// let here = server()?.block_on(async { Handle::current().runtime_flavor() });
+/// assert_eq!(here, runtime::RuntimeFlavor::MultiThread);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub mod runtime {
+    #[cfg(tokio_unstable)]
+    pub use tokio::runtime::TaskMeta;
+    pub use tokio::runtime::{
+        EnterGuard, Handle, Id, RuntimeFlavor, RuntimeMetrics, TryCurrentError, worker_index,
+    };
+
+    pub use crate::api::builder::Builder;
+    pub use crate::api::runtime::Runtime;
+}
+
 pub use link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
 pub use os::missing::Missing;

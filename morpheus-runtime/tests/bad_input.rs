@@ -2,18 +2,19 @@
 
 mod common;
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use common::{MS, PATIENCE, alone, threads, wait_for};
-use morpheus_runtime::{BuildError, Builder, Mechanism};
+use morpheus_runtime::{BuildError, Builder, Link, Mechanism};
 
 /// The error of a builder that must fail, with no thread left of the attempt.
 #[track_caller]
 fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
     let before = threads();
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     set(&mut builder);
-    let error = match builder.build() {
+    let error = match builder.try_build() {
         Ok(runtime) => panic!("was built: {runtime:?}"),
         Err(error) => error,
     };
@@ -36,10 +37,10 @@ fn says(error: &BuildError, words: &[&str]) {
 fn zero_workers() {
     let _alone = alone();
     let error = refused(|builder| {
-        builder.workers(0);
+        builder.worker_threads(0);
     });
     assert!(matches!(error, BuildError::NoWorkers));
-    says(&error, &["workers", "at least 1"]);
+    says(&error, &["worker_threads", "at least 1"]);
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn absurd_counts() {
         (1, Some(usize::MAX)),
     ] {
         let error = refused(|builder| {
-            builder.workers(workers);
+            builder.worker_threads(workers);
             if let Some(spares) = spares {
                 builder.max_spares(spares);
             }
@@ -90,6 +91,70 @@ fn a_reserve_larger_than_the_spares() {
         }
     ));
     says(&error, &["reserve of 4", "3 spares", "max_spares"]);
+}
+
+/// What programs get that were written for tokio's builder.
+#[test]
+fn an_error_of_the_system_library_has_the_typed_one_inside() {
+    let _alone = alone();
+    let socket = "/nowhere/broker.sock";
+    type Set = fn(&mut Builder);
+    let cases: [(Set, ErrorKind); 5] = [
+        (
+            |builder| {
+                builder.worker_threads(0);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.worker_threads(5000);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.budget(Duration::ZERO);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.max_spares(1).reserve(2);
+            },
+            ErrorKind::InvalidInput,
+        ),
+        (
+            |builder| {
+                builder.max_spares(0).link(Link::Required);
+            },
+            ErrorKind::NotFound,
+        ),
+    ];
+    for (set, kind) in cases {
+        let mut builder = Builder::new_multi_thread();
+        builder.link_socket(socket);
+        set(&mut builder);
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let inner = error.get_ref().unwrap();
+        let typed: &BuildError = inner.downcast_ref().unwrap();
+        assert_eq!(error.to_string(), typed.to_string());
+        assert_eq!(
+            typed.to_string(),
+            builder.try_build().unwrap_err().to_string()
+        );
+    }
+    let few = BuildError::TooFewThreads {
+        available: 1,
+        needed: 3,
+    };
+    assert_eq!(io::Error::from(few).kind(), ErrorKind::QuotaExceeded);
+    // Tokio's own, with its number.
+    let error = io::Error::from(BuildError::Tokio(io::Error::from_raw_os_error(
+        libc::EMFILE,
+    )));
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
 }
 
 /// Numbers that look absurd and mean something: as many blocking threads as there can be, a budget that is
@@ -129,8 +194,8 @@ fn extremes_that_make_sense_are_taken() {
         }),
     ];
     for (name, set) in extremes {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(2);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(2);
         set(&mut builder);
         let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()));
         let runtime = built
@@ -156,8 +221,8 @@ fn extremes_that_make_sense_are_taken() {
 fn offenders_without_threads_for_them_still_finish() {
     let _alone = alone();
     for spares in [0, 1, 2] {
-        let runtime = Builder::new()
-            .workers(1)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
             .max_spares(spares)
             .max_in_place(0)
             .build()
@@ -182,9 +247,9 @@ fn offenders_without_threads_for_them_still_finish() {
 #[test]
 fn a_builder_can_be_used_again() {
     let _alone = alone();
-    let mut builder = Builder::new();
-    assert!(builder.workers(0).build().is_err());
-    builder.workers(1).max_spares(1);
+    let mut builder = Builder::new_multi_thread();
+    assert!(builder.worker_threads(0).build().is_err());
+    builder.worker_threads(1).max_spares(1);
     let (one, two) = (builder.build().unwrap(), builder.build().unwrap());
     for runtime in [&one, &two] {
         assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);

@@ -81,8 +81,8 @@ impl AtOnce {
 }
 
 fn builder() -> Builder {
-    let mut builder = Builder::new();
-    builder.workers(2).max_spares(8);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_spares(8);
     builder
 }
 
@@ -163,7 +163,7 @@ fn no_blocking_threads_at_all_panic_as_on_tokio() {
         tokio::runtime::Builder::new_multi_thread().max_blocking_threads(0);
     });
     let own = text(|| {
-        Builder::new().max_blocking_threads(0);
+        Builder::new_multi_thread().max_blocking_threads(0);
     });
     assert_eq!(own, tokio);
 }

@@ -288,7 +288,11 @@ const SCENARIOS: &[Scenario] = &[
 ];
 
 fn small() -> Runtime {
-    Builder::new().workers(1).max_spares(2).build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_spares(2)
+        .build()
+        .unwrap()
 }
 
 /// The result of a task in words, panics included. The ids that tokio puts into some are left out.
@@ -308,7 +312,13 @@ fn words(result: Result<String, tokio::task::JoinError>) -> String {
 fn the_results_are_tokio_s_in_every_standing() {
     let _alone = alone();
     let panics = common::own_panics();
-    let (tokio, morpheus) = (stock(), Builder::new().workers(2).build().unwrap());
+    let (tokio, morpheus) = (
+        stock(),
+        Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap(),
+    );
     let mut different = Vec::new();
     for &(name, scenario) in SCENARIOS {
         let expected = tokio.block_on(async { words(in_time(tokio.spawn(scenario())).await) });
@@ -340,7 +350,10 @@ fn the_results_are_tokio_s_in_every_standing() {
 #[test]
 fn what_tokio_refuses_in_a_task_it_refuses_here() {
     let _alone = alone();
-    let morpheus = Builder::new().workers(2).build().unwrap();
+    let morpheus = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     for refused in [
         "Handle::block_on",
         "a current-thread runtime",
@@ -375,7 +388,10 @@ fn offenders_where_there_is_no_worker() {
         }
         .watched(fresh_label("elsewhere"))
     };
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     assert_eq!(runtime.block_on(offender()), 7);
     let current = current_thread();
     assert_eq!(current.block_on(offender()), 7);
@@ -415,7 +431,10 @@ fn an_offender_on_a_current_thread_runtime_that_entered_another_one() {
         REFUSED.fetch_add(usize::from(is_refusal), Ordering::SeqCst);
         before(info);
     }));
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     let plain = stock();
     for handle in [runtime.handle(), plain.handle()] {
         let entered_inside = async {
@@ -455,7 +474,10 @@ impl<F: Future> Future for Entering<F> {
 #[test]
 fn an_offender_on_a_worker_that_entered_another_runtime() {
     let _alone = alone();
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     let (other, current) = (stock(), current_thread());
     for handle in [other.handle(), current.handle()] {
         // Several, so that some are on workers with a number that the other runtime does not have.
@@ -485,8 +507,14 @@ fn a_watched_future_that_moves_between_runtimes() {
     let _alone = alone();
     let panics = common::own_panics();
     let (one, two) = (
-        Builder::new().workers(2).build().unwrap(),
-        Builder::new().workers(2).build().unwrap(),
+        Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap(),
+        Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap(),
     );
     let plain = stock();
     let watched = async {
@@ -625,8 +653,16 @@ fn on_a_current_thread_runtime_it_reports_and_asks() {
 fn two_runtimes_do_not_disturb_each_other() {
     let _alone = alone();
     let (one, two) = (
-        Builder::new().workers(1).max_spares(4).build().unwrap(),
-        Builder::new().workers(1).max_spares(4).build().unwrap(),
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(4)
+            .build()
+            .unwrap(),
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(4)
+            .build()
+            .unwrap(),
     );
     let hog = one.spawn(async {
         for _ in 0..5 {
@@ -657,8 +693,8 @@ fn two_runtimes_do_not_disturb_each_other() {
 fn each_runtime_judges_a_label_by_its_own_budget() {
     let _alone = alone();
     let with_budget = |budget: Duration| {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(4).budget(budget);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(4).budget(budget);
         builder.build().unwrap()
     };
     let (strict, lenient) = (with_budget(MS / 10), with_budget(50 * MS));

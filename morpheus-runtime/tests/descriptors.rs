@@ -87,7 +87,7 @@ fn two_thousand_tasks_that_block_keep_no_descriptors() {
         common::in_child("two_thousand_tasks_that_block_keep_no_descriptors", &[]);
         return;
     }
-    let runtime = Builder::new().build().unwrap();
+    let runtime = Builder::new_multi_thread().build().unwrap();
     let before = settled_descriptors();
     let mut most = 0;
     block(&runtime, 2_000, 2, || most = most.max(descriptors()));
@@ -110,7 +110,11 @@ fn unused_descriptors_are_closed_while_the_controller_runs() {
         common::in_child(NAME, &[]);
         return;
     }
-    let runtime = Builder::new().workers(2).max_spares(4).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(4)
+        .build()
+        .unwrap();
     let before = settled_descriptors();
     block(&runtime, 64, 2, || ());
     // Not watched, so that no state of its thread is read.
@@ -132,8 +136,8 @@ fn everything_works_with_sixty_four_descriptors() {
         return;
     }
     limit_descriptors(64);
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .max_spares(8)
         .report_after(10 * MS)
         .build()
@@ -200,8 +204,8 @@ fn without_a_single_descriptor_left_states_are_guessed() {
     }
     limit_descriptors(64);
     // Without the link's thread, which opens and closes descriptors.
-    let mut builder = Builder::new();
-    builder.workers(2).max_spares(8).link(Link::Watchdog);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_spares(8).link(Link::Watchdog);
     let runtime = builder.build().unwrap();
     let mut all = Vec::new();
     let mut take_all = || all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
@@ -236,7 +240,13 @@ fn a_machine_without_a_daemon_pays_nothing_for_one() {
         common::in_child(NAME, &[]);
         return;
     }
-    let build = |link| Builder::new().workers(1).max_spares(1).link(link).build();
+    let build = |link| {
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(1)
+            .link(link)
+            .build()
+    };
     let without = build(Link::Watchdog).unwrap();
     let expected = descriptors();
     drop(without);

@@ -30,7 +30,11 @@ type Worst = Arc<AtomicU64>;
 
 impl Busy {
     fn start(stop: &Arc<AtomicBool>, worst: &Worst) -> Busy {
-        let runtime = Builder::new().workers(2).max_spares(12).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_spares(12)
+            .build()
+            .unwrap();
         let mut tasks = Vec::new();
         let mut outside = Vec::new();
         for turn in 0..6u32 {
@@ -168,7 +172,11 @@ fn many_holds_lose_no_task() {
 #[test]
 fn released_spares_are_held_again() {
     let _alone = alone();
-    let runtime = Builder::new().workers(2).max_spares(12).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(12)
+        .build()
+        .unwrap();
     let hogs: Vec<_> = (0..10)
         .map(|_| {
             runtime
@@ -202,7 +210,7 @@ fn released_spares_are_held_again() {
 /// was stuck.
 fn orphaned_driver(builder: &mut Builder) -> u32 {
     const HOG: Duration = Duration::from_millis(300);
-    let runtime = builder.workers(4).max_spares(4).build().unwrap();
+    let runtime = builder.worker_threads(4).max_spares(4).build().unwrap();
     let mut stalled = 0;
     for _ in 0..10 {
         std::thread::sleep(50 * MS);
@@ -229,10 +237,10 @@ fn orphaned_driver(builder: &mut Builder) -> u32 {
 #[test]
 fn an_orphaned_driver_finds_somebody() {
     let _alone = alone();
-    let stalled = orphaned_driver(&mut Builder::new());
+    let stalled = orphaned_driver(&mut Builder::new_multi_thread());
     assert!(stalled <= 1, "{stalled} of 10 timers stalled");
     let control = orphaned_driver(
-        Builder::new()
+        Builder::new_multi_thread()
             .without(Mechanism::Poke)
             .without(Mechanism::Canary)
             .without(Mechanism::Reserve),

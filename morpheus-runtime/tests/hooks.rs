@@ -10,8 +10,8 @@ use morpheus_runtime::{Builder, Missing};
 #[test]
 fn asked_for_in_vain_they_are_missing() {
     let _alone = alone();
-    let mut builder = Builder::new();
-    builder.workers(1).max_spares(1);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).max_spares(1);
     let missing = |builder: &mut Builder| builder.build().unwrap().metrics().missing;
     let wanted = [Missing::TaskHooks, Missing::LifoSwitch];
     assert!(
@@ -43,8 +43,11 @@ mod unstable {
     const NOTHING: Duration = Duration::from_millis(400);
 
     fn one_worker(watch: bool) -> Runtime {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(8).watch_every_task(watch);
+        let mut builder = Builder::new_multi_thread();
+        builder
+            .worker_threads(1)
+            .max_spares(8)
+            .watch_every_task(watch);
         builder.build().unwrap()
     }
 
@@ -125,8 +128,11 @@ mod unstable {
 
     /// Whether a task that a hog woke last runs while the hog computes on.
     fn woken_runs_beside(disable: bool, limit: Duration) -> bool {
-        let mut builder = Builder::new();
-        builder.workers(2).max_spares(8).disable_lifo_slot(disable);
+        let mut builder = Builder::new_multi_thread();
+        builder
+            .worker_threads(2)
+            .max_spares(8)
+            .disable_lifo_slot(disable);
         let runtime = builder.build().unwrap();
         let hog = runtime.handle().spawn(async move {
             let ran = Arc::new(AtomicBool::new(false));
@@ -150,8 +156,8 @@ mod unstable {
     fn the_hooks_of_the_application_run_too() {
         let _alone = alone();
         let (before, after) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1);
         let (counted, counted_too) = (before.clone(), after.clone());
         builder.on_before_task_poll(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -170,8 +176,8 @@ mod unstable {
     #[test]
     fn nothing_is_missing() {
         let _alone = alone();
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1);
         builder.watch_every_task(true).disable_lifo_slot(true);
         let missing = builder.build().unwrap().metrics().missing;
         assert!(!missing.contains(&Missing::TaskHooks));

@@ -3,10 +3,11 @@
 mod common;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{MS, PATIENCE, alone, in_time, wait_for};
-use morpheus_runtime::{Builder, Mechanism};
+use morpheus_runtime::{Builder, Mechanism, Watch as _};
 
 /// How often every other thread of this process has gone to sleep so far, by thread.
 fn switches() -> HashMap<String, u64> {
@@ -62,7 +63,10 @@ fn an_idle_runtime_has_no_wakeups() {
         common::in_child("an_idle_runtime_has_no_wakeups", &[]);
         return;
     }
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     // Some trouble first: spares are in play, a seat was taken, blocking threads are there.
     for _ in 0..4 {
         let watched = runtime.spawn(async { common::burn(30 * MS) });
@@ -103,6 +107,46 @@ fn an_idle_runtime_has_no_wakeups() {
     assert!(released() > before, "it was awake for the hogs");
 }
 
+/// The same for one thread, which waits for a timer that does not end.
+#[test]
+fn an_idle_current_thread_runtime_has_no_wakeups() {
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("an_idle_current_thread_runtime_has_no_wakeups", &[]);
+        return;
+    }
+    let runtime = Arc::new(Builder::new_current_thread().build().unwrap());
+    let (stop, stops) = tokio::sync::oneshot::channel::<()>();
+    let idles = runtime.clone();
+    let waits = std::thread::spawn(move || {
+        idles.block_on(async {
+            // Trouble first, and unwatched work that begins and ends.
+            tokio::spawn(async { common::burn(30 * MS) }.watched("idle: trouble"))
+                .await
+                .unwrap();
+            for _ in 0..50 {
+                tokio::time::sleep(MS).await;
+            }
+            tokio::select! {
+                _ = stops => {}
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
+        });
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let (wakeups, who) = wakeups_in(Duration::from_secs(3));
+    assert!(wakeups <= 2, "{wakeups} wakeups: {who:?}");
+    let before = runtime.metrics();
+    assert!(before.sleeps >= 1 && before.controller_sleeps, "{before:?}");
+    // Work that is not watched is none of the controller's business; a watched poll wakes it.
+    stop.send(()).unwrap();
+    waits.join().unwrap();
+    runtime.block_on(async { tokio::time::sleep(MS).await });
+    assert_eq!(runtime.metrics().samples, before.samples);
+    runtime.block_on(async { common::burn(5 * MS) }.watched("idle: wakes"));
+    assert!(runtime.metrics().requests > before.requests);
+}
+
 /// The control: the measure can tell an idle process from one that wakes.
 #[test]
 fn the_measure_sees_wakeups() {
@@ -111,8 +155,8 @@ fn the_measure_sees_wakeups() {
         common::in_child("the_measure_sees_wakeups", &[]);
         return;
     }
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .without(Mechanism::Canary)
         .build()
         .unwrap();

@@ -244,8 +244,8 @@ fn assert_everywhere(runtime: &Runtime, expected: Inherited) {
 }
 
 fn two_workers() -> Builder {
-    let mut builder = Builder::new();
-    builder.workers(2).max_spares(4);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_spares(4);
     builder
 }
 

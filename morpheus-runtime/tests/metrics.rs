@@ -13,7 +13,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit,
 };
-use morpheus_runtime::{Builder, Metrics, Runtime, Watch as _};
+use morpheus_runtime::{Builder, Mechanism, Metrics, Runtime, Watch as _};
 
 /// Keeps the last value of each series; a counter and a gauge are told apart by their names.
 #[derive(Default)]
@@ -116,8 +116,11 @@ fn published(metrics: &Metrics) -> Kept {
 }
 
 fn runtime(workers: usize, spares: usize) -> Runtime {
-    let mut builder = Builder::new();
-    builder.workers(workers).max_spares(spares).reserve(1);
+    let mut builder = Builder::new_multi_thread();
+    builder
+        .worker_threads(workers)
+        .max_spares(spares)
+        .reserve(1);
     builder.build().unwrap()
 }
 
@@ -244,6 +247,7 @@ fn held_spares_are_no_tasks_and_no_workers_in_play() {
     assert!(wait_for(PATIENCE, settled), "{:?}", runtime.metrics());
     let metrics = runtime.metrics();
     assert_eq!(metrics.workers_in_play(), 3);
+    assert_eq!((metrics.num_workers(), metrics.num_alive_tasks()), (2, 1));
     assert_eq!(metrics.tokio().num_workers(), 10);
     assert!(metrics.tokio().num_alive_tasks() > 1);
     // What `Runtime::handle` warns of.
@@ -252,6 +256,35 @@ fn held_spares_are_no_tasks_and_no_workers_in_play() {
     assert!(from_tokio.num_alive_tasks() > 1);
     gate.notify_one();
     runtime.block_on(in_time(task)).unwrap();
+}
+
+#[test]
+fn tasks_that_wait_for_a_worker_count_as_in_tokio() {
+    let _alone = alone();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_spares(0)
+        .without(Mechanism::Canary)
+        .without(Mechanism::Poke)
+        .build()
+        .unwrap();
+    let gate = Gate::default();
+    let (held, held_up) = (gate.clone(), Gate::default());
+    let begun = held_up.clone();
+    let blocker = runtime.handle().spawn(async move {
+        begun.open();
+        held.wait();
+    });
+    held_up.wait();
+    let waiting: Vec<_> = (0..3).map(|_| runtime.handle().spawn(async {})).collect();
+    let metrics = runtime.metrics();
+    assert_eq!(metrics.global_queue_depth(), 3);
+    assert_eq!((metrics.num_workers(), metrics.num_alive_tasks()), (1, 4));
+    gate.open();
+    for task in waiting.into_iter().chain([blocker]) {
+        runtime.block_on(in_time(task)).unwrap();
+    }
+    assert_eq!(runtime.metrics().global_queue_depth(), 0);
 }
 
 #[test]

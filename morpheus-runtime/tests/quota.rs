@@ -155,7 +155,7 @@ fn of_a_child_process() -> usize {
 fn by_default_a_quota_confines_nothing() {
     under_quota("by_default_a_quota_confines_nothing", 1.5, || {
         let all = affinity_of(0);
-        let runtime = Builder::new().max_spares(4).build().unwrap();
+        let runtime = Builder::new_multi_thread().max_spares(4).build().unwrap();
         assert_eq!(runtime.metrics().workers, 1);
         assert_eq!(on_a_worker(&runtime, || affinity_of(0)), all);
         assert_eq!(on_a_worker(&runtime, of_a_child_process), all.len());
@@ -169,7 +169,7 @@ fn confined_threads_share_the_cpus_that_the_quota_pays_for() {
     let name = "confined_threads_share_the_cpus_that_the_quota_pays_for";
     under_quota(name, 1.9, || {
         let all = affinity_of(0);
-        let runtime = Builder::new()
+        let runtime = Builder::new_multi_thread()
             .max_spares(4)
             .confine_to_quota(true)
             .build()
@@ -193,7 +193,7 @@ fn runtimes_that_start_on_one_cpu_choose_different_ones() {
     under_quota(name, 1.0, || {
         let chosen: HashSet<_> = (0..30)
             .map(|_| {
-                let runtime = Builder::new()
+                let runtime = Builder::new_multi_thread()
                     .max_spares(0)
                     .confine_to_quota(true)
                     .build()
@@ -209,7 +209,7 @@ fn runtimes_that_start_on_one_cpu_choose_different_ones() {
 fn an_affinity_that_is_set_later_wins() {
     under_quota("an_affinity_that_is_set_later_wins", 1.0, || {
         let all = affinity_of(0);
-        let mut builder = Builder::new();
+        let mut builder = Builder::new_multi_thread();
         builder.max_spares(4).confine_to_quota(true);
 
         // On one worker, by the application.
@@ -242,7 +242,7 @@ fn an_affinity_that_is_set_later_wins() {
 fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
     let name = "tasks_that_yield_and_use_all_of_the_quota_get_no_spare";
     under_quota(name, 1.0, || {
-        let runtime = Builder::new().max_spares(4).build().unwrap();
+        let runtime = Builder::new_multi_thread().max_spares(4).build().unwrap();
         let until = Instant::now() + Duration::from_secs(3);
         let tasks: Vec<_> = (0..64)
             .map(|_| {
@@ -271,7 +271,7 @@ fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
 fn a_poll_that_stands_is_worked_around_under_a_quota() {
     let name = "a_poll_that_stands_is_worked_around_under_a_quota";
     under_quota(name, 1.0, || {
-        let runtime = Builder::new().max_spares(4).build().unwrap();
+        let runtime = Builder::new_multi_thread().max_spares(4).build().unwrap();
         let hog = runtime.handle().spawn(async { burn(400 * MS) });
         std::thread::sleep(20 * MS);
         let before = Instant::now();

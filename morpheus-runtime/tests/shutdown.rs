@@ -14,7 +14,11 @@ use common::{
 use morpheus_runtime::{Builder, Runtime, task};
 
 fn runtime() -> Runtime {
-    Builder::new().workers(2).max_spares(8).build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(8)
+        .build()
+        .unwrap()
 }
 
 /// Blocks a worker until the gate opens, and says when it does.
@@ -74,7 +78,11 @@ fn dropped_in_the_middle_of_trouble() {
     let panics = common::own_panics();
     let before = threads();
     for round in 0..60 {
-        let runtime = Builder::new().workers(1).max_spares(6).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(6)
+            .build()
+            .unwrap();
         for _ in 0..8 {
             let nap = MS * (round % 7);
             runtime.handle().spawn(async move {
@@ -92,7 +100,7 @@ fn dropped_in_the_middle_of_trouble() {
 }
 
 #[test]
-fn shutdown_timeout_returns_and_names_who_is_left() {
+fn shutdown_and_report_returns_and_names_who_is_left() {
     let _alone = alone();
     let log = Log::global();
     let runtime = runtime();
@@ -100,7 +108,7 @@ fn shutdown_timeout_returns_and_names_who_is_left() {
     let watched = start_blocker(&runtime, Some(label));
     let unwatched = start_blocker(&runtime, None);
     let began = Instant::now();
-    let report = within(PATIENCE, move || runtime.shutdown_timeout(100 * MS));
+    let report = within(PATIENCE, move || runtime.shutdown_and_report(100 * MS));
     let took = began.elapsed();
     assert!((100 * MS..PATIENCE / 2).contains(&took), "{took:?}");
     assert_eq!(report.left.len(), 1, "{report:?}");
@@ -118,12 +126,31 @@ fn shutdown_timeout_returns_and_names_who_is_left() {
 }
 
 #[test]
-fn shutdown_timeout_with_nobody_left_is_quick() {
+fn shutdown_timeout_says_nothing_but_in_events() {
+    let _alone = alone();
+    let log = Log::global();
+    let runtime = runtime();
+    let label = fresh_label("left behind");
+    let gate = start_blocker(&runtime, Some(label));
+    // As the last expression of a function that returns nothing, as programs for tokio have it.
+    fn end(runtime: Runtime) {
+        runtime.shutdown_timeout(50 * MS)
+    }
+    within(PATIENCE, move || end(runtime));
+    assert!(
+        log.line_with(&["still running after shutdown", label])
+            .is_some()
+    );
+    gate.open();
+}
+
+#[test]
+fn shutdown_and_report_with_nobody_left_is_quick() {
     let _alone = alone();
     let runtime = runtime();
     runtime.spawn(std::future::pending::<()>());
     let began = Instant::now();
-    let report = within(PATIENCE, move || runtime.shutdown_timeout(PATIENCE));
+    let report = within(PATIENCE, move || runtime.shutdown_and_report(PATIENCE));
     assert_eq!(report, morpheus_runtime::ShutdownReport::default());
     assert!(began.elapsed() < PATIENCE / 2);
 }
@@ -185,9 +212,9 @@ fn a_panic_in_block_on() {
     assert!(wait_for(PATIENCE, || threads() <= before));
     // One that is caught leaves a runtime that works.
     let runtime = runtime();
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(async { panic!("on purpose") })
-    }));
+    let result = catch_unwind(|| {
+        runtime.block_on(async { panic!("on purpose") });
+    });
     assert!(result.is_err());
     assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);
 }
@@ -197,7 +224,7 @@ fn spawn_after_shutdown_is_cancelled() {
     let _alone = alone();
     let runtime = runtime();
     let handle = runtime.handle().clone();
-    let _ = runtime.shutdown_timeout(PATIENCE);
+    runtime.shutdown_timeout(PATIENCE);
     let other = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -237,13 +264,17 @@ fn a_thousand_fresh_runtimes() {
     let began = Instant::now();
     let rounds = 1000;
     for round in 0..rounds {
-        let runtime = Builder::new().workers(1).max_spares(2).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(2)
+            .build()
+            .unwrap();
         let task = runtime.spawn(async move { round });
         assert_eq!(runtime.block_on(task).unwrap(), round);
         if round % 2 == 0 {
             within(PATIENCE, move || drop(runtime));
         } else {
-            let report = within(PATIENCE, move || runtime.shutdown_timeout(PATIENCE));
+            let report = within(PATIENCE, move || runtime.shutdown_and_report(PATIENCE));
             assert!(report.left.is_empty());
         }
     }

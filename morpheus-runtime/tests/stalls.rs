@@ -19,7 +19,11 @@ use morpheus_runtime::{
 const STACKS: bool = cfg!(all(feature = "stacks", target_arch = "x86_64"));
 
 fn runtime() -> Runtime {
-    Builder::new().workers(2).max_spares(8).build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(8)
+        .build()
+        .unwrap()
 }
 
 /// The number of the line in this file that ends with this comment.
@@ -272,8 +276,8 @@ fn switched_off_there_is_no_stack_and_no_handler() {
         common::in_child(NAME, &[]);
         return;
     }
-    let off = Builder::new()
-        .workers(2)
+    let off = Builder::new_multi_thread()
+        .worker_threads(2)
         .without(Mechanism::Stacks)
         .build()
         .unwrap();
@@ -305,8 +309,8 @@ fn switched_off_there_is_no_stack_and_no_handler() {
 #[test]
 fn short_polls_are_no_stalls() {
     let _alone = alone();
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .report_after(Duration::from_secs(30))
         .build()
         .unwrap();
@@ -553,8 +557,8 @@ fn a_stack_costs_its_thread_little() {
 #[test]
 fn a_storm_of_stalls() {
     let _alone = alone();
-    let runtime = Builder::new()
-        .workers(4)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
         .max_spares(16)
         .report_after(2 * MS)
         .build()

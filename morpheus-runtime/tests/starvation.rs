@@ -117,8 +117,8 @@ fn jail(
 }
 
 fn two_workers() -> Builder {
-    let mut builder = Builder::new();
-    builder.workers(2);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2);
     builder
 }
 
@@ -668,7 +668,11 @@ fn a_known_hog_and_one_that_asks_free_the_task_they_woke() {
 fn checkpoints_yield_when_asked_and_not_in_critical_sections() {
     let _alone = alone();
     let yields = |critical: bool| {
-        let runtime = Builder::new().workers(1).max_spares(0).build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_spares(0)
+            .build()
+            .unwrap();
         let task = runtime.spawn(async move {
             let mut asked = 0;
             burn_while(60 * MS, || {
@@ -687,7 +691,11 @@ fn checkpoints_yield_when_asked_and_not_in_critical_sections() {
     let (asked, requests) = yields(true);
     assert!(!asked && requests >= 1, "asked, but not now");
 
-    let runtime = Builder::new().workers(1).max_spares(0).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_spares(0)
+        .build()
+        .unwrap();
     let other = Arc::new(AtomicBool::new(false));
     let ran_meanwhile = runtime.spawn({
         let other = other.clone();

@@ -158,7 +158,7 @@ fn body(
 
 /// A runtime of some kind, and which.
 fn build(random: &mut Random) -> (Runtime, String) {
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     let (workers, spares) = (1 + random.below(3) as usize, random.below(12) as usize);
     let (in_place, blocking) = (random.below(20) as usize, 1 + random.below(16) as usize);
     let policy = match random.below(5) {
@@ -169,7 +169,7 @@ fn build(random: &mut Random) -> (Runtime, String) {
         _ => Policy::Throttle,
     };
     builder
-        .workers(workers)
+        .worker_threads(workers)
         .max_spares(spares)
         .reserve(spares.min(random.below(3) as usize))
         .max_in_place(in_place)

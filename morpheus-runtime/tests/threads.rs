@@ -33,7 +33,7 @@ fn only_in_child(name: &str) -> bool {
 /// how long a new blocking call waits, and how many polls the hogs did.
 fn with_a_full_pool(builder: &mut Builder, pool: usize) -> (common::Lateness, Duration, usize) {
     let runtime = builder
-        .workers(2)
+        .worker_threads(2)
         .max_spares(8)
         .max_blocking_threads(pool)
         .build()
@@ -86,8 +86,8 @@ fn with_a_full_pool(builder: &mut Builder, pool: usize) -> (common::Lateness, Du
 fn a_full_blocking_pool_is_never_worse_than_tokio() {
     let _alone = alone();
     for pool in [1, 4, 512] {
-        let (late, waited, polls) = with_a_full_pool(&mut Builder::new(), pool);
-        let mut tokio = Builder::new();
+        let (late, waited, polls) = with_a_full_pool(&mut Builder::new_multi_thread(), pool);
+        let mut tokio = Builder::new_multi_thread();
         for mechanism in Mechanism::ALL {
             tokio.without(mechanism);
         }
@@ -108,8 +108,8 @@ fn a_full_blocking_pool_is_never_worse_than_tokio() {
 #[test]
 fn polls_in_place_leave_the_blocking_threads_alone() {
     let _alone = alone();
-    let runtime = Builder::new()
-        .workers(2)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
         .max_spares(16)
         .max_in_place(4)
         .build()
@@ -152,8 +152,8 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
 fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
     let _alone = alone();
     for spares in [16, 1] {
-        let runtime = Builder::new()
-            .workers(12)
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(12)
             .max_spares(spares)
             .max_in_place(6)
             .build()
@@ -208,9 +208,9 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
     let mut outcomes = Vec::new();
     for limit in 2..=24 {
         common::limit_threads(limit);
-        let mut builder = Builder::new();
+        let mut builder = Builder::new_multi_thread();
         let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            builder.workers(4).max_spares(8).build()
+            builder.worker_threads(4).max_spares(8).try_build()
         }));
         let built = built.unwrap_or_else(|panic| {
             panic!("limit {limit}: {}", common::panic_text(&*panic));
@@ -254,7 +254,11 @@ fn a_thread_limit_later_makes_no_poll_in_place_panic() {
         return;
     }
     common::become_nobody(UID);
-    let runtime = Builder::new().workers(2).max_spares(8).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_spares(8)
+        .build()
+        .unwrap();
     // Somebody else's tokio, for `watch` there: its pool has no thread at all.
     let plain = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -347,7 +351,10 @@ fn without_proc_it_works_and_says_so() {
         return morpheus_testing::skip("mount namespaces are not allowed here");
     }
     assert!(std::fs::metadata("/proc/self").is_err());
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     assert!(
         !runtime.metrics().missing.contains(&Missing::ThreadStates),
         "not asked for yet"
@@ -410,7 +417,10 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
         return;
     }
     refuse(libc::SYS_sched_setattr);
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     let missing = runtime.metrics().missing;
     assert!(missing.contains(&Missing::ShortSlices), "{missing:?}");
     works(&runtime);
@@ -420,7 +430,10 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
 #[test]
 fn the_scheduling_class_of_the_thread_that_asks_does_not_matter() {
     let _alone = alone();
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     works(&runtime);
     let missing = std::thread::scope(|scope| {
         let idle = scope.spawn(|| {
@@ -447,7 +460,10 @@ fn without_membarrier_it_works_and_says_so() {
         return;
     }
     refuse(libc::SYS_membarrier);
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     let missing = runtime.metrics().missing;
     assert!(missing.contains(&Missing::Membarrier), "{missing:?}");
     works(&runtime);
@@ -469,7 +485,10 @@ fn without_membarrier_it_works_and_says_so() {
 #[test]
 fn with_everything_there_nothing_is_missing() {
     let _alone = alone();
-    let runtime = Builder::new().workers(2).build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     works(&runtime);
     let missing = runtime.metrics().missing;
     for what in [Missing::Spares, Missing::ThreadStates, Missing::Seats] {
@@ -489,8 +508,8 @@ fn the_hooks_of_the_application_run() {
         let seen = seen.clone();
         move || seen.lock().unwrap().push(what)
     };
-    let runtime = Builder::new()
-        .workers(1)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
         .max_spares(1)
         .on_thread_start(note("start"))
         .on_thread_stop(note("stop"))

@@ -107,7 +107,9 @@ impl Variant {
                 Variant::MorpheusLayer => app::watched(app),
                 _ => app,
             };
-            let runtime = morpheus_runtime::Builder::new().workers(workers).build();
+            let runtime = morpheus_runtime::Builder::new_multi_thread()
+                .worker_threads(workers)
+                .build();
             let runtime = runtime.map_err(io::Error::other)?;
             serve_on(runtime.handle(), listener, app)?;
             std::mem::forget(runtime);

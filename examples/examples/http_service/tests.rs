@@ -116,7 +116,10 @@ fn answers_everything(on: &Handle, handlers: Handlers, layer: bool) -> Running {
 #[test]
 fn it_answers_on_morpheus() {
     observe::install().unwrap();
-    let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    let runtime = morpheus_runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     for (handlers, layer) in [
         (Handlers::AsPeopleWriteThem, false),
         (Handlers::AsPeopleWriteThem, true),
@@ -177,7 +180,10 @@ fn ends_gracefully(on: &Handle) {
 
 #[test]
 fn an_open_request_is_finished_before_it_ends() {
-    let morpheus = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    let morpheus = morpheus_runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     ends_gracefully(morpheus.handle());
     let tokio = tokio::runtime::Runtime::new().unwrap();
     ends_gracefully(tokio.handle());
@@ -185,7 +191,10 @@ fn an_open_request_is_finished_before_it_ends() {
 
 #[test]
 fn a_request_that_takes_too_long_is_left_and_counted() {
-    let runtime = morpheus_runtime::Builder::new().workers(2).build().unwrap();
+    let runtime = morpheus_runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     // Seconds of hashing, and no time for it.
     let running = Running::start(
         runtime.handle(),

@@ -31,9 +31,9 @@ pub fn undisturbed(policy: Policy) -> Runtime {
 }
 
 fn alone(spares: usize) -> Builder {
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     builder
-        .workers(1)
+        .worker_threads(1)
         .max_spares(spares)
         .reserve(0)
         .link(Link::Watchdog);

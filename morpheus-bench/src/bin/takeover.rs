@@ -148,9 +148,9 @@ fn expected(options: &Options) -> Duration {
 }
 
 fn build(options: &Options) -> Result<Runtime, String> {
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     builder
-        .workers(1)
+        .worker_threads(1)
         .reserve(0)
         .max_spares(usize::from(options.chain) + 2)
         // It releases spares beyond need, which would then be there for the next in the chain.

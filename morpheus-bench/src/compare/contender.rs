@@ -38,7 +38,7 @@ impl Contender {
                 let link = LinkName::Watchdog;
                 let morpheus = Morpheus::build_with(
                     |builder| {
-                        builder.workers(workers);
+                        builder.worker_threads(workers);
                         if let Some(spares) = self.spares {
                             builder.max_spares(spares);
                         }

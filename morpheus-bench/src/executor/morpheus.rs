@@ -67,7 +67,7 @@ impl LinkName {
 }
 
 fn builder(without: &[Mechanism]) -> Builder {
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     for mechanism in without {
         builder.without(*mechanism);
     }
@@ -90,7 +90,10 @@ impl Morpheus {
         link: Link,
         without: &[Mechanism],
     ) -> Result<Self, morpheus_runtime::BuildError> {
-        let runtime = builder(without).workers(workers).link(link).build()?;
+        let runtime = builder(without)
+            .worker_threads(workers)
+            .link(link)
+            .try_build()?;
         Ok(Self {
             runtime: Arc::new(runtime),
         })
@@ -106,7 +109,7 @@ impl Morpheus {
         without: &[Mechanism],
     ) -> Result<Self, String> {
         let options = |builder: &mut Builder| {
-            builder.workers(workers);
+            builder.worker_threads(workers);
         };
         Self::build_with(options, link, without)
     }

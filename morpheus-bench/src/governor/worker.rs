@@ -29,10 +29,10 @@ const SCHEDULER: &str = "scheduler";
 /// # Errors
 /// When there is no runtime, no link to a scheduler, or the worker cannot run on that CPU.
 pub fn run(plan: &Plan, socket: Option<PathBuf>, budget: Duration) -> Result<Measured, String> {
-    let mut builder = Builder::new();
+    let mut builder = Builder::new_multi_thread();
     // Nobody else has work to do, and a spare would have the kernel on another CPU.
     builder
-        .workers(1)
+        .worker_threads(1)
         .max_spares(0)
         .reserve(0)
         .budget(budget.min(LONGEST_BUDGET))

@@ -102,8 +102,8 @@ pub fn run_all() -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no tokio runtime: {error}"))?;
-    let morpheus = Builder::new()
-        .workers(1)
+    let morpheus = Builder::new_multi_thread()
+        .worker_threads(1)
         .max_spares(0)
         .reserve(0)
         .budget(BUDGET)

@@ -30,8 +30,8 @@ const TRIALS: usize = 3;
 /// When there is no runtime, or its tasks are not watched.
 pub fn measure(options: &Options) -> Result<Report, String> {
     let host = Host::read();
-    let runtime = Builder::new()
-        .workers(1)
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
         .max_spares(options.spares)
         .reserve(options.spares.min(1))
         .policy(Policy::Request)

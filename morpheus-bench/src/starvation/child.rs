@@ -72,7 +72,7 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
                 .map_err(|_| "unknown mechanism")?;
             let morpheus = Morpheus::build_with(
                 |builder| {
-                    builder.workers(workload.workers);
+                    builder.worker_threads(workload.workers);
                     builder.confine_to_quota(workload.confine);
                     if let Some(spares) = workload.spares {
                         builder.max_spares(spares);

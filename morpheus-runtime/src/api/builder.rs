@@ -1,4 +1,5 @@
-//! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller.
+//! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller; or its current-thread
+//! scheduler, with a controller alone.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,8 +39,13 @@ const RESERVE_IN_TROUBLE_PER_CPU: usize = 6;
 /// Threads for polls in place, as many as tokio's default for blocking calls: each stuck task that sleeps
 /// needs one.
 const DEFAULT_IN_PLACE: usize = 512;
+/// The smallest stack that threads of a runtime get. The controller is one of them: in a debug build
+/// `the_controller_needs_no_more_than_the_smallest_stack` (`tests/builder.rs`) passes with 32 KiB and not with 24.
+const LEAST_STACK: usize = 64 << 10;
 /// Tokio's own default.
 const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Threads on which something may be watched at once on a current-thread runtime: those in `block_on`, and blocking ones.
+const CURRENT_THREAD_SEATS: usize = 128;
 /// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
 const MAX_WORKERS: usize = 4096;
 
@@ -47,25 +53,27 @@ const MAX_WORKERS: usize = 4096;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 type Hook = Arc<dyn Fn() + Send + Sync>;
+type ThreadName = Arc<dyn Fn() -> String + Send + Sync>;
 #[cfg(tokio_unstable)]
 type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
 
-/// Builds a [`Runtime`].
+/// Builds a [`Runtime`]: tokio's builder, by name and method, with options of Morpheus's beside tokio's.
 ///
 /// ```
 /// use std::time::Duration;
 ///
-/// let runtime = morpheus_runtime::Builder::new()
-///     .workers(2)
+/// let runtime = morpheus_runtime::Builder::new_multi_thread()
+///     .worker_threads(2)
 ///     .max_spares(8)
 ///     .budget(Duration::from_millis(2))
 ///     .thread_name("server")
 ///     .build()?;
 /// assert_eq!(runtime.block_on(async { 1 + 1 }), 2);
-/// # Ok::<(), morpheus_runtime::BuildError>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Builder {
-    workers: Option<usize>,
+    is_current_thread: bool,
+    worker_threads: Option<usize>,
     max_spares: Option<usize>,
     reserve: Option<usize>,
     budget: Duration,
@@ -81,7 +89,9 @@ pub struct Builder {
     max_blocking_threads: Option<usize>,
     max_in_place: usize,
     event_interval: u32,
-    thread_name: String,
+    thread_name: ThreadName,
+    /// Only where the application set it.
+    thread_stack_size: Option<usize>,
     mechanisms: Mechanisms,
     on_start: Option<Hook>,
     on_stop: Option<Hook>,
@@ -100,7 +110,7 @@ pub struct Builder {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("workers", &self.workers)
+            .field("worker_threads", &self.worker_threads)
             .field("max_spares", &self.max_spares)
             .field("budget", &self.budget)
             .field("policy", &self.policy)
@@ -109,11 +119,22 @@ impl fmt::Debug for Builder {
 }
 
 /// Why a runtime could not be built. Nothing is left behind.
+///
+/// [`Builder::build`] gives it in an [`io::Error`](std::io::Error), as tokio's does, [`Builder::try_build`] as it is.
+///
+/// ```
+/// use morpheus_runtime::{BuildError, Builder};
+///
+/// let error = Builder::new_multi_thread().worker_threads(0).build().unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+/// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+/// assert!(matches!(inner, Some(BuildError::NoWorkers)));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `workers(0)`.
-    #[error("workers must be at least 1")]
+    /// `worker_threads(0)`.
+    #[error("worker_threads must be at least 1")]
     NoWorkers,
     /// More threads than make sense.
     #[error("{asked} workers and spares are more than the {max} that a runtime may have")]
@@ -153,21 +174,70 @@ pub enum BuildError {
     Tokio(#[from] std::io::Error),
 }
 
-impl Default for Builder {
-    fn default() -> Self {
-        Self::new()
+/// Tokio's own error stays as it is, with the system's number where it has one. Around every other [`BuildError`] there is a
+/// kind: `InvalidInput` for numbers that make no sense, `QuotaExceeded` for threads that the system does not give, and for
+/// a link `NotFound` without a daemon, `PermissionDenied` from one that refuses or is not believed.
+impl From<BuildError> for std::io::Error {
+    fn from(error: BuildError) -> std::io::Error {
+        use std::io::ErrorKind;
+        let kind = match error {
+            BuildError::Tokio(error) => return error,
+            BuildError::NoWorkers
+            | BuildError::TooManyWorkers { .. }
+            | BuildError::NoBudget
+            | BuildError::ReserveTooLarge { .. } => ErrorKind::InvalidInput,
+            BuildError::TooFewThreads { .. } => ErrorKind::QuotaExceeded,
+            BuildError::Link(LinkError::Absent { .. }) => ErrorKind::NotFound,
+            BuildError::Link(LinkError::Refused { .. } | LinkError::Stranger { .. }) => {
+                ErrorKind::PermissionDenied
+            }
+            BuildError::Link(LinkError::Failed { ref source, .. }) => source.kind(),
+        };
+        std::io::Error::new(kind, error)
     }
 }
 
 impl Builder {
-    /// The defaults: a worker per CPU (fewer under a CPU quota), `max(32, 2 × workers)` spares, a budget
-    /// of 1 ms and as much grace, [`Policy::Demote`]; I/O and time enabled.
+    /// A runtime of several threads. The defaults: a worker per CPU (fewer under a CPU quota), `max(32, 2 × workers)`
+    /// spares, a budget of 1 ms and as much grace, [`Policy::Demote`]; I/O and time enabled.
     #[must_use]
-    pub fn new() -> Builder {
-        let mut tokio = tokio::runtime::Builder::new_multi_thread();
+    pub fn new_multi_thread() -> Builder {
+        Builder::over(tokio::runtime::Builder::new_multi_thread(), false)
+    }
+
+    /// A runtime whose tasks run on the thread that is in [`Runtime::block_on`], as tokio's. The defaults: a budget of 1 ms;
+    /// I/O and time enabled.
+    ///
+    /// What is watched there is asked to yield once its budget is used up, and reported with its stack. Nothing takes over
+    /// from it, since there is no other thread for tasks, and unwatched polls go unreported. So these options have no effect:
+    /// [`worker_threads`](Self::worker_threads), [`max_spares`](Self::max_spares), [`reserve`](Self::reserve),
+    /// [`max_in_place`](Self::max_in_place), [`confine_to_quota`](Self::confine_to_quota) and
+    /// [`disable_lifo_slot`](Self::disable_lifo_slot). The calling thread keeps its slice and its CPUs.
+    ///
+    /// ```
+    /// use morpheus_runtime::{Builder, Watch as _};
+    ///
+    /// let runtime = Builder::new_current_thread().enable_all().build()?;
+    /// let yielded = runtime.block_on(async {
+    ///     let work = async {
+    ///         while !morpheus_runtime::checkpoint_sync() {} // computes until it is asked to yield
+    ///         "asked"
+    ///     };
+    ///     tokio::spawn(work.watched("a loop")).await
+    /// });
+    /// assert_eq!(yielded?, "asked");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new_current_thread() -> Builder {
+        Builder::over(tokio::runtime::Builder::new_current_thread(), true)
+    }
+
+    fn over(mut tokio: tokio::runtime::Builder, is_current_thread: bool) -> Builder {
         tokio.enable_all();
         Builder {
-            workers: None,
+            is_current_thread,
+            worker_threads: None,
             max_spares: None,
             reserve: None,
             budget: Duration::from_nanos(DEFAULT_BUDGET_NS),
@@ -182,7 +252,8 @@ impl Builder {
             max_blocking_threads: None,
             max_in_place: DEFAULT_IN_PLACE,
             event_interval: DEFAULT_EVENT_INTERVAL,
-            thread_name: "morpheus-worker".into(),
+            thread_name: Arc::new(|| "morpheus-worker".into()),
+            thread_stack_size: None,
             mechanisms: Mechanisms::default(),
             on_start: None,
             on_stop: None,
@@ -198,9 +269,26 @@ impl Builder {
         }
     }
 
-    /// Workers that are always in play. Default: the CPUs that affinity and quota leave.
-    pub fn workers(&mut self, workers: usize) -> &mut Self {
-        self.workers = Some(workers);
+    /// Workers that are always in play. Default: the CPUs that affinity and quota leave. A current-thread runtime has none.
+    ///
+    /// Tokio panics on 0; this builder reports [`BuildError::NoWorkers`].
+    pub fn worker_threads(&mut self, threads: usize) -> &mut Self {
+        self.worker_threads = Some(threads);
+        self
+    }
+
+    /// Does nothing: I/O and time are always enabled. For programs that were written for tokio's builder.
+    pub fn enable_all(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Does nothing: I/O is always enabled. For programs that were written for tokio's builder.
+    pub fn enable_io(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Does nothing: time is always enabled. For programs that were written for tokio's builder.
+    pub fn enable_time(&mut self) -> &mut Self {
         self
     }
 
@@ -333,15 +421,89 @@ impl Builder {
     /// # Panics
     ///
     /// With 0, as tokio does.
+    #[track_caller]
     pub fn event_interval(&mut self, polls: u32) -> &mut Self {
         self.tokio.event_interval(polls);
         self.event_interval = polls;
         self
     }
 
+    /// Tasks that a worker takes from its own queue between two looks at the queue for all workers, as in tokio. By default
+    /// tokio adapts it to how long polls take.
+    ///
+    /// # Panics
+    ///
+    /// On 0, as in tokio.
+    #[track_caller]
+    pub fn global_queue_interval(&mut self, tasks: u32) -> &mut Self {
+        self.tokio.global_queue_interval(tasks);
+        self
+    }
+
     /// The name of the runtime's threads (default `morpheus-worker`).
     pub fn thread_name(&mut self, name: impl Into<String>) -> &mut Self {
-        self.thread_name = name.into();
+        let name = name.into();
+        self.thread_name_fn(move || name.clone())
+    }
+
+    /// Called for the name of each thread of the runtime, as in tokio. Spares, and one thread for the controller, are threads
+    /// of the runtime too: a number that counts calls goes beyond the workers.
+    pub fn thread_name_fn(
+        &mut self,
+        name: impl Fn() -> String + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.thread_name = Arc::new(name);
+        self
+    }
+
+    /// The name of the runtime, as in tokio.
+    ///
+    /// # Panics
+    ///
+    /// On an empty name, as in tokio.
+    #[track_caller]
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.tokio.name(name);
+        self
+    }
+
+    /// Whether the clock of tokio's timers starts paused, as in tokio. It then goes on when no task has anything to do, to the
+    /// next timer at once. Budgets and reports go by the real time. (Only with the cargo feature `test-util`.)
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let runtime = morpheus_runtime::Builder::new_current_thread()
+    ///     .start_paused(true)
+    ///     .build()?;
+    /// let began = Instant::now();
+    /// runtime.block_on(async { tokio::time::sleep(Duration::from_secs(3600)).await });
+    /// assert!(began.elapsed() < Duration::from_secs(60));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// `build` panics on a multi-thread runtime, as tokio's does.
+    #[cfg(feature = "test-util")]
+    pub fn start_paused(&mut self, paused: bool) -> &mut Self {
+        self.tokio.start_paused(paused);
+        self
+    }
+
+    /// The stack of each thread of the runtime, in bytes: workers, spares, and the threads of blocking calls. Default: that
+    /// of the standard library (2 MiB, or what `RUST_MIN_STACK` says).
+    ///
+    /// The controller runs on such a thread too, and needs less than 64 KiB: what is set below that is raised to it. Hooks
+    /// of threads have the stack of the thread that they are called on.
+    pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
+        self.thread_stack_size = Some(bytes.max(LEAST_STACK));
+        self
+    }
+
+    /// How long a thread for blocking calls waits for the next call before it ends, as in tokio (default 10 s).
+    pub fn thread_keep_alive(&mut self, time: Duration) -> &mut Self {
+        self.tokio.thread_keep_alive(time);
         self
     }
 
@@ -412,17 +574,17 @@ impl Builder {
     }
 
     /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
-    /// threads, the thread name, the hooks of threads and of polls) is set after this and wins. For
-    /// [`event_interval`](Self::event_interval) use the builder's own.
+    /// threads, their name, the hooks of threads and of polls) is set after this and wins. For
+    /// [`event_interval`](Self::event_interval) and [`thread_stack_size`](Self::thread_stack_size) use the builder's own.
     ///
     /// ```
-    /// let runtime = morpheus_runtime::Builder::new()
-    ///     .workers(1)
+    /// let runtime = morpheus_runtime::Builder::new_multi_thread()
+    ///     .worker_threads(1)
     ///     .tokio(|tokio| {
-    ///         tokio.global_queue_interval(31);
+    ///         tokio.max_io_events_per_tick(256);
     ///     })
     ///     .build()?;
-    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn tokio(&mut self, options: impl FnOnce(&mut tokio::runtime::Builder)) -> &mut Self {
         options(&mut self.tokio);
@@ -435,25 +597,41 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime.
+    /// Starts the runtime. As tokio's builder, this one can be used again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_build`](Self::try_build), each in an `io::Error`: see [`BuildError`].
+    pub fn build(&mut self) -> std::io::Result<Runtime> {
+        Ok(self.try_build()?)
+    }
+
+    /// Starts the runtime, and says in a type of its own why it cannot.
     ///
     /// # Errors
     ///
     /// On numbers that make no sense, and when the system does not give what is needed. Too few threads
     /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
-    pub fn build(&mut self) -> Result<Runtime, BuildError> {
+    pub fn try_build(&mut self) -> Result<Runtime, BuildError> {
         summary::at_exit();
         sleeper::register_barrier();
+        if self.is_current_thread {
+            return self.build_current_thread();
+        }
         let settings = self.settings()?;
         let threads = settings.workers + settings.spares;
         let domain = Arc::new(Domain::new(settings));
         self.set_hooks(&domain);
         let pool_threads = self.pool_threads();
+        let name = self.thread_name.clone();
+        if let Some(bytes) = self.thread_stack_size {
+            self.tokio.thread_stack_size(bytes);
+        }
         let tokio = self
             .tokio
             .worker_threads(threads)
             .max_blocking_threads(pool_threads)
-            .thread_name(self.thread_name.clone())
+            .thread_name_fn(move || name())
             .build()?;
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
@@ -484,8 +662,67 @@ impl Builder {
         Ok(runtime)
     }
 
+    /// A domain without workers, whose controller has a thread of its own: a blocking thread would count as one, and a
+    /// paused clock waits for those.
+    fn build_current_thread(&mut self) -> Result<Runtime, BuildError> {
+        let domain = Arc::new(Domain::new(self.settings_of_current_thread()?));
+        self.set_hooks_of_current_thread(&domain);
+        let name = self.thread_name.clone();
+        if let Some(bytes) = self.thread_stack_size {
+            self.tokio.thread_stack_size(bytes);
+        }
+        let tokio = self
+            .tokio
+            .max_blocking_threads(
+                self.max_blocking_threads
+                    .unwrap_or(DEFAULT_BLOCKING_THREADS),
+            )
+            .thread_name_fn(move || name())
+            .build()?;
+        let _ = domain.runtime.set(tokio.handle().id());
+        domain::register(&domain);
+        controller::prepare(&domain);
+        let controller = controller::start(&domain);
+        let runtime = Runtime::from_parts(tokio, domain.clone()).with_controller(controller);
+        joiner::start(&domain, self.link, self.link_socket.clone())?;
+        Ok(runtime)
+    }
+
+    fn settings_of_current_thread(&self) -> Result<Settings, BuildError> {
+        if self.worker_threads == Some(0) {
+            return Err(BuildError::NoWorkers);
+        }
+        if self.budget.is_zero() {
+            return Err(BuildError::NoBudget);
+        }
+        Ok(Settings {
+            workers: 1,
+            spares: 0,
+            spares_unavailable: 0,
+            reserve: 0,
+            reserve_when_calm: 0,
+            reserve_in_trouble: 0,
+            budget_ns: clock::nanos(self.budget).min(LONGEST_NS),
+            grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
+            policy: self.policy,
+            escapable: self.escapable,
+            nice_offenders: self.nice_offenders && !self.observes(),
+            max_in_place: 0,
+            seats: CURRENT_THREAD_SEATS,
+            event_interval: u64::from(self.event_interval),
+            report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
+            refused: self.refused(),
+            confine_to_quota: false,
+            is_current_thread: true,
+            mechanisms: match self.observes() {
+                true => self.mechanisms.that_observe(),
+                false => self.mechanisms,
+            },
+        })
+    }
+
     fn settings(&self) -> Result<Settings, BuildError> {
-        let workers = self.workers.unwrap_or_else(quota::cpus_paid_for);
+        let workers = self.worker_threads.unwrap_or_else(quota::cpus_paid_for);
         if workers == 0 {
             return Err(BuildError::NoWorkers);
         }
@@ -523,7 +760,7 @@ impl Builder {
         }
         // When tokio cannot start a worker it panics half-way, and in that waits for ever for those that it
         // started: so it is found out before.
-        let available = threads::available(asked + 1);
+        let available = threads::available(asked + 1, self.thread_stack_size);
         let needed = workers + 1;
         if available < needed {
             return Err(BuildError::TooFewThreads { available, needed });
@@ -554,6 +791,7 @@ impl Builder {
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
             confine_to_quota: self.confine_to_quota && !self.observes(),
+            is_current_thread: false,
             mechanisms,
         })
     }
@@ -632,6 +870,42 @@ impl Builder {
                 // Relaxed: this thread's own word.
                 back.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
                 home::notice(seat);
+            }
+            call(&theirs);
+        });
+        #[cfg(tokio_unstable)]
+        self.set_task_hooks();
+    }
+
+    /// The same for a current-thread runtime. Its parks wake no controller: there is nothing to be seen before a watched poll
+    /// begins, which does.
+    fn set_hooks_of_current_thread(&mut self, domain: &Arc<Domain>) {
+        let call = |hook: &Option<Hook>| {
+            if let Some(hook) = hook {
+                hook();
+            }
+        };
+        let (ours, theirs) = (domain.clone(), self.on_start.clone());
+        self.tokio.on_thread_start(move || {
+            home::belongs_to(ours.clone());
+            call(&theirs);
+        });
+        let theirs = self.on_stop.clone();
+        self.tokio.on_thread_stop(move || call(&theirs));
+        let theirs = self.on_park.clone();
+        self.tokio.on_thread_park(move || {
+            call(&theirs);
+            let seat = handle::current();
+            if seat.is_taken() {
+                seat.runtime.park();
+            }
+        });
+        let theirs = self.on_unpark.clone();
+        self.tokio.on_thread_unpark(move || {
+            let seat = handle::current();
+            if seat.is_taken() {
+                seat.runtime.unpark();
+                let _ = home::settled(seat);
             }
             call(&theirs);
         });

@@ -37,7 +37,7 @@ pub fn yield_requested() -> bool {
 /// by itself. Works in watched tasks; elsewhere it never yields.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let mut sum = 0u64;
 /// for block in 0..100u64 {

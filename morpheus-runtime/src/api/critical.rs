@@ -64,7 +64,7 @@ pin_project_lite::pin_project! {
 /// Makes a future critical while it is polled, on whichever thread that is.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let done = morpheus_runtime::critical(async { "written" }).await;
 /// assert_eq!(done, "written");
@@ -92,8 +92,8 @@ mod tests {
     /// A daemon comes within one section, and goes within the next.
     #[test]
     fn a_section_ends_in_the_slot_that_moved_meanwhile() {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1).link(Link::Watchdog);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
         let runtime = builder.build().unwrap();
         let slot = || std::ptr::from_ref(handle::current().runtime) as usize;
         // Not watched: a slot moves outside of a watched poll.

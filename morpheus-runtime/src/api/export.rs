@@ -415,7 +415,7 @@ impl Metrics {
     ///     }
     ///     render()
     /// }
-    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
     /// # async fn main() { show().await; }
     /// ```
     ///

@@ -13,7 +13,7 @@ use crate::report::counters::LatencySummary;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Workers that are always in play.
+    /// Workers that are always in play. 1 for a current-thread runtime: the thread in `block_on`.
     pub workers: usize,
     /// Tasks that have not ended: tokio's count without those that hold spares.
     pub alive_tasks: usize,
@@ -127,7 +127,7 @@ impl Metrics {
     /// `None` outside, and on a runtime that is not Morpheus's.
     ///
     /// ```
-    /// # #[morpheus_runtime::main(workers = 2, max_spares = 4)]
+    /// # #[morpheus_runtime::main(worker_threads = 2, max_spares = 4)]
     /// # async fn main() {
     /// let metrics = morpheus_runtime::Metrics::current().expect("on a runtime of Morpheus's");
     /// assert_eq!(metrics.workers, 2);
@@ -137,6 +137,31 @@ impl Metrics {
     pub fn current() -> Option<Metrics> {
         let (handle, domain) = domain::of_current()?;
         Some(Metrics::of(&domain, handle.metrics()))
+    }
+
+    /// Workers that the runtime was built with, as [`workers`](Self::workers); by the name that tokio's metrics have for it.
+    /// Spares do not count, released or not.
+    #[must_use]
+    pub fn num_workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Tasks that have not ended, as [`alive_tasks`](Self::alive_tasks); by the name that tokio's metrics have for it.
+    ///
+    /// These are the application's and its libraries' tasks, and for moments one of the runtime's own: the no-op by which
+    /// the controller finds out whether workers serve. Tasks that hold spares do not count.
+    #[must_use]
+    pub fn num_alive_tasks(&self) -> usize {
+        self.alive_tasks
+    }
+
+    /// Tasks that wait in tokio's queue for all workers, as [`queue_depth`](Self::queue_depth); by the name that tokio's
+    /// metrics have for it.
+    ///
+    /// A no-op of the controller's, or a task on its way to hold a spare again, counts while it waits there.
+    #[must_use]
+    pub fn global_queue_depth(&self) -> usize {
+        self.queue_depth
     }
 
     /// Workers in play at this moment: those that always are, and released spares.

@@ -1,8 +1,10 @@
 //! The runtime: tokio's, with a controller beside it, and an orderly end.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use morpheus_common::slot::RuntimeSlot;
@@ -10,12 +12,14 @@ use tokio::runtime::{EnterGuard, Handle};
 use tokio::task::JoinHandle;
 
 use crate::act::wake::Wake;
-use crate::api::builder::{BuildError, Builder};
+use crate::api::builder::Builder;
 use crate::api::metrics::Metrics;
 use crate::api::task;
+use crate::control::plain;
 use crate::domain::{self, Domain};
 use crate::link::ActiveLink;
 use crate::os::clock;
+use crate::poll::home;
 use crate::report::label;
 use crate::report::stacks::Stalls;
 
@@ -40,16 +44,25 @@ pub enum Mode {
     Defensive,
 }
 
-/// Tokio's multi-thread runtime, which no task can starve.
+/// Tokio's runtime, whose tasks are watched. The multi-thread one no task can starve.
 ///
 /// Everything of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`,
 /// `block_in_place`, `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it
 /// down as tokio does: it waits for polls and blocking calls under way.
+///
+/// A current-thread runtime ([`Builder::new_current_thread`]) has one thread for its tasks, and nothing can take over from
+/// it. What is watched there is asked to yield, and reported with its stack.
 pub struct Runtime {
     /// Never handed out by value: whoever dropped it with spares held would wait for ever.
     tokio: Option<tokio::runtime::Runtime>,
     domain: Arc<Domain>,
+    /// The controller's thread where that is none of tokio's.
+    controller: Option<thread::JoinHandle<()>>,
 }
+
+// As tokio's: a panic in `block_on` or in a task leaves the runtime as good as it was.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +72,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A poll that was still under way when [`Runtime::shutdown_timeout`] gave up.
+/// A poll that was still under way when [`Runtime::shutdown_and_report`] gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -80,20 +93,27 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    /// A runtime with the defaults of [`Builder::new`].
+    /// A multi-thread runtime with the defaults of [`Builder::new_multi_thread`].
     ///
     /// # Errors
     ///
     /// Those of [`Builder::build`].
-    pub fn new() -> Result<Runtime, BuildError> {
-        Builder::new().build()
+    pub fn new() -> std::io::Result<Runtime> {
+        Builder::new_multi_thread().build()
     }
 
     pub(crate) fn from_parts(tokio: tokio::runtime::Runtime, domain: Arc<Domain>) -> Runtime {
         Runtime {
             tokio: Some(tokio),
             domain,
+            controller: None,
         }
+    }
+
+    /// The same, with a thread of its own for the controller, which ends with the runtime.
+    pub(crate) fn with_controller(mut self, controller: Option<thread::JoinHandle<()>>) -> Runtime {
+        self.controller = controller;
+        self
     }
 
     pub(crate) fn domain(&self) -> &Arc<Domain> {
@@ -109,12 +129,18 @@ impl Runtime {
     /// Runs a future on the calling thread until it is done, as tokio's `block_on` does. The future itself
     /// sits on no worker, so nothing can queue behind it.
     ///
+    /// A current-thread runtime runs its tasks on this thread meanwhile, and they do wait for each poll of the future: watch
+    /// it, too ([`Watch::watched`](crate::Watch::watched)).
+    ///
     /// # Panics
     ///
     /// Inside another runtime's worker or `block_on`, with tokio's message ("Cannot start a runtime from
     /// within a runtime"): use `spawn`, or `block_in_place` around it.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let is_current_thread = self.domain.settings.is_current_thread;
+        let _entered =
+            is_current_thread.then(|| home::enter(&self.domain, || Some(plain::domain())));
         self.tokio().block_on(future)
     }
 
@@ -128,12 +154,22 @@ impl Runtime {
         task::Builder::new().spawn_on(future, self.handle())
     }
 
+    /// Runs a function on a thread for blocking calls, as tokio's `spawn_blocking` does.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, function: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.handle().spawn_blocking(function)
+    }
+
     /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
     /// "not watched".
     ///
     /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its `num_alive_tasks` and
     /// busy times the held ones. Its `global_queue_depth` can be 0 where tasks would wait in tokio, because a spare has
-    /// taken them. To export, use [`metrics`](Self::metrics): `workers_in_play()`, `alive_tasks`, `busy_ns`.
+    /// taken them. To export, use [`metrics`](Self::metrics), which has these names too.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.tokio().handle()
@@ -157,7 +193,7 @@ impl Runtime {
     /// ```
     /// use std::time::Duration;
     ///
-    /// let runtime = morpheus_runtime::Builder::new().workers(1).build()?;
+    /// let runtime = morpheus_runtime::Builder::new_multi_thread().worker_threads(1).build()?;
     /// let slow = runtime.spawn(async { std::thread::sleep(Duration::from_millis(60)) });
     /// runtime.block_on(slow).unwrap();
     /// for group in runtime.stalls().groups {
@@ -165,7 +201,7 @@ impl Runtime {
     ///         println!("{} polls of {} were {} in {line}", group.count, group.label, group.kind);
     ///     }
     /// }
-    /// # Ok::<(), morpheus_runtime::BuildError>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
     pub fn stalls(&self) -> Stalls {
@@ -194,9 +230,14 @@ impl Runtime {
         }
     }
 
-    /// Shuts down, waiting at most so long for polls and blocking calls under way. Says which were left;
-    /// each is also an event under `morpheus::stall`.
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
+    /// Shuts down, waiting at most this long for polls and blocking calls under way. Each watched poll that is left is an
+    /// event under `morpheus::stall`.
+    pub fn shutdown_timeout(self, timeout: Duration) {
+        let _report = self.shutdown_and_report(timeout);
+    }
+
+    /// As [`shutdown_timeout`](Self::shutdown_timeout), and says which polls were left.
+    pub fn shutdown_and_report(mut self, timeout: Duration) -> ShutdownReport {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");
         tokio.shutdown_timeout(timeout);
@@ -241,8 +282,12 @@ impl Runtime {
         }
     }
 
-    /// After tokio's shutdown: gives the last events their time.
-    fn end(&self) {
+    /// After tokio's shutdown: waits for the controller, and gives the last events their time.
+    fn end(&mut self) {
+        if let Some(controller) = self.controller.take() {
+            // It was told to stop, and does so at its next turn. It passes no panic on.
+            let _ = controller.join();
+        }
         self.domain.reports.close(REPORTS_WITHIN);
         self.free_waiting();
     }

@@ -315,7 +315,7 @@ pub struct Strips<S> {
 /// an ordinary one.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// use morpheus_runtime::strips;
 ///
@@ -406,7 +406,7 @@ impl<I: Iterator> Iterator for OneStrip<'_, I> {
 /// `break` and `continue` work as in any loop.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let mut sum = 0u64;
 /// morpheus_runtime::strip!(for i in 0..1_000_000u64 {

@@ -14,7 +14,7 @@ pub use crate::decide::offender::Offender;
 /// Spawns a watched task: tokio's `spawn`, with the place of this call as its label.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let task = morpheus_runtime::spawn(async { 6 * 7 });
 /// assert_eq!(task.await.unwrap(), 42);
@@ -38,7 +38,7 @@ where
 /// ```
 /// use morpheus_runtime::task::{Builder, Offender};
 ///
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let task = Builder::new()
 ///     .label("journal")
@@ -120,7 +120,7 @@ impl Builder {
     /// ```
     /// use morpheus_runtime::task::Builder;
     ///
-    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
     /// # async fn main() {
     /// let mut tasks = tokio::task::JoinSet::new();
     /// tasks.spawn(Builder::new().label("journal").escapable(false).watch(async { "written" }));

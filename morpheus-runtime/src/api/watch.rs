@@ -64,7 +64,7 @@ impl<F> Watched<F> {
 /// [`Offender::Never`](crate::task::Offender::Never), which never waits.
 ///
 /// ```
-/// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+/// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let sum = morpheus_runtime::watch(async { (1..=10).sum::<u32>() }).await;
 /// assert_eq!(sum, 55);
@@ -82,7 +82,7 @@ pub trait Watch: Future + Sized {
     /// ```
     /// use morpheus_runtime::Watch as _;
     ///
-    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
     /// # async fn main() {
     /// let answer = async { 42 }.watched("answers").await;
     /// assert_eq!(answer, 42);
@@ -98,7 +98,7 @@ pub trait Watch: Future + Sized {
     /// ```
     /// use morpheus_runtime::Watch as _;
     ///
-    /// # #[morpheus_runtime::main(workers = 1, max_spares = 1)]
+    /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
     /// # async fn main() {
     /// for kind in ["mail", "invoice"] {
     ///     async { 42 }.watched_as(&format!("job: {kind}")).await;
@@ -154,8 +154,8 @@ mod tests {
     use crate::{Builder, Runtime, task};
 
     fn runtime(escapable: bool) -> Runtime {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1).escapable(escapable);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).escapable(escapable);
         builder.link(crate::Link::Watchdog);
         builder.build().unwrap()
     }

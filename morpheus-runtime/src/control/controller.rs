@@ -6,8 +6,8 @@
 //! 20 ms it sleeps until a worker unparks.
 //!
 //! It runs as a blocking task of the tokio runtime it serves, so that the blocking pool always has a
-//! thread (see [`in_place`](crate::poll::handoff)); the process-wide one for other runtimes has a thread of its
-//! own, and no cores, canary or spares.
+//! thread (see [`handoff`](crate::poll::handoff)); the process-wide one for other runtimes, and that of a current-thread
+//! runtime, have a thread of their own, and no cores, canary or spares.
 //!
 //! No code of the application runs here: events go to the [reporter](crate::report::thread), wakers to a task of their
 //! runtime ([`Wake::elsewhere`]). The one exception are hooks that the application gave to a tokio with `--cfg
@@ -110,8 +110,28 @@ pub(crate) fn prepare(domain: &Domain) {
     domain.can_nice.store(can_nice, Ordering::Relaxed);
 }
 
-/// The life of the controller's thread, until the runtime ends: for the domain of a runtime with its handle, or with
-/// `None` for that of threads of other runtimes.
+/// Starts a controller on a thread of its own, for a domain without workers. Without such a thread watched polls are as
+/// unwatched ones there, and an event says so.
+pub(crate) fn start(domain: &Arc<Domain>) -> Option<std::thread::JoinHandle<()>> {
+    let started = std::thread::Builder::new()
+        .name("morpheus-ctl".into())
+        .spawn({
+            let domain = domain.clone();
+            move || serve(&domain, None)
+        });
+    match started {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            // Nobody waits yet.
+            let _nobody = domain.go_on_without_controller();
+            domain.reports.send(Report::NoController(error));
+            None
+        }
+    }
+}
+
+/// The life of the controller's thread, until the runtime ends: for the domain of a runtime with workers with its handle,
+/// or with `None` for one without.
 ///
 /// After a panic a new controller begins with what the domain says. After too many the runtime goes on without one.
 pub(crate) fn serve(domain: &Arc<Domain>, handle: Option<Handle>) {
@@ -727,8 +747,8 @@ mod tests {
     }
 
     fn runtime() -> Runtime {
-        let mut builder = Builder::new();
-        builder.workers(2).max_spares(6).link(Link::Watchdog);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(6).link(Link::Watchdog);
         builder.build().unwrap()
     }
 

@@ -330,8 +330,8 @@ mod tests {
     #[test]
     fn a_joiner_that_panics_starts_again_and_stays_off_in_the_end() {
         let nowhere = std::env::temp_dir().join("morpheus-no-daemon-here");
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1).link_socket(nowhere);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link_socket(nowhere);
         let runtime = builder.build().unwrap();
         let domain = runtime.domain();
         let restarts = || runtime.metrics().joiner_restarts;
@@ -350,8 +350,8 @@ mod tests {
 
     #[test]
     fn required_says_no_when_the_joiner_stays_off() {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1);
         let runtime = builder.link(Link::Watchdog).build().unwrap();
         let domain = runtime.domain();
         domain.faults.joiner.arm(usize::MAX);

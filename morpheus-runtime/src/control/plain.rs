@@ -9,7 +9,6 @@ use morpheus_common::ladder::Policy;
 use crate::control::controller;
 use crate::domain::Domain;
 use crate::os::sleeper;
-use crate::report::event::Report;
 use crate::settings::mechanism::Mechanisms;
 use crate::settings::{self, Settings};
 
@@ -43,22 +42,14 @@ pub(crate) fn domain() -> Arc<Domain> {
                 report_after_ns: settings::DEFAULT_REPORT_AFTER_NS,
                 refused: Vec::new(),
                 confine_to_quota: false,
+                is_current_thread: false,
                 mechanisms: Mechanisms::default(),
             };
             let mut domain = Domain::new(settings);
             domain.warm_pools = Some(Mutex::default());
             let domain = Arc::new(domain);
-            let started = std::thread::Builder::new()
-                .name("morpheus-ctl".into())
-                .spawn({
-                    let domain = domain.clone();
-                    move || controller::serve(&domain, None)
-                });
-            if let Err(error) = started {
-                // Watched futures run as unwatched ones would. Nobody waits yet.
-                let _nobody = domain.go_on_without_controller();
-                domain.reports.send(Report::NoController(error));
-            }
+            // It is never joined: the domain lives as long as the process.
+            drop(controller::start(&domain));
             domain
         })
         .clone()

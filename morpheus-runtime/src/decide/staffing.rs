@@ -272,6 +272,7 @@ mod tests {
             max_in_place: 8,
             event_interval: 61,
             confine_to_quota: false,
+            is_current_thread: false,
             report_after_ns: 10_000_000,
             seats: 64,
             refused: Vec::new(),

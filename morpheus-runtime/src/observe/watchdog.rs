@@ -381,6 +381,13 @@ impl Watchdog {
         let mut taken = None;
         match transition.action {
             Action::None => {}
+            // It was asked to yield, and there is no more to be done about it.
+            Action::TakeOver if !domain.has_workers() => {
+                taken = Some(match observes {
+                    true => Taken::Observed,
+                    false => Taken::Requested,
+                });
+            }
             Action::TakeOver if observes => {
                 taken = Some(match seen.known {
                     true => Taken::WouldPollInPlace,

@@ -42,12 +42,17 @@ impl Ids {
 ///
 /// They are gone when this returns: who starts a thread next meets the limits without them. Their stacks are as large as
 /// those of the workers that come next, for the C library keeps some of them: others it would keep for nobody, resident.
-pub(crate) fn available(wanted: usize) -> usize {
+/// With `None` these have the standard library's default.
+pub(crate) fn available(wanted: usize, stack_size: Option<usize>) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let threads: Vec<_> = (0..wanted)
         .map_while(|_| {
             let gate = gate.clone();
-            std::thread::Builder::new()
+            let mut thread = std::thread::Builder::new();
+            if let Some(bytes) = stack_size {
+                thread = thread.stack_size(bytes);
+            }
+            thread
                 .spawn(move || {
                     let (open, changed) = &*gate;
                     let open = open.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -91,8 +96,8 @@ fn is_there(tid: u32) -> bool {
 mod tests {
     #[test]
     fn a_few_threads_can_be_had() {
-        assert_eq!(super::available(8), 8);
-        assert_eq!(super::available(0), 0);
+        assert_eq!(super::available(8, None), 8);
+        assert_eq!(super::available(0, Some(128 << 10)), 0);
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn has_blocking_thread(
         (*asked_ns, *is_warm) = (now_ns, false);
     }
     let start = AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ())));
-    let is_started = threads::available(1) == 1 && catch_unwind(start).is_ok();
+    let is_started = threads::available(1, None) == 1 && catch_unwind(start).is_ok();
     let mut pools = lock();
     pools.insert(handle.id(), (now_ns, is_started));
     if pools.len() > 1024 {
@@ -212,10 +212,12 @@ pub(crate) fn poll<F: Future, M>(
 
 /// Pushes whatever sits in this worker's LIFO slot into the queue that others can steal from.
 ///
-/// Tokio lets nobody steal the slot; a task that is spawned takes it, and moves the one before along.
+/// Tokio lets nobody steal the slot; a task that is spawned takes it, and moves the one before along. A current-thread
+/// runtime has none.
 pub(crate) fn evict_lifo() {
     if tokio::runtime::worker_index().is_some()
         && let Ok(handle) = Handle::try_current()
+        && handle.runtime_flavor() == RuntimeFlavor::MultiThread
     {
         drop(handle.spawn(async {}));
     }

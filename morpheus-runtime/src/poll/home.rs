@@ -12,6 +12,8 @@ use morpheus_common::slot::{SlotFlag, WorkerState};
 use crate::decide::history::History;
 use crate::domain::Domain;
 use crate::os::{nice, threads};
+#[cfg(tokio_unstable)]
+use crate::poll::hooks;
 use crate::report::label::Label;
 use crate::slot::handle::{self, Seat};
 
@@ -49,10 +51,118 @@ impl Drop for Claimed {
     }
 }
 
+/// Gives the domain of threads that belong to no runtime of Morpheus's.
+pub(crate) type Plain = fn() -> Option<Arc<Domain>>;
+
 /// Says whose thread this is; called by tokio's thread-start hook.
 pub(crate) fn belongs_to(domain: Arc<Domain>) {
     // `try_with`: a thread that is being torn down needs no seat.
     let _ = HOME.try_with(|home| home.borrow_mut().domain = Some(domain));
+}
+
+/// Makes the calling thread one of `domain`'s until what this returns is dropped: the thread in `block_on` of a
+/// current-thread runtime. What it was before is put aside: the domain, a slot there with all its words, and a poll under
+/// way in it, which goes on to count as under way.
+///
+/// `plain` is the domain of a thread that belongs to no runtime, as for [`claim_or`].
+pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
+    let put_aside = HOME.try_with(|home| {
+        let mut home = home.borrow_mut();
+        let belongs_there = home
+            .domain
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, domain));
+        (!belongs_there).then(|| {
+            let own = Home {
+                domain: Some(domain.clone()),
+                claimed: None,
+            };
+            let home = std::mem::replace(&mut *home, own);
+            (home, handle::put_aside())
+        })
+    });
+    // A thread that is being torn down, or one of that domain's anyway: nothing changes.
+    let Ok(Some((home, seat))) = put_aside else {
+        return Entered {
+            before: None,
+            plain,
+        };
+    };
+    let before = Before {
+        home,
+        seat,
+        #[cfg(tokio_unstable)]
+        hooked: hooks::put_aside(),
+    };
+    let entered = Entered {
+        before: Some(before),
+        plain,
+    };
+    carry_critical_depth(entered.before_depth(), plain);
+    entered
+}
+
+/// A thread that belongs to a domain for a time; made by [`enter`].
+#[must_use = "the thread belongs to the domain until this is dropped"]
+pub(crate) struct Entered {
+    before: Option<Before>,
+    plain: Plain,
+}
+
+/// What the thread was before.
+struct Before {
+    home: Home,
+    seat: handle::PutAside,
+    #[cfg(tokio_unstable)]
+    hooked: hooks::PutAside,
+}
+
+impl Entered {
+    fn before_depth(&self) -> u32 {
+        let Some(before) = &self.before else {
+            return 0;
+        };
+        // SAFETY: `before.home.claimed` keeps the table alive.
+        unsafe { before.seat.critical_depth() }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        // Relaxed: the thread's own word; 0 in the stand-in.
+        let depth = handle::current()
+            .runtime
+            .critical_depth
+            .load(Ordering::Relaxed);
+        let had_seat = handle::current().is_taken();
+        // First the slot is given back, with its handle in force, then the one from before returns.
+        let claimed = HOME.try_with(|home| home.borrow_mut().claimed.take());
+        drop(claimed);
+        before.seat.put_back();
+        #[cfg(tokio_unstable)]
+        hooks::put_back(before.hooked);
+        let own = HOME.try_with(|home| home.replace(before.home));
+        drop(own);
+        if had_seat {
+            carry_critical_depth(depth, self.plain);
+        }
+    }
+}
+
+/// Has the calling thread be in as many critical sections as it was in its other domain: a guard counts for the thread,
+/// and may be dropped on the other side of a `block_on`.
+fn carry_critical_depth(depth: u32, plain: Plain) {
+    let seat = match depth {
+        0 => Some(handle::current()).filter(|seat| seat.is_taken()),
+        _ => claim_or(plain),
+    };
+    if let Some(seat) = seat {
+        // Relaxed: the thread's own word, as in `enter_critical`.
+        seat.runtime.critical_depth.store(depth, Ordering::Relaxed);
+    }
 }
 
 /// The calling thread's seat, taken now if it has none; `None` when the table is full, and on a thread of no runtime of
@@ -64,14 +174,14 @@ pub(crate) fn claim() -> Option<Seat> {
 
 /// The same, on the domain that `plain` gives where the thread belongs to no runtime of Morpheus's.
 #[inline]
-pub(crate) fn claim_or(plain: fn() -> Option<Arc<Domain>>) -> Option<Seat> {
+pub(crate) fn claim_or(plain: Plain) -> Option<Seat> {
     (handle::current().is_taken() || claim_slow(plain)).then(handle::current)
 }
 
 /// Takes a seat. Returns whether there was one, and not the seat itself: handed back through memory, it
 /// would cost every poll a stalled load.
 #[cold]
-fn claim_slow(plain: fn() -> Option<Arc<Domain>>) -> bool {
+fn claim_slow(plain: Plain) -> bool {
     let taken = HOME.try_with(|home| {
         let mut home = home.borrow_mut();
         let domain = match &home.domain {
@@ -164,4 +274,88 @@ pub(crate) fn with_history<R>(label: &'static Label, f: impl FnOnce(&History) ->
 #[cold]
 fn wake_controller() {
     with_home(|domain, _| domain.wake_controller());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Runtime};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::ptr;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
+
+    fn plain() -> Option<Arc<Domain>> {
+        Some(crate::control::plain::domain())
+    }
+
+    fn own_slot() -> usize {
+        claim_or(plain).unwrap();
+        ptr::from_ref(handle::current().runtime).addr()
+    }
+
+    fn own_domain() -> *const Domain {
+        claim_or(plain).unwrap();
+        with_home(|domain, _| Arc::as_ptr(domain)).unwrap()
+    }
+
+    #[test]
+    fn a_thread_is_what_it_was_before() {
+        let (one, two) = (runtime(), runtime());
+        let before = (own_slot(), own_domain());
+        let seq = handle::current().runtime.begin_poll();
+        for runtime in [&one, &two, &one] {
+            let entered = enter(runtime.domain(), plain);
+            assert!(!handle::current().is_taken() && !handle::current().runtime.in_poll());
+            assert_eq!(own_domain(), Arc::as_ptr(runtime.domain()));
+            // There already: nothing is put aside.
+            let slot = own_slot();
+            drop(enter(runtime.domain(), plain));
+            assert_eq!(own_slot(), slot);
+            // One within another.
+            let inner = enter(two.domain(), plain);
+            assert_eq!(own_domain(), Arc::as_ptr(two.domain()));
+            drop(inner);
+            assert_eq!(
+                (own_slot(), own_domain()),
+                (slot, Arc::as_ptr(runtime.domain()))
+            );
+            drop(entered);
+            assert_eq!((own_slot(), own_domain()), before);
+        }
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = enter(one.domain(), plain);
+            claim_or(plain).unwrap();
+            panic!("on purpose");
+        }));
+        assert!(caught.is_err());
+        assert_eq!((own_slot(), own_domain()), before);
+        assert!(handle::current().runtime.in_poll(), "the poll goes on");
+        handle::current().runtime.end_poll(seq);
+        for runtime in [one, two] {
+            let seats = runtime.domain().seats.in_use();
+            assert!(seats <= 1, "{seats} seats were taken, each given back");
+        }
+    }
+
+    #[test]
+    fn critical_sections_are_the_thread_s() {
+        let runtime = runtime();
+        own_slot();
+        let outer = crate::critical_section();
+        let entered = enter(runtime.domain(), plain);
+        assert!(handle::current().runtime.in_critical());
+        let inner = crate::critical_section();
+        drop(outer);
+        assert!(handle::current().runtime.in_critical());
+        drop(entered);
+        assert!(
+            handle::current().runtime.in_critical(),
+            "of the one from inside"
+        );
+        drop(inner);
+        assert!(!handle::current().runtime.in_critical());
+    }
 }

@@ -140,6 +140,19 @@ fn end(hooked: Hooked, seq: u64) {
     }
 }
 
+/// The poll of a task that a thread was in, while it belongs to another domain.
+pub(crate) struct PutAside(Option<Hooked>);
+
+/// The thread is about to poll tasks of another domain, within this poll.
+pub(crate) fn put_aside() -> PutAside {
+    PutAside(HOOKED.take())
+}
+
+/// It has left that domain.
+pub(crate) fn put_back(hooked: PutAside) {
+    HOOKED.set(hooked.0);
+}
+
 /// Ends the mark of the task's poll until what this returns is dropped; `None` where there is none, or it is
 /// paused already.
 #[inline]
@@ -188,8 +201,8 @@ mod tests {
     const NAP: Duration = Duration::from_millis(100);
 
     fn one_worker() -> Runtime {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(4);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(4);
         builder.build().unwrap()
     }
 

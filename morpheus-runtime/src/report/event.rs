@@ -79,7 +79,7 @@ pub(crate) enum Report {
     Joined(ActiveLink),
     /// The daemon has gone.
     DaemonGone(std::io::Error),
-    /// The process-wide controller has no thread.
+    /// A controller of a domain without workers has no thread.
     NoController(std::io::Error),
     /// A thread panicked.
     Panicked {
@@ -138,7 +138,7 @@ impl Report {
                 tracing::warn!(target: "morpheus::link", %error, "the daemon has gone: the watchdog goes on alone");
             }
             Report::NoController(error) => {
-                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: polls on other runtimes go unwatched");
+                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: watched polls go unseen");
             }
             Report::Panicked {
                 thread,

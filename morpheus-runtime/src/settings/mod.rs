@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     /// What was asked for, and tokio was not built for.
     pub(crate) refused: Vec<Missing>,
     pub(crate) confine_to_quota: bool,
+    /// Of a current-thread runtime: no spares, no handoffs, and threads that keep the slices that they have.
+    pub(crate) is_current_thread: bool,
     pub(crate) mechanisms: Mechanisms,
 }
 

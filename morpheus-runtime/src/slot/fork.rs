@@ -170,8 +170,8 @@ mod tests {
 
     /// Runs `f` with a thread whose slot is in lent memory, within a watched poll and a critical section.
     fn in_lent_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
-        let mut builder = Builder::new();
-        builder.workers(1).max_spares(1).link(Link::Watchdog);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
         let runtime = builder.build().unwrap();
         let task = runtime.handle().spawn(async move {
             async {}.watched("fork: sits down").await;

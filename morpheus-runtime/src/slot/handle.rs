@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** the references in the thread-local point into a table that their thread keeps alive;
 //! it calls [`clear`] before it lets the table go.
+//! While a thread belongs to another runtime, its handle is [put aside](put_aside) together with what keeps the table alive.
 //!
 //! **A [`Seat`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
 //! A guard that lives longer (a critical section) asks [`current`] again when it ends.
@@ -137,6 +138,33 @@ pub(crate) fn current() -> Seat {
 /// Makes a handle the calling thread's.
 pub(crate) fn set(seat: Seat) {
     SEAT.set(Pointers::to(seat));
+}
+
+/// The handle of a thread that has another one meanwhile; made by [`put_aside`].
+pub(crate) struct PutAside(Pointers);
+
+/// Puts the calling thread's handle aside, and the stand-in in its place.
+pub(crate) fn put_aside() -> PutAside {
+    PutAside(SEAT.replace(Pointers::to(STAND_IN)))
+}
+
+impl PutAside {
+    /// Critical sections that the thread is in there.
+    ///
+    /// # Safety
+    ///
+    /// What the handle points to is still kept alive (the module's invariant, while it is put aside).
+    pub(crate) unsafe fn critical_depth(&self) -> u32 {
+        // SAFETY: the caller's promise; or a static.
+        let runtime = unsafe { &*self.0.runtime };
+        // Relaxed: the thread's own word.
+        runtime.critical_depth.load(Ordering::Relaxed)
+    }
+
+    /// Makes it the calling thread's again.
+    pub(crate) fn put_back(self) {
+        SEAT.set(self.0);
+    }
 }
 
 /// Puts the stand-in back: the thread has no slot any more.

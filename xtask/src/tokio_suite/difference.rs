@@ -79,7 +79,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         test: "rt_panic::builder_worker_threads_panic_caller",
         modes: BOTH,
         how: How::Fails,
-        why: "`workers(0)` does not panic: `build` returns an error",
+        why: "`worker_threads(0)` does not panic: `build` returns an error",
     },
     Difference {
         test: "rt_unstable_eager_driver_handoff::deadlocks_consistently",

@@ -71,7 +71,7 @@ mod ours {
         }
     }
 
-    /// As tokio's. What Morpheus's builder has of its own goes there; the rest goes through its `tokio` method.
+    /// As tokio's. What Morpheus's builder has itself goes there; the rest goes through its `tokio` method.
     pub struct Builder {
         /// Builds the runtime unless `morpheus` does. It is told of every other option first: where tokio refuses a value it
         /// panics at the line of the test, as it would at the line of a closure that a user gives to Morpheus.
@@ -90,12 +90,12 @@ mod ours {
 
     /// Options that Morpheus's builder has itself.
     macro_rules! of_morpheus {
-        ($($name:ident($($value:ident: $type:ty),*) as $theirs:ident;)*) => {$(
+        ($($name:ident($($value:ident: $type:ty),*);)*) => {$(
             #[track_caller]
             pub fn $name(&mut self, $($value: $type),*) -> &mut Self {
                 match &mut self.morpheus {
                     Some(morpheus) => {
-                        morpheus.$theirs($($value),*);
+                        morpheus.$name($($value),*);
                     }
                     None => {
                         self.tokio.$name($($value),*);
@@ -126,7 +126,8 @@ mod ours {
         pub fn new_multi_thread() -> Builder {
             Builder {
                 tokio: real_tokio::runtime::Builder::new_multi_thread(),
-                morpheus: (Mode::get() != Mode::Tokio).then(morpheus_runtime::Builder::new),
+                morpheus: (Mode::get() != Mode::Tokio)
+                    .then(morpheus_runtime::Builder::new_multi_thread),
             }
         }
 
@@ -138,36 +139,33 @@ mod ours {
         }
 
         of_morpheus! {
-            worker_threads(threads: usize) as workers;
-            max_blocking_threads(threads: usize) as max_blocking_threads;
-            thread_name(name: impl Into<String>) as thread_name;
-            on_thread_start(hook: impl Fn() + Send + Sync + 'static) as on_thread_start;
-            on_thread_stop(hook: impl Fn() + Send + Sync + 'static) as on_thread_stop;
-            on_thread_park(hook: impl Fn() + Send + Sync + 'static) as on_thread_park;
-            on_thread_unpark(hook: impl Fn() + Send + Sync + 'static) as on_thread_unpark;
-        }
-
-        of_tokio! {
+            worker_threads(threads: usize);
             enable_all();
             enable_io();
             enable_time();
             event_interval(ticks: u32);
             global_queue_interval(ticks: u32);
+            max_blocking_threads(threads: usize);
+            thread_keep_alive(duration: Duration);
+            thread_name(name: impl Into<String>);
+            thread_name_fn(name: impl Fn() -> String + Send + Sync + 'static);
+            thread_stack_size(bytes: usize);
+            on_thread_start(hook: impl Fn() + Send + Sync + 'static);
+            on_thread_stop(hook: impl Fn() + Send + Sync + 'static);
+            on_thread_park(hook: impl Fn() + Send + Sync + 'static);
+            on_thread_unpark(hook: impl Fn() + Send + Sync + 'static);
+        }
+
+        of_tokio! {
             max_io_events_per_busy_tick(events: usize);
             max_io_events_per_tick(events: usize);
             name(name: impl Into<String> + Clone);
             start_paused(paused: bool);
-            thread_keep_alive(duration: Duration);
-            thread_stack_size(bytes: usize);
         }
 
         pub fn build(&mut self) -> io::Result<Runtime> {
             match &mut self.morpheus {
-                Some(morpheus) => match morpheus.build() {
-                    Ok(runtime) => Ok(Runtime::Morpheus(runtime)),
-                    Err(morpheus_runtime::BuildError::Tokio(error)) => Err(error),
-                    Err(error) => Err(io::Error::other(error)),
-                },
+                Some(morpheus) => morpheus.build().map(Runtime::Morpheus),
                 None => self.tokio.build().map(Runtime::Tokio),
             }
         }
@@ -236,7 +234,7 @@ mod ours {
 
         pub fn shutdown_timeout(self, timeout: Duration) {
             match self {
-                Runtime::Morpheus(runtime) => drop(runtime.shutdown_timeout(timeout)),
+                Runtime::Morpheus(runtime) => runtime.shutdown_timeout(timeout),
                 Runtime::Tokio(runtime) => runtime.shutdown_timeout(timeout),
             }
         }
