@@ -62,6 +62,8 @@
 //! [`Runtime::metrics`] and [`Metrics::current`] have the counters; feature `metrics` publishes them, and the labels that
 //! were ever stuck, to the `metrics` crate, under the names that `dashboards/morpheus.json` shows in Grafana.
 #![warn(missing_docs)]
+// Which cargo feature an item needs stands beside it on docs.rs, which builds with nightly.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(target_os = "linux")]
 
 // For the attributes' expansion inside this crate's own tests.

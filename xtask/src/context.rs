@@ -46,10 +46,10 @@ impl Context {
         self.clean(Command::new(cargo()))
     }
 
-    /// Nightly's cargo. Through rustup, since `CARGO` names one toolchain's binary, which knows no `+nightly`.
-    pub(crate) fn nightly_cargo(&self) -> Command {
+    /// Another toolchain's cargo. Through rustup, since `CARGO` names one toolchain's binary, which knows no `+nightly`.
+    pub(crate) fn cargo_of(&self, toolchain: &str) -> Command {
         let mut command = Command::new("rustup");
-        command.args(["run", "nightly", "cargo"]);
+        command.args(["run", toolchain, "cargo"]);
         // Cargo passes itself on to those it runs; here it would be the wrong one.
         command.env_remove("CARGO");
         self.clean(command)

@@ -87,6 +87,11 @@ fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
             .args(nightly);
         commands.push(add);
     }
+    for version in toolchains(missing) {
+        let mut install = Command::new("rustup");
+        install.args(["toolchain", "install", version, "--profile", "minimal"]);
+        commands.push(install);
+    }
     let packages = packages(missing, System::Debian, has);
     if !packages.is_empty() && may_install_packages(system) {
         let mut install = apt_get(["install", "--yes", "--no-install-recommends"]);
@@ -179,6 +184,11 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
             "  rustup toolchain install nightly --component {nightly}"
         ));
     }
+    for version in toolchains(missing) {
+        lines.push(format!(
+            "  rustup toolchain install {version} --profile minimal"
+        ));
+    }
     lines
 }
 
@@ -196,7 +206,7 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
                 .find(|package| has(package))
                 .or(debian.first())
                 .copied(),
-            (Source::Component(_) | Source::Nightly(_), _) => None,
+            (Source::Component(_) | Source::Nightly(_) | Source::Toolchain(_), _) => None,
         })
         .collect()
 }
@@ -206,7 +216,7 @@ fn components(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Component(name) => Some(name),
-            Source::Package { .. } | Source::Nightly(_) => None,
+            Source::Package { .. } | Source::Nightly(_) | Source::Toolchain(_) => None,
         })
         .collect()
 }
@@ -216,7 +226,17 @@ fn nightly_components(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Nightly(name) => Some(name),
-            Source::Package { .. } | Source::Component(_) => None,
+            Source::Package { .. } | Source::Component(_) | Source::Toolchain(_) => None,
+        })
+        .collect()
+}
+
+fn toolchains(missing: &[Tool]) -> Vec<&'static str> {
+    missing
+        .iter()
+        .filter_map(|tool| match tool.source() {
+            Source::Toolchain(version) => Some(version),
+            Source::Package { .. } | Source::Component(_) | Source::Nightly(_) => None,
         })
         .collect()
 }

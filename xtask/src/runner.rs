@@ -404,10 +404,9 @@ fn cargo(
     on_line: &mut dyn FnMut(&str),
 ) -> io::Result<Outcome> {
     let context = machine.context;
-    let mut command = if call.nightly {
-        context.nightly_cargo()
-    } else {
-        context.cargo()
+    let mut command = match call.toolchain {
+        Some(toolchain) => context.cargo_of(toolchain),
+        None => context.cargo(),
     };
     let host = host(context)?;
     if rights::bpf_lacks().is_none() {
@@ -643,8 +642,8 @@ fn shell_line(step: &Step, host: &str) -> String {
         words.push(format!("CARGO_TARGET_DIR=target/{directory}"));
     }
     words.push("cargo".to_string());
-    if call.nightly {
-        words.push("+nightly".to_string());
+    if let Some(toolchain) = call.toolchain {
+        words.push(format!("+{toolchain}"));
     }
     words.push(call.args.replace("{host}", host));
     words.join(" ")

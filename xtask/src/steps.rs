@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask test`, as a table: one row a step, in the order they start.
 
 use crate::guests::{GUESTS, Guest};
-use crate::tools::Tool;
+use crate::tools::{OLDEST_RUST, Tool};
 
 /// One step.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ pub(crate) struct Cargo {
     /// The arguments, separated by blanks. `{host}` stands for the target triple of this machine.
     pub(crate) args: String,
     pub(crate) counts: CountAs,
-    /// Whether it is nightly's cargo.
-    pub(crate) nightly: bool,
+    /// The toolchain whose cargo it is; `None` for the one that runs this program.
+    pub(crate) toolchain: Option<&'static str>,
     /// Flags, added to what the environment has in these variables.
     pub(crate) flags: &'static [(&'static str, &'static str)],
     /// A target directory of its own, inside the usual one: other flags would throw the usual build away.
@@ -121,6 +121,7 @@ pub(crate) fn all() -> Vec<Step> {
     steps.extend(after_guests());
     steps.push(loom());
     steps.extend(other_builds());
+    steps.extend(publication());
     steps
 }
 
@@ -145,15 +146,13 @@ const QUICK_TESTS: &[&str] = &[
 
 /// After an edit of the runtime: the crates that applications link.
 fn quick() -> [Step; 2] {
-    const CRATES: &str =
-        "--package morpheus-common --package morpheus-macros --package morpheus-runtime";
     [
         Step {
             needs: vec![Tool::Clippy],
             ..step(
                 "clippy of what applications link",
                 Part::Quick,
-                &format!("clippy {CRATES} --all-targets -- -D warnings"),
+                &format!("clippy {PUBLISHED} --all-targets -- -D warnings"),
             )
         },
         Step {
@@ -162,7 +161,7 @@ fn quick() -> [Step; 2] {
                 "tests of what applications link",
                 Part::Quick,
                 &format!(
-                    "test {CRATES} --lib --test {} --no-fail-fast",
+                    "test {PUBLISHED} --lib --test {} --no-fail-fast",
                     QUICK_TESTS.join(" --test ")
                 ),
             )
@@ -270,6 +269,55 @@ fn loom() -> Step {
     ))
 }
 
+/// What is published: the crates that applications link.
+const PUBLISHED: &str =
+    "--package morpheus-common --package morpheus-macros --package morpheus-runtime";
+
+/// What a release needs.
+fn publication() -> Vec<Step> {
+    vec![
+        // Uploads nothing: packs the crates, and builds each from its package.
+        in_back(with(
+            step(
+                "publish",
+                Part::All,
+                &format!("publish --dry-run --allow-dirty {PUBLISHED}"),
+            ),
+            |call| call.target = Some("publish"),
+        )),
+        in_back(with(
+            Step {
+                needs: vec![Tool::OldestRust],
+                ..step(
+                    "oldest Rust",
+                    Part::All,
+                    &format!("check {PUBLISHED} --all-features"),
+                )
+            },
+            |call| {
+                call.toolchain = Some(OLDEST_RUST);
+                call.target = Some("oldest-rust");
+            },
+        )),
+        // As docs.rs builds them.
+        in_back(with(
+            Step {
+                needs: vec![Tool::RustSrc],
+                ..step(
+                    "docs as published",
+                    Part::All,
+                    &format!("doc {PUBLISHED} --all-features --no-deps"),
+                )
+            },
+            |call| {
+                call.toolchain = Some("nightly");
+                call.flags = &[("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
+                call.target = Some("docs-rs");
+            },
+        )),
+    ]
+}
+
 /// With other flags, toolchains and versions of tokio.
 fn other_builds() -> Vec<Step> {
     let unstable = |step| {
@@ -287,6 +335,12 @@ fn other_builds() -> Vec<Step> {
                 Work::ReleaseTests(&["holds", "instructions", "loops"]),
             )
         },
+        // It builds sixteen programs.
+        tests(
+            "programs written for tokio",
+            Part::All,
+            "test --package morpheus-runtime --test replaced --no-fail-fast -- --include-ignored",
+        ),
         step_of("tokio, oldest and newest", Part::All, Work::TokioRange),
         // Cargo builds no test so: an example, which ends with 0 only if nothing panicked.
         in_back(with(
@@ -326,7 +380,7 @@ fn other_builds() -> Vec<Step> {
                 )
             },
             |call| {
-                call.nightly = true;
+                call.toolchain = Some("nightly");
                 // Property tests ask for the current directory.
                 call.flags = &[("MIRIFLAGS", "-Zmiri-disable-isolation")];
                 call.target = Some("miri");
@@ -342,7 +396,7 @@ fn other_builds() -> Vec<Step> {
                 )
             },
             |call| {
-                call.nightly = true;
+                call.toolchain = Some("nightly");
                 call.flags = &[("RUSTFLAGS", "-Zsanitizer=thread")];
                 call.target = Some("thread-sanitizer");
             },
@@ -365,7 +419,7 @@ fn step(name: &str, part: Part, args: &str) -> Step {
     let call = Cargo {
         args: args.to_string(),
         counts: CountAs::One,
-        nightly: false,
+        toolchain: None,
         flags: &[],
         target: None,
     };

@@ -10,6 +10,9 @@ use crate::context::Context;
 /// Older ones cannot compile the BPF programs.
 const OLDEST_CLANG: u32 = 18;
 
+/// The oldest Rust that builds what is published: `rust-version` of the workspace.
+pub(crate) const OLDEST_RUST: &str = "1.92";
+
 /// Chromium and its kin.
 const BROWSERS: [&str; 4] = [
     "chromium",
@@ -58,6 +61,8 @@ pub(crate) enum Tool {
     Miri,
     /// The standard library's sources, which miri and the thread sanitizer build anew.
     RustSrc,
+    /// The oldest toolchain that is supported.
+    OldestRust,
 }
 
 /// Where a tool comes from.
@@ -74,6 +79,8 @@ pub(crate) enum Source {
     Component(&'static str),
     /// A component of the nightly toolchain.
     Nightly(&'static str),
+    /// A toolchain.
+    Toolchain(&'static str),
 }
 
 impl Tool {
@@ -99,6 +106,7 @@ impl Tool {
             Tool::Clippy => "clippy",
             Tool::Miri => "miri",
             Tool::RustSrc => "rust-src",
+            Tool::OldestRust => "the oldest supported Rust",
         }
     }
 
@@ -134,6 +142,7 @@ impl Tool {
             Tool::Clippy => Source::Component("clippy"),
             Tool::Miri => Source::Nightly("miri"),
             Tool::RustSrc => Source::Nightly("rust-src"),
+            Tool::OldestRust => Source::Toolchain(OLDEST_RUST),
         }
     }
 
@@ -171,6 +180,7 @@ impl Tool {
             Tool::Rustfmt => answers(context, "fmt"),
             Tool::Clippy => answers(context, "clippy"),
             Tool::Miri | Tool::RustSrc => nightly_has(self.name()),
+            Tool::OldestRust => has_toolchain(OLDEST_RUST),
         }
     }
 }
@@ -186,6 +196,15 @@ fn answers(context: &Context, subcommand: &str) -> bool {
     context
         .cargo()
         .args([subcommand, "--version"])
+        .output()
+        .is_ok_and(|answer| answer.status.success())
+}
+
+fn has_toolchain(version: &str) -> bool {
+    Command::new("rustup")
+        .args(["run", version, "rustc", "--version"])
+        // A question must not install a toolchain.
+        .env("RUSTUP_AUTO_INSTALL", "0")
         .output()
         .is_ok_and(|answer| answer.status.success())
 }
@@ -304,6 +323,12 @@ mod tests {
         ] {
             assert!(!is_libclang(file), "{file}");
         }
+    }
+
+    #[test]
+    fn the_oldest_rust_is_the_workspace_s() {
+        let manifest = include_str!("../../Cargo.toml");
+        assert!(manifest.contains(&format!("rust-version = \"{OLDEST_RUST}\"\n")));
     }
 
     #[test]
