@@ -64,7 +64,8 @@ pub(crate) struct Domain {
     /// Where polls were stuck.
     pub(crate) stacks: Arc<stacks::groups::Shared>,
     pub(crate) mask: Option<Mask>,
-    /// Only for threads of other runtimes: when each of those was last asked for a blocking thread, and whether it has one.
+    /// Only where there are no workers: for threads of other runtimes, and for a current-thread runtime. When each runtime that
+    /// such a thread is a worker of was last asked for a blocking thread, and whether it has one.
     pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>>,
 }
 
@@ -106,6 +107,14 @@ impl Domain {
         }
     }
 
+    /// For threads that are nobody's workers, or another runtime's: they keep the slices that they have.
+    pub(crate) fn without_workers(settings: Settings) -> Domain {
+        Domain {
+            warm_pools: Some(Mutex::default()),
+            ..Domain::new(settings)
+        }
+    }
+
     /// For a thread that starts: keeps it on the CPUs that the quota pays for, if the application wants that.
     pub(crate) fn place_thread(&self) {
         if let Some(mask) = &self.mask {
@@ -117,7 +126,6 @@ impl Domain {
     /// For a thread that has a core of this runtime: gives it a worker's slice, unless it has one.
     pub(crate) fn shorten_slice(&self) {
         if self.warm_pools.is_none()
-            && !self.settings.is_current_thread
             && self.settings.mechanisms.slice
             && tokio::runtime::worker_index().is_some()
             && !slice::become_worker()
@@ -128,7 +136,7 @@ impl Domain {
 
     /// Whether there can be workers to take over from one that is stuck.
     pub(crate) fn has_workers(&self) -> bool {
-        self.warm_pools.is_none() && !self.settings.is_current_thread
+        self.warm_pools.is_none()
     }
 
     /// Whether the controller only looks and reports.

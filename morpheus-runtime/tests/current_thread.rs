@@ -15,8 +15,8 @@ use common::{
     within,
 };
 use morpheus_runtime::{
-    Builder, Metrics, Policy, Runtime, ShutdownReport, Watch as _, checkpoint_sync,
-    critical_section, task, yield_requested,
+    ActiveLink, BuildError, Builder, Link, Metrics, Policy, Runtime, ShutdownReport, Watch as _,
+    checkpoint_sync, critical_section, task, yield_requested,
 };
 use tokio::task::LocalSet;
 
@@ -410,6 +410,25 @@ fn options_of_runtimes_with_workers_have_no_effect() {
             .unwrap(),
         7
     );
+}
+
+/// One thread comes with it: the controller's.
+#[test]
+fn it_joins_no_daemon() {
+    let _alone = alone();
+    let before = threads();
+    let runtime = runtime();
+    assert_eq!(runtime.link(), ActiveLink::Watchdog);
+    // It gives itself its name, and so would a thread for a link.
+    assert!(wait_for(PATIENCE, || threads() > before));
+    std::thread::sleep(50 * MS);
+    assert_eq!(threads(), before + 1);
+    let mut builder = Builder::new_current_thread();
+    let error = builder.link(Link::Required).try_build().unwrap_err();
+    assert!(matches!(error, BuildError::LinkOnOneThread), "{error}");
+    assert!(error.to_string().contains("Link::Auto"), "{error}");
+    let error = builder.build().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
 /// What a worker gets and the application's thread must not keep.

@@ -169,6 +169,11 @@ pub enum BuildError {
     /// [`Link::Required`], and there is no link to a daemon.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// [`Link::Required`] for a current-thread runtime, which joins no daemon.
+    #[error(
+        "a current-thread runtime joins no daemon: build a multi-thread one, or ask for Link::Auto"
+    )]
+    LinkOnOneThread,
     /// Tokio could not be started, for instance for want of file descriptors.
     #[error("tokio could not be started: {0}")]
     Tokio(#[from] std::io::Error),
@@ -185,6 +190,7 @@ impl From<BuildError> for std::io::Error {
             BuildError::NoWorkers
             | BuildError::TooManyWorkers { .. }
             | BuildError::NoBudget
+            | BuildError::LinkOnOneThread
             | BuildError::ReserveTooLarge { .. } => ErrorKind::InvalidInput,
             BuildError::TooFewThreads { .. } => ErrorKind::QuotaExceeded,
             BuildError::Link(LinkError::Absent { .. }) => ErrorKind::NotFound,
@@ -212,7 +218,8 @@ impl Builder {
     /// from it, since there is no other thread for tasks, and unwatched polls go unreported. So these options have no effect:
     /// [`worker_threads`](Self::worker_threads), [`max_spares`](Self::max_spares), [`reserve`](Self::reserve),
     /// [`max_in_place`](Self::max_in_place), [`confine_to_quota`](Self::confine_to_quota) and
-    /// [`disable_lifo_slot`](Self::disable_lifo_slot). The calling thread keeps its slice and its CPUs.
+    /// [`disable_lifo_slot`](Self::disable_lifo_slot). The runtime joins no daemon, and with [`Link::Required`] it is not
+    /// built. The calling thread keeps its slice and its CPUs.
     ///
     /// ```
     /// use morpheus_runtime::{Builder, Watch as _};
@@ -665,7 +672,7 @@ impl Builder {
     /// A domain without workers, whose controller has a thread of its own: a blocking thread would count as one, and a
     /// paused clock waits for those.
     fn build_current_thread(&mut self) -> Result<Runtime, BuildError> {
-        let domain = Arc::new(Domain::new(self.settings_of_current_thread()?));
+        let domain = Arc::new(Domain::without_workers(self.settings_of_current_thread()?));
         self.set_hooks_of_current_thread(&domain);
         let name = self.thread_name.clone();
         if let Some(bytes) = self.thread_stack_size {
@@ -683,9 +690,7 @@ impl Builder {
         domain::register(&domain);
         controller::prepare(&domain);
         let controller = controller::start(&domain);
-        let runtime = Runtime::from_parts(tokio, domain.clone()).with_controller(controller);
-        joiner::start(&domain, self.link, self.link_socket.clone())?;
-        Ok(runtime)
+        Ok(Runtime::from_parts(tokio, domain).with_controller(controller))
     }
 
     fn settings_of_current_thread(&self) -> Result<Settings, BuildError> {
@@ -694,6 +699,11 @@ impl Builder {
         }
         if self.budget.is_zero() {
             return Err(BuildError::NoBudget);
+        }
+        // A daemon sees no more of one thread than the watchdog does, and that thread would be bound and let go with each
+        // `block_on`.
+        if self.link == Link::Required {
+            return Err(BuildError::LinkOnOneThread);
         }
         Ok(Settings {
             workers: 1,

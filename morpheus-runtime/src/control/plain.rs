@@ -2,7 +2,7 @@
 //!
 //! It has no spares and no canary, but a controller that asks, judges and reports all the same.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use morpheus_common::ladder::Policy;
 
@@ -45,9 +45,7 @@ pub(crate) fn domain() -> Arc<Domain> {
                 is_current_thread: false,
                 mechanisms: Mechanisms::default(),
             };
-            let mut domain = Domain::new(settings);
-            domain.warm_pools = Some(Mutex::default());
-            let domain = Arc::new(domain);
+            let domain = Arc::new(Domain::without_workers(settings));
             // It is never joined: the domain lives as long as the process.
             drop(controller::start(&domain));
             domain

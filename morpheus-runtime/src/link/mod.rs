@@ -35,7 +35,7 @@ pub use client::LinkError;
 #[non_exhaustive]
 pub enum Link {
     /// A daemon's while there is one, else the watchdog. A daemon that starts later is joined then, and
-    /// when it ends the watchdog goes on alone.
+    /// when it ends the watchdog goes on alone. A current-thread runtime joins none.
     ///
     /// Where no daemon has been (its directory, `/run/morpheus`, is not there, and no other socket was named), that costs
     /// no thread and no descriptor: the controller looks for the directory once a second, while it is awake.

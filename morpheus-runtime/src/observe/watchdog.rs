@@ -382,7 +382,7 @@ impl Watchdog {
         match transition.action {
             Action::None => {}
             // It was asked to yield, and there is no more to be done about it.
-            Action::TakeOver if !domain.has_workers() => {
+            Action::TakeOver if !in_place && !domain.has_workers() => {
                 taken = Some(match observes {
                     true => Taken::Observed,
                     false => Taken::Requested,

@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     /// What was asked for, and tokio was not built for.
     pub(crate) refused: Vec<Missing>,
     pub(crate) confine_to_quota: bool,
-    /// Of a current-thread runtime: no spares, no handoffs, and threads that keep the slices that they have.
+    /// Of a current-thread runtime: a thread belongs to the domain while it is in `block_on`.
     pub(crate) is_current_thread: bool,
     pub(crate) mechanisms: Mechanisms,
 }

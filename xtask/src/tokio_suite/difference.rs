@@ -37,8 +37,34 @@ impl Difference {
 
 const BOTH: &[Mode] = &[Mode::Unwatched, Mode::Watched];
 
+/// A test that wants a panic, or an error, where a runtime was built without I/O or without time.
+const fn without_driver(test: &'static str) -> Difference {
+    Difference {
+        test,
+        modes: BOTH,
+        how: How::Fails,
+        why: "I/O and time are always enabled",
+    }
+}
+
 /// All differences. One that is not here fails the step, and so does one here that is none.
 pub(crate) const DIFFERENCES: &[Difference] = &[
+    without_driver("io_driver::panics_when_io_disabled"),
+    without_driver("io_panic::async_fd_new_panic_caller"),
+    without_driver("io_panic::async_fd_register_panic_caller"),
+    without_driver("io_panic::async_fd_register_with_interest_panic_caller"),
+    without_driver("io_panic::async_fd_try_new_panic_caller"),
+    without_driver("io_panic::async_fd_try_with_interest_panic_caller"),
+    without_driver("io_panic::async_fd_with_interest_panic_caller"),
+    without_driver("net_panic::tcp_listener_from_std_panic_caller"),
+    without_driver("net_panic::tcp_stream_from_std_panic_caller"),
+    without_driver("net_panic::udp_socket_from_std_panic_caller"),
+    without_driver("net_panic::unix_datagram_from_std_panic_caller"),
+    without_driver("net_panic::unix_listener_bind_panic_caller"),
+    without_driver("rt_basic::timeout_panics_when_no_time_handle"),
+    without_driver("signal_panic::signal_panic_caller"),
+    without_driver("time_panic::timeout_at_panic_caller"),
+    without_driver("time_panic::timeout_panic_caller"),
     Difference {
         test: "rt_blocking_thread_exhaust::spawn_blocking_with_only_scheduler_workers",
         modes: BOTH,

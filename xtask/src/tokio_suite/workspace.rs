@@ -122,7 +122,7 @@ pub(crate) fn write_shim(directory: &Path, root: &Path, requirement: &str) -> io
         &format!(
             "[package]\nname = \"tokio-shim\"\nedition = \"2024\"\npublish = false\n\n\
              [lib]\nname = \"tokio\"\npath = \"lib.rs\"\n\n\
-             [dependencies.morpheus-runtime]\npath = {runtime:?}\n\n\
+             [dependencies.morpheus-runtime]\npath = {runtime:?}\nfeatures = [\"test-util\"]\n\n\
              [dependencies.real_tokio]\npackage = \"tokio\"\nversion = {requirement:?}\nfeatures = {FEATURES:?}\n"
         ),
     )?;

@@ -1,4 +1,4 @@
-//! A crate called `tokio` for tokio's own tests: all of tokio, but a multi-thread runtime is Morpheus's.
+//! A crate called `tokio` for tokio's own tests: all of tokio, but its builder and its runtime are Morpheus's.
 //!
 //! `tokio_suite` writes this file into the target directory and builds it there; it is no module of `xtask`. A variable
 //! of the environment, read once, chooses the [`Mode`], so that one build serves all of them.
@@ -25,7 +25,7 @@ mod ours {
     use std::io;
     use std::ops::Deref;
     use std::pin::Pin;
-    use std::sync::OnceLock;
+    use std::sync::{Arc, OnceLock};
     use std::task::{Context, Poll};
     use std::time::Duration;
 
@@ -71,10 +71,10 @@ mod ours {
         }
     }
 
-    /// As tokio's. What Morpheus's builder has itself goes there; the rest goes through its `tokio` method.
+    /// As tokio's. Each option goes to both builders, to tokio's first: where tokio refuses a value it panics at the line of
+    /// the test.
     pub struct Builder {
-        /// Builds the runtime unless `morpheus` does. It is told of every other option first: where tokio refuses a value it
-        /// panics at the line of the test, as it would at the line of a closure that a user gives to Morpheus.
+        /// Builds the runtime unless `morpheus` does, and builds local ones.
         tokio: real_tokio::runtime::Builder,
         morpheus: Option<morpheus_runtime::Builder>,
     }
@@ -93,13 +93,24 @@ mod ours {
         ($($name:ident($($value:ident: $type:ty),*);)*) => {$(
             #[track_caller]
             pub fn $name(&mut self, $($value: $type),*) -> &mut Self {
-                match &mut self.morpheus {
-                    Some(morpheus) => {
-                        morpheus.$name($($value),*);
-                    }
-                    None => {
-                        self.tokio.$name($($value),*);
-                    }
+                self.tokio.$name($($value.clone()),*);
+                if let Some(morpheus) = &mut self.morpheus {
+                    morpheus.$name($($value),*);
+                }
+                self
+            }
+        )*};
+    }
+
+    /// The same for functions, which have no clones.
+    macro_rules! hooks {
+        ($($name:ident($type:ty);)*) => {$(
+            pub fn $name(&mut self, hook: impl Fn() -> $type + Send + Sync + 'static) -> &mut Self {
+                let hook = Arc::new(hook);
+                let same = hook.clone();
+                self.tokio.$name(move || same());
+                if let Some(morpheus) = &mut self.morpheus {
+                    morpheus.$name(move || hook());
                 }
                 self
             }
@@ -134,33 +145,50 @@ mod ours {
         pub fn new_current_thread() -> Builder {
             Builder {
                 tokio: real_tokio::runtime::Builder::new_current_thread(),
-                morpheus: None,
+                morpheus: (Mode::get() != Mode::Tokio)
+                    .then(morpheus_runtime::Builder::new_current_thread),
             }
         }
 
+        /// Of the two that would build the runtime alone: Morpheus's takes a 0.
+        #[track_caller]
+        pub fn worker_threads(&mut self, threads: usize) -> &mut Self {
+            match &mut self.morpheus {
+                Some(morpheus) => {
+                    morpheus.worker_threads(threads);
+                }
+                None => {
+                    self.tokio.worker_threads(threads);
+                }
+            }
+            self
+        }
+
         of_morpheus! {
-            worker_threads(threads: usize);
             enable_all();
             enable_io();
             enable_time();
             event_interval(ticks: u32);
             global_queue_interval(ticks: u32);
             max_blocking_threads(threads: usize);
+            name(name: impl Into<String> + Clone);
+            start_paused(paused: bool);
             thread_keep_alive(duration: Duration);
-            thread_name(name: impl Into<String>);
-            thread_name_fn(name: impl Fn() -> String + Send + Sync + 'static);
+            thread_name(name: impl Into<String> + Clone);
             thread_stack_size(bytes: usize);
-            on_thread_start(hook: impl Fn() + Send + Sync + 'static);
-            on_thread_stop(hook: impl Fn() + Send + Sync + 'static);
-            on_thread_park(hook: impl Fn() + Send + Sync + 'static);
-            on_thread_unpark(hook: impl Fn() + Send + Sync + 'static);
+        }
+
+        hooks! {
+            on_thread_start(());
+            on_thread_stop(());
+            on_thread_park(());
+            on_thread_unpark(());
+            thread_name_fn(String);
         }
 
         of_tokio! {
             max_io_events_per_busy_tick(events: usize);
             max_io_events_per_tick(events: usize);
-            name(name: impl Into<String> + Clone);
-            start_paused(paused: bool);
         }
 
         pub fn build(&mut self) -> io::Result<Runtime> {
