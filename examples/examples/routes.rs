@@ -30,8 +30,8 @@ async fn render(Path(id): Path<u32>) -> String {
 async fn show() -> String {
     let metrics = Metrics::current().expect("a handler runs on the runtime");
     format!(
-        "{} stuck polls were worked around, {} were in place",
-        metrics.takeovers_watched, metrics.in_place_polls
+        "{} stalled polls were worked around, {} were in place",
+        metrics.takeovers_watched, metrics.handoff_polls
     )
 }
 

@@ -1,4 +1,4 @@
-//! A service with a page that shows where it was stuck: which route, which line, how often, how long.
+//! A service with a page that shows where it was stalled: which route, which line, how often, how long.
 //!
 //! ```text
 //! cargo run --release --example stall_page               serves until Ctrl-C, and says where
@@ -20,12 +20,12 @@ use morpheus_runtime::tower::WatchLayer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// For how long either is stuck.
-const STUCK: Duration = Duration::from_millis(50);
+/// For how long either is stalled.
+const STALLED: Duration = Duration::from_millis(50);
 
 async fn hash() -> String {
     let (begun, mut state) = (Instant::now(), 1_u64);
-    while begun.elapsed() < STUCK {
+    while begun.elapsed() < STALLED {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
@@ -37,7 +37,7 @@ async fn file() -> io::Result<String> {
     let (mut reader, mut writer) = pipe()?;
     // A slow disk.
     std::thread::spawn(move || {
-        std::thread::sleep(STUCK);
+        std::thread::sleep(STALLED);
         writer.write_all(b"content")
     });
     let mut text = String::new();

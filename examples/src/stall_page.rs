@@ -1,4 +1,4 @@
-//! What a service shows of its stalls: a page with a bar for each place where polls were stuck.
+//! What a service shows of its stalls: a page with a bar for each place where polls were stalled.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use morpheus_runtime::{StallGroup, StallKind, Stalls};
 
 /// What is said where the runtime is not Morpheus.
 pub const NOBODY_LOOKS: &str =
-    "This is plain tokio, where nobody looks for stuck polls; Morpheus has this page.\n";
+    "This is plain tokio, where nobody looks for stalled polls; Morpheus has this page.\n";
 
 /// The handler: the stalls of the runtime that it runs on.
 ///
@@ -33,7 +33,7 @@ pub fn page(stalls: &Stalls) -> String {
          <style>body{font:15px system-ui;max-width:60em;margin:2em auto;padding:0 1em;color-scheme:light dark}\
          .bar{height:.9em;border-radius:2px}.computing{background:#d55e00}.blocked{background:#0072b2}\
          code,pre{font-size:13px;overflow-wrap:anywhere;white-space:pre-wrap}summary{cursor:pointer}</style>\
-         <h1>Where polls were stuck</h1>",
+         <h1>Where polls were stalled</h1>",
     );
     if stalls.groups.is_empty() {
         html += "<p>Nowhere, so far.";

@@ -1,4 +1,4 @@
-//! The layer: a handler that is stuck is named by its route, and its neighbours are answered. With axum, tonic and
+//! The layer: a handler that is stalled is named by its route, and its neighbours are answered. With axum, tonic and
 //! hyper as they are, and each with its control on tokio alone.
 
 #[path = "../../morpheus-runtime/tests/common/mod.rs"]
@@ -55,15 +55,15 @@ fn send(address: SocketAddr, path: &str) -> TcpStream {
 /// `/ping`, and a handler under `route` that blocks its thread until the gate is open.
 fn app(route: &str, gate: &Gate) -> axum::Router {
     let gate = gate.clone();
-    let stuck = move || {
+    let stalled = move || {
         let gate = gate.clone();
         async move {
             gate.wait();
-            "stuck no more"
+            "stalled no more"
         }
     };
     axum::Router::new()
-        .route(route, get(stuck))
+        .route(route, get(stalled))
         .route("/ping", get(async || "pong"))
 }
 
@@ -76,11 +76,11 @@ fn serve(handle: &tokio::runtime::Handle, app: axum::Router) -> SocketAddr {
 
 /// By its path, but for the blanks.
 fn fresh_route() -> String {
-    format!("/{}", fresh_label("stuck").replace(' ', "-"))
+    format!("/{}", fresh_label("stalled").replace(' ', "-"))
 }
 
 #[test]
-fn a_stuck_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
+fn a_stalled_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
     let _alone = alone();
     let log = Log::global();
     let gate = Gate::default();
@@ -89,7 +89,7 @@ fn a_stuck_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
         WatchLayer::by_route(|request| Some(request.extensions().get::<MatchedPath>()?.as_str()));
     let runtime = one_worker();
     let address = serve(runtime.handle(), app(&route, &gate).layer(by_route));
-    let _stuck = send(address, &route.replace("{id}", "7"));
+    let _stalled = send(address, &route.replace("{id}", "7"));
     let label = format!("label=GET {route}");
     let named = wait_for(PATIENCE, || log.line_with(&[&label]).is_some());
     assert!(named, "no {label} in {}", log.text());
@@ -100,13 +100,13 @@ fn a_stuck_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
 
 /// The control of all the others.
 #[test]
-fn on_tokio_alone_nobody_is_answered_beside_a_stuck_handler() {
+fn on_tokio_alone_nobody_is_answered_beside_a_stalled_handler() {
     let _alone = alone();
     let gate = Gate::default();
     let runtime = tokio_alone();
-    let address = serve(runtime.handle(), app("/stuck", &gate));
+    let address = serve(runtime.handle(), app("/stalled", &gate));
     assert!(asked(address, "/ping", PATIENCE).is_some());
-    let _stuck = send(address, "/stuck");
+    let _stalled = send(address, "/stalled");
     // Once no request is answered the handler has stalled, and it stays so.
     assert!(wait_for(PATIENCE, || asked(address, "/ping", NO_ANSWER).is_none()));
     assert!(asked(address, "/ping", NO_ANSWER).is_none());
@@ -123,7 +123,7 @@ fn without_the_layer_it_is_not_watched() {
     let route = fresh_route();
     let runtime = one_worker();
     let address = serve(runtime.handle(), app(&route, &gate));
-    let _stuck = send(address, &route);
+    let _stalled = send(address, &route);
     let said = wait_for(PATIENCE, || {
         log.line_with(&["label=\"not watched\""]).is_some()
     });
@@ -148,11 +148,11 @@ fn handlers_that_compute_are_remembered_by_their_path() {
             }),
         )
         .route("/ping", get(async || "pong"));
-    let in_place_polls = |layer: bool| {
+    let handoff_polls = |layer: bool| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(8);
         if !layer {
-            builder.without(Mechanism::Offenders);
+            builder.without(Mechanism::Handoffs);
         }
         let runtime = builder.build().unwrap();
         let app = app.clone().layer(WatchLayer::new());
@@ -161,15 +161,15 @@ fn handlers_that_compute_are_remembered_by_their_path() {
             let answer = asked(address, &format!("{route}/{number}"), PATIENCE);
             assert_eq!(answer.as_deref(), Some("hashed"));
         }
-        runtime.metrics().in_place_polls
+        runtime.metrics().handoff_polls
     };
-    assert!(in_place_polls(true) > 0);
+    assert!(handoff_polls(true) > 0);
     assert!(log.line_with(&[&format!("label=GET {route} ")]).is_some());
-    assert_eq!(in_place_polls(false), 0);
+    assert_eq!(handoff_polls(false), 0);
 }
 
 #[test]
-fn a_stuck_hyper_service_is_named_through_the_adapter() {
+fn a_stalled_hyper_service_is_named_through_the_adapter() {
     use http::{Request, Response};
     use hyper::body::Incoming;
     use hyper_util::rt::TokioIo;
@@ -180,11 +180,11 @@ fn a_stuck_hyper_service_is_named_through_the_adapter() {
     let log = Log::global();
     let gate = Gate::default();
     let route = fresh_route();
-    let (opened, stuck_at) = (gate.clone(), route.clone());
+    let (opened, stalled_at) = (gate.clone(), route.clone());
     let handle = move |request: Request<Incoming>| {
-        let (gate, is_stuck) = (opened.clone(), request.uri().path() == stuck_at);
+        let (gate, is_stalled) = (opened.clone(), request.uri().path() == stalled_at);
         async move {
-            if is_stuck {
+            if is_stalled {
                 gate.wait();
             }
             Ok::<_, std::convert::Infallible>(Response::new("pong".to_owned()))
@@ -201,7 +201,7 @@ fn a_stuck_hyper_service_is_named_through_the_adapter() {
             tokio::spawn(served);
         }
     });
-    let _stuck = send(address, &route);
+    let _stalled = send(address, &route);
     let label = format!("label=GET {route}");
     assert!(
         wait_for(PATIENCE, || log.line_with(&[&label]).is_some()),
@@ -212,9 +212,9 @@ fn a_stuck_hyper_service_is_named_through_the_adapter() {
     gate.open();
 }
 
-/// A generated service with generated messages, unchanged; its `Check` is stuck by a layer inside of ours.
+/// A generated service with generated messages, unchanged; its `Check` is stalled by a layer inside of ours.
 #[test]
-fn a_stuck_tonic_method_is_named_by_its_path() {
+fn a_stalled_tonic_method_is_named_by_its_path() {
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
 
@@ -226,7 +226,7 @@ fn a_stuck_tonic_method_is_named_by_its_path() {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let blocked = gate.clone();
-    let get_stuck = tower::util::MapFutureLayer::new(move |answer| {
+    let get_stalled = tower::util::MapFutureLayer::new(move |answer| {
         let gate = blocked.clone();
         async move {
             gate.wait();
@@ -235,7 +235,7 @@ fn a_stuck_tonic_method_is_named_by_its_path() {
     });
     let served = tonic::transport::Server::builder()
         .layer(WatchLayer::new())
-        .layer(get_stuck)
+        .layer(get_stalled)
         .add_service(health)
         .serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener));
     runtime.handle().spawn(served);

@@ -65,7 +65,7 @@ async fn polls(runtime: Arc<Runtime>, in_place: bool, turns: u64) -> Duration {
     let orders = Arc::new(Orders::default());
     let label = if in_place { "offends" } else { "is good" };
     let mut target = target(orders.clone(), label);
-    let counted = || runtime.metrics().in_place_polls;
+    let counted = || runtime.metrics().handoff_polls;
     let (mut done, mut lasted, mut tries) = (0, Duration::ZERO, 0);
     // A new label is on probation, and costs more.
     for _ in 0..100 {

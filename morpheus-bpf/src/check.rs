@@ -22,7 +22,7 @@ pub enum Verdict {
     /// It works without.
     Note,
     /// It does not.
-    Missing,
+    Limitation,
 }
 
 /// One line.
@@ -39,7 +39,7 @@ impl std::fmt::Display for Finding {
         let word = match self.verdict {
             Verdict::Good => "ok     ",
             Verdict::Note => "note   ",
-            Verdict::Missing => "MISSING",
+            Verdict::Limitation => "MISSING",
         };
         write!(f, "{word} {}", self.text)
     }
@@ -63,7 +63,7 @@ pub fn scheduler_can_load() -> Result<(), String> {
         other_scheduler(),
     ]
     .into_iter()
-    .find(|finding| finding.verdict == Verdict::Missing);
+    .find(|finding| finding.verdict == Verdict::Limitation);
     match missing {
         Some(finding) => Err(format!(
             "this machine (Linux {}) cannot be scheduled: {}",
@@ -110,7 +110,7 @@ pub fn scheduler() -> Vec<Finding> {
 fn btf() -> Vec<Finding> {
     let Ok(btf) = Btf::from_vmlinux() else {
         return vec![finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
         )];
     };
@@ -124,7 +124,7 @@ fn btf() -> Vec<Finding> {
             )
         } else {
             finding(
-                Verdict::Missing,
+                Verdict::Limitation,
                 "BPF: the kernel has no bpf_task_from_pid; use Linux 6.2 or newer",
             )
         },
@@ -143,7 +143,7 @@ fn kernel(release: &str) -> Finding {
             ),
         ),
         _ => finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             format!("kernel {release}: use Linux 6.2 or newer"),
         ),
     }
@@ -161,7 +161,7 @@ fn rights(status: &str) -> Finding {
         finding(Verdict::Good, "rights: BPF programs can be loaded")
     } else {
         finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "rights: run as root, or with CAP_BPF and CAP_PERFMON",
         )
     }
@@ -173,7 +173,7 @@ fn namespace() -> Finding {
             finding(Verdict::Good, "PID namespace: the initial one")
         }
         _ => finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "PID namespace: not the initial one, so that threads have other numbers than BPF knows; run the daemon on \
              the host, or in a container that shares its PID namespace",
         ),
@@ -185,7 +185,7 @@ fn sched_ext() -> Finding {
         finding(Verdict::Good, "sched_ext: the kernel has it")
     } else {
         finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "sched_ext: the kernel has none; use Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y, or run \
              scx_morpheus --observe, which does not need it",
         )
@@ -197,7 +197,7 @@ fn sched_ext() -> Finding {
 fn sched_ext_btf() -> Finding {
     let Ok(btf) = Btf::from_vmlinux() else {
         return finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
         );
     };
@@ -211,14 +211,14 @@ fn sched_ext_btf() -> Finding {
             "sched_ext: the kernel describes its functions well",
         ),
         Some(count) => finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             format!(
                 "sched_ext: the kernel's BTF is malformed (scx_bpf_create_dsq with {count} arguments, not 2), so that no \
                  sched_ext scheduler can be loaded; use another build of the kernel"
             ),
         ),
         None => finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             "sched_ext: the kernel does not describe its functions (scx_bpf_create_dsq); use a kernel with \
              CONFIG_SCHED_CLASS_EXT=y and CONFIG_DEBUG_INFO_BTF=y",
         ),
@@ -232,7 +232,7 @@ fn other_scheduler() -> Finding {
     match state.trim() {
         "" | "disabled" => finding(Verdict::Good, "sched_ext: no other scheduler is loaded"),
         state => finding(
-            Verdict::Missing,
+            Verdict::Limitation,
             format!(
                 "sched_ext: the scheduler {:?} is there ({state}); stop it first",
                 read("root/ops").trim()
@@ -304,17 +304,17 @@ mod tests {
         let both = 1 << CAP_BPF | 1 << CAP_PERFMON;
         assert_eq!(rights(&status(both)).verdict, Verdict::Good);
         for less in [0, 1 << CAP_BPF, 1 << CAP_PERFMON, 1 << 20] {
-            assert_eq!(rights(&status(less)).verdict, Verdict::Missing);
+            assert_eq!(rights(&status(less)).verdict, Verdict::Limitation);
         }
-        assert_eq!(rights("").verdict, Verdict::Missing);
+        assert_eq!(rights("").verdict, Verdict::Limitation);
     }
 
     #[test]
     fn kernels() {
         assert_eq!(kernel("6.18.44\n").verdict, Verdict::Good);
         assert_eq!(kernel("6.6.1").verdict, Verdict::Note);
-        assert_eq!(kernel("6.1.0").verdict, Verdict::Missing);
-        assert_eq!(kernel("").verdict, Verdict::Missing);
+        assert_eq!(kernel("6.1.0").verdict, Verdict::Limitation);
+        assert_eq!(kernel("").verdict, Verdict::Limitation);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Ladder {
         let (stuck, demoted, throttled) = if seq & 1 == 1 {
             let verdict = kernel.verdict_for(seq);
             (
-                verdict.contains(VerdictFlags::STUCK) || verdict.contains(VerdictFlags::BLOCKED),
+                verdict.contains(VerdictFlags::STALLED) || verdict.contains(VerdictFlags::BLOCKED),
                 verdict.contains(VerdictFlags::DEMOTED),
                 verdict.contains(VerdictFlags::THROTTLED),
             )
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(count(&runtime, &kernel), (0, 0, 0), "idle");
         let seq = runtime.begin_poll();
         assert_eq!(count(&runtime, &kernel), (0, 0, 0), "in its budget");
-        kernel.give_verdict(seq, VerdictFlags::STUCK);
+        kernel.give_verdict(seq, VerdictFlags::STALLED);
         assert_eq!(count(&runtime, &kernel), (1, 0, 0));
         kernel.give_verdict(seq, VerdictFlags::DEMOTED | VerdictFlags::THROTTLED);
         assert_eq!(count(&runtime, &kernel), (1, 1, 1));

@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// Something is missing, and it is known what.
     #[error("{0}")]
-    Missing(String),
+    Limitation(String),
     /// Threads have other numbers there than for BPF.
     #[error(
         "scx_morpheus must run in the initial PID namespace, and not in a container of its own"

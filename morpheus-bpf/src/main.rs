@@ -99,7 +99,7 @@ fn run_check(observe: bool) -> ExitCode {
         }
         findings
             .iter()
-            .any(|finding| finding.verdict == Verdict::Missing)
+            .any(|finding| finding.verdict == Verdict::Limitation)
     };
     let observer_lacks = lacks(&check::observer());
     let scheduler_lacks = lacks(&check::scheduler());

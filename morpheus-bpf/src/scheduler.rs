@@ -261,7 +261,7 @@ const DUMP_BYTES: u32 = 32768;
 /// When the kernel lacks something, or the rights for it, or another scheduler is there.
 pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     kernel::set_verbose(options.verbose);
-    check::scheduler_can_load().map_err(Error::Missing)?;
+    check::scheduler_can_load().map_err(Error::Limitation)?;
     // Before anything is known of the CPUs.
     let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ)
         .ok()

@@ -272,7 +272,7 @@ fn who_does_not_serve_gets_what_it_uses() {
     let _turn = turn();
     let _governor = Governor::set("schedutil", cpus());
     let daemon = Daemon::schedule(&[]);
-    for flag in [SlotFlag::Hog, SlotFlag::Controller, SlotFlag::InPlace] {
+    for flag in [SlotFlag::Hog, SlotFlag::Controller, SlotFlag::Handoff] {
         let before = daemon.counter("full_speed") + daemon.counter("full_speed_kept");
         let starts = serve(&daemon, Some(flag));
         let delays = delays(&starts);

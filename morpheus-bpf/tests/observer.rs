@@ -130,7 +130,7 @@ fn a_worker_that_computes_is_asked() {
         }
         asked.push(now_ns() - start);
         slot.acknowledge(seq);
-        assert!(kernel.verdict_for(seq).contains(VerdictFlags::STUCK));
+        assert!(kernel.verdict_for(seq).contains(VerdictFlags::STALLED));
         assert!(kernel.oncpu_ns.load(Ordering::Relaxed) >= BUDGET.as_nanos() as u64);
         slot.end_poll(seq);
         slot.park();

@@ -12,7 +12,7 @@ use common::daemon::{Daemon, Kind};
 use common::load::{pin, take_precedence};
 use common::{PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_runtime::{
-    ActiveLink, BuildError, Builder, Link, LinkError, Mechanism, Mode, Runtime,
+    ActiveLink, BuildError, Builder, Health, Link, LinkError, Mechanism, Runtime,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -216,7 +216,7 @@ fn a_daemon_that_is_killed_takes_no_task_with_it() {
         sleep(Duration::from_millis(50));
         signal(&daemon, Signal::KILL);
         wait_for_link(&runtime, ActiveLink::Watchdog);
-        assert_eq!(runtime.mode(), Mode::Defensive);
+        assert_eq!(runtime.health(), Health::DaemonLost);
         start_work(&runtime, &done, 100);
         wait_for("all tasks done", || done.load(Ordering::Relaxed) == 200);
         assert_eq!(runtime.metrics().links_lost, 1);
@@ -264,7 +264,7 @@ fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
             .link_socket(&daemon.socket)
             // They would see to it as well: a poll that blocked before is polled in place, where nothing waits
             // behind it, and a late canary releases spares.
-            .without(Mechanism::Offenders)
+            .without(Mechanism::Handoffs)
             .without(Mechanism::Canary)
             .build()
             .unwrap();

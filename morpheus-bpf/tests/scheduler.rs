@@ -56,8 +56,8 @@ fn every_step_of_the_ladder() {
         Busy::new(move || {
             let slot = client.register(5);
             let kernel = client.kernel_slot(5);
-            slot.set_flag(SlotFlag::Escapable);
-            slot.set_flag(SlotFlag::InPlace);
+            slot.set_flag(SlotFlag::Demotable);
+            slot.set_flag(SlotFlag::Handoff);
             slot.label.store(77, Ordering::Relaxed);
             slot.unpark();
             for _ in 0..12 {
@@ -67,8 +67,8 @@ fn every_step_of_the_ladder() {
                 assert!(kernel.requested(seq));
                 slot.end_poll(seq);
                 for flag in [
-                    VerdictFlags::STUCK,
-                    VerdictFlags::OFFENCE,
+                    VerdictFlags::STALLED,
+                    VerdictFlags::HOG,
                     VerdictFlags::DEMOTED,
                     VerdictFlags::THROTTLED,
                 ] {
@@ -114,8 +114,8 @@ fn every_step_of_the_ladder() {
 
 fn flag_bit(flag: VerdictFlags) -> u32 {
     [
-        VerdictFlags::STUCK,
-        VerdictFlags::OFFENCE,
+        VerdictFlags::STALLED,
+        VerdictFlags::HOG,
         VerdictFlags::DEMOTED,
         VerdictFlags::THROTTLED,
     ]

@@ -105,13 +105,13 @@ fn a_demoted_worker_gets_a_tenth() {
     drop(daemon);
 
     // Nobody is demoted who says that it must not be, nor who has tasks waiting behind it.
-    for flag in [SlotFlag::Escapable, SlotFlag::InPlace] {
+    for flag in [SlotFlag::Demotable, SlotFlag::Handoff] {
         let daemon = Daemon::schedule(&[]);
         let part = match flag {
-            SlotFlag::Escapable => {
-                part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Escapable))
+            SlotFlag::Demotable => {
+                part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Demotable))
             }
-            _ => part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::InPlace)),
+            _ => part_of_an_equal(&daemon, |slot| slot.clear_flag(SlotFlag::Handoff)),
         };
         assert!((0.9..=1.1).contains(&part), "without {flag:?}: {part}");
         assert_eq!(daemon.counter("demotions"), 0);
@@ -130,8 +130,8 @@ fn a_marked_hog_is_demoted_and_a_controller_is_not() {
         let client = Arc::clone(&client);
         Busy::new(move || {
             let slot = client.register(2);
-            slot.set_flag(SlotFlag::Escapable);
-            slot.set_flag(SlotFlag::InPlace);
+            slot.set_flag(SlotFlag::Demotable);
+            slot.set_flag(SlotFlag::Handoff);
             slot.unpark();
         })
     };
@@ -389,8 +389,8 @@ fn a_new_lease_does_not_shed_offences() {
         for _ in 0..6 {
             let client = Client::with(&path, hello(abi::MORPHEUS_POLICY_THROTTLE));
             let slot = client.register(0);
-            slot.set_flag(SlotFlag::Escapable);
-            slot.set_flag(SlotFlag::InPlace);
+            slot.set_flag(SlotFlag::Demotable);
+            slot.set_flag(SlotFlag::Handoff);
             slot.label.store(7, Ordering::Relaxed);
             slot.unpark();
             for _ in 0..3 {
@@ -431,8 +431,8 @@ fn a_throttled_worker_runs_again_after_a_real_time_thread() {
                 // So heavy that it would have more than its 5 ms of each 100 by its vtime.
                 set_nice(-10);
                 let slot = registers.register(0);
-                slot.set_flag(SlotFlag::Escapable);
-                slot.set_flag(SlotFlag::InPlace);
+                slot.set_flag(SlotFlag::Demotable);
+                slot.set_flag(SlotFlag::Handoff);
                 slot.label.store(7, Ordering::Relaxed);
                 slot.unpark();
             },

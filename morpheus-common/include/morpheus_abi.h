@@ -42,12 +42,12 @@ enum morpheus_worker_state {
 
 /* morpheus_runtime_slot.flags */
 enum morpheus_slot_flags {
-	/* A held spare: it blocks in a poll on purpose, and is never stuck. */
+	/* A held spare: it blocks in a poll on purpose, and is never stalled. */
 	MORPHEUS_SLOT_HELD = 1,
 	/* Polls in place: its core has been handed to another thread, nothing waits behind it. */
-	MORPHEUS_SLOT_IN_PLACE = 2,
+	MORPHEUS_SLOT_HANDOFF = 2,
 	/* The kernel side may demote and throttle this thread, while it polls in place. */
-	MORPHEUS_SLOT_ESCAPABLE = 4,
+	MORPHEUS_SLOT_DEMOTABLE = 4,
 	/*
 	 * The runtime found that a task which nobody watches keeps this worker: the thread is over its
 	 * budget although poll_seq is even, until the flag goes or the worker parks. A claim of a
@@ -55,7 +55,7 @@ enum morpheus_slot_flags {
 	 */
 	MORPHEUS_SLOT_HOG = 8,
 	/*
-	 * The thread is the runtime's controller, no worker: it has no polls, is never stuck, and
+	 * The thread is the runtime's controller, no worker: it has no polls, is never stalled, and
 	 * serves the others of its process.
 	 */
 	MORPHEUS_SLOT_CONTROLLER = 16,
@@ -64,11 +64,11 @@ enum morpheus_slot_flags {
 /* The lower byte of morpheus_kernel_slot.verdict */
 enum morpheus_verdict_flags {
 	/* The poll used up its budget, on the CPU or asleep. */
-	MORPHEUS_VERDICT_STUCK = 1,
+	MORPHEUS_VERDICT_STALLED = 1,
 	/* The thread slept in the kernel during the poll. */
 	MORPHEUS_VERDICT_BLOCKED = 2,
 	/* The poll used so much CPU that it counts against its label. */
-	MORPHEUS_VERDICT_OFFENCE = 4,
+	MORPHEUS_VERDICT_HOG = 4,
 	MORPHEUS_VERDICT_DEMOTED = 8,
 	MORPHEUS_VERDICT_THROTTLED = 16,
 };
@@ -81,7 +81,7 @@ enum morpheus_event_kind {
 	MORPHEUS_EVENT_BUDGET = 1,
 	/* detail: CPU time of the poll in ns. */
 	MORPHEUS_EVENT_DEMOTED = 2,
-	/* detail: offences of the label. */
+	/* detail: hog polls of the label. */
 	MORPHEUS_EVENT_THROTTLED = 3,
 	/* A worker that was reported BLOCKED runs again. detail: how long it slept, in ns. */
 	MORPHEUS_EVENT_WOKEN = 4,
@@ -128,7 +128,7 @@ struct morpheus_runtime_header {
 	__u32 tgid;
 	/* enum morpheus_policy */
 	__u32 policy;
-	/* A poll that lasts longer is stuck. */
+	/* A poll that lasts longer is stalled. */
 	__u64 budget_ns;
 	/* How much longer it has to answer a request. */
 	__u64 grace_ns;

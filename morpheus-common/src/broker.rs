@@ -152,7 +152,7 @@ pub enum Request {
         /// How far the ladder may go, as in
         /// [`morpheus_runtime_header`](crate::abi::morpheus_runtime_header).
         policy: u32,
-        /// Nanoseconds after which a poll is stuck.
+        /// Nanoseconds after which a poll is stalled.
         budget_ns: u64,
         /// Nanoseconds that it has to answer a request.
         grace_ns: u64,

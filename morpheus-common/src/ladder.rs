@@ -1,9 +1,9 @@
 //! The escalation ladder: what is done, and when, about a poll that does not end.
 //!
 //! ```text
-//!           stuck            still stuck             an offence          too many of them
+//!           stalled            still stalled             a hog poll          too many of them
 //! Watching ─request─► Requested ─takeover─► TakenOver ─demote─► Demoted ─throttle─► Throttled
-//!     └───────────── stuck asleep ──────────────▲
+//!     └───────────── stalled asleep ──────────────▲
 //! ```
 //!
 //! The functions here keep no state and read no clock. The observer of a poll (the controller or the
@@ -16,8 +16,8 @@
 //! - One call takes one step at most, and there is an action exactly when there is a step: so each
 //!   is counted once.
 //! - No step goes beyond the policy.
-//! - Nothing happens to a poll that is not stuck.
-//! - Within a critical section, and to a thread that is not escapable, nothing happens that would
+//! - Nothing happens to a poll that is not stalled.
+//! - Within a critical section, and to a thread that is not demotable, nothing happens that would
 //!   slow it down. Request and takeover do not, and go on.
 
 /// How far the ladder may go. Each policy allows what those before it do.
@@ -27,15 +27,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Policy {
-    /// Nothing is done; stuck polls are only reported, with what would be done.
+    /// Nothing is done; stalled polls are only reported, with what would be done.
     Observe = 0,
-    /// A stuck poll is asked to yield.
+    /// A stalled poll is asked to yield.
     Request = 1,
-    /// Another worker takes over from one that is stuck.
+    /// Another worker takes over from one that is stalled.
     Takeover = 2,
-    /// The thread of an offender gets less of the CPU until its poll ends.
+    /// The thread of a slow task gets less of the CPU until its poll ends.
     Demote = 3,
-    /// The bandwidth of a repeat offender is capped.
+    /// The bandwidth of a label with many hog polls is capped.
     Throttle = 4,
 }
 
@@ -59,15 +59,15 @@ pub enum Step {
 /// What the ladder goes by. The same for every poll of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A poll that lasts longer is stuck, in nanoseconds.
+    /// A poll that lasts longer is stalled, in nanoseconds.
     pub budget_ns: u64,
     /// How much longer a poll has to answer a request, in nanoseconds.
     pub grace_ns: u64,
-    /// CPU time in one poll that makes it an offence, in nanoseconds. The usual value is 5 ms:
+    /// CPU time in one poll that makes it a hog poll, in nanoseconds. The usual value is 5 ms:
     /// several times the budget, so that one unlucky poll does not give its label a bad name.
-    pub offence_ns: u64,
-    /// From how many offences of a label on its polls are throttled.
-    pub repeat_offences: u32,
+    pub hog_ns: u64,
+    /// From how many hog polls of a label on its polls are throttled.
+    pub repeat_hogs: u32,
     /// How far the ladder may go.
     pub policy: Policy,
 }
@@ -76,7 +76,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Wall time since the poll was first seen, in nanoseconds.
-    pub stood_ns: u64,
+    pub stalled_ns: u64,
     /// CPU time of the poll's thread since then, in nanoseconds.
     pub cpu_ns: u64,
     /// The thread sleeps in the kernel. Not guessed from the CPU time: that is little for a
@@ -85,9 +85,9 @@ pub struct Observation {
     /// The thread is in a critical section, and its claim to that still counts.
     pub critical: bool,
     /// The thread may be demoted and throttled.
-    pub escapable: bool,
-    /// How many offences there were of this poll's label before.
-    pub offences: u32,
+    pub demotable: bool,
+    /// How many hog polls there were of this poll's label before.
+    pub hog_polls: u32,
 }
 
 /// What to do now.
@@ -116,65 +116,65 @@ pub struct Transition {
     pub action: Action,
 }
 
-/// CPU time from which a poll counts as stuck: four fifths of the budget.
+/// CPU time from which a poll counts as stalled: four fifths of the budget.
 ///
 /// Less than the whole, since a poll that had the CPU all the time it stood shows a little less
 /// than that: interrupts, neighbours, and the time between two readings of two clocks. With the
 /// whole budget such a poll would be found a sample later, at twice the budget.
 #[must_use]
-pub const fn stuck_cpu_ns(limits: &Limits) -> u64 {
+pub const fn stalled_cpu_ns(limits: &Limits) -> u64 {
     limits.budget_ns - limits.budget_ns / 5
 }
 
 /// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it when the
 /// thread is asleep now.
 ///
-/// A thread that is neither (it wants the CPU and does not get it) is not stuck: it would be over
+/// A thread that is neither (it wants the CPU and does not get it) is not stalled: it would be over
 /// by now if it had been let, and more threads do not help against too little CPU.
 ///
 /// ```
-/// use morpheus_common::ladder::{Limits, Observation, Policy, is_stuck};
+/// use morpheus_common::ladder::{Limits, Observation, Policy, is_stalled};
 ///
 /// let limits = Limits {
 ///     budget_ns: 1_000_000,
 ///     grace_ns: 1_000_000,
-///     offence_ns: 5_000_000,
-///     repeat_offences: 8,
+///     hog_ns: 5_000_000,
+///     repeat_hogs: 8,
 ///     policy: Policy::Takeover,
 /// };
 /// let preempted = Observation {
-///     stood_ns: 30_000_000,
+///     stalled_ns: 30_000_000,
 ///     cpu_ns: 200_000,
 ///     asleep: false,
 ///     critical: false,
-///     escapable: true,
-///     offences: 0,
+///     demotable: true,
+///     hog_polls: 0,
 /// };
-/// assert!(!is_stuck(&preempted, &limits));
-/// assert!(is_stuck(&Observation { cpu_ns: 800_000, ..preempted }, &limits));
-/// assert!(is_stuck(&Observation { asleep: true, ..preempted }, &limits));
+/// assert!(!is_stalled(&preempted, &limits));
+/// assert!(is_stalled(&Observation { cpu_ns: 800_000, ..preempted }, &limits));
+/// assert!(is_stalled(&Observation { asleep: true, ..preempted }, &limits));
 /// ```
 #[must_use]
-pub const fn is_stuck(seen: &Observation, limits: &Limits) -> bool {
-    seen.cpu_ns >= stuck_cpu_ns(limits) || (seen.asleep && seen.stood_ns >= limits.budget_ns)
+pub const fn is_stalled(seen: &Observation, limits: &Limits) -> bool {
+    seen.cpu_ns >= stalled_cpu_ns(limits) || (seen.asleep && seen.stalled_ns >= limits.budget_ns)
 }
 
 /// Whether the poll counts against its label. Only CPU time does: a wall clock would convict those
 /// who were preempted by the hog.
 #[must_use]
-pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
-    seen.cpu_ns >= limits.offence_ns
+pub const fn is_hog(seen: &Observation, limits: &Limits) -> bool {
+    seen.cpu_ns >= limits.hog_ns
 }
 
 /// Takes the next step with a poll that stands at `step`, or none.
 ///
 /// | from | to | when | policy at least |
 /// |---|---|---|---|
-/// | `Watching` | `Requested` | stuck | `Request` |
-/// | `Watching` | `TakenOver` | stuck and asleep: it cannot answer a request | `Takeover` |
-/// | `Requested` | `TakenOver` | stuck, and asleep or on the CPU for ⅘ budget + grace | `Takeover` |
-/// | `TakenOver` | `Demoted` | an offence, escapable, not critical | `Demote` |
-/// | `Demoted` | `Throttled` | repeat offences, escapable, not critical | `Throttle` |
+/// | `Watching` | `Requested` | stalled | `Request` |
+/// | `Watching` | `TakenOver` | stalled and asleep: it cannot answer a request | `Takeover` |
+/// | `Requested` | `TakenOver` | stalled, and asleep or on the CPU for ⅘ budget + grace | `Takeover` |
+/// | `TakenOver` | `Demoted` | a hog poll, demotable, not critical | `Demote` |
+/// | `Demoted` | `Throttled` | repeat hog polls, demotable, not critical | `Throttle` |
 ///
 /// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted
 /// right after the request has had no chance to answer it. With [`Policy::Request`] a sleeping poll
@@ -186,18 +186,18 @@ pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
 /// let limits = Limits {
 ///     budget_ns: 1_000_000,
 ///     grace_ns: 1_000_000,
-///     offence_ns: 5_000_000,
-///     repeat_offences: 8,
+///     hog_ns: 5_000_000,
+///     repeat_hogs: 8,
 ///     policy: Policy::Demote,
 /// };
 /// // A poll that computes, seen every millisecond.
 /// let after_ms = |ms: u64| Observation {
-///     stood_ns: ms * 1_000_000,
+///     stalled_ns: ms * 1_000_000,
 ///     cpu_ns: ms * 990_000,
 ///     asleep: false,
 ///     critical: false,
-///     escapable: true,
-///     offences: 20,
+///     demotable: true,
+///     hog_polls: 20,
 /// };
 /// let mut step = Step::Watching;
 /// let mut actions = Vec::new();
@@ -219,18 +219,18 @@ pub const fn is_offence(seen: &Observation, limits: &Limits) -> bool {
 /// );
 /// ```
 pub const fn advance(step: Step, seen: &Observation, limits: &Limits) -> Transition {
-    let stuck = is_stuck(seen, limits);
-    let may_slow_down = seen.escapable && !seen.critical;
-    let grace_over = seen.cpu_ns >= stuck_cpu_ns(limits).saturating_add(limits.grace_ns);
+    let stalled = is_stalled(seen, limits);
+    let may_slow_down = seen.demotable && !seen.critical;
+    let grace_over = seen.cpu_ns >= stalled_cpu_ns(limits).saturating_add(limits.grace_ns);
 
     let next = match step {
-        Step::Watching if stuck && seen.asleep && allows(limits, Policy::Takeover) => {
+        Step::Watching if stalled && seen.asleep && allows(limits, Policy::Takeover) => {
             Step::TakenOver
         }
-        Step::Watching if stuck => Step::Requested,
-        Step::Requested if stuck && (seen.asleep || grace_over) => Step::TakenOver,
-        Step::TakenOver if stuck && is_offence(seen, limits) && may_slow_down => Step::Demoted,
-        Step::Demoted if stuck && seen.offences >= limits.repeat_offences && may_slow_down => {
+        Step::Watching if stalled => Step::Requested,
+        Step::Requested if stalled && (seen.asleep || grace_over) => Step::TakenOver,
+        Step::TakenOver if stalled && is_hog(seen, limits) && may_slow_down => Step::Demoted,
+        Step::Demoted if stalled && seen.hog_polls >= limits.repeat_hogs && may_slow_down => {
             Step::Throttled
         }
         _ => step,
@@ -271,31 +271,31 @@ mod tests {
     const LIMITS: Limits = Limits {
         budget_ns: 1000,
         grace_ns: 500,
-        offence_ns: 5000,
-        repeat_offences: 3,
+        hog_ns: 5000,
+        repeat_hogs: 3,
         policy: Throttle,
     };
     /// Just seen, on the CPU, and the worst of its label.
     const NEW: Observation = Observation {
-        stood_ns: 0,
+        stalled_ns: 0,
         cpu_ns: 0,
         asleep: false,
         critical: false,
-        escapable: true,
-        offences: 100,
+        demotable: true,
+        hog_polls: 100,
     };
 
     fn on_cpu(cpu_ns: u64) -> Observation {
         Observation {
-            stood_ns: cpu_ns,
+            stalled_ns: cpu_ns,
             cpu_ns,
             ..NEW
         }
     }
 
-    fn asleep(stood_ns: u64) -> Observation {
+    fn asleep(stalled_ns: u64) -> Observation {
         Observation {
-            stood_ns,
+            stalled_ns,
             asleep: true,
             ..NEW
         }
@@ -328,11 +328,11 @@ mod tests {
             critical: true,
             ..seen
         };
-        let inescapable = |seen: Observation| Observation {
-            escapable: false,
+        let indemotable = |seen: Observation| Observation {
+            demotable: false,
             ..seen
         };
-        let offences = |offences, seen: Observation| Observation { offences, ..seen };
+        let hog_polls = |hog_polls, seen: Observation| Observation { hog_polls, ..seen };
         let table = [
             // One below each limit, and at it.
             (Throttle, Watching, on_cpu(799), Watching),
@@ -344,17 +344,17 @@ mod tests {
             (Throttle, Requested, asleep(1000), TakenOver),
             (Throttle, TakenOver, on_cpu(4999), TakenOver),
             (Throttle, TakenOver, on_cpu(5000), Demoted),
-            (Throttle, Demoted, offences(2, on_cpu(5000)), Demoted),
-            (Throttle, Demoted, offences(3, on_cpu(5000)), Throttled),
+            (Throttle, Demoted, hog_polls(2, on_cpu(5000)), Demoted),
+            (Throttle, Demoted, hog_polls(3, on_cpu(5000)), Throttled),
             // One step in a call, however late.
             (Throttle, Watching, on_cpu(u64::MAX), Requested),
             (Throttle, Throttled, on_cpu(u64::MAX), Throttled),
-            // Wanting the CPU and not getting it is not being stuck.
+            // Wanting the CPU and not getting it is not being stalled.
             (
                 Throttle,
                 Watching,
                 Observation {
-                    stood_ns: u64::MAX,
+                    stalled_ns: u64::MAX,
                     ..NEW
                 },
                 Watching,
@@ -363,7 +363,7 @@ mod tests {
                 Throttle,
                 Requested,
                 Observation {
-                    stood_ns: u64::MAX,
+                    stalled_ns: u64::MAX,
                     ..on_cpu(900)
                 },
                 Requested,
@@ -375,9 +375,9 @@ mod tests {
             (Throttle, Requested, critical(on_cpu(1300)), TakenOver),
             (Throttle, TakenOver, critical(on_cpu(5000)), TakenOver),
             (Throttle, Demoted, critical(on_cpu(9000)), Demoted),
-            (Throttle, Requested, inescapable(on_cpu(1300)), TakenOver),
-            (Throttle, TakenOver, inescapable(on_cpu(5000)), TakenOver),
-            (Throttle, Demoted, inescapable(on_cpu(9000)), Demoted),
+            (Throttle, Requested, indemotable(on_cpu(1300)), TakenOver),
+            (Throttle, TakenOver, indemotable(on_cpu(5000)), TakenOver),
+            (Throttle, Demoted, indemotable(on_cpu(9000)), Demoted),
             // Policies.
             (Observe, Watching, on_cpu(u64::MAX), Watching),
             (Observe, Watching, asleep(u64::MAX), Watching),
@@ -410,19 +410,19 @@ mod tests {
 
     prop_compose! {
         fn any_limits()(
-            budget_ns in ns(), grace_ns in ns(), offence_ns in ns(),
-            repeat_offences in 0..4u32, policy in 0..5usize,
+            budget_ns in ns(), grace_ns in ns(), hog_ns in ns(),
+            repeat_hogs in 0..4u32, policy in 0..5usize,
         ) -> Limits {
-            Limits { budget_ns, grace_ns, offence_ns, repeat_offences, policy: POLICIES[policy] }
+            Limits { budget_ns, grace_ns, hog_ns, repeat_hogs, policy: POLICIES[policy] }
         }
     }
 
     prop_compose! {
         fn any_observation()(
-            stood_ns in ns(), cpu_ns in ns(), asleep: bool, critical: bool, escapable: bool,
-            offences in 0..6u32,
+            stalled_ns in ns(), cpu_ns in ns(), asleep: bool, critical: bool, demotable: bool,
+            hog_polls in 0..6u32,
         ) -> Observation {
-            Observation { stood_ns, cpu_ns, asleep, critical, escapable, offences }
+            Observation { stalled_ns, cpu_ns, asleep, critical, demotable, hog_polls }
         }
     }
 
@@ -442,7 +442,7 @@ mod tests {
             prop_assert_eq!(step == from, action == Action::None);
             if step != from {
                 prop_assert!(step as u32 <= limits.policy as u32);
-                prop_assert!(is_stuck(&seen, &limits));
+                prop_assert!(is_stalled(&seen, &limits));
             }
         }
 
@@ -451,7 +451,7 @@ mod tests {
             from in 0..5usize, seen in any_observation(), limits in any_limits(),
         ) {
             let action = advance(STEPS[from], &seen, &limits).action;
-            if seen.critical || !seen.escapable {
+            if seen.critical || !seen.demotable {
                 prop_assert!(!matches!(action, Action::Demote | Action::Throttle));
             }
         }
@@ -460,7 +460,7 @@ mod tests {
         fn critical_sections_hold_up_no_request_and_no_takeover(
             from in 0..2usize, seen in any_observation(), limits in any_limits(),
         ) {
-            let critical = Observation { critical: true, escapable: false, ..seen };
+            let critical = Observation { critical: true, demotable: false, ..seen };
             let from = STEPS[from];
             prop_assert_eq!(advance(from, &seen, &limits), advance(from, &critical, &limits));
         }

@@ -3,7 +3,7 @@
 //! - [`abi`]: the memory that both sides map, made from `include/morpheus_abi.h`.
 //! - [`slot`]: the same memory as atomics, with the operations that the protocol consists of.
 //! - [`broker`]: the messages by which an application gets that memory.
-//! - [`ladder`]: when a stuck poll is asked to yield, taken over, demoted, throttled; pure
+//! - [`ladder`]: when a stalled poll is asked to yield, taken over, demoted, throttled; pure
 //!   functions.
 //! - [`hand_over`]: how a buffer is handed to a signal handler.
 //!

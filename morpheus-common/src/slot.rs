@@ -31,16 +31,16 @@ pub enum WorkerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SlotFlag {
-    /// A held spare: it blocks in a poll on purpose, and is never stuck.
+    /// A held spare: it blocks in a poll on purpose, and is never stalled.
     Held = abi::MORPHEUS_SLOT_HELD,
-    /// The worker polls in place: its core has been handed over, and nothing waits behind it.
-    InPlace = abi::MORPHEUS_SLOT_IN_PLACE,
-    /// The thread may be demoted and throttled, while it polls in place.
-    Escapable = abi::MORPHEUS_SLOT_ESCAPABLE,
+    /// The poll was handed off: the worker's core has been handed over, and nothing waits behind it.
+    Handoff = abi::MORPHEUS_SLOT_HANDOFF,
+    /// The thread may be demoted and throttled, while its poll is handed off.
+    Demotable = abi::MORPHEUS_SLOT_DEMOTABLE,
     /// An unwatched task keeps the worker: the thread is over its budget until the flag is cleared or the
     /// worker parks.
     Hog = abi::MORPHEUS_SLOT_HOG,
-    /// The thread is the controller: it is never stuck, and serves the others of its process.
+    /// The thread is the controller: it is never stalled, and serves the others of its process.
     Controller = abi::MORPHEUS_SLOT_CONTROLLER,
 }
 
@@ -52,11 +52,11 @@ impl VerdictFlags {
     /// Nothing was found.
     pub const EMPTY: Self = Self(0);
     /// The poll used up its budget, on the CPU or asleep.
-    pub const STUCK: Self = Self(abi::MORPHEUS_VERDICT_STUCK as u8);
+    pub const STALLED: Self = Self(abi::MORPHEUS_VERDICT_STALLED as u8);
     /// The thread slept in the kernel during the poll.
     pub const BLOCKED: Self = Self(abi::MORPHEUS_VERDICT_BLOCKED as u8);
     /// The poll used so much CPU that it counts against its label.
-    pub const OFFENCE: Self = Self(abi::MORPHEUS_VERDICT_OFFENCE as u8);
+    pub const HOG: Self = Self(abi::MORPHEUS_VERDICT_HOG as u8);
     /// The thread was demoted.
     pub const DEMOTED: Self = Self(abi::MORPHEUS_VERDICT_DEMOTED as u8);
     /// The thread was throttled.
@@ -646,11 +646,11 @@ mod tests {
     fn verdicts_add_up_within_a_poll_only() {
         let slot = KernelSlot::new();
         assert_eq!(slot.verdict_for(0), VerdictFlags::EMPTY);
-        slot.give_verdict(5, VerdictFlags::STUCK);
-        slot.give_verdict(5, VerdictFlags::OFFENCE);
+        slot.give_verdict(5, VerdictFlags::STALLED);
+        slot.give_verdict(5, VerdictFlags::HOG);
         assert_eq!(
             slot.verdict_for(5),
-            VerdictFlags::STUCK | VerdictFlags::OFFENCE
+            VerdictFlags::STALLED | VerdictFlags::HOG
         );
         for other in [0, 1, 3, 4, 6, 7, u64::MAX] {
             assert!(slot.verdict_for(other).is_empty(), "{other}");
@@ -659,15 +659,15 @@ mod tests {
         assert_eq!(slot.verdict_for(7), VerdictFlags::BLOCKED);
         assert!(slot.verdict_for(5).is_empty());
         // A number of which the word has the lower bits only.
-        slot.give_verdict(u64::MAX, VerdictFlags::STUCK);
-        assert!(slot.verdict_for(u64::MAX).contains(VerdictFlags::STUCK));
+        slot.give_verdict(u64::MAX, VerdictFlags::STALLED);
+        assert!(slot.verdict_for(u64::MAX).contains(VerdictFlags::STALLED));
     }
 
     #[test]
     fn verdict_words_are_those_of_the_header() {
         let slot = KernelSlot::new();
-        slot.give_verdict(9, VerdictFlags::STUCK | VerdictFlags::THROTTLED);
-        let flags = u64::from(abi::MORPHEUS_VERDICT_STUCK | abi::MORPHEUS_VERDICT_THROTTLED);
+        slot.give_verdict(9, VerdictFlags::STALLED | VerdictFlags::THROTTLED);
+        let flags = u64::from(abi::MORPHEUS_VERDICT_STALLED | abi::MORPHEUS_VERDICT_THROTTLED);
         assert_eq!(
             slot.verdict.load(Ordering::Relaxed),
             9 << abi::MORPHEUS_VERDICT_SHIFT | flags
@@ -694,9 +694,9 @@ mod tests {
         assert_eq!(slot.yields.load(Ordering::Relaxed), 0);
 
         slot.set_flag(SlotFlag::Held);
-        slot.set_flag(SlotFlag::Escapable);
+        slot.set_flag(SlotFlag::Demotable);
         slot.clear_flag(SlotFlag::Held);
-        assert!(!slot.has_flag(SlotFlag::Held) && slot.has_flag(SlotFlag::Escapable));
-        assert!(!slot.has_flag(SlotFlag::InPlace));
+        assert!(!slot.has_flag(SlotFlag::Held) && slot.has_flag(SlotFlag::Demotable));
+        assert!(!slot.has_flag(SlotFlag::Handoff));
     }
 }

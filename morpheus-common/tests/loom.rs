@@ -26,7 +26,7 @@ struct Slots {
     kernel: KernelSlot,
 }
 
-/// One look of the controller: says `STUCK` about the poll it sees, and returns that poll's number.
+/// One look of the controller: says `STALLED` about the poll it sees, and returns that poll's number.
 fn judge_one(slots: &Slots) -> Option<u64> {
     let seq = slots.runtime.observe_poll();
     if seq & 1 == 0 {
@@ -34,7 +34,7 @@ fn judge_one(slots: &Slots) -> Option<u64> {
     }
     // Recognisable, to see that it comes along with the verdict.
     slots.kernel.oncpu_ns.store(seq * 1000, Relaxed);
-    slots.kernel.give_verdict(seq, VerdictFlags::STUCK);
+    slots.kernel.give_verdict(seq, VerdictFlags::STALLED);
     Some(seq)
 }
 
@@ -115,7 +115,7 @@ fn bug_verdict_without_a_poll() {
             move || {
                 let seq = runtime.observe_poll();
                 if seq & 1 == 1 {
-                    verdict.store(u64::from(VerdictFlags::STUCK.bits()), Release);
+                    verdict.store(u64::from(VerdictFlags::STALLED.bits()), Release);
                 }
                 seq
             }
@@ -220,14 +220,14 @@ fn poll_comes_with_its_label() {
             let runtime = runtime.clone();
             move || {
                 runtime.label.store(7, Relaxed);
-                runtime.set_flag(SlotFlag::InPlace);
+                runtime.set_flag(SlotFlag::Handoff);
                 let seq = runtime.begin_poll();
                 runtime.end_poll(seq);
             }
         });
         if runtime.observe_poll() != 0 {
             assert_eq!(runtime.label.load(Relaxed), 7);
-            assert!(runtime.has_flag(SlotFlag::InPlace));
+            assert!(runtime.has_flag(SlotFlag::Handoff));
         }
         worker.join().unwrap();
     });
@@ -444,7 +444,7 @@ impl Spares {
         self.state.lock().unwrap().closed = true;
     }
 
-    /// How many spares are in play, or on their way there.
+    /// How many spares are active, or on their way there.
     fn in_play(&self) -> u32 {
         self.total - self.state.lock().unwrap().out_of_play()
     }

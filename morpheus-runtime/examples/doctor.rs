@@ -50,7 +50,7 @@ fn short(file: &str) -> &str {
     file.rfind("examples/").map_or(file, |at| &file[at..])
 }
 
-/// Runs the service for a while, and says where it was stuck.
+/// Runs the service for a while, and says where it was stalled.
 fn examine() -> io::Result<Stalls> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)

@@ -89,7 +89,7 @@ fn six(handle: &Handle, label: &'static str) {
 
 fn on_workers(morpheus: &Runtime, plain: &Handle) {
     six(morpheus.handle(), "tasks");
-    let in_place = morpheus.metrics().in_place_polls;
+    let in_place = morpheus.metrics().handoff_polls;
     assert!(in_place > 0, "workers other than the first still hand off");
     six(plain, "tasks on a plain runtime");
 }

@@ -3,7 +3,7 @@
 //! There is one per [`Runtime`](crate::Runtime), and one more per process for threads of other runtimes
 //! on which something is watched: that one has no spares and no canary, but a controller that asks,
 //! judges and reports all the same. So has that of a current-thread runtime, with the settings of its own builder; a thread
-//! belongs to it while it is in the runtime's `block_on` (`enter` in `poll/home.rs`).
+//! belongs to it while it is in the runtime's `block_on` (`enter` in `poll/own_slot.rs`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,7 +39,7 @@ pub(crate) struct Domain {
     pub(crate) settings: Settings,
     /// The tokio runtime it belongs to, once that is built.
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
-    pub(crate) seats: Table,
+    pub(crate) slots: Table,
     #[cfg(tokio_unstable)]
     pub(crate) thread_ids: crate::os::threads::Ids,
     pub(crate) spares: Spares,
@@ -49,9 +49,9 @@ pub(crate) struct Domain {
     pub(crate) cores: CoreTable,
     /// The application has the runtime: its tasks may wait anywhere in it.
     pub(crate) has_tasks: AtomicBool,
-    /// Only the last spare is left: known offenders wait rather than take a worker.
+    /// Only the last spare is left: slow tasks wait rather than take a worker.
     pub(crate) spares_scarce: AtomicBool,
-    /// Whether offenders are lowered by `nice`: asked for, and the process may raise them again.
+    /// Whether slow tasks are lowered by `nice`: asked for, and the process may raise them again.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
     pub(crate) link: link::State,
@@ -61,7 +61,7 @@ pub(crate) struct Domain {
     pub(crate) reports: Reports,
     #[cfg(test)]
     pub(crate) faults: Faults,
-    /// Where polls were stuck.
+    /// Where polls were stalled.
     pub(crate) stacks: Arc<stacks::groups::Shared>,
     pub(crate) mask: Option<Mask>,
     /// Only where there are no workers: for threads of other runtimes, and for a current-thread runtime. When each runtime that
@@ -73,17 +73,17 @@ impl Domain {
     pub(crate) fn new(settings: Settings) -> Domain {
         let cpus = quota::cpus_paid_for();
         let limits = if settings.mechanisms.permits {
-            permit::Limits::for_cpus(cpus, settings.max_in_place)
+            permit::Limits::for_cpus(cpus, settings.max_handoffs)
         } else {
             permit::Limits {
                 running: usize::MAX,
-                convicts: usize::MAX,
-                in_place: settings.max_in_place,
+                hogs: usize::MAX,
+                in_handoff: settings.max_handoffs,
             }
         };
         Domain {
             runtime: OnceLock::new(),
-            seats: Table::new(settings.seats),
+            slots: Table::new(settings.slots),
             #[cfg(tokio_unstable)]
             thread_ids: crate::os::threads::Ids::default(),
             spares: Spares::new(settings.spares),
@@ -134,7 +134,7 @@ impl Domain {
         }
     }
 
-    /// Whether there can be workers to take over from one that is stuck.
+    /// Whether there can be workers to take over from one that is stalled.
     pub(crate) fn has_workers(&self) -> bool {
         self.warm_pools.is_none()
     }
@@ -160,7 +160,7 @@ impl Domain {
     }
 
     /// Goes on without a controller, so that nothing waits for one: every spare is released for good, no poll waits for
-    /// a permit or runs in place any more, and a daemon's link ends. What is left is tokio with that many workers.
+    /// a permit or is handed off any more, and a daemon's link ends. What is left is tokio with that many workers.
     ///
     /// Returns the wakes to make.
     pub(crate) fn go_on_without_controller(&self) -> Vec<Wake> {
@@ -173,7 +173,7 @@ impl Domain {
     }
 
     pub(crate) fn nice_refused(&self) -> bool {
-        self.settings.nice_offenders && !self.can_nice.load(Ordering::Relaxed)
+        self.settings.nice_hogs && !self.can_nice.load(Ordering::Relaxed)
     }
 }
 

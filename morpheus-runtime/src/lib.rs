@@ -18,11 +18,11 @@
 //!
 //! The executor is stock tokio with `workers + max_spares` worker threads, of which the spares are held
 //! back. A controller thread notices that work waits and nobody serves it, and releases spares until it
-//! is served; nothing is added while nobody is stuck, and what was added is taken back.
+//! is served; nothing is added while nobody is stalled, and what was added is taken back.
 //!
 //! # What is watched, and how
 //!
-//! | what | how | named as | asked to yield | polled in place |
+//! | what | how | named as | asked to yield | handed off |
 //! |---|---|---|---|---|
 //! | every task, of whatever library | nothing to do: the canary, and tokio's counters | "not watched" | no | no |
 //! | tasks that you spawn | [`spawn`], or [`task::Builder`] | the place, or a name | yes | yes |
@@ -34,9 +34,9 @@
 //! | tasks of a current-thread runtime, and the future of its `block_on` | by the same, but for the first row | the place, or the name | yes | no |
 //!
 //! All of them are worked around: a spare takes the waiting work. *Asked to yield* is what [`checkpoint()`] and
-//! [`checkpoint_sync`] answer. *Polled in place* is what happens to tasks and labels that are known to be slow: nothing
+//! [`checkpoint_sync`] answer. *Handed off* is what happens to tasks and labels that are known to be slow: nothing
 //! queues behind them any more, and a few of them run at a time. That takes the future itself; a hook around its
-//! poll cannot do it. A stuck poll that several of these watch counts once, for the innermost.
+//! poll cannot do it. A stalled poll that several of these watch counts once, for the innermost.
 //!
 //! A current-thread runtime ([`Builder::new_current_thread`]) has no second thread for its tasks: what is watched there is
 //! asked to yield and reported, and nothing takes over from it.
@@ -49,7 +49,7 @@
 //!
 //! **One hole.** A task that an unknown hog woke *last*, before it computed on in the same poll, sits in
 //! its worker's LIFO slot, which tokio lets nobody steal from, and waits for that poll. From the second
-//! time on a watched hog is polled in place and the slot handed over; a [`checkpoint()`] or
+//! time on a watched hog is handed off and the slot handed over; a [`checkpoint()`] or
 //! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable`
 //! [`Builder::disable_lifo_slot`] does without the slot.
 //!
@@ -57,10 +57,10 @@
 //!
 //! Stall reports are [`tracing`] events under `morpheus::stall`. They come from a thread of their own, which starts with the
 //! first: install a global subscriber. One that is slow, blocks or panics loses events and holds up nothing else. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
-//! the lines in which polls were stuck; [`Runtime::stalls`] gives these to the program.
+//! the lines in which polls were stalled; [`Runtime::stalls`] gives these to the program.
 //!
 //! [`Runtime::metrics`] and [`Metrics::current`] have the counters; feature `metrics` publishes them, and the labels that
-//! were ever stuck, to the `metrics` crate, under the names that `dashboards/morpheus.json` shows in Grafana.
+//! were ever stalled, to the `metrics` crate, under the names that `dashboards/morpheus.json` shows in Grafana.
 #![warn(missing_docs)]
 // Which cargo feature an item needs stands beside it on docs.rs, which builds with nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -91,7 +91,7 @@ pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
 pub use api::critical::{Critical, CriticalSection, critical, critical_section};
 pub use api::metrics::Metrics;
-pub use api::runtime::{Leftover, Mode, Runtime, ShutdownReport};
+pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};
 #[doc(hidden)]
 pub use api::single_step;
 pub use api::strip::{self, StripMine, strips};
@@ -127,7 +127,7 @@ pub mod runtime {
 
 pub use link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
-pub use os::missing::Missing;
+pub use os::limitation::Limitation;
 pub use os::slice;
 pub use report::counters::LatencySummary;
 pub use report::stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};

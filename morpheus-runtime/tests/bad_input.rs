@@ -169,7 +169,7 @@ fn extremes_that_make_sense_are_taken() {
             builder.max_blocking_threads(usize::MAX);
         }),
         ("in place", |builder| {
-            builder.max_in_place(usize::MAX);
+            builder.max_handoffs(usize::MAX);
         }),
         ("budget", |builder| {
             builder.budget(Duration::MAX);
@@ -184,7 +184,7 @@ fn extremes_that_make_sense_are_taken() {
             builder.budget(Duration::from_nanos(1));
         }),
         ("nothing in place", |builder| {
-            builder.max_in_place(0);
+            builder.max_handoffs(0);
         }),
         ("no spares", |builder| {
             builder.max_spares(0);
@@ -224,7 +224,7 @@ fn offenders_without_threads_for_them_still_finish() {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_spares(spares)
-            .max_in_place(0)
+            .max_handoffs(0)
             .build()
             .unwrap();
         let tasks: Vec<_> = (0..6)
@@ -239,7 +239,7 @@ fn offenders_without_threads_for_them_still_finish() {
         for task in tasks {
             runtime.block_on(common::in_time(task)).unwrap();
         }
-        assert_eq!(runtime.metrics().in_place_polls, 0, "{spares} spares");
+        assert_eq!(runtime.metrics().handoff_polls, 0, "{spares} spares");
     }
 }
 

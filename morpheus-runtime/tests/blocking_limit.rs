@@ -91,7 +91,7 @@ fn without_a_limit_slow_tasks_are_handed_off() {
     let _alone = alone();
     let runtime = builder().build().unwrap();
     let slow = SlowTasks::start(&runtime);
-    let is_handed_off = || runtime.metrics().in_place_polls > 0;
+    let is_handed_off = || runtime.metrics().handoff_polls > 0;
     assert!(wait_for(PATIENCE, is_handed_off));
     slow.finish(&runtime);
 }
@@ -117,7 +117,7 @@ fn a_limit_of_one_runs_calls_one_after_another() {
     slow.finish(&runtime);
     assert!(took >= 1000 * MS, "{took:?}");
     assert_eq!(at_once.peak(), 1);
-    assert!(runtime.metrics().in_place_refused > 0);
+    assert!(runtime.metrics().handoffs_refused > 0);
 }
 
 /// The calls wait for each other: a slow task that kept one of the threads would keep all of them.
@@ -127,7 +127,7 @@ fn slow_tasks_leave_all_threads_of_the_limit_to_the_application() {
     const LIMIT: usize = 4;
     let runtime = builder()
         .max_blocking_threads(LIMIT)
-        .max_in_place(64)
+        .max_handoffs(64)
         .build()
         .unwrap();
     let slow = SlowTasks::start(&runtime);
@@ -153,7 +153,7 @@ fn slow_tasks_leave_all_threads_of_the_limit_to_the_application() {
     }
     slow.finish(&runtime);
     assert_eq!(at_once.peak(), LIMIT);
-    assert_eq!(runtime.metrics().in_place_polls, 0);
+    assert_eq!(runtime.metrics().handoff_polls, 0);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn a_paused_clock_goes_on_when_nothing_else_does() {
     let (began, real) = (tokio::time::Instant::now, std::time::Instant::now());
     let passed = runtime.block_on(async move {
         let began = began();
-        // Watched and stuck, so that the controller has much to do meanwhile.
+        // Watched and stalled, so that the controller has much to do meanwhile.
         tokio::spawn(async { burn(20 * MS) }.watched("beside a paused clock"))
             .await
             .unwrap();
@@ -203,7 +203,8 @@ fn the_queue_for_all_workers_is_looked_at_as_often_as_was_asked_for() {
             .unwrap();
         let (served, is_served) = std::sync::mpsc::channel();
         let handle = runtime.handle().clone();
-        let polls = runtime.spawn(async move {
+        // Not watched: a task that is found slow would be handed off, and its worker would serve the queue meanwhile.
+        let polls = runtime.handle().spawn(async move {
             let outside = handle.clone();
             let spawn = std::thread::spawn(move || {
                 outside.spawn(async move { served.send(()).unwrap() });

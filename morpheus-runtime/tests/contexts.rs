@@ -325,7 +325,7 @@ fn the_results_are_tokio_s_in_every_standing() {
         let run = |task| morpheus.block_on(async { words(in_time(task).await) });
         let unwatched = run(morpheus.handle().spawn(scenario()));
         let watched = run(morpheus.spawn(scenario()));
-        let before = morpheus.metrics().in_place_polls;
+        let before = morpheus.metrics().handoff_polls;
         let label = fresh_label("contexts convict");
         let convict = run(task::Builder::new().label(label).spawn_on(
             async move {
@@ -334,7 +334,7 @@ fn the_results_are_tokio_s_in_every_standing() {
             },
             morpheus.handle(),
         ));
-        let in_place = morpheus.metrics().in_place_polls - before;
+        let in_place = morpheus.metrics().handoff_polls - before;
         if [&unwatched, &watched, &convict] != [&expected; 3] || in_place == 0 {
             different.push(format!(
                 "{name}: tokio {expected:?}, unwatched {unwatched:?}, watched {watched:?}, convict {convict:?}, \
@@ -546,7 +546,7 @@ fn a_watched_future_that_moves_between_runtimes() {
     let free = wait_for(PATIENCE, || {
         [&one, &two].iter().all(|runtime| {
             let metrics = runtime.metrics();
-            (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+            (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
         })
     });
     assert!(free);
@@ -683,8 +683,8 @@ fn two_runtimes_do_not_disturb_each_other() {
     two.block_on(in_time(task)).unwrap();
     one.block_on(in_time(hog)).unwrap();
     assert_eq!(*from_two.lock().unwrap(), 20);
-    assert!(one.metrics().convicts >= 1);
-    assert_eq!(two.metrics().convicts, 0);
+    assert!(one.metrics().hog_tasks >= 1);
+    assert_eq!(two.metrics().hog_tasks, 0);
 }
 
 /// Polls of 8 ms are slow where a poll may take 0.1 ms, and are not where it may take 50 ms. A label is both at once, each
@@ -707,7 +707,7 @@ fn each_runtime_judges_a_label_by_its_own_budget() {
             .spawn_on(task, runtime.handle());
         runtime.block_on(in_time(task)).unwrap();
     };
-    let in_place = |runtime: &Runtime| runtime.metrics().in_place_polls;
+    let in_place = |runtime: &Runtime| runtime.metrics().handoff_polls;
     for _ in 0..8 {
         poll_once(&strict, 8 * MS);
     }

@@ -72,7 +72,7 @@ fn a_watched_poll_is_asked_to_yield_and_reported_with_its_stack() {
     );
     let metrics = runtime.metrics();
     assert_eq!((metrics.takeovers, metrics.spares), (0, 0), "{metrics:?}");
-    assert_eq!((metrics.num_workers(), metrics.in_place_polls), (1, 0));
+    assert_eq!((metrics.num_workers(), metrics.handoff_polls), (1, 0));
 }
 
 /// It is slow again and again, and still polled on its one thread.
@@ -94,8 +94,8 @@ fn a_slow_task_stays_where_it_is() {
         runtime.block_on(slow.watched(label));
     }
     let metrics = runtime.metrics();
-    assert_eq!((metrics.in_place_polls, metrics.permits_waiting), (0, 0));
-    assert!(metrics.convicts > 0, "{metrics:?}");
+    assert_eq!((metrics.handoff_polls, metrics.permits_waiting), (0, 0));
+    assert!(metrics.hog_tasks > 0, "{metrics:?}");
     assert_eq!(
         metrics.num_alive_tasks(),
         0,
@@ -291,7 +291,7 @@ fn threads_take_turns_in_one_runtime() {
             .metrics()
             .missing
             .iter()
-            .all(|missing| { *missing != morpheus_runtime::Missing::Seats })
+            .all(|missing| { *missing != morpheus_runtime::Limitation::Slots })
     );
 }
 
@@ -306,7 +306,7 @@ fn block_on_a_thousand_times() {
     }
     let missing = runtime.metrics().missing;
     assert!(
-        !missing.contains(&morpheus_runtime::Missing::Seats),
+        !missing.contains(&morpheus_runtime::Limitation::Slots),
         "{missing:?}"
     );
     let workers = runtime.block_on(async { Metrics::current().map(|metrics| metrics.workers) });
@@ -397,7 +397,7 @@ fn options_of_runtimes_with_workers_have_no_effect() {
         .worker_threads(7)
         .max_spares(5_000)
         .reserve(6_000)
-        .max_in_place(3)
+        .max_handoffs(3)
         .confine_to_quota(true)
         .build()
         .unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, wait_for};
-use morpheus_runtime::{Builder, Link, Missing, Runtime, task};
+use morpheus_runtime::{Builder, Limitation, Link, Runtime, task};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// What this process has open, the list itself included.
@@ -177,14 +177,14 @@ fn everything_works_with_sixty_four_descriptors() {
         }
     }));
     let metrics = runtime.metrics();
-    assert!(metrics.suspects > 0 && metrics.in_place_polls > 0);
+    assert!(metrics.slow_tasks > 0 && metrics.handoff_polls > 0);
     assert!(
-        metrics.missing.contains(&Missing::Descriptors),
+        metrics.missing.contains(&Limitation::Descriptors),
         "{:?}",
         metrics.missing
     );
     assert!(
-        !metrics.missing.contains(&Missing::ThreadStates),
+        !metrics.missing.contains(&Limitation::ThreadStates),
         "{:?}",
         metrics.missing
     );
@@ -212,7 +212,7 @@ fn without_a_single_descriptor_left_states_are_guessed() {
     take_all();
     block(&runtime, 50, 4, take_all);
     let missing = runtime.metrics().missing;
-    assert!(missing.contains(&Missing::ThreadStates), "{missing:?}");
+    assert!(missing.contains(&Limitation::ThreadStates), "{missing:?}");
     drop(all);
     block(&runtime, 50, 2, || ());
     assert_eq!(common::own_panics(), 0);

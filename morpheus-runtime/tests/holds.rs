@@ -199,7 +199,7 @@ fn released_spares_are_held_again() {
             }
         }
     });
-    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_in_play <= 1);
+    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_released <= 1);
     assert!(held, "{:?}", runtime.metrics());
     assert!(runtime.metrics().holds >= peak as u64 - 1);
     stop.store(true, Ordering::Relaxed);
@@ -207,7 +207,7 @@ fn released_spares_are_held_again() {
 }
 
 /// See `tokio_assumptions.rs`: of ten timers, how many were late because the worker that had the driver
-/// was stuck.
+/// was stalled.
 fn orphaned_driver(builder: &mut Builder) -> u32 {
     const HOG: Duration = Duration::from_millis(300);
     let runtime = builder.worker_threads(4).max_spares(4).build().unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::alone;
-use morpheus_runtime::{Builder, Missing};
+use morpheus_runtime::{Builder, Limitation};
 
 #[cfg(not(tokio_unstable))]
 #[test]
@@ -13,7 +13,7 @@ fn asked_for_in_vain_they_are_missing() {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).max_spares(1);
     let missing = |builder: &mut Builder| builder.build().unwrap().metrics().missing;
-    let wanted = [Missing::TaskHooks, Missing::LifoSwitch];
+    let wanted = [Limitation::TaskHooks, Limitation::LifoSwitch];
     assert!(
         !wanted
             .iter()
@@ -25,7 +25,7 @@ fn asked_for_in_vain_they_are_missing() {
             .iter()
             .all(|what| missing(&mut builder).contains(what))
     );
-    assert!(Missing::TaskHooks.to_string().contains("tokio_unstable"));
+    assert!(Limitation::TaskHooks.to_string().contains("tokio_unstable"));
 }
 
 #[cfg(tokio_unstable)]
@@ -123,7 +123,7 @@ mod unstable {
             .spawn(become_convict().watched("hooks: convict"));
         runtime.block_on(in_time(convict)).unwrap();
         let metrics = runtime.metrics();
-        assert!(metrics.in_place_polls > 0, "{metrics:?}");
+        assert!(metrics.handoff_polls > 0, "{metrics:?}");
     }
 
     /// Whether a task that a hog woke last runs while the hog computes on.
@@ -180,7 +180,7 @@ mod unstable {
         builder.worker_threads(1).max_spares(1);
         builder.watch_every_task(true).disable_lifo_slot(true);
         let missing = builder.build().unwrap().metrics().missing;
-        assert!(!missing.contains(&Missing::TaskHooks));
-        assert!(!missing.contains(&Missing::LifoSwitch));
+        assert!(!missing.contains(&Limitation::TaskHooks));
+        assert!(!missing.contains(&Limitation::LifoSwitch));
     }
 }

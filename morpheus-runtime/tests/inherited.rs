@@ -235,10 +235,10 @@ fn handed_off(handle: &Handle) -> Vec<(&'static str, Inherited)> {
 /// Before, in and after a poll that is handed off.
 #[track_caller]
 fn assert_everywhere(runtime: &Runtime, expected: Inherited) {
-    let polls = runtime.metrics().in_place_polls;
+    let polls = runtime.metrics().handoff_polls;
     assert_all(&on_a_worker(runtime.handle()), expected);
     assert_all(&handed_off(runtime.handle()), expected);
-    assert!(runtime.metrics().in_place_polls > polls);
+    assert!(runtime.metrics().handoff_polls > polls);
     // The pool now has threads that were workers.
     assert_all(&on_a_worker(runtime.handle()), expected);
 }
@@ -316,7 +316,7 @@ fn a_negative_niceness_is_passed_on() {
     assert_eq!(expected.nice, -5);
     assert_everywhere(&two_workers().build().unwrap(), expected);
     // A thread that is lowered from -5 for the time of a poll is not at -5 then.
-    let runtime = two_workers().nice_offenders(true).build().unwrap();
+    let runtime = two_workers().nice_hogs(true).build().unwrap();
     handed_off(runtime.handle());
     assert_all(&on_a_worker(runtime.handle()), expected);
 }

@@ -124,10 +124,10 @@ fn runtime(workers: usize, spares: usize) -> Runtime {
     builder.build().unwrap()
 }
 
-/// Makes a label known for a stuck poll.
-fn get_stuck(runtime: &Runtime, label: &'static str) {
-    let stuck = async { std::thread::sleep(100 * MS) };
-    let task = runtime.handle().spawn(stuck.watched(label));
+/// Makes a label known for a stalled poll.
+fn get_stalled(runtime: &Runtime, label: &'static str) {
+    let stalled = async { std::thread::sleep(100 * MS) };
+    let task = runtime.handle().spawn(stalled.watched(label));
     runtime.block_on(in_time(task)).unwrap();
 }
 
@@ -143,7 +143,7 @@ fn names_in(text: &str) -> BTreeSet<String> {
 fn the_dashboard_shows_what_is_published_and_nothing_else() {
     let _alone = alone();
     let runtime = runtime(1, 4);
-    get_stuck(&runtime, fresh_label("dashboard"));
+    get_stalled(&runtime, fresh_label("dashboard"));
     let kept = published(&runtime.metrics());
     let published = kept.names();
     assert_eq!(published, *kept.described.lock().unwrap());
@@ -175,16 +175,16 @@ fn the_figures_are_the_runtime_s() {
     let _alone = alone();
     let label = fresh_label("figures");
     let runtime = runtime(2, 6);
-    get_stuck(&runtime, label);
+    get_stalled(&runtime, label);
     let metrics = runtime.metrics();
     let kept = published(&metrics);
     assert_eq!(kept.value("morpheus_workers"), Some(2.0));
     assert_eq!(kept.value("morpheus_spares"), Some(6.0));
-    let in_play = kept.value("morpheus_workers_in_play").unwrap();
-    assert_eq!(in_play, metrics.workers_in_play() as f64);
-    let stuck = kept.value("morpheus_takeovers_watched_total").unwrap();
-    assert_eq!(stuck, metrics.takeovers_watched as f64);
-    assert!(stuck >= 1.0);
+    let in_play = kept.value("morpheus_active_workers").unwrap();
+    assert_eq!(in_play, metrics.active_workers() as f64);
+    let stalled = kept.value("morpheus_takeovers_watched_total").unwrap();
+    assert_eq!(stalled, metrics.takeovers_watched as f64);
+    assert!(stalled >= 1.0);
     let longest = format!("morpheus_label_longest_poll_seconds label={label}");
     assert!(kept.value(&longest).unwrap() > 0.0);
     let median = "morpheus_canary_lateness_seconds quantile=0.5";
@@ -192,7 +192,7 @@ fn the_figures_are_the_runtime_s() {
 }
 
 #[test]
-fn labels_that_were_never_stuck_have_no_series() {
+fn labels_that_were_never_stalled_have_no_series() {
     let _alone = alone();
     let label = fresh_label("harmless");
     let runtime = runtime(1, 4);
@@ -242,11 +242,11 @@ fn held_spares_are_no_tasks_and_no_workers_in_play() {
     // One spare is in reserve; the others are held, and tokio takes them for tasks and workers.
     let settled = || {
         let metrics = runtime.metrics();
-        metrics.spares_in_play == 1 && metrics.alive_tasks == 1
+        metrics.spares_released == 1 && metrics.alive_tasks == 1
     };
     assert!(wait_for(PATIENCE, settled), "{:?}", runtime.metrics());
     let metrics = runtime.metrics();
-    assert_eq!(metrics.workers_in_play(), 3);
+    assert_eq!(metrics.active_workers(), 3);
     assert_eq!((metrics.num_workers(), metrics.num_alive_tasks()), (2, 1));
     assert_eq!(metrics.tokio().num_workers(), 10);
     assert!(metrics.tokio().num_alive_tasks() > 1);

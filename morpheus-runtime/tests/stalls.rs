@@ -1,4 +1,4 @@
-//! Which line it was: the stacks of stuck polls, and what taking them may not do.
+//! Which line it was: the stacks of stalled polls, and what taking them may not do.
 
 mod common;
 
@@ -297,7 +297,7 @@ fn switched_off_there_is_no_stack_and_no_handler() {
     if STACKS {
         // The same, on, to see that this shows it.
         let on = runtime();
-        assert_eq!(real_time_handlers(), 0, "nobody is stuck");
+        assert_eq!(real_time_handlers(), 0, "nobody is stalled");
         let installed = wait_for(PATIENCE, || {
             run(&on, fresh_label("on"), async { computes() });
             real_time_handlers() == 1
@@ -626,7 +626,7 @@ fn the_summary_has_the_lines() {
     }
     let said = common::in_child(NAME, &[("MORPHEUS_SUMMARY", "1")]);
     assert!(
-        said.contains("polls that were stuck, by label and line"),
+        said.contains("polls that were stalled, by label and line"),
         "{said}"
     );
     assert!(said.contains("summarised: "), "{said}");

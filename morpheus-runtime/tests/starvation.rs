@@ -11,7 +11,7 @@ use common::{
     Gate, Lateness, Log, MS, PATIENCE, TimerProbe, alone, burn, burn_while, finish, fresh_label,
     in_time, spawn_labelled, wait_for, within,
 };
-use morpheus_runtime::task::{self, Offender};
+use morpheus_runtime::task::{self, Handoff};
 use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime};
 use tokio::task::JoinHandle;
 
@@ -181,9 +181,9 @@ fn others_go_on_beside_hogs_that_read() {
     others_go_on(Kind::Read);
 }
 
-/// All workers and spares stuck: it is said, nothing is lost, and what was due is served afterwards.
+/// All workers and spares stalled: it is said, nothing is lost, and what was due is served afterwards.
 #[test]
-fn all_workers_and_spares_stuck_while_a_timer_and_a_socket_are_due() {
+fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
@@ -267,7 +267,7 @@ fn the_report_of_used_up_spares_names_the_offenders() {
             let gate = gate.clone();
             task::Builder::new()
                 .label(label)
-                .offender(Offender::Never)
+                .handoff(Handoff::Never)
                 .spawn_on(async move { gate.wait() }, runtime.handle())
         })
         .collect();
@@ -436,7 +436,7 @@ fn offenders_that_end_in_mid_poll_in_every_state() {
             let metrics = runtime.metrics();
             let clean = wait_for(PATIENCE, || {
                 let metrics = runtime.metrics();
-                (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+                (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
             });
             assert!(clean, "{state:?}, {end:?}: {metrics:?}");
             // And everything still works, in place too.
@@ -444,7 +444,7 @@ fn offenders_that_end_in_mid_poll_in_every_state() {
             finish(runtime.handle(), after);
         }
     }
-    assert!(runtime.metrics().in_place_polls > 0 && runtime.metrics().convicts > 0);
+    assert!(runtime.metrics().handoff_polls > 0 && runtime.metrics().hog_tasks > 0);
     assert_eq!(common::own_panics(), 0);
 }
 
@@ -543,7 +543,7 @@ fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
         finish(runtime.handle(), next);
         let free = wait_for(PATIENCE, || {
             let metrics = runtime.metrics();
-            (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+            (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
         });
         assert!(free, "{:?}", runtime.metrics());
     }
@@ -655,10 +655,10 @@ fn a_known_hog_and_one_that_asks_free_the_task_they_woke() {
     let options = |label| task::Builder::new().label(label);
     let waited = woken_by_a_hog(&mut two_workers(), options(known), false);
     assert!(waited < limit, "known: {waited:?}");
-    let never = options(asking).offender(Offender::Never);
+    let never = options(asking).handoff(Handoff::Never);
     let waited = woken_by_a_hog(&mut two_workers(), never, true);
     assert!(waited < limit, "asking: {waited:?}");
-    let never = options(neither).offender(Offender::Never);
+    let never = options(neither).handoff(Handoff::Never);
     let waited = woken_by_a_hog(&mut two_workers(), never, false);
     assert!(waited > limit, "neither, which is the hole: {waited:?}");
 }
@@ -725,7 +725,7 @@ fn sleepers_in_place_do_not_count() {
     let probe = TimerProbe::start(runtime.handle());
     std::thread::sleep(1000 * MS);
     let late = probe.finish();
-    let peak = runtime.metrics().in_place_peak;
+    let peak = runtime.metrics().handoffs_peak;
     let polls = within(PATIENCE, move || {
         let polls = hogs.finish(&runtime);
         assert_eq!(common::own_panics(), 0);
@@ -956,7 +956,7 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     stop.store(true, Ordering::Relaxed);
     finish(runtime.handle(), watched);
     let metrics = runtime.metrics();
-    assert_eq!(metrics.workers_in_play(), 2);
+    assert_eq!(metrics.active_workers(), 2);
     let done = [
         metrics.spares as u64,
         metrics.spares_peak as u64,
@@ -968,8 +968,8 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
         metrics.demotions,
         metrics.throttles,
         metrics.pokes,
-        metrics.in_place_polls,
-        metrics.in_place_refused,
+        metrics.handoff_polls,
+        metrics.handoffs_refused,
         metrics.permits_waiting as u64,
         metrics.hogs_marked,
     ];
@@ -992,7 +992,7 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
         }
     });
     finish(runtime.handle(), suspects);
-    assert!(runtime.metrics().in_place_peak >= 2);
+    assert!(runtime.metrics().handoffs_peak >= 2);
     // An event about standing workers comes once a second.
     std::thread::sleep(1100 * MS);
     log.clear();

@@ -172,10 +172,10 @@ fn build(random: &mut Random) -> (Runtime, String) {
         .worker_threads(workers)
         .max_spares(spares)
         .reserve(spares.min(random.below(3) as usize))
-        .max_in_place(in_place)
+        .max_handoffs(in_place)
         .max_blocking_threads(blocking)
         .policy(policy)
-        .nice_offenders(random.below(2) == 0);
+        .nice_hogs(random.below(2) == 0);
     let off: Vec<Mechanism> = Mechanism::ALL
         .into_iter()
         .filter(|_| random.below(8) == 0)
@@ -215,8 +215,8 @@ fn round(random: &mut Random, time: Duration) {
                     .spawn_on(body, runtime.handle()),
                 3 => task::Builder::new()
                     .label("stress exempt")
-                    .escapable(false)
-                    .offender(task::Offender::Never)
+                    .demotable(false)
+                    .handoff(task::Handoff::Never)
                     .spawn_on(body, runtime.handle()),
                 _ => runtime.handle().spawn(body.watched("stress watched")),
             });
@@ -262,7 +262,7 @@ fn round(random: &mut Random, time: Duration) {
     let metrics = runtime.metrics();
     let calm = wait_for(PATIENCE, || {
         let metrics = runtime.metrics();
-        (metrics.permits_waiting, metrics.in_place_now) == (0, 0)
+        (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
     });
     assert!(calm, "{metrics:?}");
     drop(runtime);

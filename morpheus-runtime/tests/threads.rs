@@ -11,7 +11,7 @@ use common::{
     Gate, MS, PATIENCE, TimerProbe, alone, become_convict, become_suspect, burn, fresh_label,
     in_time, wait_for,
 };
-use morpheus_runtime::{BuildError, Builder, Mechanism, Missing, Runtime, task};
+use morpheus_runtime::{BuildError, Builder, Limitation, Mechanism, Runtime, task};
 
 /// A user that nothing else on this machine runs as, so that only the child's threads count.
 const UID: u32 = 64_123;
@@ -29,7 +29,7 @@ fn only_in_child(name: &str) -> bool {
     false
 }
 
-/// Stuck tasks in place while the application's own blocking calls fill the pool: how late timers are,
+/// Stalled tasks in place while the application's own blocking calls fill the pool: how late timers are,
 /// how long a new blocking call waits, and how many polls the hogs did.
 fn with_a_full_pool(builder: &mut Builder, pool: usize) -> (common::Lateness, Duration, usize) {
     let runtime = builder
@@ -111,7 +111,7 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .max_spares(16)
-        .max_in_place(4)
+        .max_handoffs(4)
         .build()
         .unwrap();
     let gate = Gate::default();
@@ -129,7 +129,7 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
         })
         .collect();
     assert!(
-        wait_for(PATIENCE, || runtime.metrics().in_place_now == 4),
+        wait_for(PATIENCE, || runtime.metrics().handoffs_now == 4),
         "{:?}",
         runtime.metrics()
     );
@@ -139,7 +139,7 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
         .handle()
         .spawn(async { tokio::time::sleep(MS).await });
     runtime.block_on(in_time(other)).unwrap();
-    assert!(runtime.metrics().in_place_peak <= 4);
+    assert!(runtime.metrics().handoffs_peak <= 4);
     gate.open();
     for sleeper in sleepers {
         runtime.block_on(in_time(sleeper)).unwrap();
@@ -155,7 +155,7 @@ fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
         let runtime = Builder::new_multi_thread()
             .worker_threads(12)
             .max_spares(spares)
-            .max_in_place(6)
+            .max_handoffs(6)
             .build()
             .unwrap();
         let arrived = Arc::new(AtomicUsize::new(0));
@@ -219,7 +219,7 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
             Ok(runtime) => {
                 let metrics = runtime.metrics();
                 assert_eq!(metrics.spares + metrics.spares_unavailable, 8);
-                let missing = metrics.missing.contains(&Missing::Spares);
+                let missing = metrics.missing.contains(&Limitation::Spares);
                 assert_eq!(missing, metrics.spares_unavailable > 0, "{metrics:?}");
                 works(&runtime);
                 outcomes.push(Some(metrics.spares));
@@ -356,7 +356,10 @@ fn without_proc_it_works_and_says_so() {
         .build()
         .unwrap();
     assert!(
-        !runtime.metrics().missing.contains(&Missing::ThreadStates),
+        !runtime
+            .metrics()
+            .missing
+            .contains(&Limitation::ThreadStates),
         "not asked for yet"
     );
     let label = fresh_label("no proc");
@@ -375,7 +378,7 @@ fn without_proc_it_works_and_says_so() {
     let late = probe.finish();
     assert!(late.median < 20 * MS, "{late:?}");
     let missing = runtime.metrics().missing;
-    assert!(missing.contains(&Missing::ThreadStates), "{missing:?}");
+    assert!(missing.contains(&Limitation::ThreadStates), "{missing:?}");
     works(&runtime);
     assert_eq!(common::own_panics(), 0);
 }
@@ -422,7 +425,7 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
         .build()
         .unwrap();
     let missing = runtime.metrics().missing;
-    assert!(missing.contains(&Missing::ShortSlices), "{missing:?}");
+    assert!(missing.contains(&Limitation::ShortSlices), "{missing:?}");
     works(&runtime);
 }
 
@@ -465,10 +468,10 @@ fn without_membarrier_it_works_and_says_so() {
         .build()
         .unwrap();
     let missing = runtime.metrics().missing;
-    assert!(missing.contains(&Missing::Membarrier), "{missing:?}");
+    assert!(missing.contains(&Limitation::Membarrier), "{missing:?}");
     works(&runtime);
     // It sleeps with a timeout, and still notices hogs.
-    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_in_play <= 1);
+    let held = common::wait_for(PATIENCE, || runtime.metrics().spares_released <= 1);
     assert!(held, "{:?}", runtime.metrics());
     let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
     let before = released();
@@ -491,11 +494,15 @@ fn with_everything_there_nothing_is_missing() {
         .unwrap();
     works(&runtime);
     let missing = runtime.metrics().missing;
-    for what in [Missing::Spares, Missing::ThreadStates, Missing::Seats] {
+    for what in [
+        Limitation::Spares,
+        Limitation::ThreadStates,
+        Limitation::Slots,
+    ] {
         assert!(!missing.contains(&what), "{missing:?}");
     }
     if morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS) {
-        assert!(!missing.contains(&Missing::ShortSlices), "{missing:?}");
+        assert!(!missing.contains(&Limitation::ShortSlices), "{missing:?}");
     }
 }
 

@@ -91,7 +91,7 @@ fn the_park_count_is_odd_while_parked_and_even_while_busy() {
 }
 
 /// We rely on: `worker_total_busy_duration` grows when a core passes its maintenance, park or no park, and
-/// stands while one poll lasts: that tells a stuck core from a merely busy one.
+/// stands while one poll lasts: that tells a stalled core from a merely busy one.
 #[test]
 fn busy_time_moves_at_maintenance_and_stands_in_a_poll() {
     let _alone = alone();
@@ -449,7 +449,7 @@ fn orphaned_driver(rounds: u32, inject: bool) -> u32 {
     stalled
 }
 
-/// We rely on (and suffer from): a worker that woke with the I/O driver and got stuck leaves nobody
+/// We rely on (and suffer from): a worker that woke with the I/O driver and got stalled leaves nobody
 /// polling, and one no-op injected from outside mends it, because whoever runs it parks on the driver.
 #[test]
 fn an_orphaned_driver_stalls_timers_and_one_no_op_mends_it() {

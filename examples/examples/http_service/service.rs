@@ -10,7 +10,7 @@
 //! curl localhost:3000/db --json '{"text":"milk"}'        adds one
 //! curl localhost:3000/hash                               hashes a password: computes, and never yields
 //! curl localhost:3000/report                             a query that waits for a disk: blocks for 5 ms
-//! curl localhost:3000/stalls                             where it was stuck: a page with bars, for a browser
+//! curl localhost:3000/stalls                             where it was stalled: a page with bars, for a browser
 //! curl localhost:3000/metrics                            the runtime's counters, as Prometheus reads them
 //! ```
 //!

@@ -129,7 +129,7 @@ fn it_answers_on_morpheus() {
         let get = |path| ask(running.address, "GET", path, "");
         let (status, page) = get("/stalls");
         assert!(
-            status == 200 && page.contains("Where polls were stuck"),
+            status == 200 && page.contains("Where polls were stalled"),
             "{page}"
         );
         let (status, metrics) = get("/metrics");

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<Report, String> {
     // A poll of a task that is known to be slow would be polled in place.
-    let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Offenders])?;
+    let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Handoffs])?;
     let _neighbours =
         Neighbours::start(options.neighbours.into(), || Command::new("/proc/self/exe"))
             .map_err(|error| format!("no busy neighbour: {error}"))?;

@@ -156,7 +156,7 @@ fn build(options: &Options) -> Result<Runtime, String> {
         // It releases spares beyond need, which would then be there for the next in the chain.
         .without(Mechanism::Canary)
         // Tasks that have blocked before are polled in place, where nothing waits behind them.
-        .without(Mechanism::Offenders);
+        .without(Mechanism::Handoffs);
     options.link.build(&mut builder)
 }
 

@@ -167,7 +167,7 @@ impl Executor for Morpheus {
             Spawn::NeverOffender => {
                 drop(
                     task::Builder::new()
-                        .offender(task::Offender::Never)
+                        .handoff(task::Handoff::Never)
                         .spawn(future),
                 );
             }
@@ -197,10 +197,10 @@ impl Executor for Morpheus {
             takeovers: metrics.takeovers,
             demotions: metrics.demotions + metrics.kernel_demotions,
             throttles: metrics.throttles + metrics.kernel_throttles,
-            convictions: metrics.convicts,
+            convictions: metrics.hog_tasks,
             spares_peak: metrics.spares_peak,
-            in_place_peak: metrics.in_place_peak,
-            in_place_polls: metrics.in_place_polls,
+            in_place_peak: metrics.handoffs_peak,
+            in_place_polls: metrics.handoff_polls,
             controller_cpu_ns: metrics.controller_cpu_ns,
             link: self.link(),
             link_events: metrics.link_events,

@@ -140,7 +140,7 @@ static __always_inline __u32 speed_by_use(const struct speed *speed, __u64 now)
 static __always_inline bool is_urgent(struct worker *worker, const struct words *slot, bool begins)
 {
 	return serves(worker, slot) &&
-	       !(slot->flags & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_IN_PLACE)) &&
+	       !(slot->flags & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_HANDOFF)) &&
 	       (begins || in_play(slot));
 }
 

@@ -103,7 +103,7 @@ static __always_inline bool is_protected(const struct worker *worker, const stru
  */
 static __always_inline bool may_be_demoted(const struct words *slot)
 {
-	const __u32 both = MORPHEUS_SLOT_ESCAPABLE | MORPHEUS_SLOT_IN_PLACE;
+	const __u32 both = MORPHEUS_SLOT_DEMOTABLE | MORPHEUS_SLOT_HANDOFF;
 
 	return (slot->flags & both) == both;
 }

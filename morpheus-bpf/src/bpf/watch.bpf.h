@@ -87,11 +87,11 @@ static __always_inline void look(struct worker *worker, const struct words *slot
 	if (seq) {
 		/* Goes on growing while the poll does: how much it took is known when it ends, to a period. */
 		WRITE_ONCE(kernel->oncpu_ns, used_ns);
-		if (used_ns >= offence_ns && !(worker->verdict & MORPHEUS_VERDICT_OFFENCE))
-			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_OFFENCE);
+		if (used_ns >= offence_ns && !(worker->verdict & MORPHEUS_VERDICT_HOG))
+			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_HOG);
 	}
 	if (seq && worker->over != seq) {
-		give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STUCK);
+		give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STALLED);
 		if (requests_on && worker->policy >= MORPHEUS_POLICY_REQUEST) {
 			WRITE_ONCE(kernel->step, MORPHEUS_STEP_REQUESTED);
 			STORE_RELEASE(kernel->request_seq, seq);
@@ -173,7 +173,7 @@ static __always_inline void woken(struct worker *worker, __u64 now)
 		struct morpheus_kernel_slot *kernel = kernel_slot(worker);
 
 		if (kernel)
-			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STUCK);
+			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_STALLED);
 	}
 }
 

@@ -68,8 +68,8 @@ pub fn stuck_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) 
 /// Makes the calling thread one.
 pub fn be_stuck(client: &Client, slot: u32, prepare: fn(&RuntimeSlot)) {
     let slot = client.register(slot);
-    slot.set_flag(SlotFlag::Escapable);
-    slot.set_flag(SlotFlag::InPlace);
+    slot.set_flag(SlotFlag::Demotable);
+    slot.set_flag(SlotFlag::Handoff);
     slot.unpark();
     prepare(slot);
     slot.begin_poll();

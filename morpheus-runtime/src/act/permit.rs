@@ -1,15 +1,15 @@
-//! Permits: how many offenders are polled in place at once.
+//! Permits: how many slow tasks are handed off at once.
 //!
-//! Every poll in place runs on a thread of its own, and threads that run share the CPU with the workers.
+//! Every handoff poll runs on a thread of its own, and threads that run share the CPU with the workers.
 //! So at most two per CPU may *run* (those asleep in the kernel do not count), of which one per CPU may
-//! be a convict's, and one convict beside any number of suspects; the rest wait, each class in the order
+//! be a hog's, and one hog beside any number of slow tasks; the rest wait, each class in the order
 //! of arrival. Two hundred hogs thus run a few at a time.
 //!
-//! Who sleeps is seen once a sample. Where a label's polls have mostly slept when they were found stuck, its next
+//! Who sleeps is seen once a sample. Where a label's polls have mostly slept when they were found stalled, its next
 //! counts as asleep from the beginning, so that it need not wait for that: else calls that block would begin at four
 //! a millisecond.
 //!
-//! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (offenders that spin until another
+//! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (slow tasks that spin until another
 //! one runs) the head is let in beyond every limit. Patience alone is no reason: behind polls of 200 ms
 //! every head is patient, and twice the hogs would take the machine from its neighbours. A permit that was
 //! handed over but is not taken up for [`TAKE_UP_NS`] (its future is alive but nobody polls it) goes to
@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 
 use crate::act::wake::Wake;
 use crate::decide::history::History;
-use crate::decide::offender::Standing;
+use crate::decide::rating::Rating;
 use crate::os::clock;
 
 /// Where no permit moved for so long while somebody waits, one more is given out.
@@ -40,26 +40,26 @@ const TAKE_UP_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Class {
-    Suspect = 0,
-    Convict = 1,
+    Slow = 0,
+    Hog = 1,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Polls in place that may run at once.
+    /// Handoff polls that may run at once.
     pub(crate) running: usize,
-    /// Of these, convicts'.
-    pub(crate) convicts: usize,
-    /// Polls in place at all, asleep or not: each has a thread.
-    pub(crate) in_place: usize,
+    /// Of these, hogs'.
+    pub(crate) hogs: usize,
+    /// Handoff polls at all, asleep or not: each has a thread.
+    pub(crate) in_handoff: usize,
 }
 
 impl Limits {
-    pub(crate) fn for_cpus(cpus: usize, in_place: usize) -> Limits {
+    pub(crate) fn for_cpus(cpus: usize, in_handoff: usize) -> Limits {
         Limits {
             running: 2 * cpus,
-            convicts: cpus,
-            in_place,
+            hogs: cpus,
+            in_handoff,
         }
     }
 }
@@ -81,12 +81,12 @@ pub(crate) struct Waiter {
     permits: Arc<Permits>,
     /// Written under the lock of the state, by [`Permits::tick`], while it waits.
     class: AtomicUsize,
-    /// Whose conviction makes a suspect that waits a convict.
+    /// Whose conviction makes a slow task that waits a hog.
     history: Option<Arc<History>>,
     /// It will probably sleep.
     sleeps: bool,
     since_ns: u64,
-    /// Not before this time: a throttled offender's bandwidth is capped.
+    /// Not before this time: a throttled slow task's bandwidth is capped.
     not_before_ns: u64,
     /// Polls the future that waits; `None` where it was not polled on a runtime.
     runtime: Option<Handle>,
@@ -97,8 +97,8 @@ impl Waiter {
     fn class(&self) -> Class {
         // Relaxed: under the lock of the state, or granted, after which it no longer changes.
         match self.class.load(Ordering::Relaxed) {
-            0 => Class::Suspect,
-            _ => Class::Convict,
+            0 => Class::Slow,
+            _ => Class::Hog,
         }
     }
 
@@ -191,19 +191,19 @@ impl State {
     }
 
     fn may_start(&self, class: Class, sleeps: bool, limits: &Limits) -> bool {
-        let all = self.running(Class::Suspect) + self.running(Class::Convict);
-        if self.out[0] + self.out[1] >= limits.in_place {
+        let all = self.running(Class::Slow) + self.running(Class::Hog);
+        if self.out[0] + self.out[1] >= limits.in_handoff {
             return false;
         }
         if sleeps {
             return true;
         }
         match class {
-            Class::Suspect => all < limits.running,
-            // One always: suspects that come and go must not keep them out.
-            Class::Convict => match self.running(Class::Convict) {
-                0 => limits.convicts > 0,
-                convicts => convicts < limits.convicts && all < limits.running,
+            Class::Slow => all < limits.running,
+            // One always: slow tasks that come and go must not keep them out.
+            Class::Hog => match self.running(Class::Hog) {
+                0 => limits.hogs > 0,
+                hogs => hogs < limits.hogs && all < limits.running,
             },
         }
     }
@@ -234,7 +234,7 @@ impl State {
 
     /// Since when the one waits that waits longest, its class and its place in the queue.
     fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
-        [Class::Suspect, Class::Convict]
+        [Class::Slow, Class::Hog]
             .into_iter()
             .filter_map(|class| {
                 let (at, head) = self.first_due(class, now_ns)?;
@@ -243,29 +243,25 @@ impl State {
             .min_by_key(|&(since_ns, ..)| since_ns)
     }
 
-    /// Moves those among the waiting suspects whose label is convicted by now to the other queue.
-    fn convict_waiting(&mut self) {
-        let convicted = |waiter: &Waiter| {
+    /// Moves those among the waiting slow tasks whose label is a hog's by now to the other queue.
+    fn move_hogs(&mut self) {
+        let is_hog = |waiter: &Waiter| {
             let history = waiter.history.as_ref();
-            history.is_some_and(|history| history.standing() == Standing::Convict)
+            history.is_some_and(|history| history.rating() == Rating::Hog)
         };
-        let [suspects, convicts] = &mut self.queues;
-        let before = convicts.len();
+        let [slow_tasks, hogs] = &mut self.queues;
+        let before = hogs.len();
         let mut at = 0;
-        while at < suspects.len() {
-            if !convicted(&suspects[at]) {
+        while at < slow_tasks.len() {
+            if !is_hog(&slow_tasks[at]) {
                 at += 1;
-            } else if let Some(waiter) = suspects.remove(at) {
-                waiter
-                    .class
-                    .store(Class::Convict as usize, Ordering::Relaxed);
-                convicts.push_back(waiter);
+            } else if let Some(waiter) = slow_tasks.remove(at) {
+                waiter.class.store(Class::Hog as usize, Ordering::Relaxed);
+                hogs.push_back(waiter);
             }
         }
-        if convicts.len() > before {
-            convicts
-                .make_contiguous()
-                .sort_by_key(|waiter| waiter.since_ns);
+        if hogs.len() > before {
+            hogs.make_contiguous().sort_by_key(|waiter| waiter.since_ns);
         }
     }
 
@@ -282,12 +278,12 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) class: Class,
-    /// Whose conviction makes a suspect that waits a convict: many of one origin may ask before the first of them
+    /// Whose conviction makes a slow task that waits a hog: many of one origin may ask before the first of them
     /// has done anything.
     pub(crate) history: Option<&'a Arc<History>>,
     /// It will probably sleep.
     pub(crate) sleeps: bool,
-    /// 0, or the time until which a throttled offender has to wait.
+    /// 0, or the time until which a throttled slow task has to wait.
     pub(crate) not_before_ns: u64,
 }
 
@@ -297,7 +293,7 @@ pub(crate) enum Answer {
     Granted(Permit),
     /// Return `Pending`: the waker is called when the permit is there.
     Wait(Arc<Waiter>),
-    /// Every thread for polls in place is taken: poll inline.
+    /// Every thread for handoff polls is taken: poll inline.
     Full,
 }
 
@@ -309,7 +305,7 @@ pub(crate) struct Permits {
     state: Mutex<State>,
 }
 
-/// The right to poll in place once. Goes back when dropped.
+/// The right to be handed off once. Goes back when dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Permit {
@@ -373,9 +369,9 @@ impl Permits {
         if self.is_closed() {
             return Answer::Full;
         }
-        let full = state.out[0] + state.out[1] >= self.limits.in_place;
+        let full = state.out[0] + state.out[1] >= self.limits.in_handoff;
         // Where there is no place at all, waiting for one would never end.
-        if full && due && !(must_wait_when_full && self.limits.in_place > 0) {
+        if full && due && !(must_wait_when_full && self.limits.in_handoff > 0) {
             return Answer::Full;
         }
         if state.queues.iter().all(VecDeque::is_empty) {
@@ -417,7 +413,7 @@ impl Permits {
     pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) -> Vec<Wake> {
         let mut state = self.lock();
         state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
-        state.convict_waiting();
+        state.move_hogs();
         self.take_back_unused(&mut state, now_ns);
         let mut woken = self.hand_over(&mut state, now_ns);
         let patience_ns = if scarce {
@@ -430,7 +426,7 @@ impl Permits {
             && state.granted.is_empty()
             && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
         if stands_still
-            && state.out[0] + state.out[1] < self.limits.in_place
+            && state.out[0] + state.out[1] < self.limits.in_handoff
             && let Some((_, class, at)) = state.oldest_due(now_ns)
         {
             woken.extend(Self::grant(&mut state, class, at, now_ns));
@@ -459,7 +455,7 @@ impl Permits {
     /// Where all places are taken, perhaps by those that wait for somebody in the queue: the one that has
     /// waited longest is polled inline, as are those that ask now. One a sample.
     fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Wake> {
-        if state.out[0] + state.out[1] < self.limits.in_place {
+        if state.out[0] + state.out[1] < self.limits.in_handoff {
             return None;
         }
         let (since_ns, class, at) = state.oldest_due(now_ns)?;
@@ -485,7 +481,7 @@ impl Permits {
     /// Grants what the limits allow and returns the wakers to call once the lock is gone.
     fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
         let mut woken = Vec::new();
-        for class in [Class::Suspect, Class::Convict] {
+        for class in [Class::Slow, Class::Hog] {
             while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
                 woken.extend(Self::grant(state, class, at, now_ns));
             }
@@ -513,9 +509,9 @@ impl Permits {
         state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Whether anybody is ever polled in place.
+    /// Whether anybody is ever handed off.
     pub(crate) fn has_places(&self) -> bool {
-        self.limits.in_place > 0
+        self.limits.in_handoff > 0
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -592,7 +588,7 @@ mod tests {
 
     #[test]
     fn suspects_that_wait_are_convicted_with_their_label() {
-        let label = label::of(Origin::Named("permit, convicted while waiting"));
+        let label = label::of(Origin::Named("permit, is_hog while waiting"));
         let history = Arc::new(History::new(label));
         let permits = permits(1);
         let ask = |class, history| {
@@ -603,31 +599,31 @@ mod tests {
             permits.ask(request, false, Waker::noop())
         };
         let _running = [
-            granted(ask(Class::Suspect, None)),
-            granted(ask(Class::Suspect, None)),
+            granted(ask(Class::Slow, None)),
+            granted(ask(Class::Slow, None)),
         ];
         let (innocent, hog) = (
-            waiting(ask(Class::Suspect, None)),
-            waiting(ask(Class::Suspect, Some(&history))),
+            waiting(ask(Class::Slow, None)),
+            waiting(ask(Class::Slow, Some(&history))),
         );
         for _ in 0..8 {
-            history.learn_stuck(false);
-            history.learn_offence();
+            history.learn_stalled(false);
+            history.learn_hog();
         }
         tick(&permits, clock::now_ns(), [0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
-        assert_eq!(permit.class(), Class::Convict, "and the first of these");
+        assert_eq!(permit.class(), Class::Hog, "and the first of these");
         assert!(innocent.take_up(Waker::noop()).unwrap().is_none());
     }
 
     #[test]
     fn handed_over_in_order() {
         let permits = permits(1);
-        let first = granted(ask(&permits, Class::Convict));
+        let first = granted(ask(&permits, Class::Hog));
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let second = waiting(permits.ask(of(Class::Convict), false, &waker));
-        let third = waiting(ask(&permits, Class::Convict));
+        let second = waiting(permits.ask(of(Class::Hog), false, &waker));
+        let third = waiting(ask(&permits, Class::Hog));
         drop(first);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert!(third.take_up(Waker::noop()).unwrap().is_none());
@@ -640,9 +636,9 @@ mod tests {
     #[test]
     fn a_waiter_that_is_dropped_gives_its_grant_to_the_next() {
         let permits = permits(1);
-        let first = granted(ask(&permits, Class::Convict));
-        let second = waiting(ask(&permits, Class::Convict));
-        let third = waiting(ask(&permits, Class::Convict));
+        let first = granted(ask(&permits, Class::Hog));
+        let second = waiting(ask(&permits, Class::Hog));
+        let third = waiting(ask(&permits, Class::Hog));
         drop(first);
         second.leave();
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
@@ -652,9 +648,9 @@ mod tests {
     #[test]
     fn a_waiter_that_is_dropped_while_it_waits_is_skipped() {
         let permits = permits(1);
-        let first = granted(ask(&permits, Class::Convict));
-        let second = waiting(ask(&permits, Class::Convict));
-        let third = waiting(ask(&permits, Class::Convict));
+        let first = granted(ask(&permits, Class::Hog));
+        let second = waiting(ask(&permits, Class::Hog));
+        let third = waiting(ask(&permits, Class::Hog));
         second.leave();
         drop(first);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
@@ -663,9 +659,9 @@ mod tests {
     #[test]
     fn those_asleep_do_not_count() {
         let permits = permits(1);
-        let _first = granted(ask(&permits, Class::Suspect));
-        let _second = granted(ask(&permits, Class::Suspect));
-        let third = waiting(ask(&permits, Class::Suspect));
+        let _first = granted(ask(&permits, Class::Slow));
+        let _second = granted(ask(&permits, Class::Slow));
+        let third = waiting(ask(&permits, Class::Slow));
         tick(&permits, clock::now_ns(), [1, 0], false);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
     }
@@ -676,16 +672,16 @@ mod tests {
         let sleeper = || {
             let request = Request {
                 sleeps: true,
-                ..of(Class::Suspect)
+                ..of(Class::Slow)
             };
             permits.ask(request, false, Waker::noop())
         };
         let _asleep: Vec<Permit> = (0..50).map(|_| granted(sleeper())).collect();
         let _running = [
-            granted(ask(&permits, Class::Suspect)),
-            granted(ask(&permits, Class::Suspect)),
+            granted(ask(&permits, Class::Slow)),
+            granted(ask(&permits, Class::Slow)),
         ];
-        let waits = waiting(ask(&permits, Class::Suspect));
+        let waits = waiting(ask(&permits, Class::Slow));
         let _beside = granted(sleeper());
         // They computed after all: as many as there are run, but no more begin.
         tick(&permits, clock::now_ns(), [0, 0], false);
@@ -701,9 +697,9 @@ mod tests {
     fn a_standstill_ends() {
         let permits = permits(1);
         let _out: Vec<Permit> = (0..2)
-            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .map(|_| granted(ask(&permits, Class::Slow)))
             .collect();
-        let waiter = waiting(ask(&permits, Class::Suspect));
+        let waiter = waiting(ask(&permits, Class::Slow));
         let now_ns = clock::now_ns();
         tick(&permits, now_ns + STANDSTILL_NS / 2, [0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
@@ -714,9 +710,9 @@ mod tests {
     #[test]
     fn a_grant_that_nobody_takes_up_goes_on() {
         let permits = permits(1);
-        let first = granted(ask(&permits, Class::Convict));
-        let second = waiting(ask(&permits, Class::Convict));
-        let third = waiting(ask(&permits, Class::Convict));
+        let first = granted(ask(&permits, Class::Hog));
+        let second = waiting(ask(&permits, Class::Hog));
+        let third = waiting(ask(&permits, Class::Hog));
         drop(first);
         tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0], false);
         assert!(second.take_up(Waker::noop()).is_err());
@@ -732,7 +728,7 @@ mod tests {
         let waiter = waiting(permits.ask(
             Request {
                 not_before_ns: later,
-                ..of(Class::Convict)
+                ..of(Class::Hog)
             },
             false,
             Waker::noop(),
@@ -746,25 +742,25 @@ mod tests {
     #[test]
     fn with_all_threads_taken_it_says_so() {
         let permits = Arc::new(Permits::new(Limits {
-            in_place: 1,
+            in_handoff: 1,
             ..Limits::for_cpus(4, 0)
         }));
-        let _first = granted(ask(&permits, Class::Suspect));
-        assert!(matches!(ask(&permits, Class::Suspect), Answer::Full));
-        let _waits = waiting(permits.ask(of(Class::Suspect), true, Waker::noop()));
+        let _first = granted(ask(&permits, Class::Slow));
+        assert!(matches!(ask(&permits, Class::Slow), Answer::Full));
+        let _waits = waiting(permits.ask(of(Class::Slow), true, Waker::noop()));
     }
 
     #[test]
     fn with_every_place_asleep_those_who_wait_are_polled_inline() {
         let permits = Arc::new(Permits::new(Limits {
-            in_place: 3,
+            in_handoff: 3,
             ..Limits::for_cpus(1, 0)
         }));
         let _running: Vec<Permit> = (0..2)
-            .map(|_| granted(ask(&permits, Class::Suspect)))
+            .map(|_| granted(ask(&permits, Class::Slow)))
             .collect();
         let waiters: Vec<_> = (0..2)
-            .map(|_| waiting(ask(&permits, Class::Suspect)))
+            .map(|_| waiting(ask(&permits, Class::Slow)))
             .collect();
         let now_ns = clock::now_ns();
         tick(&permits, now_ns, [2, 0], false);
@@ -783,10 +779,10 @@ mod tests {
     #[test]
     fn once_closed_nobody_waits() {
         let permits = permits(1);
-        let _running = granted(ask(&permits, Class::Convict));
+        let _running = granted(ask(&permits, Class::Hog));
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let waiting: Vec<_> = [Class::Convict, Class::Convict]
+        let waiting: Vec<_> = [Class::Hog, Class::Hog]
             .map(|class| waiting(permits.ask(of(class), true, &waker)))
             .into();
         let woken = permits.close();
@@ -800,7 +796,7 @@ mod tests {
         assert_eq!(permits.waiting(), 0);
         let throttled = Request {
             not_before_ns: u64::MAX,
-            ..of(Class::Convict)
+            ..of(Class::Hog)
         };
         assert!(matches!(permits.ask(throttled, true, &waker), Answer::Full));
     }

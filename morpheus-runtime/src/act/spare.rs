@@ -1,4 +1,4 @@
-//! Spare workers: held in a poll, released when others are stuck.
+//! Spare workers: held in a poll, released when others are stalled.
 //!
 //! A spare is an ordinary tokio worker that sits in the poll of a *hold task*, blocked on a condition
 //! variable. Released, it steals what waits, or parks in tokio's idle set. It is held in a poll and not
@@ -73,8 +73,8 @@ impl Spares {
         self.total
     }
 
-    /// Spares that are in play: released and not asked back.
-    pub(crate) fn in_play(&self) -> usize {
+    /// Spares that are active: released and not asked back.
+    pub(crate) fn active(&self) -> usize {
         self.total - self.lock().out_of_play().min(self.total)
     }
 
@@ -122,7 +122,7 @@ impl Spares {
         }
     }
 
-    /// Lets one spare go; false when all of them are in play.
+    /// Lets one spare go; false when all of them are active.
     #[must_use]
     pub(crate) fn release(&self) -> bool {
         let mut state = self.lock();
@@ -158,12 +158,12 @@ mod tests {
     fn a_release_before_the_hold_begins_is_not_lost() {
         let spares = Spares::new(1);
         assert!(spares.announce_hold());
-        assert_eq!(spares.in_play(), 0);
+        assert_eq!(spares.active(), 0);
         assert!(spares.release());
-        assert_eq!(spares.in_play(), 1);
+        assert_eq!(spares.active(), 1);
         assert!(!spares.release(), "nobody is left to release");
         assert!(matches!(spares.hold(), HoldEnd::Released { .. }));
-        assert_eq!(spares.in_play(), 1);
+        assert_eq!(spares.active(), 1);
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             std::thread::yield_now();
         }
         spares.close();
-        assert_eq!(spares.in_play(), 2);
+        assert_eq!(spares.active(), 2);
         assert_eq!(held.join().unwrap(), HoldEnd::Closed);
         assert_eq!(spares.hold(), HoldEnd::Closed);
         assert!(!spares.release());

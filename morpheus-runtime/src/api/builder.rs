@@ -13,12 +13,12 @@ use crate::control::controller;
 use crate::control::joiner;
 use crate::domain::{self, Domain};
 use crate::link::{Link, LinkError};
-use crate::os::missing::Missing;
+use crate::os::limitation::Limitation;
 use crate::os::threads;
 use crate::os::{clock, quota, sleeper};
 #[cfg(tokio_unstable)]
 use crate::poll::hooks;
-use crate::poll::{hold, home};
+use crate::poll::{hold, own_slot};
 use crate::report::summary;
 use crate::settings::mechanism::{Mechanism, Mechanisms};
 use crate::settings::{
@@ -30,13 +30,13 @@ use morpheus_common::slot::SlotFlag;
 
 /// Spares that a runtime has at the least by default; see `max_spares`.
 const MIN_DEFAULT_SPARES: usize = 32;
-/// For a while after anything was stuck.
+/// For a while after anything was stalled.
 const DEFAULT_RESERVE: usize = 1;
-/// In trouble, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
+/// Under pressure, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
 /// twelfth more polls a second with six than with four, for they share the CPU with the hogs by threads;
 /// with one, a third as many.
-const RESERVE_IN_TROUBLE_PER_CPU: usize = 6;
-/// Threads for polls in place, as many as tokio's default for blocking calls: each stuck task that sleeps
+const RESERVE_UNDER_PRESSURE_PER_CPU: usize = 6;
+/// Threads for handoff polls, as many as tokio's default for blocking calls: each stalled task that sleeps
 /// needs one.
 const DEFAULT_IN_PLACE: usize = 512;
 /// The smallest stack that threads of a runtime get. The controller is one of them: in a debug build
@@ -82,12 +82,12 @@ pub struct Builder {
     policy: Policy,
     link: Link,
     link_socket: Option<PathBuf>,
-    escapable: bool,
-    nice_offenders: bool,
+    demotable: bool,
+    nice_hogs: bool,
     confine_to_quota: bool,
     /// Only where the application set it.
     max_blocking_threads: Option<usize>,
-    max_in_place: usize,
+    max_handoffs: usize,
     event_interval: u32,
     thread_name: ThreadName,
     /// Only where the application set it.
@@ -217,7 +217,7 @@ impl Builder {
     /// What is watched there is asked to yield once its budget is used up, and reported with its stack. Nothing takes over
     /// from it, since there is no other thread for tasks, and unwatched polls go unreported. So these options have no effect:
     /// [`worker_threads`](Self::worker_threads), [`max_spares`](Self::max_spares), [`reserve`](Self::reserve),
-    /// [`max_in_place`](Self::max_in_place), [`confine_to_quota`](Self::confine_to_quota) and
+    /// [`max_handoffs`](Self::max_handoffs), [`confine_to_quota`](Self::confine_to_quota) and
     /// [`disable_lifo_slot`](Self::disable_lifo_slot). The runtime joins no daemon, and with [`Link::Required`] it is not
     /// built. The calling thread keeps its slice and its CPUs.
     ///
@@ -253,11 +253,11 @@ impl Builder {
             policy: Policy::Demote,
             link: Link::default(),
             link_socket: None,
-            escapable: true,
-            nice_offenders: false,
+            demotable: true,
+            nice_hogs: false,
             confine_to_quota: false,
             max_blocking_threads: None,
-            max_in_place: DEFAULT_IN_PLACE,
+            max_handoffs: DEFAULT_IN_PLACE,
             event_interval: DEFAULT_EVENT_INTERVAL,
             thread_name: Arc::new(|| "morpheus-worker".into()),
             thread_stack_size: None,
@@ -276,7 +276,7 @@ impl Builder {
         }
     }
 
-    /// Workers that are always in play. Default: the CPUs that affinity and quota leave. A current-thread runtime has none.
+    /// Workers that are always active. Default: the CPUs that affinity and quota leave. A current-thread runtime has none.
     ///
     /// Tokio panics on 0; this builder reports [`BuildError::NoWorkers`].
     pub fn worker_threads(&mut self, threads: usize) -> &mut Self {
@@ -299,7 +299,7 @@ impl Builder {
         self
     }
 
-    /// Spares: workers that are held until others are stuck. Default: `max(32, 2 × workers)`. Each is a
+    /// Spares: workers that are held until others are stalled. Default: `max(32, 2 × workers)`. Each is a
     /// thread (about 14 KB resident); more than a hundred slow tokio's stealing down, and let as many
     /// unwatched hogs run at once. With 0 nothing is ever taken over.
     pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
@@ -307,8 +307,8 @@ impl Builder {
         self
     }
 
-    /// Spares that are in play before one is needed, so that the next takeover has no delay. It grows by itself in
-    /// trouble. Default: 1 for ten seconds after anything was stuck, and none on a good day, for each worker more than
+    /// Spares that are active before one is needed, so that the next takeover has no delay. It grows by itself under
+    /// pressure. Default: 1 for ten seconds after anything was stalled, and none on a good day, for each worker more than
     /// there are CPUs costs those that sleep and wake often; the first takeover after such a time comes up to four
     /// milliseconds later. A number that is set here stays, and with 0 it does not grow.
     pub fn reserve(&mut self, reserve: usize) -> &mut Self {
@@ -330,7 +330,7 @@ impl Builder {
         self
     }
 
-    /// How long a watched poll may be stuck before its stack is taken, for [`Runtime::stalls`] and the summary
+    /// How long a watched poll may be stalled before its stack is taken, for [`Runtime::stalls`] and the summary
     /// (default 10 ms). Polls that nobody watches are found after 100 ms.
     pub fn report_after(&mut self, report_after: Duration) -> &mut Self {
         self.report_after = report_after;
@@ -340,7 +340,7 @@ impl Builder {
     /// How far the escalation may go (default [`Policy::Demote`]).
     ///
     /// [`Policy::Observe`] is a dry run. There are no spares; threads keep the slices and CPUs that they have; no poll
-    /// is asked to yield, runs in place or waits. Stall events say what the default policy would have done. What the
+    /// is asked to yield, is handed off or waits. Stall events say what the default policy would have done. What the
     /// runtime adds to tokio then is the controller's thread, and the no-op task by which that finds out whether workers
     /// serve ([`Mechanism::Canary`]).
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
@@ -348,7 +348,7 @@ impl Builder {
         self
     }
 
-    /// Where the controller learns of stuck workers: a daemon's link is used where there is one
+    /// Where the controller learns of stalled workers: a daemon's link is used where there is one
     /// (default [`Link::Auto`]).
     pub fn link(&mut self, link: Link) -> &mut Self {
         self.link = link;
@@ -362,15 +362,15 @@ impl Builder {
     }
 
     /// Whether tasks may be demoted unless they say otherwise (default true).
-    pub fn escapable(&mut self, escapable: bool) -> &mut Self {
-        self.escapable = escapable;
+    pub fn demotable(&mut self, demotable: bool) -> &mut Self {
+        self.demotable = demotable;
         self
     }
 
     /// Lowers the thread of a demoted poll by `nice` 10 until the poll ends, where the process may raise
     /// it again (default false: it hands CPU time to other processes too).
-    pub fn nice_offenders(&mut self, nice_offenders: bool) -> &mut Self {
-        self.nice_offenders = nice_offenders;
+    pub fn nice_hogs(&mut self, nice_hogs: bool) -> &mut Self {
+        self.nice_hogs = nice_hogs;
         self
     }
 
@@ -399,8 +399,8 @@ impl Builder {
     /// A number that is set here holds: the application can have that many at once, and no more. It costs handoffs. A slow
     /// task that is polled after its worker handed its core off keeps a thread of tokio's pool, which has no part for the
     /// application alone. So with a number set here slow tasks are polled inline on their workers, as with
-    /// [`max_in_place(0)`](Self::max_in_place), and spares take over from them
-    /// ([`in_place_refused`](crate::Metrics::in_place_refused) counts these polls). By default the threads for handoffs come
+    /// [`max_handoffs(0)`](Self::max_handoffs), and spares take over from them
+    /// ([`handoffs_refused`](crate::Metrics::handoffs_refused) counts these polls). By default the threads for handoffs come
     /// on top.
     ///
     /// # Panics
@@ -416,8 +416,8 @@ impl Builder {
     /// Slow tasks that are handed off at once, those asleep included; each has a thread while it lasts (default 512). Beyond
     /// that they are polled inline, like any task, and so they are with
     /// [`max_blocking_threads`](Self::max_blocking_threads) set, whatever is set here.
-    pub fn max_in_place(&mut self, polls: usize) -> &mut Self {
-        self.max_in_place = polls;
+    pub fn max_handoffs(&mut self, polls: usize) -> &mut Self {
+        self.max_handoffs = polls;
         self
     }
 
@@ -540,10 +540,10 @@ impl Builder {
     }
 
     /// Whether every task is watched, under the place that spawned it, libraries' ones included: seen, asked to
-    /// yield, worked around and reported, but not polled in place, for which it takes a [`watch`](crate::watch()).
+    /// yield, worked around and reported, but not handed off, for which it takes a [`watch`](crate::watch()).
     ///
     /// That needs tokio's task hooks, which are there with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the default.
-    /// Asked for without them, nothing changes, and [`Missing::TaskHooks`](crate::Missing::TaskHooks) says so.
+    /// Asked for without them, nothing changes, and [`Limitation::TaskHooks`](crate::Limitation::TaskHooks) says so.
     pub fn watch_every_task(&mut self, watch: bool) -> &mut Self {
         self.watch_every_task = Some(watch);
         self
@@ -553,7 +553,7 @@ impl Builder {
     /// and nobody can steal it; without the slot messages between two tasks take longer.
     ///
     /// That needs `RUSTFLAGS="--cfg tokio_unstable"`. Without, nothing changes, and
-    /// [`Missing::LifoSwitch`](crate::Missing::LifoSwitch) says so.
+    /// [`Limitation::LifoSwitch`](crate::Limitation::LifoSwitch) says so.
     pub fn disable_lifo_slot(&mut self, disable: bool) -> &mut Self {
         self.disable_lifo_slot = disable;
         self
@@ -715,10 +715,10 @@ impl Builder {
             budget_ns: clock::nanos(self.budget).min(LONGEST_NS),
             grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
             policy: self.policy,
-            escapable: self.escapable,
-            nice_offenders: self.nice_offenders && !self.observes(),
-            max_in_place: 0,
-            seats: CURRENT_THREAD_SEATS,
+            demotable: self.demotable,
+            nice_hogs: self.nice_hogs && !self.observes(),
+            max_handoffs: 0,
+            slots: CURRENT_THREAD_SEATS,
             event_interval: u64::from(self.event_interval),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
@@ -776,7 +776,7 @@ impl Builder {
             return Err(BuildError::TooFewThreads { available, needed });
         }
         let spares = wanted.min(available - needed);
-        let in_trouble = RESERVE_IN_TROUBLE_PER_CPU * quota::cpus_paid_for();
+        let under_pressure = RESERVE_UNDER_PRESSURE_PER_CPU * quota::cpus_paid_for();
         Ok(Settings {
             workers,
             spares,
@@ -784,17 +784,17 @@ impl Builder {
             reserve,
             reserve_when_calm: self.reserve.map_or(0, |_| reserve),
             reserve_in_trouble: if reserve > 0 {
-                in_trouble.max(reserve)
+                under_pressure.max(reserve)
             } else {
                 0
             },
             budget_ns: clock::nanos(self.budget).min(LONGEST_NS),
             grace_ns: clock::nanos(self.grace).min(LONGEST_NS),
             policy: self.policy,
-            escapable: self.escapable,
-            nice_offenders: self.nice_offenders && !self.observes(),
-            max_in_place: self.handoffs(),
-            seats: (workers + spares)
+            demotable: self.demotable,
+            nice_hogs: self.nice_hogs && !self.observes(),
+            max_handoffs: self.handoffs(),
+            slots: (workers + spares)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
             event_interval: u64::from(self.event_interval),
@@ -817,7 +817,7 @@ impl Builder {
         match self.max_blocking_threads {
             Some(_) => 0,
             None if self.observes() => 0,
-            None => self.max_in_place,
+            None => self.max_handoffs,
         }
     }
 
@@ -852,7 +852,7 @@ impl Builder {
         let (ours, theirs) = (domain.clone(), self.on_start.clone());
         self.tokio.on_thread_start(move || {
             ours.place_thread();
-            home::belongs_to(ours.clone());
+            own_slot::belongs_to(ours.clone());
             call(&theirs);
         });
         let theirs = self.on_stop.clone();
@@ -861,25 +861,25 @@ impl Builder {
         self.tokio.on_thread_park(move || {
             // In this order: theirs may take long, and then the worker is not parked yet.
             call(&theirs);
-            if let Some(seat) = home::claim() {
+            if let Some(slot) = own_slot::claim() {
                 // One that had lost its core, and has another.
                 own.shorten_slice();
-                seat.runtime.park();
+                slot.runtime.park();
             }
         });
         let (back, theirs) = (domain.clone(), self.on_unpark.clone());
         self.tokio.on_thread_unpark(move || {
-            let seat = handle::current();
-            if seat.is_taken() {
-                seat.runtime.unpark();
+            let slot = handle::current();
+            if slot.is_taken() {
+                slot.runtime.unpark();
                 // Marked for a poll that is over.
-                if seat.runtime.has_flag(SlotFlag::Hog) {
-                    seat.runtime.clear_flag(SlotFlag::Hog);
+                if slot.runtime.has_flag(SlotFlag::Hog) {
+                    slot.runtime.clear_flag(SlotFlag::Hog);
                 }
-                let seat = home::settled(seat);
+                let slot = own_slot::settled(slot);
                 // Relaxed: this thread's own word.
-                back.note_core_thread(seat.runtime.tid.load(Ordering::Relaxed));
-                home::notice(seat);
+                back.note_core_thread(slot.runtime.tid.load(Ordering::Relaxed));
+                own_slot::notice(slot);
             }
             call(&theirs);
         });
@@ -897,7 +897,7 @@ impl Builder {
         };
         let (ours, theirs) = (domain.clone(), self.on_start.clone());
         self.tokio.on_thread_start(move || {
-            home::belongs_to(ours.clone());
+            own_slot::belongs_to(ours.clone());
             call(&theirs);
         });
         let theirs = self.on_stop.clone();
@@ -905,17 +905,17 @@ impl Builder {
         let theirs = self.on_park.clone();
         self.tokio.on_thread_park(move || {
             call(&theirs);
-            let seat = handle::current();
-            if seat.is_taken() {
-                seat.runtime.park();
+            let slot = handle::current();
+            if slot.is_taken() {
+                slot.runtime.park();
             }
         });
         let theirs = self.on_unpark.clone();
         self.tokio.on_thread_unpark(move || {
-            let seat = handle::current();
-            if seat.is_taken() {
-                seat.runtime.unpark();
-                let _ = home::settled(seat);
+            let slot = handle::current();
+            if slot.is_taken() {
+                slot.runtime.unpark();
+                let _ = own_slot::settled(slot);
             }
             call(&theirs);
         });
@@ -952,10 +952,10 @@ impl Builder {
     }
 
     /// What was asked for, and takes an unstable tokio.
-    fn refused(&self) -> Vec<Missing> {
+    fn refused(&self) -> Vec<Limitation> {
         let asked = [
-            (self.watch_every_task == Some(true), Missing::TaskHooks),
-            (self.disable_lifo_slot, Missing::LifoSwitch),
+            (self.watch_every_task == Some(true), Limitation::TaskHooks),
+            (self.disable_lifo_slot, Limitation::LifoSwitch),
         ];
         let refused = asked.into_iter().filter(|_| !cfg!(tokio_unstable));
         refused

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::control::plain;
-use crate::poll::home;
+use crate::poll::own_slot;
 use crate::slot::handle;
 
 /// A critical section that lasts as long as this guard; made by [`critical_section`].
@@ -31,22 +31,22 @@ pub struct CriticalSection {
 /// drop(guard);
 /// ```
 pub fn critical_section() -> CriticalSection {
-    let seat = home::claim_or(|| Some(plain::domain()));
-    if let Some(seat) = seat {
-        seat.runtime.enter_critical();
+    let slot = own_slot::claim_or(|| Some(plain::domain()));
+    if let Some(slot) = slot {
+        slot.runtime.enter_critical();
     }
     CriticalSection {
-        is_counted: seat.is_some(),
+        is_counted: slot.is_some(),
         not_send: PhantomData,
     }
 }
 
 impl Drop for CriticalSection {
     fn drop(&mut self) {
-        let seat = handle::current();
+        let slot = handle::current();
         // Not taken: the thread is being torn down, and has given its slot back.
-        if self.is_counted && seat.is_taken() {
-            seat.runtime.leave_critical();
+        if self.is_counted && slot.is_taken() {
+            slot.runtime.leave_critical();
         }
     }
 }
@@ -86,7 +86,7 @@ impl<F: Future> Future for Critical<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::area::Lent;
+    use crate::slot::area::SharedArea;
     use crate::{Builder, Link, Watch as _};
 
     /// A daemon comes within one section, and goes within the next.
@@ -100,12 +100,12 @@ mod tests {
         let task = runtime.handle().spawn(async move {
             async {}.watched("critical: sits down").await;
             let table = |act: fn(&crate::slot::table::Table)| {
-                home::with_home(|domain, _| act(&domain.seats)).unwrap();
+                own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
             };
-            let lends: fn(&crate::slot::table::Table) = |table| {
-                table.lend(Lent::for_tests(table.room()));
+            let shares: fn(&crate::slot::table::Table) = |table| {
+                table.share(SharedArea::for_tests(table.room()));
             };
-            for moves in [lends, crate::slot::table::Table::take_back] {
+            for moves in [shares, crate::slot::table::Table::use_own_memory] {
                 let before = slot();
                 critical(async {
                     assert!(handle::current().runtime.in_critical());
@@ -127,12 +127,12 @@ mod tests {
     #[test]
     fn sections_nest() {
         let outer = critical_section();
-        let seat = handle::current();
-        assert!(seat.is_taken());
+        let slot = handle::current();
+        assert!(slot.is_taken());
         let inner = critical_section();
         drop(outer);
-        assert!(seat.runtime.in_critical());
+        assert!(slot.runtime.in_critical());
         drop(inner);
-        assert!(!seat.runtime.in_critical());
+        assert!(!slot.runtime.in_critical());
     }
 }

@@ -59,17 +59,17 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         |metrics| metrics.workers as f64,
     ),
     gauges(
-        "morpheus_workers_in_play",
+        "morpheus_active_workers",
         "Workers in play: those that always are, and released spares",
-        |metrics| metrics.workers_in_play() as f64,
+        |metrics| metrics.active_workers() as f64,
     ),
     gauges("morpheus_spares", "Spares there are", |metrics| {
         metrics.spares as f64
     }),
     gauges(
-        "morpheus_spares_in_play",
+        "morpheus_spares_released",
         "Spares that are released",
-        |metrics| metrics.spares_in_play as f64,
+        |metrics| metrics.spares_released as f64,
     ),
     gauges(
         "morpheus_spares_peak",
@@ -93,7 +93,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_takeovers_watched_total",
-        "Stuck watched polls that were worked around",
+        "Stalled watched polls that were worked around",
         |metrics| metrics.takeovers_watched,
     ),
     counts(
@@ -147,37 +147,37 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         |metrics| metrics.hogs_marked,
     ),
     counts(
-        "morpheus_suspects_total",
+        "morpheus_slow_tasks_total",
         "Tasks that became suspects",
-        |metrics| metrics.suspects,
+        |metrics| metrics.slow_tasks,
     ),
     counts(
-        "morpheus_convicts_total",
+        "morpheus_hog_tasks_total",
         "Tasks that were convicted",
-        |metrics| metrics.convicts,
+        |metrics| metrics.hog_tasks,
     ),
     gauges(
         "morpheus_permits_waiting",
         "Offenders that wait for a permit",
         |metrics| metrics.permits_waiting as f64,
     ),
-    gauges("morpheus_in_place", "Polls in place", |metrics| {
-        metrics.in_place_now as f64
+    gauges("morpheus_handoffs", "Polls in place", |metrics| {
+        metrics.handoffs_now as f64
     }),
     gauges(
-        "morpheus_in_place_peak",
+        "morpheus_handoffs_peak",
         "The most polls in place there ever were at once",
-        |metrics| metrics.in_place_peak as f64,
+        |metrics| metrics.handoffs_peak as f64,
     ),
     counts(
-        "morpheus_in_place_polls_total",
+        "morpheus_handoff_polls_total",
         "Polls in place, all there ever were",
-        |metrics| metrics.in_place_polls,
+        |metrics| metrics.handoff_polls,
     ),
     counts(
-        "morpheus_in_place_refused_total",
+        "morpheus_handoffs_refused_total",
         "Offenders that were polled inline for want of a thread",
-        |metrics| metrics.in_place_refused,
+        |metrics| metrics.handoffs_refused,
     ),
     counts("morpheus_canaries_total", "Canaries injected", |metrics| {
         metrics.canaries
@@ -319,27 +319,27 @@ fn get(total: &AtomicU64) -> u64 {
     total.load(Ordering::Relaxed)
 }
 
-/// What there is once for each label that had a stuck poll; labels are the process's, and these are totals of all runtimes.
+/// What there is once for each label that had a stalled poll; labels are the process's, and these are totals of all runtimes.
 static OF_A_LABEL: &[Series<Totals>] = &[
     counts(
         "morpheus_label_polls_total",
         "Polls under the label, counted in lots",
-        |totals| get(&totals.polls).max(get(&totals.stuck_polls)),
+        |totals| get(&totals.polls).max(get(&totals.stalled_polls)),
     ),
     counts(
-        "morpheus_label_stuck_polls_total",
-        "Stuck polls under the label",
-        |totals| get(&totals.stuck_polls),
+        "morpheus_label_stalled_polls_total",
+        "Stalled polls under the label",
+        |totals| get(&totals.stalled_polls),
     ),
     counts(
         "morpheus_label_blocked_polls_total",
-        "Stuck polls under the label that slept in the kernel",
-        |totals| get(&totals.stuck_blocked),
+        "Stalled polls under the label that slept in the kernel",
+        |totals| get(&totals.stalled_blocked),
     ),
     counts(
-        "morpheus_label_offences_total",
+        "morpheus_label_hog_polls_total",
         "Polls under the label that used 5 ms of CPU",
-        |totals| get(&totals.offences),
+        |totals| get(&totals.hog_polls),
     ),
     Series {
         unit: Unit::Seconds,
@@ -419,7 +419,7 @@ impl Metrics {
     /// # async fn main() { show().await; }
     /// ```
     ///
-    /// Labels that had a stuck poll have five series each; the others have none. They are totals of all runtimes of the
+    /// Labels that had a stalled poll have five series each; the others have none. They are totals of all runtimes of the
     /// process.
     pub fn publish(&self) {
         self.publish_with(&[]);
@@ -439,7 +439,7 @@ impl Metrics {
         for distribution in DISTRIBUTIONS {
             distribution.publish(self, tags);
         }
-        let bad = |label: &&Label| get(&label.totals.stuck_polls) > 0;
+        let bad = |label: &&Label| get(&label.totals.stalled_polls) > 0;
         for label in label::all().filter(bad) {
             let tag = Tag::new("label", label.origin().to_string());
             for series in OF_A_LABEL {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::RuntimeMetrics;
 
 use crate::domain::{self, Domain};
-use crate::os::missing::Missing;
+use crate::os::limitation::Limitation;
 use crate::os::{asleep, clock, sleeper};
 use crate::report::counters::LatencySummary;
 
@@ -13,7 +13,7 @@ use crate::report::counters::LatencySummary;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Workers that are always in play. 1 for a current-thread runtime: the thread in `block_on`.
+    /// Workers that are always active. 1 for a current-thread runtime: the thread in `block_on`.
     pub workers: usize,
     /// Tasks that have not ended: tokio's count without those that hold spares.
     pub alive_tasks: usize,
@@ -27,9 +27,9 @@ pub struct Metrics {
     pub parks: u64,
     /// Watched polls that were asked to yield.
     pub requests: u64,
-    /// Spares released because a worker was stuck or the canary late: the three below together.
+    /// Spares released because a worker was stalled or the canary late: the three below together.
     pub takeovers: u64,
-    /// Stuck watched polls that were worked around.
+    /// Stalled watched polls that were worked around.
     pub takeovers_watched: u64,
     /// Spares released because the canary was late.
     pub takeovers_canary: u64,
@@ -45,7 +45,7 @@ pub struct Metrics {
     /// Spares there are.
     pub spares: usize,
     /// Of those, released at this moment.
-    pub spares_in_play: usize,
+    pub spares_released: usize,
     /// The most that were ever released at once.
     pub spares_peak: usize,
     /// Spares that were asked for and could not be started.
@@ -56,24 +56,24 @@ pub struct Metrics {
     pub demotions: u64,
     /// Polls whose task was throttled.
     pub throttles: u64,
-    /// Tasks that became suspects.
-    pub suspects: u64,
+    /// Tasks that became slow tasks.
+    pub slow_tasks: u64,
     /// Tasks that were convicted.
-    pub convicts: u64,
-    /// Offenders that wait for a permit at this moment.
+    pub hog_tasks: u64,
+    /// Slow tasks that wait for a permit at this moment.
     pub permits_waiting: usize,
     /// No-op tasks injected to get the I/O driver served.
     pub pokes: u64,
     /// Canaries injected.
     pub canaries: u64,
-    /// Polls in place at this moment.
-    pub in_place_now: usize,
+    /// Handoff polls at this moment.
+    pub handoffs_now: usize,
     /// The most there ever were at once.
-    pub in_place_peak: usize,
+    pub handoffs_peak: usize,
     /// All there ever were.
-    pub in_place_polls: u64,
-    /// Offenders that were polled inline for want of a thread.
-    pub in_place_refused: u64,
+    pub handoff_polls: u64,
+    /// Slow tasks that were polled inline for want of a thread.
+    pub handoffs_refused: u64,
     /// From the release of a spare until it runs.
     pub takeover_latency: LatencySummary,
     /// From what the kernel side saw until the controller read of it. None with the watchdog alone.
@@ -118,7 +118,7 @@ pub struct Metrics {
     /// Events on which the subscriber panicked.
     pub subscriber_panics: u64,
     /// What the system does not give.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<Limitation>,
     tokio: RuntimeMetrics,
 }
 
@@ -164,14 +164,14 @@ impl Metrics {
         self.queue_depth
     }
 
-    /// Workers in play at this moment: those that always are, and released spares.
+    /// Active workers at this moment: those that always are, and released spares.
     #[must_use]
-    pub fn workers_in_play(&self) -> usize {
-        self.workers + self.spares_in_play
+    pub fn active_workers(&self) -> usize {
+        self.workers + self.spares_released
     }
 
     /// Tokio's own metrics of the runtime, in which held spares count as workers, as tasks, and as busy. What is
-    /// corrected for them: [`workers_in_play`](Self::workers_in_play), [`alive_tasks`](Self::alive_tasks),
+    /// corrected for them: [`active_workers`](Self::active_workers), [`alive_tasks`](Self::alive_tasks),
     /// [`busy_ns`](Self::busy_ns).
     #[must_use]
     pub fn tokio(&self) -> &RuntimeMetrics {
@@ -181,7 +181,7 @@ impl Metrics {
     pub(crate) fn of(domain: &Domain, tokio: RuntimeMetrics) -> Metrics {
         let counters = &domain.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (in_place_now, in_place_peak) = domain.permits.in_place();
+        let (handoffs_now, handoffs_peak) = domain.permits.in_place();
         let takeovers_watched = get(&counters.takeovers_watched);
         let takeovers_canary = get(&counters.takeovers_canary);
         let takeovers_kernel = get(&counters.takeovers_kernel);
@@ -206,21 +206,21 @@ impl Metrics {
             taken_back: get(&counters.taken_back),
             holds: get(&counters.holds),
             spares: domain.spares.total(),
-            spares_in_play: domain.spares.in_play(),
+            spares_released: domain.spares.active(),
             spares_peak: counters.spares_peak.load(Ordering::Relaxed),
             spares_unavailable: domain.settings.spares_unavailable,
             spares_exhausted: get(&counters.spares_exhausted),
             demotions: get(&counters.demotions),
             throttles: get(&counters.throttles),
-            suspects: get(&counters.suspects),
-            convicts: get(&counters.convicts),
+            slow_tasks: get(&counters.slow_tasks),
+            hog_tasks: get(&counters.hog_tasks),
             permits_waiting: domain.permits.waiting(),
             pokes: get(&counters.pokes),
             canaries: get(&counters.canaries),
-            in_place_now,
-            in_place_peak,
-            in_place_polls: get(&counters.in_place_polls),
-            in_place_refused: get(&counters.in_place_refused),
+            handoffs_now,
+            handoffs_peak,
+            handoff_polls: get(&counters.handoff_polls),
+            handoffs_refused: get(&counters.handoffs_refused),
             takeover_latency: counters.takeover_latency.summary(),
             detection_latency: counters.detection_latency.summary(),
             link_events: get(&domain.link.events),
@@ -253,20 +253,20 @@ fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
     clock::nanos(tokio.worker_total_busy_duration(core)).saturating_sub(held_ns)
 }
 
-fn missing(domain: &Domain) -> Vec<Missing> {
+fn missing(domain: &Domain) -> Vec<Limitation> {
     let states = domain
         .counters
         .thread_states_missing
         .load(Ordering::Relaxed);
     let slices = domain.counters.slices_refused.load(Ordering::Relaxed);
     [
-        (slices > 0, Missing::ShortSlices),
-        (states > 0, Missing::ThreadStates),
-        (asleep::are_descriptors_scarce(), Missing::Descriptors),
-        (sleeper::is_barrier_refused(), Missing::Membarrier),
-        (domain.settings.spares_unavailable > 0, Missing::Spares),
-        (domain.seats.refused() > 0, Missing::Seats),
-        (domain.nice_refused(), Missing::ReversibleNice),
+        (slices > 0, Limitation::ShortSlices),
+        (states > 0, Limitation::ThreadStates),
+        (asleep::are_descriptors_scarce(), Limitation::Descriptors),
+        (sleeper::is_barrier_refused(), Limitation::Membarrier),
+        (domain.settings.spares_unavailable > 0, Limitation::Spares),
+        (domain.slots.refused() > 0, Limitation::Slots),
+        (domain.nice_refused(), Limitation::ReversibleNice),
     ]
     .into_iter()
     .filter_map(|(is_missing, what)| is_missing.then_some(what))

@@ -19,29 +19,29 @@ use crate::control::plain;
 use crate::domain::{self, Domain};
 use crate::link::ActiveLink;
 use crate::os::clock;
-use crate::poll::home;
+use crate::poll::own_slot;
 use crate::report::label;
 use crate::report::stacks::Stalls;
 
-/// Requests in the last second put a runtime into [`Mode::Pressured`].
-const PRESSURED_FOR_NS: u64 = 1_000_000_000;
+/// Requests in the last second put a runtime into [`Health::UnderPressure`].
+const UNDER_PRESSURE_FOR_NS: u64 = 1_000_000_000;
 
-/// After the kernel side was lost a runtime is in [`Mode::Defensive`] for so long.
-const DEFENSIVE_FOR_NS: u64 = 1_000_000_000;
+/// After the kernel side was lost a runtime is in [`Health::DaemonLost`] for so long.
+const DAEMON_LOST_FOR_NS: u64 = 1_000_000_000;
 
 /// The end of a runtime waits up to this long for events that the subscriber has not got yet.
 const REPORTS_WITHIN: Duration = Duration::from_millis(100);
 
-/// What the runtime is going through.
+/// How a runtime fares; see [`Runtime::health`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mode {
-    /// Nothing asks tasks to yield.
-    Deterministic,
+pub enum Health {
+    /// No task was asked to yield in the last second.
+    Healthy,
     /// Tasks were asked to yield in the last second.
-    Pressured,
-    /// The kernel side went away or fell silent a moment ago, and the watchdog alone watches.
-    Defensive,
+    UnderPressure,
+    /// The daemon ended or fell silent in the last second, and the watchdog alone watches.
+    DaemonLost,
 }
 
 /// Tokio's runtime, whose tasks are watched. The multi-thread one no task can starve.
@@ -140,7 +140,7 @@ impl Runtime {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let is_current_thread = self.domain.settings.is_current_thread;
         let _entered =
-            is_current_thread.then(|| home::enter(&self.domain, || Some(plain::domain())));
+            is_current_thread.then(|| own_slot::enter(&self.domain, || Some(plain::domain())));
         self.tokio().block_on(future)
     }
 
@@ -187,7 +187,7 @@ impl Runtime {
         Metrics::of(&self.domain, self.handle().metrics())
     }
 
-    /// Where polls were stuck for [`Builder::report_after`] and longer: which label, which line, how often,
+    /// Where polls were stalled for [`Builder::report_after`] and longer: which label, which line, how often,
     /// how long. Looks names up, so the first call may take a second in a large program.
     ///
     /// ```
@@ -214,19 +214,19 @@ impl Runtime {
         self.domain.link.active()
     }
 
-    /// What the runtime is going through.
+    /// How the runtime fares at this moment.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn health(&self) -> Health {
         let now_ns = clock::now_ns();
         let silent_ns = self.domain.link.silent_ns.load(Ordering::Relaxed);
-        if silent_ns != 0 && now_ns.saturating_sub(silent_ns) < DEFENSIVE_FOR_NS {
-            return Mode::Defensive;
+        if silent_ns != 0 && now_ns.saturating_sub(silent_ns) < DAEMON_LOST_FOR_NS {
+            return Health::DaemonLost;
         }
         let last_ns = self.domain.counters.last_request_ns.load(Ordering::Relaxed);
-        if last_ns != 0 && now_ns.saturating_sub(last_ns) < PRESSURED_FOR_NS {
-            Mode::Pressured
+        if last_ns != 0 && now_ns.saturating_sub(last_ns) < UNDER_PRESSURE_FOR_NS {
+            Health::UnderPressure
         } else {
-            Mode::Deterministic
+            Health::Healthy
         }
     }
 
@@ -258,11 +258,11 @@ impl Runtime {
         }
     }
 
-    /// Whoever still has a seat is a thread that did not end.
+    /// Whoever still has a slot is a thread that did not end.
     fn leftovers(&self) -> ShutdownReport {
-        let seats = &self.domain.seats;
+        let slots = &self.domain.slots;
         let taken = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
-        let left: Vec<Leftover> = seats
+        let left: Vec<Leftover> = slots
             .runtimes()
             .filter(taken)
             .filter(|slot| slot.observe_poll() % 2 == 1)
@@ -273,7 +273,7 @@ impl Runtime {
             })
             .collect();
         ShutdownReport {
-            unwatched: seats
+            unwatched: slots
                 .runtimes()
                 .filter(taken)
                 .count()

@@ -5,11 +5,10 @@ use std::panic::Location;
 use tokio::task::JoinHandle;
 
 use crate::api::watch::Watched;
-use crate::decide::offender;
-use crate::poll::file::Options;
+use crate::poll::state::Options;
 use crate::report::label::{self, Label, Origin};
 
-pub use crate::decide::offender::Offender;
+pub use crate::decide::rating::Handoff;
 
 /// Spawns a watched task: tokio's `spawn`, with the place of this call as its label.
 ///
@@ -36,14 +35,14 @@ where
 /// Options for a watched task.
 ///
 /// ```
-/// use morpheus_runtime::task::{Builder, Offender};
+/// use morpheus_runtime::task::{Builder, Handoff};
 ///
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
 /// # async fn main() {
 /// let task = Builder::new()
 ///     .label("journal")
-///     .escapable(false)
-///     .offender(Offender::Never)
+///     .demotable(false)
+///     .handoff(Handoff::Never)
 ///     .spawn(async { "written" });
 /// assert_eq!(task.await.unwrap(), "written");
 /// # }
@@ -51,8 +50,8 @@ where
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     name: Option<&'static str>,
-    escapable: Option<bool>,
-    offender: offender::Offender,
+    demotable: Option<bool>,
+    handoff: Handoff,
 }
 
 impl Default for Builder {
@@ -62,13 +61,13 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A task that is labelled by where it is spawned, escapable if the runtime says so, and remembered when it offends.
+    /// A task that is labelled by where it is spawned, demotable if the runtime says so, and remembered when it offends.
     #[must_use]
     pub const fn new() -> Builder {
         Builder {
             name: None,
-            escapable: None,
-            offender: offender::Offender::Allowed,
+            demotable: None,
+            handoff: Handoff::Allowed,
         }
     }
 
@@ -86,18 +85,18 @@ impl Builder {
     }
 
     /// Whether the task may be demoted or throttled (default: what the runtime's
-    /// [`escapable`](crate::Builder::escapable) says, which this overrides). One that is not is still asked, worked around
+    /// [`demotable`](crate::Builder::demotable) says, which this overrides). One that is not is still asked, worked around
     /// and reported.
     #[must_use]
-    pub const fn escapable(mut self, escapable: bool) -> Builder {
-        self.escapable = Some(escapable);
+    pub const fn demotable(mut self, demotable: bool) -> Builder {
+        self.demotable = Some(demotable);
         self
     }
 
-    /// Whether the task may be remembered as an offender.
+    /// Whether polls of the task may be handed off once it was found slow.
     #[must_use]
-    pub const fn offender(mut self, offender: Offender) -> Builder {
-        self.offender = offender;
+    pub const fn handoff(mut self, handoff: Handoff) -> Builder {
+        self.handoff = handoff;
         self
     }
 
@@ -109,8 +108,8 @@ impl Builder {
         };
         Options {
             label,
-            escapable: self.escapable,
-            offender: self.offender,
+            demotable: self.demotable,
+            handoff: self.handoff,
         }
     }
 
@@ -123,7 +122,7 @@ impl Builder {
     /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
     /// # async fn main() {
     /// let mut tasks = tokio::task::JoinSet::new();
-    /// tasks.spawn(Builder::new().label("journal").escapable(false).watch(async { "written" }));
+    /// tasks.spawn(Builder::new().label("journal").demotable(false).watch(async { "written" }));
     /// assert_eq!(tasks.join_all().await, ["written"]);
     /// # }
     /// ```

@@ -2,15 +2,15 @@
 //!
 //! A poll of a future of which nothing bad is known costs two stores to the thread's own cache line and
 //! one look at the verdict word; no clock is read. Futures with a record take the slow way, which may
-//! poll them in place and make them wait for a permit.
+//! hand them off and make them wait for a permit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::control::plain;
-use crate::decide::offender::Offender;
-use crate::poll::file::{File, Options};
-use crate::poll::{home, known, mark};
+use crate::decide::rating::Handoff;
+use crate::poll::state::{Options, WatchState};
+use crate::poll::{known, mark, own_slot};
 use crate::report::label::{self, Label, Origin};
 use crate::report::names;
 use crate::slot::handle;
@@ -24,7 +24,7 @@ pin_project_lite::pin_project! {
     pub struct Watched<F> {
         #[pin]
         future: F,
-        file: File,
+        state: WatchState,
     }
 }
 
@@ -32,7 +32,7 @@ impl<F> Watched<F> {
     pub(crate) fn with(future: F, options: Options) -> Watched<F> {
         Watched {
             future,
-            file: File::new(options),
+            state: WatchState::new(options),
         }
     }
 
@@ -41,8 +41,8 @@ impl<F> Watched<F> {
             future,
             Options {
                 label,
-                escapable: None,
-                offender: Offender::Allowed,
+                demotable: None,
+                handoff: Handoff::Allowed,
             },
         )
     }
@@ -50,18 +50,18 @@ impl<F> Watched<F> {
 
 /// Watches a future that is part of somebody else's task, under the place of this call as its label.
 ///
-/// Works on every runtime. On Morpheus's a stuck poll is asked to yield, worked around and remembered;
-/// on a plain tokio runtime it is asked and reported, and offenders are polled in place where tokio
+/// Works on every runtime. On Morpheus's a stalled poll is asked to yield, worked around and remembered;
+/// on a plain tokio runtime it is asked and reported, and slow tasks are handed off where tokio
 /// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
 /// label to the time it is polled.
 ///
-/// In a program built with `panic = "abort"` no poll runs in place on a plain tokio runtime, nor on the first worker of one
+/// In a program built with `panic = "abort"` no poll is handed off on a plain tokio runtime, nor on the first worker of one
 /// of Morpheus's: tokio says by a panic that it does not allow it there.
 ///
 /// A poll may return `Pending` without polling the future inside, once this future or its label was found slow: it waits
 /// for a permit then, and is woken when it has one. So code that polls once and gives up (`now_or_never`, a timeout of
 /// zero) can find nothing although the future inside is ready. Watch such a future from outside of that code, or use
-/// [`Offender::Never`](crate::task::Offender::Never), which never waits.
+/// [`Handoff::Never`](crate::task::Handoff::Never), which never waits.
 ///
 /// ```
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
@@ -118,25 +118,25 @@ impl<F: Future> Future for Watched<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        if home::claim_or(|| Some(plain::domain())).is_none() {
-            // More threads than seats: unwatched, and counted as such.
+        if own_slot::claim_or(|| Some(plain::domain())).is_none() {
+            // More threads than slots: unwatched, and counted as such.
             return this.future.poll(cx);
         }
         // The mark of the task around it, if it has one: this poll gets its own.
         #[cfg(tokio_unstable)]
         let _paused = crate::poll::hooks::pause();
-        let seat = handle::current();
-        if seat.runtime.in_poll() {
-            return mark::poll_within(this.future, this.file, seat, cx);
+        let slot = handle::current();
+        if slot.runtime.in_poll() {
+            return mark::poll_within(this.future, this.state, slot, cx);
         }
-        let seat = home::settled(seat);
-        this.file.count_poll();
-        if !this.file.is_clean() {
-            return known::poll(this.future, this.file, seat, cx);
+        let slot = own_slot::settled(slot);
+        this.state.count_poll();
+        if !this.state.is_clean() {
+            return known::poll(this.future, this.state, slot, cx);
         }
-        let (result, verdict) = mark::poll_inline(this.future, this.file.label, seat, cx);
-        if !verdict.is_empty() || this.file.is_lot_full() {
-            known::learn(this.file, verdict);
+        let (result, verdict) = mark::poll_inline(this.future, this.state.label, slot, cx);
+        if !verdict.is_empty() || this.state.is_lot_full() {
+            known::learn(this.state, verdict);
         }
         result
     }
@@ -153,33 +153,33 @@ mod tests {
     use crate::act::permit::{Answer, Class, Request};
     use crate::{Builder, Runtime, task};
 
-    fn runtime(escapable: bool) -> Runtime {
+    fn runtime(demotable: bool) -> Runtime {
         let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).escapable(escapable);
+        builder.worker_threads(1).max_spares(1).demotable(demotable);
         builder.link(crate::Link::Watchdog);
         builder.build().unwrap()
     }
 
     /// Whether the calling thread may be demoted, as its slot says.
-    fn says_escapable() -> bool {
-        handle::current().runtime.has_flag(SlotFlag::Escapable)
+    fn says_demotable() -> bool {
+        handle::current().runtime.has_flag(SlotFlag::Demotable)
     }
 
     #[test]
-    fn a_task_says_for_its_own_polls_whether_it_is_escapable() {
+    fn a_task_says_for_its_own_polls_whether_it_is_demotable() {
         for of_runtime in [true, false] {
             let runtime = runtime(of_runtime);
             let task = runtime.handle().spawn(async move {
                 for of_task in [Some(true), Some(false), None, Some(true)] {
-                    let mut builder = task::Builder::new().label("watch: escapable");
-                    if let Some(escapable) = of_task {
-                        builder = builder.escapable(escapable);
+                    let mut builder = task::Builder::new().label("watch: demotable");
+                    if let Some(demotable) = of_task {
+                        builder = builder.demotable(demotable);
                     }
                     // Long enough to become calm under its label, so that both ways are taken.
                     for _ in 0..40 {
-                        let found = builder.watch(async { says_escapable() }).await;
+                        let found = builder.watch(async { says_demotable() }).await;
                         assert_eq!(found, of_task.unwrap_or(of_runtime), "{of_task:?}");
-                        let restored = async { says_escapable() }.watched("watch: other").await;
+                        let restored = async { says_demotable() }.watched("watch: other").await;
                         assert_eq!(restored, of_runtime, "after {of_task:?}");
                     }
                 }
@@ -195,13 +195,13 @@ mod tests {
         let runtime = runtime(true);
         let task = runtime.handle().spawn(async {
             async {}.watched("watch: sits down").await;
-            let domain = home::with_home(|domain, _| domain.clone()).unwrap();
+            let domain = own_slot::with_domain(|domain, _| domain.clone()).unwrap();
             let mut taken = Vec::new();
             let mut queued = Vec::new();
             // So many wait in front of it that its turn does not come within the test.
             while queued.len() < 1_000 {
                 let request = Request {
-                    class: Class::Convict,
+                    class: Class::Hog,
                     history: None,
                     sleeps: false,
                     not_before_ns: 0,
@@ -218,10 +218,10 @@ mod tests {
             });
             let mut watched = std::pin::pin!(polled.watched("watch: waits"));
             {
-                let file = watched.as_mut().project().file;
-                let offence = VerdictFlags::STUCK | VerdictFlags::OFFENCE;
-                assert!(file.record.learn(offence));
-                file.polls = u16::MAX;
+                let state = watched.as_mut().project().state;
+                let offence = VerdictFlags::STALLED | VerdictFlags::HOG;
+                assert!(state.record.learn(offence));
+                state.polls = u16::MAX;
             }
             for _ in 0..10 {
                 let mut cx = Context::from_waker(Waker::noop());
@@ -229,13 +229,13 @@ mod tests {
             }
             let zero = tokio::time::timeout(std::time::Duration::ZERO, watched.as_mut());
             assert!(zero.await.is_err(), "a ready future, and no time for it");
-            assert_eq!(watched.as_mut().project().file.polls, u16::MAX);
+            assert_eq!(watched.as_mut().project().state.polls, u16::MAX);
             assert_eq!(POLLED.load(Ordering::Relaxed), 0);
             for waiter in queued {
                 waiter.leave();
             }
             drop(taken);
-            watched.as_mut().project().file.polls = 0;
+            watched.as_mut().project().state.polls = 0;
             watched.await;
             assert_eq!(POLLED.load(Ordering::Relaxed), 1);
         });

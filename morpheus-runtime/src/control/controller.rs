@@ -1,4 +1,4 @@
-//! The controller: one thread per runtime that keeps enough workers unstuck.
+//! The controller: one thread per runtime that keeps enough workers running.
 //!
 //! Once a millisecond, while anything is busy, it looks at tokio's cores ([`Cores`]), at the watched
 //! polls ([`Watchdog`]) and at the [`Canary`], asks [`Staffing`] how many spares that takes, and releases
@@ -25,9 +25,9 @@ use crate::control::joiner;
 use crate::decide::reporting::{self, Unwatched};
 use crate::decide::staffing::Staffing;
 use crate::domain::Domain;
-use crate::observe::canary::{Canary, Health};
+use crate::observe::canary::{Canary, CanaryState};
 use crate::observe::cores::{self, Cores, is_asleep};
-use crate::observe::kernel::{Mapped, News};
+use crate::observe::kernel::{Events, Mapped};
 use crate::observe::watchdog::{self, Watchdog};
 use crate::os::clock;
 use crate::os::quota;
@@ -46,7 +46,7 @@ const SAMPLE_NS: u64 = 1_000_000;
 const SHORTEST_NAP_NS: u64 = 200_000;
 /// On a good day, with a worker parked at the time, it looks that much less often: whatever comes next has a worker to
 /// serve it, and a thread that wakes a thousand times a second costs a service that is mostly idle a third of its CPU time.
-const CALM_SHIFT: usize = 2;
+const HEALTHY_SHIFT: usize = 2;
 /// With more polls under way than this, it looks half as often, with twice as many a quarter.
 const BUSY_POLLS: usize = 64;
 /// Quiet for so many samples, it sleeps.
@@ -89,23 +89,23 @@ struct Own {
     unwatched: Unwatched,
     used_up_ns: Option<u64>,
     looked_for_standing_ns: u64,
-    /// Watched polls that the last look found stuck.
-    stuck: usize,
+    /// Watched polls that the last sample found stalled.
+    stalled: usize,
     poked_ns: u64,
     /// Under a quota that the threads are not confined to. A second thread that computes then uses up the quota in a part of
     /// its period, and the kernel stops all of them for the rest: tens of milliseconds. A late canary alone is no reason
     /// for that, because a worker whose quota is used by tasks that yield is late as well; a core has to stand.
     is_throttled: bool,
-    /// Nothing was stuck for long, and the last look found a worker parked, or there is no hurry.
-    is_calm: bool,
+    /// Nothing was stalled for long, and the last sample found a worker parked, or there is no hurry.
+    is_healthy: bool,
     hogs: Hogs,
-    /// Polls that nobody watches and that stand, since the last look at their threads.
+    /// Polls that nobody watches and that stand, since the last sample at their threads.
     long: Vec<Long>,
 }
 
 /// What is found out once for a domain, before its controller starts.
 pub(crate) fn prepare(domain: &Domain) {
-    let can_nice = domain.settings.nice_offenders && crate::os::nice::is_reversible();
+    let can_nice = domain.settings.nice_hogs && crate::os::nice::is_reversible();
     // Relaxed: the start of the controller's thread publishes it.
     domain.can_nice.store(can_nice, Ordering::Relaxed);
 }
@@ -208,25 +208,26 @@ impl Controller {
             });
             self.nap(now_ns, wake_ns);
             now_ns = clock::now_ns();
-            self.answer_news(now_ns);
+            self.handle_events(now_ns);
             if now_ns < tick_ns {
                 if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-                    due_ns = self.glance(now_ns);
+                    due_ns = self.early_sample(now_ns);
                 }
                 continue;
             }
             self.event_wakes = (self.event_wakes + EVENT_WAKES_A_SAMPLE).min(EVENT_WAKES_AT_ONCE);
             self.tend_link(now_ns);
-            let look = self.sample(now_ns);
+            let sample = self.sample(now_ns);
             // A kernel side says when a budget is used up. To look for it as well would not only be double work:
             // a controller that has just run has no claim to the CPU when the next event comes.
             let by_itself = self.mapped.is_none();
-            due_ns = look.due_ns.filter(|&due_ns| by_itself && due_ns > now_ns);
-            let is_calm = look.busy == 0 && self.own.as_ref().is_some_and(|own| own.is_calm);
-            let shift = if is_calm {
-                CALM_SHIFT
+            due_ns = sample.due_ns.filter(|&due_ns| by_itself && due_ns > now_ns);
+            let is_healthy =
+                sample.busy == 0 && self.own.as_ref().is_some_and(|own| own.is_healthy);
+            let shift = if is_healthy {
+                HEALTHY_SHIFT
             } else {
-                (look.busy / BUSY_POLLS).min(2)
+                (sample.busy / BUSY_POLLS).min(2)
             };
             tick_ns = now_ns + (SAMPLE_NS << shift);
             let counters = &self.domain.counters;
@@ -303,33 +304,33 @@ impl Controller {
     }
 
     /// Reads what the kernel side says, and does at once what cannot wait.
-    fn answer_news(&mut self, now_ns: u64) {
+    fn handle_events(&mut self, now_ns: u64) {
         let Some(mapped) = &mut self.mapped else {
             return;
         };
-        let news: News = mapped.read(now_ns);
-        if news.is_empty() {
+        let events: Events = mapped.read(now_ns);
+        if events.is_empty() {
             return;
         }
         self.event_wakes = self.event_wakes.saturating_sub(1);
         self.quiet_samples = 0;
-        for over in &news.over_budget {
-            self.watchdog.told_over_budget(*over, now_ns);
+        for over in &events.over_budget {
+            self.watchdog.budget_exceeded(*over, now_ns);
         }
-        if let (Some(own), true) = (&mut self.own, news.settled) {
+        if let (Some(own), true) = (&mut self.own, events.settled) {
             own.take_over_sleepers(now_ns, mapped);
         }
-        if !news.over_budget.is_empty() {
-            let _ = self.glance(now_ns);
+        if !events.over_budget.is_empty() {
+            let _ = self.early_sample(now_ns);
         }
     }
 
-    fn sample(&mut self, now_ns: u64) -> watchdog::Look {
+    fn sample(&mut self, now_ns: u64) -> watchdog::Sample {
         let metrics = self.own.as_ref().map(|own| &own.metrics);
-        let look = if self.domain.settings.mechanisms.watch {
-            self.watchdog.look(now_ns, metrics)
+        let sample = if self.domain.settings.mechanisms.watch {
+            self.watchdog.sample(now_ns, metrics)
         } else {
-            watchdog::Look::default()
+            watchdog::Sample::default()
         };
         #[cfg(test)]
         self.domain.faults.controller.strike();
@@ -337,36 +338,36 @@ impl Controller {
         let woken = self
             .domain
             .permits
-            .tick(now_ns, look.in_place_asleep, scarce);
+            .tick(now_ns, sample.handoffs_asleep, scarce);
         woken.into_iter().for_each(Wake::elsewhere);
         let own_is_quiet = match &mut self.own {
-            Some(own) => own.staff(now_ns, &look),
+            Some(own) => own.staff(now_ns, &sample),
             None => true,
         };
-        self.report_stalls(now_ns, &look);
-        self.take_stacks(now_ns, &look);
-        let quiet = own_is_quiet && look.busy == 0 && !self.domain.permits.is_busy();
+        self.report_stalls(now_ns, &sample);
+        self.take_stacks(now_ns, &sample);
+        let quiet = own_is_quiet && sample.busy == 0 && !self.domain.permits.is_busy();
         self.quiet_samples = if quiet { self.quiet_samples + 1 } else { 0 };
-        look
+        sample
     }
 
-    fn report_stalls(&self, now_ns: u64, look: &watchdog::Look) {
+    fn report_stalls(&self, now_ns: u64, sample: &watchdog::Sample) {
         let histories = &self.domain.histories;
-        let reports = look.stalls.iter();
+        let reports = sample.stalls.iter();
         for report in reports.filter_map(|stall| reporting::stall(*stall, now_ns, histories)) {
             self.domain.reports.send(report);
         }
     }
 
-    /// Looks at the threads of polls that have been stuck for long; last, because nobody waits for it.
-    fn take_stacks(&mut self, now_ns: u64, look: &watchdog::Look) {
+    /// Looks at the threads of polls that have been stalled for long; last, because nobody waits for it.
+    fn take_stacks(&mut self, now_ns: u64, sample: &watchdog::Sample) {
         let (domain, own) = (&self.domain, &mut self.own);
         let unwatched = match own {
             Some(own) if !own.long.is_empty() => std::mem::take(&mut own.long),
             _ => Vec::new(),
         };
         let is_same = |place| match place {
-            Place::Seat(seat, seq) => domain.seats.runtime(seat).observe_poll() == seq,
+            Place::Slot(slot_index, seq) => domain.slots.runtime(slot_index).observe_poll() == seq,
             Place::Core(core, since_ns) => own
                 .as_ref()
                 .is_some_and(|own| own.cores.still_stands(core, since_ns, &own.metrics)),
@@ -378,22 +379,22 @@ impl Controller {
                 .collect();
             self.captor.tend(now_ns, &new, is_same);
         }
-        self.captor.tend(now_ns, &look.long, is_same);
+        self.captor.tend(now_ns, &sample.long, is_same);
     }
 
-    /// An extra look between two samples, at the time when a poll of an origin that is known to be slow
+    /// An extra sample between two samples, at the time when a poll of an origin that is known to be slow
     /// will have used up its budget: it is asked to yield, and replaced, that much earlier.
-    fn glance(&mut self, now_ns: u64) -> Option<u64> {
-        let look = self
+    fn early_sample(&mut self, now_ns: u64) -> Option<u64> {
+        let sample = self
             .watchdog
-            .look(now_ns, self.own.as_ref().map(|own| &own.metrics));
+            .sample(now_ns, self.own.as_ref().map(|own| &own.metrics));
         if let Some(own) = &mut self.own {
-            own.stuck = look.stuck;
-            own.fill(now_ns, look.stuck);
+            own.stalled = sample.stalled;
+            own.fill(now_ns, sample.stalled);
         }
-        self.report_stalls(now_ns, &look);
-        self.take_stacks(now_ns, &look);
-        look.due_ns.filter(|&due_ns| due_ns > now_ns)
+        self.report_stalls(now_ns, &sample);
+        self.take_stacks(now_ns, &sample);
+        sample.due_ns.filter(|&due_ns| due_ns > now_ns)
     }
 
     /// Sleeps until something moves. What "moves" means is read again after the barrier.
@@ -405,7 +406,7 @@ impl Controller {
         domain.counters.sleeps.fetch_add(1, Ordering::Relaxed);
         let still_quiet = || {
             domain
-                .seats
+                .slots
                 .runtimes()
                 .all(|slot| slot.observe_poll() % 2 == 0)
                 && !domain.permits.is_busy()
@@ -433,10 +434,10 @@ impl Own {
             unwatched: Unwatched::default(),
             used_up_ns: None,
             looked_for_standing_ns: now_ns,
-            stuck: 0,
+            stalled: 0,
             poked_ns: 0,
             is_throttled,
-            is_calm: false,
+            is_healthy: false,
             hogs: Hogs::default(),
             long: Vec::new(),
             metrics,
@@ -445,7 +446,7 @@ impl Own {
         }
     }
 
-    /// Every core in play is parked, asked of tokio at this moment.
+    /// Every active core is parked, asked of tokio at this moment.
     fn is_quiet(&self) -> bool {
         (0..self.metrics.num_workers()).all(|core| {
             self.domain.cores.is_held(core) || self.metrics.worker_park_unpark_count(core) % 2 == 1
@@ -453,34 +454,35 @@ impl Own {
     }
 
     /// Brings the right number of spares into play. Returns whether everything is quiet.
-    fn staff(&mut self, now_ns: u64, look: &watchdog::Look) -> bool {
+    fn staff(&mut self, now_ns: u64, sample: &watchdog::Sample) -> bool {
         let mechanisms = self.domain.settings.mechanisms;
-        let cores = self.cores.look(now_ns, &self.domain, &self.metrics);
-        if cores.trouble && mechanisms.reserve {
-            self.staffing.saw_trouble(now_ns, cores.parked);
+        let cores = self.cores.sample(now_ns, &self.domain, &self.metrics);
+        if cores.pressure && mechanisms.reserve {
+            self.staffing.saw_pressure(now_ns, cores.parked);
         }
-        self.stuck = look.stuck;
-        self.fill(now_ns, look.stuck);
+        self.stalled = sample.stalled;
+        self.fill(now_ns, sample.stalled);
         // Under a quota what the controller uses is missing elsewhere, and it waits for 10 ms of a poll anyway.
-        self.is_calm = (cores.parked > 0 || self.is_throttled) && self.staffing.is_calm(now_ns);
+        self.is_healthy =
+            (cores.parked > 0 || self.is_throttled) && self.staffing.is_healthy(now_ns);
         self.hogs.forgive(&self.domain, &self.metrics);
-        let poke = mechanisms.poke && (cores.wants_poke || look.wants_poke);
+        let poke = mechanisms.poke && (cores.wants_poke || sample.wants_poke);
         let idle = self.tend_canary(now_ns, &cores, poke);
-        let in_play = self.domain.spares.in_play();
-        if self.staffing.may_hold(now_ns, in_play, look.stuck) {
+        let active = self.domain.spares.active();
+        if self.staffing.may_hold(now_ns, active, sample.stalled) {
             self.hold_one();
         }
         let scarce = self.domain.spares.total() > 0
-            && self.domain.spares.in_play() + 1 >= self.domain.spares.total();
+            && self.domain.spares.active() + 1 >= self.domain.spares.total();
         self.domain.spares_scarce.store(scarce, Ordering::Relaxed);
-        if cores.trouble {
-            self.tend_standing(now_ns, look.stuck, in_play > 0);
+        if cores.pressure {
+            self.tend_standing(now_ns, sample.stalled, active > 0);
         }
         idle && cores.all_parked
     }
 
     /// Reports workers that stand in polls which are not watched: a reserve that served what waited keeps
-    /// the canary from being late, and nobody would hear of them. Those that sleep there count as stuck from
+    /// the canary from being late, and nobody would hear of them. Those that sleep there count as stalled from
     /// then on, so that the reserve is not held again to be missed in the next poll.
     fn tend_standing(&mut self, now_ns: u64, watched: usize, served: bool) {
         if now_ns.saturating_sub(self.looked_for_standing_ns) < STANDING_INTERVAL_NS {
@@ -511,7 +513,7 @@ impl Own {
     fn unwatched_polls(&self, standing: &[usize]) -> Vec<Long> {
         let polls_watched = |tid: u32| {
             self.domain
-                .seats
+                .slots
                 .runtimes()
                 // Relaxed: a thread that sits down at this moment polls nothing yet.
                 .filter(|slot| slot.tid.load(Ordering::Relaxed) == tid)
@@ -536,9 +538,9 @@ impl Own {
         self.fill(now_ns, 0);
     }
 
-    /// Releases what the stuck workers and the reserve call for.
-    fn fill(&mut self, now_ns: u64, stuck: usize) {
-        let (_, for_reserve) = self.release_missing(now_ns, stuck);
+    /// Releases what the stalled workers and the reserve call for.
+    fn fill(&mut self, now_ns: u64, stalled: usize) {
+        let (_, for_reserve) = self.release_missing(now_ns, stalled);
         self.domain
             .counters
             .takeovers_reserve
@@ -546,13 +548,13 @@ impl Own {
     }
 
     /// The same, uncounted. Returns how many spares were released, and how many of those are for the reserve.
-    fn release_missing(&mut self, now_ns: u64, stuck: usize) -> (usize, usize) {
-        let in_play = self.domain.spares.in_play();
-        let missing = self.staffing.missing(now_ns, in_play, stuck);
+    fn release_missing(&mut self, now_ns: u64, stalled: usize) -> (usize, usize) {
+        let active = self.domain.spares.active();
+        let missing = self.staffing.missing(now_ns, active, stalled);
         let released = self.release(missing);
-        let for_reserve = self.staffing.for_reserve(released, stuck);
-        // The reserve is no promise; a stuck worker without a spare is.
-        if released < missing && in_play + released < stuck {
+        let for_reserve = self.staffing.for_reserve(released, stalled);
+        // The reserve is no promise; a stalled worker without a spare is.
+        if released < missing && active + released < stalled {
             self.say_used_up(now_ns);
         }
         (released, for_reserve)
@@ -562,10 +564,10 @@ impl Own {
     /// nobody is free to serve it, each is replaced now.
     fn take_over_sleepers(&mut self, now_ns: u64, mapped: &Mapped) {
         let domain = self.domain.clone();
-        let (watched, unwatched) = mapped.settled(|seat| {
-            // Relaxed: the threads of tokio's pool have seats, too, and sleep when they have nothing to do;
+        let (watched, unwatched) = mapped.settled(|slot_index| {
+            // Relaxed: the threads of tokio's pool have slots, too, and sleep when they have nothing to do;
             // only those that have a core hold anybody up.
-            let tid = domain.seats.runtime(seat).tid.load(Ordering::Relaxed);
+            let tid = domain.slots.runtime(slot_index).tid.load(Ordering::Relaxed);
             domain.cores.has_thread(tid)
         });
         if watched + unwatched == 0 {
@@ -584,14 +586,14 @@ impl Own {
         }
         self.staffing.saw_blocked(now_ns, unwatched);
         // All of them because of what the kernel side saw, and so none counts for the reserve.
-        let (released, _) = self.release_missing(now_ns, self.stuck.max(watched));
+        let (released, _) = self.release_missing(now_ns, self.stalled.max(watched));
         self.domain
             .counters
             .takeovers_kernel
             .fetch_add(released as u64, Ordering::Relaxed);
     }
 
-    /// Whether a core in play is parked: then whatever is queued has woken it, or does.
+    /// Whether an active core is parked: then whatever is queued has woken it, or does.
     fn is_somebody_free(&self) -> bool {
         (0..self.metrics.num_workers()).any(|core| {
             !self.domain.cores.is_held(core) && self.metrics.worker_park_unpark_count(core) % 2 == 1
@@ -599,7 +601,7 @@ impl Own {
     }
 
     /// Returns whether none is out and none was sent.
-    fn tend_canary(&mut self, now_ns: u64, cores: &cores::Look, poke: bool) -> bool {
+    fn tend_canary(&mut self, now_ns: u64, cores: &cores::Sample, poke: bool) -> bool {
         let mechanisms = self.domain.settings.mechanisms;
         if !mechanisms.canary {
             if poke {
@@ -607,16 +609,16 @@ impl Own {
             }
             return true;
         }
-        match self.canary.health(now_ns) {
-            Health::Late { by_ns } => {
-                if cores.trouble || !self.is_throttled {
+        match self.canary.state(now_ns) {
+            CanaryState::Late { by_ns } => {
+                if cores.pressure || !self.is_throttled {
                     self.answer_lateness(now_ns, by_ns);
                 }
                 false
             }
-            Health::Out => false,
-            health @ (Health::Idle | Health::Back) => {
-                if health == Health::Idle {
+            CanaryState::Out => false,
+            state @ (CanaryState::Idle | CanaryState::Back) => {
+                if state == CanaryState::Idle {
                     self.staffing.punctual();
                 }
                 // With workers that park, work is being served; where all are parked, there is none.
@@ -650,10 +652,10 @@ impl Own {
             let report = self.unwatched.late(now_ns, by_ns, wanted, taken);
             self.report(report);
         }
-        let in_play = self.domain.spares.in_play();
-        if let Some(window_ns) = self.staffing.window_over(now_ns, in_play) {
+        let active = self.domain.spares.active();
+        if let Some(window_ns) = self.staffing.window_over(now_ns, active) {
             let standing = self.cores.standing(now_ns, window_ns, &self.domain);
-            let excess = self.staffing.did_not_help(now_ns, in_play, standing.len());
+            let excess = self.staffing.did_not_help(now_ns, active, standing.len());
             self.domain
                 .counters
                 .taken_back
@@ -674,11 +676,11 @@ impl Own {
         let released = (0..count)
             .take_while(|_| self.domain.spares.release())
             .count();
-        let in_play = self.domain.spares.in_play();
+        let active = self.domain.spares.active();
         self.domain
             .counters
             .spares_peak
-            .fetch_max(in_play, Ordering::Relaxed);
+            .fetch_max(active, Ordering::Relaxed);
         released
     }
 
@@ -714,7 +716,7 @@ impl Own {
             self.used_up_ns = Some(now_ns);
             let polled: Vec<u32> = self
                 .domain
-                .seats
+                .slots
                 .runtimes()
                 .filter(|slot| slot.observe_poll() % 2 == 1)
                 .map(|slot| slot.label.load(Ordering::Relaxed))
@@ -752,7 +754,7 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// Tasks under one label that compute for 30 ms a poll, until `stop`: convicts, most of which wait.
+    /// Tasks under one label that compute for 30 ms a poll, until `stop`: CPU hogs, most of which wait.
     fn convicts(
         runtime: &Runtime,
         label: &'static str,
@@ -798,7 +800,7 @@ mod tests {
         let taken_over = before.takeovers_watched;
         let hog = task::Builder::new()
             .label("controller, after its restarts")
-            .offender(task::Offender::Never)
+            .handoff(task::Handoff::Never)
             .spawn_on(
                 async { std::thread::sleep(Duration::from_millis(200)) },
                 runtime.handle(),
@@ -820,23 +822,23 @@ mod tests {
         let said = |words: &str| reporter::testing::count(&["ERROR", "controller", words]);
         wait_for("it is off", || runtime.metrics().controller_off);
         wait_for("the last polls in place end", || {
-            runtime.metrics().in_place_now == 0
+            runtime.metrics().handoffs_now == 0
         });
         wait_for("an event says so", || said("stays off") == 1);
         assert!(said("starts again") >= 3);
         let metrics = runtime.metrics();
         assert_eq!(metrics.controller_restarts, 3);
-        assert_eq!((metrics.spares_in_play, metrics.permits_waiting), (6, 0));
+        assert_eq!((metrics.spares_released, metrics.permits_waiting), (6, 0));
         assert_eq!(runtime.link(), ActiveLink::Watchdog);
-        // Nobody waits for a permit, and nothing runs in place any more.
-        let in_place = metrics.in_place_polls;
+        // Nobody waits for a permit, and nothing is handed off any more.
+        let in_handoff = metrics.handoff_polls;
         std::thread::sleep(Duration::from_millis(200));
         let metrics = runtime.metrics();
         assert_eq!(
-            (metrics.in_place_polls, metrics.permits_waiting),
-            (in_place, 0)
+            (metrics.handoff_polls, metrics.permits_waiting),
+            (in_handoff, 0)
         );
-        assert_eq!(metrics.spares_in_play, 6);
+        assert_eq!(metrics.spares_released, 6);
         assert!(metrics.sample_age_ns > 100_000_000 && !metrics.controller_sleeps);
         stop.store(true, Ordering::Relaxed);
         for task in tasks {
@@ -895,7 +897,7 @@ mod tests {
             let called_on = called_on.clone();
             let waker = std::task::Waker::from(Arc::new(Waker { waking, called_on }));
             let request = Request {
-                class: Class::Suspect,
+                class: Class::Slow,
                 history: None,
                 sleeps: true,
                 // Only the controller's clock ends that wait.

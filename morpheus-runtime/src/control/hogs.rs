@@ -2,7 +2,7 @@
 //! kernel side cannot see, and tokio's counters can.
 //!
 //! A core that stands still is not enough, for its thread may have had no CPU: what counts is the CPU time
-//! that it used from one look to the next.
+//! that it used from one sample to the next.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::RuntimeMetrics;
 
-use crate::decide::offender;
+use crate::decide::rating;
 use crate::domain::Domain;
 use crate::link::ActiveLink;
 use crate::os::clock;
@@ -25,7 +25,7 @@ pub(crate) struct Hogs {
 #[derive(Debug)]
 struct Hog {
     core: usize,
-    seat: usize,
+    slot_index: usize,
     parks: u64,
     busy: Duration,
     /// CPU time of its thread when it was first found standing.
@@ -38,15 +38,16 @@ impl Hog {
     /// itself), or has no slot.
     fn find(core: usize, domain: &Domain, metrics: &RuntimeMetrics) -> Option<Hog> {
         let tid = domain.cores.thread(core)?;
-        let seat = (0..domain.seats.in_use())
-            .find(|&seat| domain.seats.runtime(seat).tid.load(Ordering::Relaxed) == tid)?;
-        let slot = domain.seats.runtime(seat);
-        if slot.observe_poll() % 2 == 1 || !slot.has_flag(SlotFlag::Escapable) {
+        let slot_index = (0..domain.slots.in_use()).find(|&slot_index| {
+            domain.slots.runtime(slot_index).tid.load(Ordering::Relaxed) == tid
+        })?;
+        let slot = domain.slots.runtime(slot_index);
+        if slot.observe_poll() % 2 == 1 || !slot.has_flag(SlotFlag::Demotable) {
             return None;
         }
         Some(Hog {
             core,
-            seat,
+            slot_index,
             parks: metrics.worker_park_unpark_count(core),
             busy: metrics.worker_total_busy_duration(core),
             cpu_ns: clock::cpu_ns_of(tid)?,
@@ -73,10 +74,10 @@ impl Hogs {
                 self.standing.extend(Hog::find(core, domain, metrics));
                 continue;
             };
-            let slot = domain.seats.runtime(known.seat);
+            let slot = domain.slots.runtime(known.slot_index);
             let tid = slot.tid.load(Ordering::Relaxed);
             let used_ns = clock::cpu_ns_of(tid).map_or(0, |ns| ns.saturating_sub(known.cpu_ns));
-            if !known.marked && used_ns >= offender::OFFENCE_NS {
+            if !known.marked && used_ns >= rating::HOG_NS {
                 known.marked = true;
                 slot.set_flag(SlotFlag::Hog);
                 domain.counters.hogs_marked.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +90,10 @@ impl Hogs {
         self.standing.retain(|hog| {
             let stands = hog.still_stands(metrics);
             if !stands && hog.marked {
-                domain.seats.runtime(hog.seat).clear_flag(SlotFlag::Hog);
+                domain
+                    .slots
+                    .runtime(hog.slot_index)
+                    .clear_flag(SlotFlag::Hog);
             }
             stands
         });

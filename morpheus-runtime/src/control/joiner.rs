@@ -1,4 +1,4 @@
-//! The thread that keeps the link: finds the daemon, lends its memory to the seats, and binds their threads.
+//! The thread that keeps the link: finds the daemon, has the slots move to its memory, and binds their threads.
 //!
 //! It sleeps in `poll` and has no timer of its own, but for the first seconds after a failure.
 
@@ -21,11 +21,11 @@ use crate::link::{self, ActiveLink, Handed, Link, presence};
 use crate::os::clock;
 use crate::os::supervise::supervise;
 use crate::report::event::{self, Report, Thread};
-use crate::slot::area::Lent;
+use crate::slot::area::SharedArea;
 use crate::slot::table::Lease;
 
 /// After a failure it is tried again after so long; then only when something changes at the socket. What
-/// changed just before the look, or was not quite ready, is found by these.
+/// changed just before the try, or was not quite ready, is found by these.
 const TRIES: [Duration; 4] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
@@ -134,7 +134,7 @@ fn count_lost(domain: &Domain) {
 
 /// Puts the watchdog in force, whatever was before.
 fn leave(domain: &Domain) {
-    domain.seats.take_back();
+    domain.slots.use_own_memory();
     domain.link.set_active(ActiveLink::Watchdog);
     domain.link.lose();
     domain.wake_controller();
@@ -151,8 +151,8 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: &mut Option<Sender<Result<(), 
         domain.faults.joiner.strike();
         let (result, session) = match client::join(path, terms(domain)) {
             // Before the first answer is given: who gets it finds the link in force.
-            Ok((client, lent, ring)) => {
-                let session = Session::begin(domain, client, lent, ring);
+            Ok((client, shared, ring)) => {
+                let session = Session::begin(domain, client, shared, ring);
                 (Ok(()), Some(session))
             }
             Err(error) => {
@@ -191,7 +191,7 @@ fn terms(domain: &Domain) -> Terms {
     let settings = &domain.settings;
     Terms {
         // The last one is the controller's.
-        slots: domain.seats.room() + 1,
+        slots: domain.slots.room() + 1,
         policy: settings.policy as u32,
         budget_ns: settings.budget_ns,
         grace_ns: settings.grace_ns,
@@ -214,20 +214,25 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn begin(domain: &'a Arc<Domain>, client: Client, lent: Lent, ring: Ring) -> Session<'a> {
+    fn begin(
+        domain: &'a Arc<Domain>,
+        client: Client,
+        shared: SharedArea,
+        ring: Ring,
+    ) -> Session<'a> {
         let link = &domain.link;
-        let slots = lent.slots();
-        let lent = domain.seats.lend(lent);
-        introduce_controller(domain, lent, slots - 1);
+        let slots = shared.slots();
+        let shared = domain.slots.share(shared);
+        introduce_controller(domain, shared, slots - 1);
         // Relaxed: read by the controller after it was handed its end.
         link.is_lost.store(false, Ordering::Relaxed);
         link.hand(Handed {
             ring,
-            lease: lent,
+            lease: shared,
             joined_ns: clock::now_ns(),
         });
         link.set_active(ActiveLink::of_mode(client.mode));
-        // SeqCst, pairs with the one in `State::seats_changed`.
+        // SeqCst, pairs with the one in `State::slots_changed`.
         fence(Ordering::SeqCst);
         link.joined.fetch_add(1, Ordering::Relaxed);
         domain.reports.send(Report::Joined(link.active()));
@@ -268,14 +273,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Binds the threads that have taken a seat since, and unbinds those that left theirs. Also those whose slots
+    /// Binds the threads that have taken a slot since, and unbinds those that left theirs. Also those whose slots
     /// have not moved yet, for they parked, or are held, before the daemon came: nothing happens to them until they
     /// have, and then they are known.
     fn bind_all(&mut self) -> io::Result<()> {
-        let seats = self.domain.seats.in_use().min(self.bound.len() - 1);
-        for index in 0..seats {
+        let slots = self.domain.slots.in_use().min(self.bound.len() - 1);
+        for index in 0..slots {
             // Acquire, pairs with the Release in `claim_slow`.
-            let tid = self.domain.seats.runtime(index).tid.load(Ordering::Acquire);
+            let tid = self.domain.slots.runtime(index).tid.load(Ordering::Acquire);
             self.bind(index, tid)?;
         }
         let controller = self.domain.controller_tid.load(Ordering::Relaxed);
@@ -312,8 +317,8 @@ impl<'a> Session<'a> {
 }
 
 /// The controller has the last slot.
-fn introduce_controller(domain: &Domain, lent: Lease, index: usize) {
-    let slot = domain.seats.slot_in(lent, index);
+fn introduce_controller(domain: &Domain, shared: Lease, index: usize) {
+    let slot = domain.slots.slot_in(shared, index);
     slot.set_flag(SlotFlag::Controller);
     slot.tid.store(
         domain.controller_tid.load(Ordering::Relaxed),

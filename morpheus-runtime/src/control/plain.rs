@@ -12,9 +12,9 @@ use crate::os::sleeper;
 use crate::settings::mechanism::Mechanisms;
 use crate::settings::{self, Settings};
 
-/// Seats of the domain that serves threads of other runtimes.
+/// Slots of the domain that serves threads of other runtimes.
 const PLAIN_SEATS: usize = 1024;
-/// Polls in place that run at once on somebody else's blocking pool are bounded by the permits; this
+/// Handoff polls that run at once on somebody else's blocking pool are bounded by the permits; this
 /// bounds those asleep too.
 const PLAIN_IN_PLACE: usize = 64;
 
@@ -34,10 +34,10 @@ pub(crate) fn domain() -> Arc<Domain> {
                 budget_ns: settings::DEFAULT_BUDGET_NS,
                 grace_ns: settings::DEFAULT_GRACE_NS,
                 policy: Policy::Demote,
-                escapable: true,
-                nice_offenders: false,
-                max_in_place: PLAIN_IN_PLACE,
-                seats: PLAIN_SEATS,
+                demotable: true,
+                nice_hogs: false,
+                max_handoffs: PLAIN_IN_PLACE,
+                slots: PLAIN_SEATS,
                 event_interval: u64::from(settings::DEFAULT_EVENT_INTERVAL),
                 report_after_ns: settings::DEFAULT_REPORT_AFTER_NS,
                 refused: Vec::new(),

@@ -1,36 +1,36 @@
 //! Histories: how the last polls of a label went on one runtime, and what follows from it there.
 //!
-//! Each runtime judges a label by itself, because a budget belongs to a runtime: polls of 2 ms are stuck where the budget
+//! Each runtime judges a label by itself, because a budget belongs to a runtime: polls of 2 ms are stalled where the budget
 //! is 0.1 ms, and are not where it is 50 ms. So a domain has a table with a history of each label that was polled there,
 //! by the label's number. Longest or typical durations for each label, which every runtime would compare with its own
-//! budget, would not do: a poll that is not stuck is not measured, and so says nothing about a smaller budget. Nor would
+//! budget, would not do: a poll that is not stalled is not measured, and so says nothing about a smaller budget. Nor would
 //! a history for each budget do, for runtimes also differ in their policy, and reports are a runtime's.
 //!
 //! No poll of the hot path comes here. It asks its label, by one relaxed load, whether any runtime has something against
-//! it ([`Label::is_calm`]). Only if one has, the poll asks for the history on its own runtime. A label that one runtime
-//! has found calm is so for all, without a probation on each, until one of them finds a stuck poll.
+//! it ([`Label::is_healthy`]). Only if one has, the poll asks for the history on its own runtime. A label that one runtime
+//! has found calm is so for all, without an unrated time on each, until one of them finds a stalled poll.
 //!
-//! In a history every poll is counted from the first stuck poll on: bad ones by the controller when it sees them, good
+//! In a history every poll is counted from the first stalled poll on: bad ones by the controller when it sees them, good
 //! ones by the poll that ends without a verdict, until 64 good ones in a row.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::decide::offender::Standing;
+use crate::decide::rating::Rating;
 use crate::report::label::{Label, MAX_LABELS};
 
 /// Suspicion needs this percentage of the polls counted. Above a tenth: a label of which every tenth
-/// poll is a hog must not make its innocents pay for an in-place poll (10 µs) each. One stuck poll alone is
+/// poll is a hog must not make its innocents pay for an in-place poll (10 µs) each. One stalled poll alone is
 /// enough to begin with: where sixty hogs of one origin arrive at once, each one more that starts inline
 /// takes a worker, and four good polls undo the suspicion.
-const SUSPECT_PERCENT: u32 = 25;
+const SLOW_PERCENT: u32 = 25;
 /// A label of which nothing is known yet has to show this number of good polls before it counts as calm.
-const PROBATION_POLLS: u32 = 16;
+const UNRATED_POLLS: u32 = 16;
 /// Conviction of a label needs more: one hog alone does not make its innocent sisters wait.
-const CONVICT_MIN_POLLS: u32 = 4;
-const CONVICT_PERCENT: u32 = 80;
+const HOG_MIN_POLLS: u32 = 4;
+const HOG_PERCENT: u32 = 80;
 
-/// So many stuck polls, and this part of them asleep when they were found, make a label one that sleeps.
+/// So many stalled polls, and this part of them asleep when they were found, make a label one that sleeps.
 const SLEEPER_MIN_POLLS: u32 = 4;
 const SLEEPER_PERCENT: u32 = 80;
 
@@ -41,11 +41,11 @@ struct Last64 {
 }
 
 impl Last64 {
-    /// With a bad poll that [`PROBATION_POLLS`] good ones more shift out.
+    /// With a bad poll that [`UNRATED_POLLS`] good ones more shift out.
     /// No share is affected: those count only the polls that there were.
-    fn on_probation() -> Last64 {
+    fn unrated() -> Last64 {
         Last64 {
-            bits: AtomicU64::new(1 << (64 - PROBATION_POLLS)),
+            bits: AtomicU64::new(1 << (64 - UNRATED_POLLS)),
         }
     }
 
@@ -83,21 +83,21 @@ impl Last64 {
 #[derive(Debug)]
 pub(crate) struct History {
     label: &'static Label,
-    standing: AtomicU32,
+    rating: AtomicU32,
     /// Counts among the label's doubts.
     is_doubt: AtomicBool,
     /// Polls counted while not calm, at most 64: how many bits are in use.
     counted: AtomicU32,
-    /// Polls under way on workers that began on probation.
+    /// Polls under way on workers that began unrated.
     unproven: AtomicU32,
-    stuck: Last64,
-    /// Of those, polls that slept when they were found stuck.
+    stalled: Last64,
+    /// Of those, polls that slept when they were found stalled.
     blocked: Last64,
-    offences: Last64,
-    /// Stuck polls so far.
-    stuck_polls: AtomicU64,
-    /// Offences so far.
-    all_offences: AtomicU32,
+    hogs: Last64,
+    /// Stalled polls so far.
+    stalled_polls: AtomicU64,
+    /// Polls so far that were a CPU hog's.
+    hog_polls: AtomicU32,
     pub(crate) reported_at_ns: AtomicU64,
     /// Events kept back since then.
     pub(crate) suppressed: AtomicU64,
@@ -107,15 +107,15 @@ impl History {
     pub(crate) fn new(label: &'static Label) -> History {
         History {
             label,
-            standing: AtomicU32::new(Standing::Warm as u32),
+            rating: AtomicU32::new(Rating::Counted as u32),
             is_doubt: AtomicBool::new(false),
             counted: AtomicU32::new(0),
             unproven: AtomicU32::new(0),
-            stuck: Last64::on_probation(),
+            stalled: Last64::unrated(),
             blocked: Last64::default(),
-            offences: Last64::default(),
-            stuck_polls: AtomicU64::new(0),
-            all_offences: AtomicU32::new(0),
+            hogs: Last64::default(),
+            stalled_polls: AtomicU64::new(0),
+            hog_polls: AtomicU32::new(0),
             reported_at_ns: AtomicU64::new(0),
             suppressed: AtomicU64::new(0),
         }
@@ -125,19 +125,19 @@ impl History {
         self.label
     }
 
-    pub(crate) fn is_calm(&self) -> bool {
-        self.standing.load(Ordering::Relaxed) == Standing::Calm as u32
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.rating.load(Ordering::Relaxed) == Rating::Healthy as u32
     }
 
-    /// Whether the next poll may well be the first that is found stuck, or that follows one.
-    pub(crate) fn is_on_probation(&self) -> bool {
-        self.counted.load(Ordering::Relaxed) < PROBATION_POLLS
+    /// Whether the next poll may well be the first that is found stalled, or that follows one.
+    pub(crate) fn is_unrated(&self) -> bool {
+        self.counted.load(Ordering::Relaxed) < UNRATED_POLLS
     }
 
     /// Whether a poll is under way on a worker, of a label that has not shown how its polls go. Many tasks of a
-    /// new origin that begin at once would else each take a worker, before the first is found stuck.
+    /// new origin that begin at once would else each take a worker, before the first is found stalled.
     pub(crate) fn has_unproven(&self) -> bool {
-        self.is_on_probation() && self.unproven.load(Ordering::Relaxed) > 0
+        self.is_unrated() && self.unproven.load(Ordering::Relaxed) > 0
     }
 
     /// Marks one, until the guard is dropped.
@@ -146,68 +146,67 @@ impl History {
         Unproven(self)
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::from_number(self.standing.load(Ordering::Relaxed))
+    pub(crate) fn rating(&self) -> Rating {
+        Rating::from_number(self.rating.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn stuck_polls(&self) -> u64 {
-        self.stuck_polls.load(Ordering::Relaxed)
+    pub(crate) fn stalled_polls(&self) -> u64 {
+        self.stalled_polls.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn all_offences(&self) -> u32 {
-        self.all_offences.load(Ordering::Relaxed)
+    pub(crate) fn hog_polls(&self) -> u32 {
+        self.hog_polls.load(Ordering::Relaxed)
     }
 
-    /// A poll turned out to be stuck; called once for each such poll, by the controller.
-    pub(crate) fn learn_stuck(&self, blocked: bool) {
-        self.label.totals.count_stuck(blocked);
-        self.stuck_polls.fetch_add(1, Ordering::Relaxed);
-        self.stuck.push(true);
+    /// A poll turned out to be stalled; called once for each such poll, by the controller.
+    pub(crate) fn learn_stalled(&self, blocked: bool) {
+        self.label.totals.count_stalled(blocked);
+        self.stalled_polls.fetch_add(1, Ordering::Relaxed);
+        self.stalled.push(true);
         self.blocked.push(blocked);
-        self.offences.push(false);
+        self.hogs.push(false);
         self.count_one();
         if !self.is_doubt.swap(true, Ordering::Relaxed) {
             self.label.doubt();
         }
-        self.judge();
+        self.update_rating();
     }
 
-    /// The same poll went on to be an offence (5 ms on the CPU).
-    pub(crate) fn learn_offence(&self) {
-        self.label.totals.offences.fetch_add(1, Ordering::Relaxed);
-        self.all_offences.fetch_add(1, Ordering::Relaxed);
-        // Which of the stuck polls is all the same; several may be under way.
-        self.offences.mark_one(self.stuck.bits());
-        self.judge();
+    /// The same poll went on to be a hog poll (5 ms on the CPU).
+    pub(crate) fn learn_hog(&self) {
+        self.label.totals.hog_polls.fetch_add(1, Ordering::Relaxed);
+        self.hog_polls.fetch_add(1, Ordering::Relaxed);
+        // Which of the stalled polls is all the same; several may be under way.
+        self.hogs.mark_one(self.stalled.bits());
+        self.update_rating();
     }
 
     /// A poll ended without a verdict. Nothing while the history is calm.
     pub(crate) fn learn_good(&self) {
-        if self.is_calm() {
+        if self.is_healthy() {
             return;
         }
-        let stuck = self.stuck.push(false);
+        let stalled = self.stalled.push(false);
         self.blocked.push(false);
-        self.offences.push(false);
+        self.hogs.push(false);
         self.count_one();
-        if stuck == 0 {
+        if stalled == 0 {
             self.counted.store(0, Ordering::Relaxed);
-            self.standing
-                .store(Standing::Calm as u32, Ordering::Relaxed);
+            self.rating.store(Rating::Healthy as u32, Ordering::Relaxed);
             self.end_doubt();
             self.label.prove();
         } else {
-            self.judge();
+            self.update_rating();
         }
     }
 
-    /// Whether most of its stuck polls slept: the next will, too.
+    /// Whether most of its stalled polls slept: the next will, too.
     pub(crate) fn sleeps(&self) -> bool {
         let polls = self.counted.load(Ordering::Relaxed).min(64);
         let used = used(polls);
-        let stuck = (self.stuck.bits() & used).count_ones();
+        let stalled = (self.stalled.bits() & used).count_ones();
         let blocked = (self.blocked.bits() & used).count_ones();
-        stuck >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stuck
+        stalled >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stalled
     }
 
     fn end_doubt(&self) {
@@ -222,13 +221,13 @@ impl History {
         }
     }
 
-    fn judge(&self) {
+    fn update_rating(&self) {
         let polls = self.counted.load(Ordering::Relaxed).min(64);
-        let standing = judge(polls, self.stuck.bits(), self.offences.bits());
-        let before = self.standing.swap(standing as u32, Ordering::Relaxed);
-        if standing == Standing::Convict && before != Standing::Convict as u32 {
-            let convictions = &self.label.totals.convictions;
-            convictions.fetch_add(1, Ordering::Relaxed);
+        let rating = rate(polls, self.stalled.bits(), self.hogs.bits());
+        let before = self.rating.swap(rating as u32, Ordering::Relaxed);
+        if rating == Rating::Hog && before != Rating::Hog as u32 {
+            let hog_ratings = &self.label.totals.hog_ratings;
+            hog_ratings.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -251,15 +250,15 @@ impl Drop for Unproven<'_> {
 }
 
 /// What the last `polls` polls say of a label.
-fn judge(polls: u32, stuck: u64, offences: u64) -> Standing {
+fn rate(polls: u32, stalled: u64, hogs: u64) -> Rating {
     let used = used(polls);
     let share = |bits: u64, percent: u32| (bits & used).count_ones() * 100 >= percent * polls;
-    if polls >= CONVICT_MIN_POLLS && share(offences, CONVICT_PERCENT) {
-        Standing::Convict
-    } else if polls > 0 && share(stuck, SUSPECT_PERCENT) {
-        Standing::Suspect
+    if polls >= HOG_MIN_POLLS && share(hogs, HOG_PERCENT) {
+        Rating::Hog
+    } else if polls > 0 && share(stalled, SLOW_PERCENT) {
+        Rating::Slow
     } else {
-        Standing::Warm
+        Rating::Counted
     }
 }
 
@@ -297,7 +296,7 @@ fn empty<T>(len: usize) -> Box<[OnceLock<T>]> {
 }
 
 impl Histories {
-    /// The history of a label, on probation when it is asked for the first time.
+    /// The history of a label, unrated when it is asked for the first time.
     pub(crate) fn of(&self, label: &'static Label) -> &Arc<History> {
         let id = label.id() as usize;
         let block = self.blocks[id / BLOCK].get_or_init(|| empty(BLOCK));
@@ -323,64 +322,64 @@ mod tests {
 
     #[test]
     fn one_offence_alone_convicts_nobody() {
-        assert_eq!(judge(1, 0b1, 0b1), Standing::Suspect);
-        assert_eq!(judge(4, 0b1000, 0b1000), Standing::Suspect);
-        assert_eq!(judge(5, 0b10000, 0b10000), Standing::Warm);
-        assert_eq!(judge(3, 0b111, 0b111), Standing::Suspect);
-        assert_eq!(judge(4, 0b1111, 0b1111), Standing::Convict);
+        assert_eq!(rate(1, 0b1, 0b1), Rating::Slow);
+        assert_eq!(rate(4, 0b1000, 0b1000), Rating::Slow);
+        assert_eq!(rate(5, 0b10000, 0b10000), Rating::Counted);
+        assert_eq!(rate(3, 0b111, 0b111), Rating::Slow);
+        assert_eq!(rate(4, 0b1111, 0b1111), Rating::Hog);
     }
 
     #[test]
     fn offences_of_polls_that_run_beside_each_other_all_count() {
         let history = history("history, beside each other");
-        for _ in 0..CONVICT_MIN_POLLS {
-            history.learn_stuck(false);
+        for _ in 0..HOG_MIN_POLLS {
+            history.learn_stalled(false);
         }
-        assert_eq!(history.standing(), Standing::Suspect);
-        for _ in 0..CONVICT_MIN_POLLS {
-            history.learn_offence();
+        assert_eq!(history.rating(), Rating::Slow);
+        for _ in 0..HOG_MIN_POLLS {
+            history.learn_hog();
         }
-        assert_eq!(history.standing(), Standing::Convict);
+        assert_eq!(history.rating(), Rating::Hog);
     }
 
     #[test]
     fn a_new_label_is_calm_after_its_probation_and_suspect_after_one_bad_poll() {
         let good = history("history, good");
-        assert!(good.is_on_probation() && good.standing() == Standing::Warm);
-        for _ in 0..PROBATION_POLLS {
-            assert!(!good.is_calm() && !good.label.is_calm());
+        assert!(good.is_unrated() && good.rating() == Rating::Counted);
+        for _ in 0..UNRATED_POLLS {
+            assert!(!good.is_healthy() && !good.label.is_healthy());
             good.learn_good();
         }
-        assert!(good.is_calm() && good.label.is_calm());
+        assert!(good.is_healthy() && good.label.is_healthy());
         let bad = history("history, bad");
-        bad.learn_stuck(false);
-        assert_eq!(bad.standing(), Standing::Suspect);
+        bad.learn_stalled(false);
+        assert_eq!(bad.rating(), Rating::Slow);
     }
 
     #[test]
     fn every_tenth_poll_a_hog_is_not_suspicious() {
-        let stuck = (0..64).step_by(10).fold(0u64, |bits, at| bits | 1 << at);
-        assert_eq!(judge(64, stuck, stuck), Standing::Warm);
+        let stalled = (0..64).step_by(10).fold(0u64, |bits, at| bits | 1 << at);
+        assert_eq!(rate(64, stalled, stalled), Rating::Counted);
     }
 
     #[test]
     fn blocked_polls_make_suspects_but_never_convicts() {
-        assert_eq!(judge(64, u64::MAX, 0), Standing::Suspect);
+        assert_eq!(rate(64, u64::MAX, 0), Rating::Slow);
     }
 
     #[test]
-    fn a_label_sleeps_whose_stuck_polls_mostly_did() {
+    fn a_label_sleeps_whose_stalled_polls_mostly_did() {
         let history = history("history, sleeps");
         for _ in 0..3 {
-            history.learn_stuck(true);
+            history.learn_stalled(true);
         }
         assert!(!history.sleeps(), "too few to tell");
-        history.learn_stuck(true);
+        history.learn_stalled(true);
         history.learn_good();
         assert!(history.sleeps());
-        history.learn_stuck(false);
+        history.learn_stalled(false);
         assert!(history.sleeps(), "four of five");
-        history.learn_stuck(false);
+        history.learn_stalled(false);
         assert!(!history.sleeps());
     }
 
@@ -388,37 +387,38 @@ mod tests {
     fn sixty_four_good_polls_clear_a_label() {
         let history = history("history, cleared");
         for _ in 0..64 {
-            history.learn_stuck(false);
-            history.learn_offence();
+            history.learn_stalled(false);
+            history.learn_hog();
         }
-        assert_eq!(history.standing(), Standing::Convict);
+        assert_eq!(history.rating(), Rating::Hog);
         for _ in 0..63 {
             history.learn_good();
-            assert!(!history.is_calm());
+            assert!(!history.is_healthy());
         }
         history.learn_good();
-        assert!(history.is_calm());
+        assert!(history.is_healthy());
     }
 
     #[test]
     fn runtimes_judge_a_label_apart() {
         let label = label::of(Origin::Named("history, on two runtimes"));
         let (one, two) = (Histories::default(), Histories::default());
-        let calm = |histories: &Histories| histories.of(label).is_calm();
-        for _ in 0..CONVICT_MIN_POLLS {
-            one.of(label).learn_stuck(false);
-            one.of(label).learn_offence();
+        let calm = |histories: &Histories| histories.of(label).is_healthy();
+        for _ in 0..HOG_MIN_POLLS {
+            one.of(label).learn_stalled(false);
+            one.of(label).learn_hog();
         }
         for _ in 0..64 {
             two.of(label).learn_good();
         }
-        assert_eq!(one.of(label).standing(), Standing::Convict);
+        assert_eq!(one.of(label).rating(), Rating::Hog);
         assert_eq!((calm(&one), calm(&two)), (false, true));
-        assert_eq!(one.of(label).all_offences(), CONVICT_MIN_POLLS);
-        assert_eq!(two.of(label).all_offences(), 0);
-        let stuck_polls = |histories: &Histories| histories.all().map(History::stuck_polls).sum();
-        let (of_one, of_two): (u64, u64) = (stuck_polls(&one), stuck_polls(&two));
-        assert_eq!((of_one, of_two), (u64::from(CONVICT_MIN_POLLS), 0));
+        assert_eq!(one.of(label).hog_polls(), HOG_MIN_POLLS);
+        assert_eq!(two.of(label).hog_polls(), 0);
+        let stalled_polls =
+            |histories: &Histories| histories.all().map(History::stalled_polls).sum();
+        let (of_one, of_two): (u64, u64) = (stalled_polls(&one), stalled_polls(&two));
+        assert_eq!((of_one, of_two), (u64::from(HOG_MIN_POLLS), 0));
     }
 
     /// The load of the hot path: calm as long as no runtime has something against it, and not a moment longer.
@@ -426,30 +426,30 @@ mod tests {
     fn a_label_is_calm_while_it_is_on_every_runtime() {
         let label = label::of(Origin::Named("history, doubts"));
         let (one, two) = (Histories::default(), Histories::default());
-        assert!(!label.is_calm(), "no runtime has found it calm");
+        assert!(!label.is_healthy(), "no runtime has found it calm");
         let learn_good = |histories: &Histories, polls: u32| {
             for _ in 0..polls {
                 histories.of(label).learn_good();
             }
         };
-        learn_good(&one, PROBATION_POLLS);
-        assert!(label.is_calm());
-        two.of(label).learn_stuck(false);
-        two.of(label).learn_stuck(false);
-        assert!(!label.is_calm() && one.of(label).is_calm());
+        learn_good(&one, UNRATED_POLLS);
+        assert!(label.is_healthy());
+        two.of(label).learn_stalled(false);
+        two.of(label).learn_stalled(false);
+        assert!(!label.is_healthy() && one.of(label).is_healthy());
         learn_good(&one, 64);
         assert!(
-            !label.is_calm(),
+            !label.is_healthy(),
             "of the other runtime's polls they say nothing"
         );
         learn_good(&two, 64);
-        assert!(label.is_calm());
-        one.of(label).learn_stuck(false);
-        two.of(label).learn_stuck(false);
+        assert!(label.is_healthy());
+        one.of(label).learn_stalled(false);
+        two.of(label).learn_stalled(false);
         learn_good(&two, 64);
-        assert!(!label.is_calm());
+        assert!(!label.is_healthy());
         drop(one);
-        assert!(label.is_calm(), "the runtime that doubted has gone");
+        assert!(label.is_healthy(), "the runtime that doubted has gone");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Unwatched {
         taken: Taken,
     ) -> Option<Report> {
         let suppressed = self.standing.may_report(now_ns)?;
-        Some(Report::Standing {
+        Some(Report::Rating {
             workers,
             blocked,
             taken,
@@ -92,21 +92,21 @@ impl Unwatched {
     }
 }
 
-/// The labels with the most stuck polls on a runtime, up to five, and how many they had: those first that are being
+/// The labels with the most stalled polls on a runtime, up to five, and how many they had: those first that are being
 /// polled (`polled` has their numbers).
 pub(crate) fn worst(histories: &Histories, polled: &[u32]) -> Vec<(Origin, u64)> {
     let mut worst: Vec<&History> = histories
         .all()
-        .filter(|history| history.stuck_polls() > 0)
+        .filter(|history| history.stalled_polls() > 0)
         .collect();
     worst.sort_by_key(|history| {
         let is_polled = polled.contains(&history.label().id());
-        std::cmp::Reverse((is_polled, history.stuck_polls()))
+        std::cmp::Reverse((is_polled, history.stalled_polls()))
     });
     worst.truncate(5);
     worst
         .iter()
-        .map(|history| (history.label().origin(), history.stuck_polls()))
+        .map(|history| (history.label().origin(), history.stalled_polls()))
         .collect()
 }
 
@@ -130,11 +130,11 @@ mod tests {
         let [bad, worse, elsewhere] = ["report: bad", "report: worse", "report: elsewhere"]
             .map(|name| label::of(Origin::Named(name)));
         let (here, there) = (Histories::default(), Histories::default());
-        for (histories, label, stuck_polls) in
+        for (histories, label, stalled_polls) in
             [(&here, bad, 1), (&here, worse, 2), (&there, elsewhere, 3)]
         {
-            for _ in 0..stuck_polls {
-                histories.of(label).learn_stuck(false);
+            for _ in 0..stalled_polls {
+                histories.of(label).learn_stalled(false);
             }
         }
         let (bad, worse, elsewhere) = (

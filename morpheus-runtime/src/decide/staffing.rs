@@ -1,24 +1,24 @@
 //! How many spares should be in play: the controller's arithmetic, without threads or clocks.
 //!
-//! - At least `stuck + reserve`: every stuck worker is replaced, and the reserve takes over with no delay.
-//!   Stuck are watched polls that were taken over, and workers that sleep in polls that are not watched.
-//!   It is none on a good day, when nothing was stuck for ten seconds, because for tokio it is one worker more to wake.
-//!   It grows by one with each sign of trouble, and shrinks a second after the last.
-//! - More while the canary is late: nobody knows who is stuck, but work waits.
+//! - At least `stalled + reserve`: every stalled worker is replaced, and the reserve takes over with no delay.
+//!   Stalled are watched polls that were taken over, and workers that sleep in polls that are not watched.
+//!   It is none on a good day, when nothing was stalled for ten seconds, because for tokio it is one worker more to wake.
+//!   It grows by one with each sign of pressure, and shrinks a second after the last.
+//! - More while the canary is late: nobody knows who is stalled, but work waits.
 //! - Fewer, lazily: one spare a step once nothing was needed for [`Staffing::patience_ns`], which doubles
 //!   when holding one turned out to be wrong.
-//! - Releases that did not help are undone: where the canary stays late although more spares are in play
+//! - Releases that did not help are undone: where the canary stays late although more spares are active
 //!   than cores stand still, the machine is simply full, and more threads only take it from others. The
 //!   next try then waits, twice as long each time.
 
 use crate::settings::Settings;
 
-/// With nothing stuck for so long, it is a good day: no reserve, and fewer looks.
-const CALM_AFTER_NS: u64 = 10_000_000_000;
-/// So many signs of trouble, or late canaries in a row, end it: one may be the machine's.
+/// With nothing stalled for so long, it is a good day: no reserve, and fewer looks.
+const HEALTHY_AFTER_NS: u64 = 10_000_000_000;
+/// So many signs of pressure, or late canaries in a row, end it: one may be the machine's.
 const ALARMING: usize = 2;
-/// The larger reserve lasts for so long after the last sign of trouble.
-const TROUBLE_LASTS_NS: u64 = 1_000_000_000;
+/// The larger reserve lasts for so long after the last sign of pressure.
+const PRESSURE_LASTS_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 100_000_000;
 const LONGEST_PATIENCE_NS: u64 = 10_000_000_000;
 /// A canary that is late so soon after a hold says that the hold was wrong.
@@ -36,17 +36,17 @@ pub(crate) struct Staffing {
     signs_within_ns: u64,
     workers: usize,
     cpus: usize,
-    /// When something was last stuck.
+    /// When something was last stalled.
     alarm_ns: Option<u64>,
-    trouble_ns: Option<u64>,
-    /// Signs of trouble since the last second without: one alone may be the machine's, and spares that nobody needs
+    pressure_ns: Option<u64>,
+    /// Signs of pressure since the last second without: one alone may be the machine's, and spares that nobody needs
     /// cost a busy runtime a third of its work.
-    troubles: usize,
+    signs: usize,
     /// Workers that were last seen asleep in polls that are not watched, and when.
     blocked: usize,
     blocked_ns: u64,
-    /// Watched polls that were stuck when spares were last released.
-    stuck: usize,
+    /// Watched polls that were stalled when spares were last released.
+    stalled: usize,
     /// When a spare was last needed.
     needed_ns: u64,
     patience_ns: u64,
@@ -70,11 +70,11 @@ impl Staffing {
             workers: settings.workers,
             cpus: cpus.max(1),
             alarm_ns: None,
-            trouble_ns: None,
-            troubles: 0,
+            pressure_ns: None,
+            signs: 0,
             blocked: 0,
             blocked_ns: now_ns,
-            stuck: 0,
+            stalled: 0,
             needed_ns: now_ns,
             patience_ns: PATIENCE_NS,
             held_ns: None,
@@ -88,32 +88,32 @@ impl Staffing {
 
     /// A core stands, and so many in play are parked: where there is one for each CPU, more would only spread the
     /// work over more threads, each with caches and memory of its own to warm.
-    pub(crate) fn saw_trouble(&mut self, now_ns: u64, parked: usize) {
-        if !self.is_in_trouble(now_ns) {
-            self.troubles = 0;
+    pub(crate) fn saw_pressure(&mut self, now_ns: u64, parked: usize) {
+        if !self.is_under_pressure(now_ns) {
+            self.signs = 0;
         }
-        if parked < self.cpus || self.troubles < ALARMING {
-            self.troubles = self.troubles.saturating_add(1);
+        if parked < self.cpus || self.signs < ALARMING {
+            self.signs = self.signs.saturating_add(1);
         }
-        self.trouble_ns = Some(now_ns);
-        if self.troubles >= ALARMING {
+        self.pressure_ns = Some(now_ns);
+        if self.signs >= ALARMING {
             self.alarm_ns = Some(now_ns);
         }
     }
 
-    /// Nothing has been stuck for long.
-    pub(crate) fn is_calm(&self, now_ns: u64) -> bool {
+    /// Nothing has been stalled for long.
+    pub(crate) fn is_healthy(&self, now_ns: u64) -> bool {
         self.alarm_ns
-            .is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= CALM_AFTER_NS)
+            .is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= HEALTHY_AFTER_NS)
     }
 
-    fn is_in_trouble(&self, now_ns: u64) -> bool {
-        self.trouble_ns
-            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < TROUBLE_LASTS_NS)
+    fn is_under_pressure(&self, now_ns: u64) -> bool {
+        self.pressure_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < PRESSURE_LASTS_NS)
     }
 
     /// So many workers sleep in polls that are not watched. Those that were seen are counted for as long as
-    /// other trouble: they do it again, and the canary tells of it only once work has waited.
+    /// other pressure: they do it again, and the canary tells of it only once work has waited.
     pub(crate) fn saw_blocked(&mut self, now_ns: u64, workers: usize) {
         if workers >= self.blocked(now_ns) {
             (self.blocked, self.blocked_ns) = (workers, now_ns);
@@ -121,7 +121,7 @@ impl Staffing {
     }
 
     fn blocked(&self, now_ns: u64) -> usize {
-        if now_ns.saturating_sub(self.blocked_ns) < TROUBLE_LASTS_NS {
+        if now_ns.saturating_sub(self.blocked_ns) < PRESSURE_LASTS_NS {
             self.blocked
         } else {
             0
@@ -129,37 +129,37 @@ impl Staffing {
     }
 
     pub(crate) fn reserve(&self, now_ns: u64) -> usize {
-        let reserve = if self.is_calm(now_ns) {
+        let reserve = if self.is_healthy(now_ns) {
             self.reserve_when_calm
         } else {
             self.reserve
         };
-        if self.is_in_trouble(now_ns) && self.troubles >= ALARMING {
-            let grown = reserve.saturating_add(self.troubles);
+        if self.is_under_pressure(now_ns) && self.signs >= ALARMING {
+            let grown = reserve.saturating_add(self.signs);
             grown.min(self.reserve_in_trouble.max(reserve))
         } else {
             reserve
         }
     }
 
-    /// Spares to release now, for `stuck` workers and the reserve.
-    pub(crate) fn missing(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> usize {
-        let stuck = stuck + self.blocked(now_ns);
-        if stuck > 0 {
+    /// Spares to release now, for `stalled` workers and the reserve.
+    pub(crate) fn missing(&mut self, now_ns: u64, active: usize, stalled: usize) -> usize {
+        let stalled = stalled + self.blocked(now_ns);
+        if stalled > 0 {
             self.alarm_ns = Some(now_ns);
         }
-        let missing = (stuck + self.reserve(now_ns)).saturating_sub(in_play);
-        if stuck > 0 || missing > 0 {
+        let missing = (stalled + self.reserve(now_ns)).saturating_sub(active);
+        if stalled > 0 || missing > 0 {
             self.needed_ns = now_ns;
         }
         missing
     }
 
-    /// Of the spares just released with `stuck` watched polls stuck, those that make or enlarge the reserve: all but one
-    /// for each poll that has become stuck since the last time, which counts as a takeover.
-    pub(crate) fn for_reserve(&mut self, released: usize, stuck: usize) -> usize {
-        let before = std::mem::replace(&mut self.stuck, stuck);
-        released.saturating_sub(stuck.saturating_sub(before))
+    /// Of the spares just released with `stalled` watched polls stalled, those that make or enlarge the reserve: all but one
+    /// for each poll that has become stalled since the last time, which counts as a takeover.
+    pub(crate) fn for_reserve(&mut self, released: usize, stalled: usize) -> usize {
+        let before = std::mem::replace(&mut self.stalled, stalled);
+        released.saturating_sub(stalled.saturating_sub(before))
     }
 
     /// Spares to release because the canary is late, on top of [`missing`](Self::missing).
@@ -184,7 +184,7 @@ impl Staffing {
         (1 << (self.late_in_a_row / 2).min(2)).min(queued.max(1))
     }
 
-    /// A canary came back in time. It takes several in a row to say that the trouble is over: on a full
+    /// A canary came back in time. It takes several in a row to say that the pressure is over: on a full
     /// machine some are lucky.
     pub(crate) fn punctual(&mut self) {
         self.late_in_a_row = 0;
@@ -194,9 +194,9 @@ impl Staffing {
         }
     }
 
-    /// While the canary is late: how long a core must stand to count as stuck, once a window is over.
-    pub(crate) fn window_over(&self, now_ns: u64, in_play: usize) -> Option<u64> {
-        let threads = (self.workers + in_play).div_ceil(self.cpus) as u64;
+    /// While the canary is late: how long a core must stand to count as stalled, once a window is over.
+    pub(crate) fn window_over(&self, now_ns: u64, active: usize) -> Option<u64> {
+        let threads = (self.workers + active).div_ceil(self.cpus) as u64;
         let window_ns = self
             .signs_within_ns
             .saturating_mul(threads)
@@ -206,10 +206,10 @@ impl Staffing {
     }
 
     /// The window is over and `standing` cores stand still: how many spares did not help.
-    pub(crate) fn did_not_help(&mut self, now_ns: u64, in_play: usize, standing: usize) -> usize {
+    pub(crate) fn did_not_help(&mut self, now_ns: u64, active: usize, standing: usize) -> usize {
         self.late_since_ns = Some(now_ns);
         let explained = standing + self.reserve(now_ns);
-        let excess = in_play.saturating_sub(explained);
+        let excess = active.saturating_sub(explained);
         if excess > 0 {
             self.backing_off_until_ns = now_ns + self.backoff_ns;
             self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_PATIENCE_NS);
@@ -219,15 +219,15 @@ impl Staffing {
     }
 
     /// Whether to hold one spare again.
-    pub(crate) fn may_hold(&mut self, now_ns: u64, in_play: usize, stuck: usize) -> bool {
-        let enough = stuck + self.blocked(now_ns) + self.reserve(now_ns);
+    pub(crate) fn may_hold(&mut self, now_ns: u64, active: usize, stalled: usize) -> bool {
+        let enough = stalled + self.blocked(now_ns) + self.reserve(now_ns);
         // What was released for one sign alone was probably not needed.
-        let patience_ns = if self.is_calm(now_ns) {
+        let patience_ns = if self.is_healthy(now_ns) {
             self.patience_ns / 5
         } else {
             self.patience_ns
         };
-        if in_play <= enough || now_ns.saturating_sub(self.needed_ns) < patience_ns {
+        if active <= enough || now_ns.saturating_sub(self.needed_ns) < patience_ns {
             return false;
         }
         self.needed_ns = now_ns;
@@ -267,14 +267,14 @@ mod tests {
             budget_ns: MS,
             grace_ns: MS,
             policy: Policy::Demote,
-            escapable: true,
-            nice_offenders: false,
-            max_in_place: 8,
+            demotable: true,
+            nice_hogs: false,
+            max_handoffs: 8,
             event_interval: 61,
             confine_to_quota: false,
             is_current_thread: false,
             report_after_ns: 10_000_000,
-            seats: 64,
+            slots: 64,
             refused: Vec::new(),
             mechanisms: Mechanisms::default(),
         }
@@ -287,16 +287,16 @@ mod tests {
             ..settings()
         };
         let mut staffing = Staffing::new(&settings, 2, 0);
-        assert!(staffing.is_calm(0));
+        assert!(staffing.is_healthy(0));
         assert_eq!(staffing.missing(MS, 0, 0), 0);
         assert_eq!(
             staffing.missing(2 * MS, 0, 1),
             2,
-            "the stuck one and the reserve"
+            "the stalled one and the reserve"
         );
         assert_eq!(staffing.missing(3 * MS, 0, 0), 1);
-        assert!(staffing.is_calm(2 * MS + CALM_AFTER_NS));
-        assert_eq!(staffing.missing(2 * MS + CALM_AFTER_NS, 0, 0), 0);
+        assert!(staffing.is_healthy(2 * MS + HEALTHY_AFTER_NS));
+        assert_eq!(staffing.missing(2 * MS + HEALTHY_AFTER_NS, 0, 0), 0);
     }
 
     #[test]
@@ -311,30 +311,30 @@ mod tests {
     fn with_a_parked_worker_for_each_cpu_the_reserve_does_not_grow() {
         let mut staffing = alarmed();
         for ms in 1..40 {
-            staffing.saw_trouble(ms * MS, 2);
+            staffing.saw_pressure(ms * MS, 2);
         }
         let enough = staffing.reserve(40 * MS);
         assert!(enough <= 1 + ALARMING, "{enough}");
-        staffing.saw_trouble(41 * MS, 1);
+        staffing.saw_pressure(41 * MS, 1);
         assert_eq!(staffing.reserve(42 * MS), enough + 1);
     }
 
     #[test]
     fn one_sign_is_no_alarm() {
         let mut staffing = staffing();
-        staffing.saw_trouble(MS, 0);
+        staffing.saw_pressure(MS, 0);
         let _ = staffing.late(2 * MS, 1);
-        assert!(staffing.is_calm(3 * MS));
+        assert!(staffing.is_healthy(3 * MS));
         let _ = staffing.late(4 * MS, 1);
-        assert!(!staffing.is_calm(5 * MS));
+        assert!(!staffing.is_healthy(5 * MS));
         let mut staffing = self::staffing();
-        staffing.saw_trouble(MS, 0);
-        staffing.saw_trouble(2 * MS, 0);
-        assert!(!staffing.is_calm(3 * MS));
+        staffing.saw_pressure(MS, 0);
+        staffing.saw_pressure(2 * MS, 0);
+        assert!(!staffing.is_healthy(3 * MS));
     }
 
     #[test]
-    fn the_reserve_comes_on_top_of_the_stuck() {
+    fn the_reserve_comes_on_top_of_the_stalled() {
         let mut staffing = staffing();
         assert_eq!(staffing.missing(0, 0, 0), 1);
         assert_eq!(staffing.missing(0, 1, 3), 3);
@@ -344,15 +344,15 @@ mod tests {
     #[test]
     fn trouble_enlarges_the_reserve_for_a_second_by_as_much_as_it_was_seen() {
         let mut staffing = staffing();
-        staffing.saw_trouble(5 * MS, 0);
+        staffing.saw_pressure(5 * MS, 0);
         assert_eq!(staffing.missing(6 * MS, 1, 0), 0, "one sign is none");
         for ms in 7..40 {
-            staffing.saw_trouble(ms * MS, 0);
+            staffing.saw_pressure(ms * MS, 0);
         }
         assert_eq!(staffing.missing(41 * MS, 1, 0), 7);
         assert_eq!(staffing.reserve(2000 * MS), 1);
-        staffing.saw_trouble(2001 * MS, 0);
-        staffing.saw_trouble(2002 * MS, 0);
+        staffing.saw_pressure(2001 * MS, 0);
+        staffing.saw_pressure(2002 * MS, 0);
         assert_eq!(staffing.reserve(2003 * MS), 3, "it grows anew");
     }
 
@@ -388,15 +388,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_beyond_the_newly_stuck_is_for_the_reserve() {
+    fn what_is_released_beyond_the_newly_stalled_is_for_the_reserve() {
         let mut staffing = alarmed();
         let released = staffing.missing(MS, 0, 0);
         assert_eq!((released, staffing.for_reserve(released, 0)), (1, 1));
         let released = staffing.missing(2 * MS, 1, 3);
         assert_eq!((released, staffing.for_reserve(released, 3)), (3, 0));
         // The same three, and a reserve that grows to three.
-        staffing.saw_trouble(3 * MS, 0);
-        staffing.saw_trouble(4 * MS, 0);
+        staffing.saw_pressure(3 * MS, 0);
+        staffing.saw_pressure(4 * MS, 0);
         let released = staffing.missing(5 * MS, 4, 3);
         assert_eq!((released, staffing.for_reserve(released, 3)), (2, 2));
         // One of them ended, and two others began.

@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::link::ring::Ring;
-use crate::slot::area::Lent;
+use crate::slot::area::SharedArea;
 
 /// A daemon that says Hello no sooner is none: it may be about to attach its scheduler.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ pub(crate) struct Client {
 }
 
 /// Connects, and maps what the daemon hands over.
-pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, Lent, Ring), LinkError> {
+pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), LinkError> {
     let named = || path.display().to_string();
     let failed = |source: io::Error| LinkError::Failed {
         path: named(),
@@ -120,9 +120,9 @@ pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, Lent, Ring), Li
     let [runtime, kernel, ring]: [OwnedFd; 3] = fds
         .try_into()
         .map_err(|_| failed(io::Error::other("it sent no areas")))?;
-    let lent = Lent::map(&runtime, &kernel, terms.slots).map_err(failed)?;
+    let shared = SharedArea::map(&runtime, &kernel, terms.slots).map_err(failed)?;
     let ring = Ring::map(ring).map_err(failed)?;
-    Ok((Client { socket, mode }, lent, ring))
+    Ok((Client { socket, mode }, shared, ring))
 }
 
 impl Client {

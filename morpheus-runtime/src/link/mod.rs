@@ -1,4 +1,4 @@
-//! Links: where the controller learns which workers are stuck.
+//! Links: where the controller learns which workers are stalled.
 //!
 //! The watchdog needs nothing but Linux, and is always there. With a daemon (`scx_morpheus`) the slots
 //! lie in memory that the kernel side reads, which then says at once what the watchdog would find at its
@@ -7,7 +7,7 @@
 //! ```text
 //! presence   waits for the daemon's socket to appear
 //! client     connects, says Hello, maps what comes back (area, ring)
-//! joiner     a thread: lends the area to the seats, binds each worker that moves there, until the daemon
+//! joiner     a thread: shares the area to the slots, binds each worker that moves there, until the daemon
 //!            or the runtime goes
 //! mapped     the controller's end: events, sleepers, the heartbeat
 //! ```
@@ -156,9 +156,9 @@ impl State {
         ring(&self.bell);
     }
 
-    /// Somebody took or left a seat.
-    pub(crate) fn seats_changed(&self) {
-        // SeqCst, pairs with the fence in `Session::begin`: either the joiner, which looks at all seats after it
+    /// Somebody took or left a slot.
+    pub(crate) fn slots_changed(&self) {
+        // SeqCst, pairs with the fence in `Session::begin`: either the joiner, which looks at all slots after it
         // has set `active`, finds the change, or this finds the link active.
         fence(Ordering::SeqCst);
         if self.active() != ActiveLink::Watchdog {

@@ -26,14 +26,14 @@ pub(crate) struct Canary {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Health {
+pub(crate) enum CanaryState {
     /// None is out; the last one came in time, or there was none yet.
     Idle,
-    /// None is out; the last one had been told late. Told once.
+    /// None is out; the last one had been reported late. Told once.
     Back,
     /// One is out, and has time.
     Out,
-    /// One is out for so long; told again after as long once more.
+    /// One is out for so long; reported again after as long once more.
     Late { by_ns: u64 },
 }
 
@@ -51,22 +51,22 @@ impl Canary {
         }
     }
 
-    pub(crate) fn health(&mut self, now_ns: u64) -> Health {
+    pub(crate) fn state(&mut self, now_ns: u64) -> CanaryState {
         // Acquire: pairs with the Release in the canary's task; nothing else is read, but a reader of
         // this code need not check.
         if self.returned.load(Ordering::Acquire) == self.number {
             return if std::mem::take(&mut self.was_late) {
-                Health::Back
+                CanaryState::Back
             } else {
-                Health::Idle
+                CanaryState::Idle
             };
         }
         if now_ns.saturating_sub(self.sent_ns.max(self.answered_ns)) < self.late_after_ns {
-            return Health::Out;
+            return CanaryState::Out;
         }
         self.answered_ns = now_ns;
         self.was_late = true;
-        Health::Late {
+        CanaryState::Late {
             by_ns: now_ns - self.sent_ns,
         }
     }

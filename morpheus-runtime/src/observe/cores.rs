@@ -12,18 +12,18 @@ use crate::os::clock;
 use crate::settings::DEFAULT_EVENT_INTERVAL;
 use crate::settings::Settings;
 
-/// A core in play that shows no sign of life for so long is a sign of trouble, if it also [computed](COMPUTED_NS)
+/// A active core that shows no sign of life for so long is a sign of pressure, if it also [computed](COMPUTED_NS)
 /// or sleeps.
-const TROUBLE_NS: u64 = 3_000_000;
+const PRESSURE_NS: u64 = 3_000_000;
 /// This much CPU time without a sign of life, at tokio's own interval between two signs; more at longer ones. One that used less was preempted: with more threads than CPUs each
 /// stands now and then, and to answer that with more threads would feed on itself. A sample less than
-/// [`TROUBLE_NS`]: that much may pass between its last sign and the first look at it.
+/// [`PRESSURE_NS`]: that much may pass between its last sign and the first sample at it.
 const COMPUTED_NS: u64 = 2_000_000;
 /// Under a quota that the threads are not confined to, that many times as much: 61 polls of 160 µs. A spare that computes
 /// beside a worker makes the kernel stop both for longer than such polls last.
 const PATIENCE_UNDER_QUOTA: u64 = 5;
 /// Where its thread is not known, because it has had its core for a short time only and has not parked since. The same.
-const UNKNOWN_TROUBLE_NS: u64 = 20_000_000;
+const UNKNOWN_PRESSURE_NS: u64 = 20_000_000;
 
 /// How many times longer than with tokio's own interval, and without a quota, a core may go without a sign of life and be
 /// well.
@@ -44,7 +44,7 @@ struct Seen {
     busy_ns: u64,
     /// Since when neither of the two moved, or the core was last held or parked.
     stands_since_ns: u64,
-    /// Its thread, and the CPU time of that at the first and at the last look that saw no sign of life.
+    /// Its thread, and the CPU time of that at the first and at the last sample that saw no sign of life.
     thread: Option<Used>,
     poked: bool,
 }
@@ -67,13 +67,13 @@ impl Seen {
         }
     }
 
-    /// Whether a core that gave no sign of life has been in a poll that computes or sleeps for [`TROUBLE_NS`], and is
+    /// Whether a core that gave no sign of life has been in a poll that computes or sleeps for [`PRESSURE_NS`], and is
     /// not just waiting for a CPU.
     fn suspicion(&mut self, now_ns: u64, thread: Option<u32>, patience: u64) -> Suspicion {
         let stands_ns = now_ns - self.stands_since_ns;
         let Some((tid, cpu_ns)) = thread.and_then(|tid| Some((tid, clock::cpu_ns_of(tid)?))) else {
-            return match stands_ns >= UNKNOWN_TROUBLE_NS.saturating_mul(patience) {
-                true => Suspicion::Trouble,
+            return match stands_ns >= UNKNOWN_PRESSURE_NS.saturating_mul(patience) {
+                true => Suspicion::Pressure,
                 false => Suspicion::None,
             };
         };
@@ -87,12 +87,12 @@ impl Seen {
             last_ns: cpu_ns,
             ..before
         });
-        if stands_ns < TROUBLE_NS {
+        if stands_ns < PRESSURE_NS {
             Suspicion::None
         } else if cpu_ns == before.last_ns {
             Suspicion::MaySleep(tid)
         } else if cpu_ns.saturating_sub(before.first_ns) >= COMPUTED_NS.saturating_mul(patience) {
-            Suspicion::Trouble
+            Suspicion::Pressure
         } else {
             Suspicion::None
         }
@@ -102,8 +102,8 @@ impl Seen {
 /// What a core that stands looks like.
 enum Suspicion {
     None,
-    Trouble,
-    /// Its thread had no CPU since the last look: it sleeps, which is trouble, or was preempted. To tell takes a file of
+    Pressure,
+    /// Its thread had no CPU since the last sample: it sleeps, which is pressure, or was preempted. To tell takes a file of
     /// `/proc`, and so is left until nobody else computes.
     MaySleep(u32),
 }
@@ -113,18 +113,18 @@ pub(crate) fn is_asleep(tid: u32) -> bool {
     ThreadStat::open(tid).is_some_and(|stat| stat.is_asleep() == Some(true))
 }
 
-/// What one look at all cores found.
+/// What one sample at all cores found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
-    /// A core in play parked or unparked since the last look.
+pub(crate) struct Sample {
+    /// A active core parked or unparked since the last sample.
     pub(crate) any_parked_since: bool,
     /// Cores in play that are parked.
     pub(crate) parked: usize,
-    /// Every core in play is parked.
+    /// Every active core is parked.
     pub(crate) all_parked: bool,
-    /// Some core in play has been in one poll, or in polls nearly as long, for [`TROUBLE_NS`].
-    pub(crate) trouble: bool,
-    /// Some core in play was busy through the whole sample, and has not been poked for it.
+    /// Some active core has been in one poll, or in polls nearly as long, for [`PRESSURE_NS`].
+    pub(crate) pressure: bool,
+    /// Some active core was busy through the whole sample, and has not been poked for it.
     pub(crate) wants_poke: bool,
 }
 
@@ -142,10 +142,15 @@ impl Cores {
         }
     }
 
-    pub(crate) fn look(&mut self, now_ns: u64, domain: &Domain, metrics: &RuntimeMetrics) -> Look {
-        let mut look = Look {
+    pub(crate) fn sample(
+        &mut self,
+        now_ns: u64,
+        domain: &Domain,
+        metrics: &RuntimeMetrics,
+    ) -> Sample {
+        let mut sample = Sample {
             all_parked: true,
-            ..Look::default()
+            ..Sample::default()
         };
         let mut may_sleep = Vec::new();
         for (core, seen) in self.seen.iter_mut().enumerate() {
@@ -155,11 +160,11 @@ impl Cores {
                 continue;
             }
             let is_parked = parks % 2 == 1;
-            look.all_parked &= is_parked;
-            look.parked += usize::from(is_parked);
+            sample.all_parked &= is_parked;
+            sample.parked += usize::from(is_parked);
             let busy_ns = clock::nanos(metrics.worker_total_busy_duration(core));
             if seen.parks != parks {
-                look.any_parked_since = true;
+                sample.any_parked_since = true;
                 *seen = Seen::alive(parks, busy_ns, now_ns);
                 continue;
             }
@@ -175,20 +180,20 @@ impl Cores {
             } else {
                 match seen.suspicion(now_ns, domain.cores.thread(core), self.patience) {
                     Suspicion::None => {}
-                    Suspicion::Trouble => look.trouble = true,
+                    Suspicion::Pressure => sample.pressure = true,
                     Suspicion::MaySleep(tid) => may_sleep.push(tid),
                 }
             }
             if !seen.poked {
                 seen.poked = true;
-                look.wants_poke = true;
+                sample.wants_poke = true;
             }
         }
-        look.trouble = look.trouble || may_sleep.into_iter().any(is_asleep);
-        look
+        sample.pressure = sample.pressure || may_sleep.into_iter().any(is_asleep);
+        sample
     }
 
-    /// Cores in play that have shown no sign of life for `window_ns`, at the last look: a poll that long.
+    /// Cores in play that have shown no sign of life for `window_ns`, at the last sample: a poll that long.
     pub(crate) fn standing(&self, now_ns: u64, window_ns: u64, domain: &Domain) -> Vec<usize> {
         let stands = |&core: &usize| {
             !domain.cores.is_held(core) && now_ns - self.seen[core].stands_since_ns >= window_ns

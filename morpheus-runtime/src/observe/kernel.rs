@@ -28,7 +28,7 @@ const EVENTS_AT_ONCE: usize = 4096;
 /// A worker that the kernel side saw go to sleep.
 #[derive(Clone, Copy, Debug)]
 struct Sleeping {
-    seat: usize,
+    slot_index: usize,
     /// The watched poll, or an even number.
     poll_seq: u64,
     park_seq: u64,
@@ -64,21 +64,21 @@ impl Habit {
 /// A watched poll that the kernel side found over its budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverBudget {
-    pub(crate) seat: usize,
+    pub(crate) slot_index: usize,
     pub(crate) poll_seq: u64,
     pub(crate) at_ns: u64,
     pub(crate) used_ns: u64,
 }
 
-/// What there is to do about the news.
+/// What there is to do about the events.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct Events {
     pub(crate) over_budget: Vec<OverBudget>,
     /// Some worker has just settled.
     pub(crate) settled: bool,
 }
 
-impl News {
+impl Events {
     pub(crate) fn is_empty(&self) -> bool {
         self.over_budget.is_empty() && !self.settled
     }
@@ -122,29 +122,29 @@ impl Mapped {
         let _ = rustix::io::read(bell, &mut count);
     }
 
-    /// Whether the kernel side is there. A look at one word; a daemon that ends says so by itself.
+    /// Whether the kernel side is there. A sample at one word; a daemon that ends says so by itself.
     pub(crate) fn is_alive(&self, now_ns: u64) -> bool {
-        let said_ns = self.domain.seats.heartbeat_ns(self.lease);
+        let said_ns = self.domain.slots.heartbeat_ns(self.lease);
         now_ns.saturating_sub(said_ns.max(self.joined_ns)) < SILENT_NS
     }
 
     /// Reads the events, and says what is to be done about them now.
-    pub(crate) fn read(&mut self, now_ns: u64) -> News {
-        let mut news = News::default();
+    pub(crate) fn read(&mut self, now_ns: u64) -> Events {
+        let mut events = Events::default();
         for _ in 0..EVENTS_AT_ONCE {
             let Some(event) = self.ring.take() else {
                 break;
             };
             self.domain.link.events.fetch_add(1, Ordering::Relaxed);
-            self.hear(event, now_ns, &mut news);
+            self.hear(event, now_ns, &mut events);
         }
-        self.settle(now_ns, &mut news);
-        news
+        self.settle(now_ns, &mut events);
+        events
     }
 
-    fn hear(&mut self, event: abi::morpheus_event, now_ns: u64, news: &mut News) {
-        let seat = event.slot as usize;
-        if seat >= self.domain.seats.in_use() {
+    fn hear(&mut self, event: abi::morpheus_event, now_ns: u64, events: &mut Events) {
+        let slot_index = event.slot as usize;
+        if slot_index >= self.domain.slots.in_use() {
             return;
         }
         let counters = &self.domain.counters;
@@ -152,10 +152,11 @@ impl Mapped {
         match event.kind {
             abi::MORPHEUS_EVENT_BLOCKED => {
                 counters.detection_latency.record(age_ns);
-                self.sleeping.retain(|sleeping| sleeping.seat != seat);
-                let slot = self.domain.seats.runtime(seat);
+                self.sleeping
+                    .retain(|sleeping| sleeping.slot_index != slot_index);
+                let slot = self.domain.slots.runtime(slot_index);
                 self.sleeping.push(Sleeping {
-                    seat,
+                    slot_index,
                     poll_seq: event.poll_seq,
                     // Relaxed: compared with itself, later.
                     park_seq: slot.park_seq.load(Ordering::Relaxed),
@@ -166,7 +167,7 @@ impl Mapped {
             abi::MORPHEUS_EVENT_WOKEN => {
                 let habit = &mut self.habit;
                 self.sleeping.retain(|sleeping| {
-                    let stays = sleeping.seat != seat;
+                    let stays = sleeping.slot_index != slot_index;
                     if !stays && !sleeping.settled {
                         habit.was_short();
                     }
@@ -179,8 +180,8 @@ impl Mapped {
                     counters.requests.fetch_add(1, Ordering::Relaxed);
                     counters.last_request_ns.store(now_ns, Ordering::Relaxed);
                 }
-                news.over_budget.push(OverBudget {
-                    seat,
+                events.over_budget.push(OverBudget {
+                    slot_index,
                     poll_seq: event.poll_seq,
                     at_ns: event.at_ns.min(now_ns),
                     used_ns: event.detail,
@@ -198,11 +199,11 @@ impl Mapped {
     }
 
     /// Forgets those that are no longer where they slept, and finds those that have slept long enough.
-    fn settle(&mut self, now_ns: u64, news: &mut News) {
+    fn settle(&mut self, now_ns: u64, events: &mut Events) {
         let domain = &self.domain;
         let habit = &mut self.habit;
         self.sleeping.retain_mut(|sleeping| {
-            let slot = domain.seats.runtime(sleeping.seat);
+            let slot = domain.slots.runtime(sleeping.slot_index);
             let watched = sleeping.poll_seq % 2 == 1;
             let poll_seq = slot.observe_poll();
             // Relaxed: parking and coming back is what tells that the sleep is over, whenever it is seen.
@@ -219,8 +220,8 @@ impl Mapped {
             if !sleeping.settled && now_ns.saturating_sub(sleeping.since_ns) >= SETTLE_NS {
                 sleeping.settled = true;
                 habit.was_long();
-                // Behind a poll in place nothing waits.
-                news.settled |= !slot.has_flag(SlotFlag::InPlace);
+                // Behind a handoff poll nothing waits.
+                events.settled |= !slot.has_flag(SlotFlag::Handoff);
             }
             true
         });
@@ -246,13 +247,13 @@ impl Mapped {
     pub(crate) fn settled(&self, counts: impl Fn(usize) -> bool) -> (usize, usize) {
         let (mut watched, mut unwatched) = (0, 0);
         for sleeping in self.sleeping.iter().filter(|sleeping| sleeping.settled) {
-            let slot = self.domain.seats.runtime(sleeping.seat);
-            if slot.has_flag(SlotFlag::InPlace) {
+            let slot = self.domain.slots.runtime(sleeping.slot_index);
+            if slot.has_flag(SlotFlag::Handoff) {
                 continue;
             }
             if sleeping.poll_seq % 2 == 1 {
                 watched += 1;
-            } else if counts(sleeping.seat) {
+            } else if counts(sleeping.slot_index) {
                 unwatched += 1;
             }
         }

@@ -2,7 +2,7 @@
 
 pub(crate) mod asleep;
 pub(crate) mod clock;
-pub(crate) mod missing;
+pub(crate) mod limitation;
 pub(crate) mod nice;
 pub(crate) mod quota;
 pub(crate) mod slack;

@@ -1,4 +1,4 @@
-//! Lowering an offender's thread by `nice`, where the process may raise it again. Opt-in: it hands the
+//! Lowering a slow task's thread by `nice`, where the process may raise it again. Opt-in: it hands the
 //! CPU to other processes, not only to the workers.
 
 /// By how much. A tenth of the weight, near enough; 19 would be a sixty-eighth, beside which a busy
@@ -17,7 +17,7 @@ fn set(tid: libc::id_t, niceness: libc::c_int) -> bool {
 }
 
 thread_local! {
-    /// What the thread had when it took its seat: what it goes back to.
+    /// What the thread had when it took its slot: what it goes back to.
     static OWN: std::cell::Cell<Option<libc::c_int>> = const { std::cell::Cell::new(None) };
 }
 
@@ -30,14 +30,14 @@ pub(crate) fn remember_own() {
     });
 }
 
-/// Puts the calling thread back to where it was when it took its seat.
+/// Puts the calling thread back to where it was when it took its slot.
 pub(crate) fn undo_own() {
     if let Some(niceness) = OWN.with(std::cell::Cell::get) {
         set(0, niceness);
     }
 }
 
-/// Whether the calling thread took its seat with a negative niceness, which it goes back to.
+/// Whether the calling thread took its slot with a negative niceness, which it goes back to.
 pub(crate) fn is_own_negative() -> bool {
     OWN.with(std::cell::Cell::get)
         .is_some_and(|niceness| niceness < 0)

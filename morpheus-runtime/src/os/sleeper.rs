@@ -26,7 +26,7 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// For the stand-in of threads without a seat: a flag that is never set.
+    /// For the stand-in of threads without a slot: a flag that is never set.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.asleep
     }

@@ -18,7 +18,7 @@ use std::cell::Cell;
 /// switches without improving the tail.
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
-/// The slice of a thread that polls an offender in place, in nanoseconds. Shorter than the workers',
+/// The slice of a thread that polls a slow task in place, in nanoseconds. Shorter than the workers',
 /// because longer ones made the tail of those worse.
 pub(crate) const IN_PLACE_SLICE_NS: u64 = 100_000;
 

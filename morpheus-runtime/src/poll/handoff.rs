@@ -1,7 +1,7 @@
-//! Polling an offender in place: tokio hands the worker's queue to another thread meanwhile.
+//! Polling a slow task in place: tokio hands the worker's queue to another thread meanwhile.
 //!
 //! `tokio::task::block_in_place` moves the worker's core (its queue, LIFO slot included) to a thread of
-//! the blocking pool, so that nothing is left behind the offender to starve. Inside it, the future is
+//! the blocking pool, so that nothing is left behind the slow task to starve. Inside it, the future is
 //! polled through `Handle::block_on`: that gives it tokio's coop budget back, without which a future that
 //! is always ready would never return, and keeps the calls that tokio refuses inside a task refused.
 //!
@@ -28,7 +28,7 @@ use crate::domain::Domain;
 use crate::os::clock;
 use crate::os::slice;
 use crate::os::threads;
-use crate::slot::handle::Seat;
+use crate::slot::handle::SlotHandle;
 
 /// A thread of tokio's blocking pool lives for 10 s without work, unless the application says otherwise;
 /// one that was seen so long ago is still there.
@@ -116,21 +116,21 @@ fn has_blocking_thread(
     is_started
 }
 
-/// A poll in place, as the controller sees it: from before the core is handed over until it is back.
-pub(crate) struct Visit<'a> {
+/// A handoff poll, as the controller sees it: from before the core is handed over until it is back.
+pub(crate) struct HandoffMark<'a> {
     domain: &'a Domain,
     index: usize,
-    seat: Seat,
+    slot: SlotHandle,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> HandoffMark<'a> {
     pub(crate) fn begin(
         domain: &'a Domain,
         index: usize,
-        seat: Seat,
+        slot: SlotHandle,
         permit: &Permit,
-    ) -> Visit<'a> {
-        let private = &domain.seats.private[index];
+    ) -> HandoffMark<'a> {
+        let private = &domain.slots.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
             let metrics = handle.metrics();
             // Only a Morpheus runtime's cores are counted by anybody, and only there the handle is known
@@ -148,23 +148,23 @@ impl<'a> Visit<'a> {
         private
             .permit_class
             .store(permit.class() as u32, Ordering::Relaxed);
-        seat.runtime.set_flag(SlotFlag::InPlace);
+        slot.runtime.set_flag(SlotFlag::Handoff);
         domain
             .counters
-            .in_place_polls
+            .handoff_polls
             .fetch_add(1, Ordering::Relaxed);
-        Visit {
+        HandoffMark {
             domain,
             index,
-            seat,
+            slot,
         }
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for HandoffMark<'_> {
     fn drop(&mut self) {
-        self.seat.runtime.clear_flag(SlotFlag::InPlace);
-        self.domain.seats.private[self.index]
+        self.slot.runtime.clear_flag(SlotFlag::Handoff);
+        self.domain.slots.private[self.index]
             .core_handed_over
             .store(0, Ordering::Relaxed);
     }
@@ -184,7 +184,7 @@ pub(crate) fn poll<F: Future, M>(
 ) -> Poll<F::Output> {
     let mut polled = false;
     let mut slice_before = None;
-    let in_place = || {
+    let in_handoff = || {
         polled = true;
         let short = domain.settings.mechanisms.slice
             && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
@@ -197,7 +197,7 @@ pub(crate) fn poll<F: Future, M>(
             Poll::Ready(future.as_mut().poll(cx))
         }))
     };
-    let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_place)));
+    let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_handoff)));
     put_slice_back(domain, slice_before);
     match result {
         Ok(result) => result,
@@ -214,7 +214,7 @@ pub(crate) fn poll<F: Future, M>(
 ///
 /// Tokio lets nobody steal the slot; a task that is spawned takes it, and moves the one before along. A current-thread
 /// runtime has none.
-pub(crate) fn evict_lifo() {
+pub(crate) fn flush_lifo() {
     if tokio::runtime::worker_index().is_some()
         && let Ok(handle) = Handle::try_current()
         && handle.runtime_flavor() == RuntimeFlavor::MultiThread
@@ -234,15 +234,15 @@ pub(crate) fn evict_lifo() {
 /// Where the pool has no thread for it, this one takes the core back: it takes no thread from blocking calls.
 ///
 /// Only for a task that this runtime spawned for itself: only its workers poll it, so that tokio refuses nothing.
-/// [`try_to_leave_nothing_behind`] is for any other.
-pub(crate) fn leave_nothing_behind(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
+/// [`try_flush_queue`] is for any other.
+pub(crate) fn flush_queue(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
     before_handoff(domain);
     tokio::task::block_in_place(meanwhile);
     after_handoff(domain, has_core())
 }
 
 /// The same for a poll, where [`is_allowed`]. Where tokio refuses all the same, as in [`poll`], there is no core to lose.
-pub(crate) fn try_to_leave_nothing_behind(domain: &Domain) -> bool {
+pub(crate) fn try_flush_queue(domain: &Domain) -> bool {
     before_handoff(domain);
     let is_refused = catch_unwind(|| tokio::task::block_in_place(|| ())).is_err();
     if is_refused {

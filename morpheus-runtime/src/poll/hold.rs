@@ -1,8 +1,8 @@
-//! The hold task: takes the worker that polls it out of play.
+//! The hold task: takes the worker that polls it out of service.
 //!
 //! Its poll blocks until [`Spares`](crate::act::spare::Spares) lets it go. What waits on that worker alone
 //! would wait as long, and nobody could help it, so the hold task first leaves nothing behind
-//! ([`handoff::leave_nothing_behind`]). Meanwhile it injects a task, so that somebody comes and looks.
+//! ([`handoff::flush_queue`]). Meanwhile it injects a task, so that somebody comes and looks.
 //!
 //! The thread that was to take the core over may be faster. Then the hold is asked for again.
 
@@ -16,10 +16,10 @@ use crate::act::spare::HoldEnd;
 use crate::domain::Domain;
 use crate::os::clock;
 use crate::poll::handoff;
-use crate::poll::home;
+use crate::poll::own_slot;
 use crate::slot::handle;
 
-/// Takes one more worker out of play, whichever comes first, unless all spares are out already.
+/// Takes one more worker out of service, whichever comes first, unless all spares are out already.
 pub(crate) fn ask_for_one(domain: &Arc<Domain>, handle: &Handle) {
     if domain.spares.announce_hold() {
         inject(domain.clone(), handle);
@@ -31,7 +31,7 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
     drop(handle.spawn(async move {
         // Before that there is nothing that could be left behind.
         if domain.has_tasks.load(Ordering::Acquire)
-            && !handoff::leave_nothing_behind(&domain, || drop(tokio::spawn(async {})))
+            && !handoff::flush_queue(&domain, || drop(tokio::spawn(async {})))
         {
             inject(domain, &again);
             return;
@@ -41,18 +41,18 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
 }
 
 fn hold_worker(domain: &Domain) {
-    let is_seated = home::claim().is_some();
+    let has_slot = own_slot::claim().is_some();
     // Now: once released, it has to run at once.
     domain.shorten_slice();
     let core = tokio::runtime::worker_index();
     let mark = |held: bool| {
         // A daemon may have come meanwhile, and the slot moves.
-        if is_seated {
-            let seat = home::settled(handle::current());
+        if has_slot {
+            let slot = own_slot::settled(handle::current());
             if held {
-                seat.runtime.set_flag(SlotFlag::Held);
+                slot.runtime.set_flag(SlotFlag::Held);
             } else {
-                seat.runtime.clear_flag(SlotFlag::Held);
+                slot.runtime.clear_flag(SlotFlag::Held);
             }
         }
         if let Some(core) = core {
@@ -68,7 +68,7 @@ fn hold_worker(domain: &Domain) {
             .add_held_ns(core, clock::now_ns().saturating_sub(since_ns));
     }
     mark(false);
-    if is_seated {
+    if has_slot {
         // Relaxed: this thread's own word.
         let tid = handle::current().runtime.tid.load(Ordering::Relaxed);
         domain.note_core_thread(tid);

@@ -2,14 +2,14 @@
 //! says when it begins a poll and when that has ended.
 //!
 //! Such a poll is marked in the thread's slot as a [`Watched`](crate::Watched) one is, so it is seen,
-//! asked to yield, taken over and reported alike. It cannot be put off or polled in place: that takes the future.
+//! asked to yield, taken over and reported alike. It cannot be put off or handed off: that takes the future.
 //!
 //! **One poll counts once.** A watched future inside the task has a mark of its own, with all that belongs to
 //! it. So the task's mark is [paused](pause) for that time: what ran before and what comes after is watched, and
 //! counted with the part that the task ends with, only if nothing was paused.
 //!
 //! A thread that hands its core over in the poll (`block_in_place`) stays in it, and nothing waits behind it any
-//! more; the watchdog asks tokio for that before it calls the poll stuck. Morpheus's own tasks,
+//! more; the watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks,
 //! held spares first of all, are left alone.
 
 use std::cell::Cell;
@@ -20,9 +20,9 @@ use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
 use crate::decide::history::History;
-use crate::poll::home;
+use crate::poll::own_slot;
 use crate::report::label::{self, Label};
-use crate::slot::handle::{self, Seat};
+use crate::slot::handle::{self, SlotHandle};
 
 /// Polls are added to a label's total in lots of at most this, so that its cache line stays put.
 const POLLS_A_LOT: u32 = 64;
@@ -81,18 +81,18 @@ fn add(label: Option<&'static Label>, polls: u32) {
 /// Tokio is about to poll a task.
 pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     let label = label::at(meta.spawned_at());
-    if label.is_own() || home::claim().is_none() {
+    if label.is_own() || own_slot::claim().is_none() {
         return;
     }
-    let seat = handle::current();
-    if seat.runtime.in_poll() {
+    let slot = handle::current();
+    if slot.runtime.in_poll() {
         // Not seen with any tokio; whoever is in there has the mark.
         return;
     }
     HOOKED.set(Some(Hooked {
         task: meta.id(),
         label,
-        seq: Some(begin(home::settled(seat), label)),
+        seq: Some(begin(own_slot::settled(slot), label)),
         whole: true,
     }));
 }
@@ -112,31 +112,31 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
     }
 }
 
-fn begin(seat: Seat, label: &'static Label) -> u64 {
-    if !label.is_calm() {
-        home::with_home(|domain, index| {
-            if !domain.histories.of(label).is_calm() {
-                domain.seats.private[index].stamp(seat.runtime.next_poll());
+fn begin(slot: SlotHandle, label: &'static Label) -> u64 {
+    if !label.is_healthy() {
+        own_slot::with_domain(|domain, index| {
+            if !domain.histories.of(label).is_healthy() {
+                domain.slots.private[index].stamp(slot.runtime.next_poll());
             }
         });
     }
     // Relaxed: `begin_poll` releases it.
-    seat.runtime.label.store(label.id(), Ordering::Relaxed);
-    let seq = seat.runtime.begin_poll();
-    home::notice(seat);
+    slot.runtime.label.store(label.id(), Ordering::Relaxed);
+    let seq = slot.runtime.begin_poll();
+    own_slot::notice(slot);
     seq
 }
 
 fn end(hooked: Hooked, seq: u64) {
-    let seat = handle::current();
-    seat.runtime.end_poll(seq);
-    let verdict = seat.kernel.verdict_for(seq);
+    let slot = handle::current();
+    slot.runtime.end_poll(seq);
+    let verdict = slot.kernel.verdict_for(seq);
     if verdict.contains(VerdictFlags::DEMOTED) {
         crate::os::nice::undo_own();
     }
     // The controller counts the bad ones.
-    if verdict.is_empty() && hooked.whole && !hooked.label.is_calm() {
-        home::with_history(hooked.label, History::learn_good);
+    if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {
+        own_slot::with_history(hooked.label, History::learn_good);
     }
 }
 
@@ -181,7 +181,7 @@ impl Drop for Paused {
     fn drop(&mut self) {
         if let Some(hooked) = HOOKED.get() {
             HOOKED.set(Some(Hooked {
-                seq: Some(begin(home::settled(handle::current()), hooked.label)),
+                seq: Some(begin(own_slot::settled(handle::current()), hooked.label)),
                 ..hooked
             }));
         }
@@ -246,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_poll_of_a_watched_task_is_stuck_once() {
-        let stuck = async { std::thread::sleep(NAP) };
-        let outer = totals_of(stuck.watched("hooks: stuck once"));
-        let inner = &label::of(Origin::Named("hooks: stuck once")).totals;
-        assert_eq!(get(&inner.stuck_polls), 1);
-        assert_eq!(get(&outer.stuck_polls), 0);
+    fn a_stalled_poll_of_a_watched_task_is_stalled_once() {
+        let stalled = async { std::thread::sleep(NAP) };
+        let outer = totals_of(stalled.watched("hooks: stalled once"));
+        let inner = &label::of(Origin::Named("hooks: stalled once")).totals;
+        assert_eq!(get(&inner.stalled_polls), 1);
+        assert_eq!(get(&outer.stalled_polls), 0);
     }
 
     #[test]
@@ -260,31 +260,31 @@ mod tests {
             std::thread::sleep(NAP);
             yields(0).watched("hooks: before").await;
         });
-        assert_eq!(get(&before.stuck_polls), 1);
+        assert_eq!(get(&before.stalled_polls), 1);
         let after = totals_of(async {
             yields(0).watched("hooks: after").await;
             std::thread::sleep(NAP);
         });
-        assert_eq!(get(&after.stuck_polls), 1);
+        assert_eq!(get(&after.stalled_polls), 1);
     }
 
-    /// A thread that could not be had in time is a stuck poll in truth, so a few may be.
+    /// A thread that could not be had in time is a stalled poll in truth, so a few may be.
     #[test]
-    fn who_handed_the_core_over_is_not_stuck() {
+    fn who_handed_the_core_over_is_not_stalled() {
         let inline = totals_of(async {
             for _ in 0..10 {
                 std::thread::sleep(NAP);
                 tokio::task::yield_now().await;
             }
         });
-        assert!(get(&inline.stuck_polls) >= 8, "{inline:?}");
-        let in_place = totals_of(async {
+        assert!(get(&inline.stalled_polls) >= 8, "{inline:?}");
+        let in_handoff = totals_of(async {
             for _ in 0..10 {
                 tokio::task::block_in_place(|| std::thread::sleep(NAP));
                 tokio::task::yield_now().await;
             }
         });
-        assert!(get(&in_place.stuck_polls) <= 5, "{in_place:?}");
+        assert!(get(&in_handoff.stalled_polls) <= 5, "{in_handoff:?}");
     }
 
     #[test]
@@ -295,8 +295,8 @@ mod tests {
             assert!(runtime.block_on(task).is_err());
         }
         let last = runtime.handle().spawn(async {
-            let seat = handle::current();
-            seat.is_taken() && seat.runtime.in_poll()
+            let slot = handle::current();
+            slot.is_taken() && slot.runtime.in_poll()
         });
         assert!(runtime.block_on(last).unwrap());
     }
@@ -313,7 +313,7 @@ mod tests {
         drop(runtime);
         for label in label::all().filter(|label| label.is_own()) {
             let totals = &label.totals;
-            assert_eq!((get(&totals.polls), get(&totals.stuck_polls)), (0, 0));
+            assert_eq!((get(&totals.polls), get(&totals.stalled_polls)), (0, 0));
         }
     }
 }

@@ -11,142 +11,142 @@ use morpheus_common::slot::{SlotFlag, VerdictFlags};
 
 use crate::act::permit::{Answer, Class, NoPermit, Permit, Request};
 use crate::decide::history::History;
-use crate::decide::offender::Standing;
+use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::os::{clock, nice};
-use crate::poll::file::File;
 use crate::poll::mark::{PollMark, poll_inline};
-use crate::poll::{handoff, home};
+use crate::poll::state::WatchState;
+use crate::poll::{handoff, own_slot};
 use crate::report::label::Label;
-use crate::slot::handle::{self, Seat};
+use crate::slot::handle::{self, SlotHandle};
 
-/// A throttled offender gets one part in this many of a CPU.
+/// A throttled slow task gets one part in this many of a CPU.
 const THROTTLED_SHARE: u64 = 4;
 
 /// Who is to be polled inline is, after so many tries to leave nothing behind, whatever is.
 const TRIES_INLINE: u8 = 8;
 
-/// A future with a record, or under a label with one, or with none yet; or one that says whether it is escapable.
+/// A future with a record, or under a label with one, or with none yet; or one that says whether it is demotable.
 #[cold]
 pub(crate) fn poll<F: Future>(
     future: Pin<&mut F>,
-    file: &mut File,
-    seat: Seat,
+    state: &mut WatchState,
+    slot: SlotHandle,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
-    let says_so_already = file
-        .own_escapable()
-        .is_none_or(|escapable| escapable == seat.runtime.has_flag(SlotFlag::Escapable));
-    let has_no_record = file.record.is_clean() && file.waiter.is_none();
-    if says_so_already && has_no_record && is_calm_here(file.label) {
-        let (result, verdict) = poll_inline(future, file.label, seat, cx);
-        if !verdict.is_empty() || file.is_lot_full() {
-            learn(file, verdict);
+    let says_so_already = state
+        .own_demotable()
+        .is_none_or(|demotable| demotable == slot.runtime.has_flag(SlotFlag::Demotable));
+    let has_no_record = state.record.is_clean() && state.waiter.is_none();
+    if says_so_already && has_no_record && is_healthy_here(state.label) {
+        let (result, verdict) = poll_inline(future, state.label, slot, cx);
+        if !verdict.is_empty() || state.is_lot_full() {
+            learn(state, verdict);
         }
         return result;
     }
-    let done = home::with_home(|domain, index| {
-        let history = domain.histories.of(file.label);
-        let may_go = may_go_in_place(file, domain, history);
-        let turn = may_go.then(|| permit_for(file, domain, history, cx.waker()));
+    let done = own_slot::with_domain(|domain, index| {
+        let history = domain.histories.of(state.label);
+        let may_go = may_hand_off_poll(state, domain, history);
+        let turn = may_go.then(|| permit_for(state, domain, history, cx.waker()));
         let (permit, is_refused) = match turn {
             Some(Turn::Now(permit)) => (Some(permit), false),
             Some(Turn::Later) => {
                 // Counted by the caller, and not polled after all.
-                file.polls = file.polls.wrapping_sub(1);
+                state.polls = state.polls.wrapping_sub(1);
                 return Poll::Pending;
             }
             Some(Turn::Inline) => (None, true),
             None => (None, false),
         };
-        let _escapable = file
-            .own_escapable()
-            .and_then(|escapable| Escapable::mark(seat, escapable));
-        domain.seats.private[index].stamp(seat.runtime.next_poll());
+        let _demotable = state
+            .own_demotable()
+            .and_then(|demotable| Demotable::mark(slot, demotable));
+        domain.slots.private[index].stamp(slot.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
-                let _in_place = handoff::Visit::begin(domain, index, seat, &permit);
-                let label = file.label;
+                let _in_place = handoff::HandoffMark::begin(domain, index, slot, &permit);
+                let label = state.label;
                 let begun = std::cell::Cell::new(0);
                 let result = handoff::poll(domain, future, cx, || {
-                    let mark = PollMark::begin(seat, label);
+                    let mark = PollMark::begin(slot, label);
                     begun.set(mark.seq);
                     mark
                 });
-                (result, seat.kernel.verdict_for(begun.get()))
+                (result, slot.kernel.verdict_for(begun.get()))
             }
             None => {
                 // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
-                let on_probation = history.is_on_probation();
+                let unrated = history.is_unrated();
                 let may_flush = !is_refused && !domain.observes();
-                if may_flush && (on_probation || file.standing(history) >= Standing::Suspect) {
-                    handoff::evict_lifo();
+                if may_flush && (unrated || state.rating(history) >= Rating::Slow) {
+                    handoff::flush_lifo();
                 }
-                let _unproven = on_probation.then(|| history.begin_unproven());
-                poll_inline(future, file.label, seat, cx)
+                let _unproven = unrated.then(|| history.begin_unproven());
+                poll_inline(future, state.label, slot, cx)
             }
         };
         if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
-            let used_ns = seat.kernel.oncpu_ns.load(Ordering::Relaxed);
-            file.not_before_ns = clock::now_ns() + used_ns.saturating_mul(THROTTLED_SHARE - 1);
+            let used_ns = slot.kernel.oncpu_ns.load(Ordering::Relaxed);
+            state.not_before_ns = clock::now_ns() + used_ns.saturating_mul(THROTTLED_SHARE - 1);
         }
         if verdict.contains(VerdictFlags::DEMOTED) {
             nice::undo_own();
         }
-        learn(file, verdict);
+        learn(state, verdict);
         result
     });
-    // A thread that has a seat has a home, but for one that is being torn down, which polls nothing.
+    // A thread that has a slot has a home, but for one that is being torn down, which polls nothing.
     done.unwrap_or(Poll::Pending)
 }
 
-/// Has the slot's `escapable` flag say for one poll what the task says, and not what the runtime says.
-struct Escapable {
+/// Has the slot's `demotable` flag say for one poll what the task says, and not what the runtime says.
+struct Demotable {
     before: bool,
 }
 
-impl Escapable {
+impl Demotable {
     /// `None` where the flag says so already.
-    fn mark(seat: Seat, escapable: bool) -> Option<Escapable> {
-        let before = seat.runtime.has_flag(SlotFlag::Escapable);
-        (before != escapable).then(|| {
-            Escapable::set(seat, escapable);
-            Escapable { before }
+    fn mark(slot: SlotHandle, demotable: bool) -> Option<Demotable> {
+        let before = slot.runtime.has_flag(SlotFlag::Demotable);
+        (before != demotable).then(|| {
+            Demotable::set(slot, demotable);
+            Demotable { before }
         })
     }
 
-    fn set(seat: Seat, escapable: bool) {
-        match escapable {
-            true => seat.runtime.set_flag(SlotFlag::Escapable),
-            false => seat.runtime.clear_flag(SlotFlag::Escapable),
+    fn set(slot: SlotHandle, demotable: bool) {
+        match demotable {
+            true => slot.runtime.set_flag(SlotFlag::Demotable),
+            false => slot.runtime.clear_flag(SlotFlag::Demotable),
         }
     }
 }
 
-impl Drop for Escapable {
+impl Drop for Demotable {
     fn drop(&mut self) {
         // The thread's slot of this moment, which has the flags of the one before if it moved.
-        Escapable::set(handle::current(), self.before);
+        Demotable::set(handle::current(), self.before);
     }
 }
 
 /// Whether the calling thread's runtime has nothing against a label.
-fn is_calm_here(label: &'static Label) -> bool {
-    label.is_calm() || home::with_history(label, History::is_calm).unwrap_or(true)
+fn is_healthy_here(label: &'static Label) -> bool {
+    label.is_healthy() || own_slot::with_history(label, History::is_healthy).unwrap_or(true)
 }
 
-fn may_go_in_place(file: &mut File, domain: &Arc<Domain>, history: &History) -> bool {
-    let known = file.waiter.is_some()
-        || (file.may_offend
-            && domain.settings.mechanisms.offenders
+fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &History) -> bool {
+    let known = state.waiter.is_some()
+        || (state.may_hand_off
+            && domain.settings.mechanisms.handoffs
             && domain.settings.policy >= Policy::Takeover
-            && (file.standing(history) >= Standing::Suspect || history.has_unproven()));
+            && (state.rating(history) >= Rating::Slow || history.has_unproven()));
     // Without a controller nobody would end the wait for a permit.
     if known && !domain.permits.is_closed() && handoff::is_allowed(domain) {
         return true;
     }
     // It may have queued on a worker and be polled elsewhere now.
-    if let Some(waiter) = file.waiter.take() {
+    if let Some(waiter) = state.waiter.take() {
         waiter.leave();
     }
     false
@@ -159,94 +159,94 @@ enum Turn {
 }
 
 fn permit_for(
-    file: &mut File,
+    state: &mut WatchState,
     domain: &Arc<Domain>,
     history: &Arc<History>,
     waker: &Waker,
 ) -> Turn {
-    if let Some(waiter) = file.waiter.take() {
+    if let Some(waiter) = state.waiter.take() {
         match waiter.take_up(waker) {
             Ok(Some(permit)) => return Turn::Now(permit),
             Ok(None) => {
-                file.waiter = Some(waiter);
+                state.waiter = Some(waiter);
                 return Turn::Later;
             }
             // It took too long to come: from the start.
             Err(NoPermit::TakenBack) => {}
             Err(NoPermit::Inline) => {
-                let turn = refused(file, domain, waker);
+                let turn = refused(state, domain, waker);
                 if matches!(turn, Turn::Later) {
-                    file.waiter = Some(waiter);
+                    state.waiter = Some(waiter);
                 }
                 return turn;
             }
         }
     }
-    let escapable = file.own_escapable().unwrap_or(domain.settings.escapable);
-    let may_demote = escapable && domain.settings.policy >= Policy::Demote;
-    let class = if may_demote && file.standing(history) == Standing::Convict {
-        Class::Convict
+    let demotable = state.own_demotable().unwrap_or(domain.settings.demotable);
+    let may_demote = demotable && domain.settings.policy >= Policy::Demote;
+    let class = if may_demote && state.rating(history) == Rating::Hog {
+        Class::Hog
     } else {
-        Class::Suspect
+        Class::Slow
     };
     let request = Request {
         class,
         history: may_demote.then_some(history),
         sleeps: history.sleeps(),
-        not_before_ns: file.not_before_ns,
+        not_before_ns: state.not_before_ns,
     };
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
     match domain.permits.ask(request, scarce, waker) {
         Answer::Granted(permit) => Turn::Now(permit),
         Answer::Wait(waiter) => {
-            file.waiter = Some(waiter);
+            state.waiter = Some(waiter);
             // Its turn may depend on the controller's clock.
             domain.wake_controller();
             Turn::Later
         }
-        Answer::Full => refused(file, domain, waker),
+        Answer::Full => refused(state, domain, waker),
     }
 }
 
-/// No place to be polled in place: inline, once nothing that waits on this worker alone is left behind the poll.
+/// No place to be handed off: inline, once nothing that waits on this worker alone is left behind the poll.
 ///
 /// It asks again where the worker lost its core over that: without one it would be one more in place. Not for ever: on a
 /// machine that is full, cores change hands more often than not.
-fn refused(file: &mut File, domain: &Domain, waker: &Waker) -> Turn {
-    if file.tries_inline < TRIES_INLINE && domain.permits.has_places() {
-        file.tries_inline += 1;
-        if !handoff::try_to_leave_nothing_behind(domain) {
+fn refused(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Turn {
+    if state.tries_inline < TRIES_INLINE && domain.permits.has_places() {
+        state.tries_inline += 1;
+        if !handoff::try_flush_queue(domain) {
             waker.wake_by_ref();
             return Turn::Later;
         }
         // Takes the LIFO slot, so that the next one wakes somebody, who comes and looks.
-        handoff::evict_lifo();
+        handoff::flush_lifo();
     }
-    file.tries_inline = 0;
+    state.tries_inline = 0;
     domain
         .counters
-        .in_place_refused
+        .handoffs_refused
         .fetch_add(1, Ordering::Relaxed);
-    handoff::evict_lifo();
+    handoff::flush_lifo();
     Turn::Inline
 }
 
 #[cold]
-pub(crate) fn learn(file: &mut File, verdict: VerdictFlags) {
-    file.count_polls();
-    let was_clean = file.record.is_clean();
-    let convicted = file.record.learn(verdict);
-    if verdict.is_empty() && !file.label.is_calm() {
-        home::with_history(file.label, History::learn_good);
+pub(crate) fn learn(state: &mut WatchState, verdict: VerdictFlags) {
+    state.count_polls();
+    let was_clean = state.record.is_clean();
+    let convicted = state.record.learn(verdict);
+    if verdict.is_empty() && !state.label.is_healthy() {
+        own_slot::with_history(state.label, History::learn_good);
     }
-    if convicted || (was_clean && !file.record.is_clean()) {
-        home::with_home(|domain, _| {
+    if convicted || (was_clean && !state.record.is_clean()) {
+        own_slot::with_domain(|domain, _| {
             let counters = &domain.counters;
             if was_clean {
-                counters.suspects.fetch_add(1, Ordering::Relaxed);
+                counters.slow_tasks.fetch_add(1, Ordering::Relaxed);
             }
             if convicted {
-                counters.convicts.fetch_add(1, Ordering::Relaxed);
+                counters.hog_tasks.fetch_add(1, Ordering::Relaxed);
             }
         });
     }

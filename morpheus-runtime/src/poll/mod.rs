@@ -1,10 +1,10 @@
 //! Around one poll: its mark in the slot, the handoff of a slow one, the hold of a spare, tokio's task hooks.
 
-pub(crate) mod file;
 pub(crate) mod handoff;
 pub(crate) mod hold;
-pub(crate) mod home;
 #[cfg(tokio_unstable)]
 pub(crate) mod hooks;
 pub(crate) mod known;
 pub(crate) mod mark;
+pub(crate) mod own_slot;
+pub(crate) mod state;

@@ -11,11 +11,11 @@ pub(crate) enum Taken {
     Observed,
     Requested,
     SpareReleased,
-    AlreadyInPlace,
+    AlreadyHandedOff,
     /// Nothing, under [`Policy::Observe`](crate::Policy::Observe); else a spare would have been released.
     WouldReleaseSpare,
     /// The same; else the poll would have been in place.
-    WouldPollInPlace,
+    WouldHandOff,
 }
 
 impl Taken {
@@ -24,9 +24,9 @@ impl Taken {
             Taken::Observed => "observed",
             Taken::Requested => "asked to yield",
             Taken::SpareReleased => "taken over",
-            Taken::AlreadyInPlace => "polled in place",
+            Taken::AlreadyHandedOff => "polled in place",
             Taken::WouldReleaseSpare => "would have been taken over",
-            Taken::WouldPollInPlace => "would have been polled in place",
+            Taken::WouldHandOff => "would have been polled in place",
         }
     }
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Thread {
 /// An event for the application's subscriber, on its way to the [reporter](crate::report::thread).
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// A watched poll is stuck.
+    /// A watched poll is stalled.
     Stall { stall: Stall, suppressed: u64 },
     /// The canary is late, and this many spares were released, or would have been.
     Late {
@@ -62,13 +62,13 @@ pub(crate) enum Report {
         suppressed: u64,
     },
     /// Workers have given no sign of life, `blocked` of them because they sleep.
-    Standing {
+    Rating {
         workers: usize,
         blocked: usize,
         taken: Taken,
         suppressed: u64,
     },
-    /// Every spare is in play; with the worst labels.
+    /// Every spare is active; with the worst labels.
     SparesUsedUp {
         total: usize,
         worst: Vec<(Origin, u64)>,
@@ -113,7 +113,7 @@ impl Report {
                 suppressed,
                 "work waits and nobody serves it"
             ),
-            Report::Standing {
+            Report::Rating {
                 workers,
                 blocked,
                 taken,
@@ -175,11 +175,11 @@ pub(crate) fn wants_details() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
 }
 
-/// A stuck watched poll, reported once.
+/// A stalled watched poll, reported once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
     pub(crate) label: u32,
-    pub(crate) stood_ns: u64,
+    pub(crate) stalled_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) blocked: bool,
     pub(crate) taken: Taken,
@@ -193,7 +193,7 @@ impl Stall {
         tracing::warn!(
             target: "morpheus::stall",
             label = %label.origin(),
-            stood_us = self.stood_ns / 1_000,
+            stalled_us = self.stalled_ns / 1_000,
             cpu_us = self.cpu_ns / 1_000,
             state = if self.blocked { "blocked" } else { "running" },
             step = self.taken.words(),
@@ -203,11 +203,11 @@ impl Stall {
     }
 }
 
-/// The spares are used up: said loudly, with the worst offenders known.
+/// The spares are used up: said loudly, with the worst slow tasks known.
 fn tell_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
     let mut names = String::new();
-    for (origin, stuck_polls) in worst {
-        let _ = write!(names, "{origin} ({stuck_polls} stuck polls), ");
+    for (origin, stalled_polls) in worst {
+        let _ = write!(names, "{origin} ({stalled_polls} stalled polls), ");
     }
     let offenders = if names.is_empty() {
         "nobody that is watched: spawn suspects with morpheus_runtime::spawn to find out"

@@ -3,7 +3,7 @@
 //! Labels live for the whole process, in one table of bounded size, so that a slot in shared memory can
 //! name one by number. How their polls went is known by each runtime for itself, which has a budget of its own
 //! (its history). A label against which no runtime has anything costs its polls one relaxed load
-//! here ([`Label::is_calm`]).
+//! here ([`Label::is_healthy`]).
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -36,7 +36,7 @@ impl std::fmt::Display for Origin {
 pub(crate) struct Label {
     id: u32,
     origin: Origin,
-    /// Runtimes with a stuck poll among its last ones, and one more until the first runtime has found it calm.
+    /// Runtimes with a stalled poll among its last ones, and one more until the first runtime has found it calm.
     doubts: AtomicU32,
     /// That first one has.
     is_proven: AtomicBool,
@@ -49,18 +49,18 @@ pub(crate) struct Label {
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) polls: AtomicU64,
-    pub(crate) stuck_polls: AtomicU64,
-    pub(crate) stuck_blocked: AtomicU64,
-    pub(crate) offences: AtomicU64,
+    pub(crate) stalled_polls: AtomicU64,
+    pub(crate) stalled_blocked: AtomicU64,
+    pub(crate) hog_polls: AtomicU64,
     pub(crate) longest_ns: AtomicU64,
-    pub(crate) convictions: AtomicU64,
+    pub(crate) hog_ratings: AtomicU64,
 }
 
 impl Totals {
-    pub(crate) fn count_stuck(&self, blocked: bool) {
-        self.stuck_polls.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_stalled(&self, blocked: bool) {
+        self.stalled_polls.fetch_add(1, Ordering::Relaxed);
         if blocked {
-            self.stuck_blocked.fetch_add(1, Ordering::Relaxed);
+            self.stalled_blocked.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -94,14 +94,14 @@ impl Label {
 
     /// Whether no runtime has anything against it. If one has, the history on the poll's own runtime counts.
     #[inline]
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         // Relaxed: whoever misses a change by one poll polls inline once more, which is always allowed.
         self.doubts.load(Ordering::Relaxed) == 0
     }
 
-    /// A runtime that had nothing against it has found a stuck poll; until [`end_doubt`](Self::end_doubt).
+    /// A runtime that had nothing against it has found a stalled poll; until [`end_doubt`](Self::end_doubt).
     pub(crate) fn doubt(&self) {
-        // Relaxed: see `is_calm`. A doubt may end before it is counted: the sum wraps, and is right after both.
+        // Relaxed: see `is_healthy`. A doubt may end before it is counted: the sum wraps, and is right after both.
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -118,10 +118,10 @@ impl Label {
         }
     }
 
-    pub(crate) fn saw_duration(&self, stood_ns: u64) {
+    pub(crate) fn saw_duration(&self, stalled_ns: u64) {
         self.totals
             .longest_ns
-            .fetch_max(stood_ns, Ordering::Relaxed);
+            .fetch_max(stalled_ns, Ordering::Relaxed);
     }
 }
 

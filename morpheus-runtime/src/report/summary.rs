@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use crate::report::label::{self, Label};
 use crate::report::stacks;
 
-fn stuck_polls(label: &Label) -> u64 {
-    label.totals.stuck_polls.load(Ordering::Relaxed)
+fn stalled_polls(label: &Label) -> u64 {
+    label.totals.stalled_polls.load(Ordering::Relaxed)
 }
 
 /// `MORPHEUS_SUMMARY=1`.
@@ -32,14 +32,14 @@ extern "C" fn print_summary() {
     let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::groups::summary()));
 }
 
-/// The table of labels that had a stuck poll, worst first, then the number of those that had none.
+/// The table of labels that had a stalled poll, worst first, then the number of those that had none.
 pub(crate) fn summary() -> String {
     let mut labels: Vec<&Label> = label::all()
-        .filter(|label| stuck_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
+        .filter(|label| stalled_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
         .collect();
     labels.sort_by_key(|label| {
         (
-            std::cmp::Reverse(stuck_polls(label)),
+            std::cmp::Reverse(stalled_polls(label)),
             std::cmp::Reverse(label.totals.polls.load(Ordering::Relaxed)),
         )
     });
@@ -47,20 +47,20 @@ pub(crate) fn summary() -> String {
     let _ = writeln!(
         table,
         "  {:>10} {:>8} {:>11} {:>8} {:>8} {:>9}  label",
-        "polls", "stuck", "longest", "blocked", "running", "convicted"
+        "polls", "stalled", "longest", "blocked", "running", "convicted"
     );
     for label in labels {
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (stuck, blocked) = (stuck_polls(label), get(&label.totals.stuck_blocked));
-        let convicted = get(&label.totals.convictions) > 0 || get(&label.totals.offences) > 0;
+        let (stalled, blocked) = (stalled_polls(label), get(&label.totals.stalled_blocked));
+        let convicted = get(&label.totals.hog_ratings) > 0 || get(&label.totals.hog_polls) > 0;
         let _ = writeln!(
             table,
             "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
-            get(&label.totals.polls).max(stuck),
-            stuck,
+            get(&label.totals.polls).max(stalled),
+            stalled,
             get(&label.totals.longest_ns) as f64 / 1e6,
             blocked,
-            stuck - blocked.min(stuck),
+            stalled - blocked.min(stalled),
             if convicted { "yes" } else { "no" },
             label.origin(),
         );
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn the_summary_names_the_offender() {
         let label = label::of(Origin::Named("report summary"));
-        label.totals.count_stuck(true);
+        label.totals.count_stalled(true);
         label.saw_duration(7_000_000);
         let summary = summary();
         let line = summary

@@ -13,17 +13,17 @@ pub enum Mechanism {
     Canary,
     /// Watched polls are not looked at: no requests, no verdicts.
     Watch,
-    /// No spare is in play before one is needed, and none more in trouble.
+    /// No spare is active before one is needed, and none more in pressure.
     Reserve,
     /// Threads keep the slice that the kernel gives them.
     Slice,
-    /// Offenders are not remembered: every poll runs inline.
-    Offenders,
-    /// Any number of offenders is polled in place at once.
+    /// Slow tasks are not remembered: every poll runs inline.
+    Handoffs,
+    /// Any number of slow tasks is handed off at once.
     Permits,
     /// A worker that has not parked for a whole sample is not followed by a no-op.
     Poke,
-    /// Stuck polls are reported without their stacks: nothing is copied, no signal handler is installed.
+    /// Stalled polls are reported without their stacks: nothing is copied, no signal handler is installed.
     Stacks,
 }
 
@@ -35,7 +35,7 @@ impl Mechanism {
         Mechanism::Watch,
         Mechanism::Reserve,
         Mechanism::Slice,
-        Mechanism::Offenders,
+        Mechanism::Handoffs,
         Mechanism::Permits,
         Mechanism::Poke,
         Mechanism::Stacks,
@@ -50,7 +50,7 @@ impl Mechanism {
             Mechanism::Watch => "watch",
             Mechanism::Reserve => "reserve",
             Mechanism::Slice => "slice",
-            Mechanism::Offenders => "offenders",
+            Mechanism::Handoffs => "handoffs",
             Mechanism::Permits => "permits",
             Mechanism::Poke => "poke",
             Mechanism::Stacks => "stacks",
@@ -67,7 +67,7 @@ impl fmt::Display for Mechanism {
 /// A name that no mechanism has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, offenders, permits, poke, stacks"
+    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, handoffs, permits, poke, stacks"
 )]
 pub struct UnknownMechanism(String);
 
@@ -90,7 +90,7 @@ pub(crate) struct Mechanisms {
     pub(crate) watch: bool,
     pub(crate) reserve: bool,
     pub(crate) slice: bool,
-    pub(crate) offenders: bool,
+    pub(crate) handoffs: bool,
     pub(crate) permits: bool,
     pub(crate) poke: bool,
     pub(crate) stacks: bool,
@@ -104,7 +104,7 @@ impl Default for Mechanisms {
             watch: true,
             reserve: true,
             slice: true,
-            offenders: true,
+            handoffs: true,
             permits: true,
             poke: true,
             stacks: true,
@@ -121,7 +121,7 @@ impl Mechanisms {
             watch: self.watch,
             reserve: false,
             slice: false,
-            offenders: false,
+            handoffs: false,
             permits: false,
             poke: false,
             stacks: self.stacks,
@@ -135,7 +135,7 @@ impl Mechanisms {
             Mechanism::Watch => &mut self.watch,
             Mechanism::Reserve => &mut self.reserve,
             Mechanism::Slice => &mut self.slice,
-            Mechanism::Offenders => &mut self.offenders,
+            Mechanism::Handoffs => &mut self.handoffs,
             Mechanism::Permits => &mut self.permits,
             Mechanism::Poke => &mut self.poke,
             Mechanism::Stacks => &mut self.stacks,

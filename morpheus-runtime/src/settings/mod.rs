@@ -2,7 +2,7 @@
 
 use morpheus_common::ladder::Policy;
 
-use crate::os::missing::Missing;
+use crate::os::limitation::Limitation;
 
 pub(crate) mod mechanism;
 
@@ -12,7 +12,7 @@ use mechanism::Mechanisms;
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
 /// How long a poll that was asked to yield has time to, in nanoseconds.
 pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
-/// How long a poll is stuck before its stack is taken, in nanoseconds.
+/// How long a poll is stalled before its stack is taken, in nanoseconds.
 pub(crate) const DEFAULT_REPORT_AFTER_NS: u64 = 10_000_000;
 /// Tokio's own default.
 pub(crate) const DEFAULT_EVENT_INTERVAL: u32 = 61;
@@ -25,21 +25,21 @@ pub(crate) struct Settings {
     /// Spares asked for but not had, because the system gives no more threads.
     pub(crate) spares_unavailable: usize,
     pub(crate) reserve: usize,
-    /// Where nothing has been stuck for long.
+    /// Where nothing has been stalled for long.
     pub(crate) reserve_when_calm: usize,
     pub(crate) reserve_in_trouble: usize,
     pub(crate) budget_ns: u64,
     pub(crate) grace_ns: u64,
     pub(crate) policy: Policy,
-    pub(crate) escapable: bool,
-    pub(crate) nice_offenders: bool,
-    pub(crate) max_in_place: usize,
-    pub(crate) seats: usize,
+    pub(crate) demotable: bool,
+    pub(crate) nice_hogs: bool,
+    pub(crate) max_handoffs: usize,
+    pub(crate) slots: usize,
     /// Polls between two signs of life of a tokio core.
     pub(crate) event_interval: u64,
     pub(crate) report_after_ns: u64,
     /// What was asked for, and tokio was not built for.
-    pub(crate) refused: Vec<Missing>,
+    pub(crate) refused: Vec<Limitation>,
     pub(crate) confine_to_quota: bool,
     /// Of a current-thread runtime: a thread belongs to the domain while it is in `block_on`.
     pub(crate) is_current_thread: bool,

@@ -1,6 +1,6 @@
-//! The memory that slots live in: this process's own, or what a daemon lent.
+//! The memory that slots live in: this process's own, or what a daemon shared.
 //!
-//! Lent memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
+//! Shared memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
 //! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry. A forked child has
 //! private memory there instead (see [`fork`](super::fork)).
 
@@ -153,23 +153,23 @@ pub(crate) enum Area {
         kernel: Untouched<KernelSlot>,
     },
     /// The kernel side writes it.
-    Lent(Lent),
+    Shared(SharedArea),
 }
 
-/// What a daemon lent.
+/// What a daemon shared.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct SharedArea {
     runtime: Mapping,
     kernel: Mapping,
     slots: usize,
 }
 
-impl Lent {
+impl SharedArea {
     /// Maps the two areas, and believes them only if they are what they should be.
-    pub(crate) fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<Lent> {
+    pub(crate) fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<SharedArea> {
         let page = rustix::param::page_size();
         let bytes = ((slots + 1) * ENTRY).next_multiple_of(page);
-        let lent = Lent {
+        let shared = SharedArea {
             runtime: Mapping::new(runtime, bytes, 0, Access::ReadWrite)?,
             kernel: Mapping::new(kernel, bytes, 0, Access::Read)?,
             slots,
@@ -187,13 +187,16 @@ impl Lent {
         // SAFETY: three atomics, read only.
         let found = unsafe {
             (
-                lent.kernel
+                shared
+                    .kernel
                     .at::<AtomicU64>(offsets.0)
                     .load(Ordering::Relaxed),
-                lent.kernel
+                shared
+                    .kernel
                     .at::<AtomicU32>(offsets.1)
                     .load(Ordering::Relaxed),
-                lent.kernel
+                shared
+                    .kernel
                     .at::<AtomicU32>(offsets.2)
                     .load(Ordering::Relaxed),
             )
@@ -204,15 +207,15 @@ impl Lent {
                 format!("the control block begins with {found:x?} and not with {expected:x?}"),
             ));
         }
-        Ok(lent)
+        Ok(shared)
     }
 
-    /// As a daemon would lend it, but of plain shared memory.
+    /// As a daemon would share it, but of plain shared memory.
     #[cfg(test)]
-    pub(crate) fn for_tests(slots: usize) -> Lent {
+    pub(crate) fn for_tests(slots: usize) -> SharedArea {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
         let memory = || {
-            let fd = memfd_create("lent", MemfdFlags::CLOEXEC).expect("a memfd");
+            let fd = memfd_create("shared", MemfdFlags::CLOEXEC).expect("a memfd");
             let bytes = (slots + 1) * ENTRY;
             let page = rustix::param::page_size();
             ftruncate(&fd, bytes.next_multiple_of(page) as u64).expect("room");
@@ -229,7 +232,7 @@ impl Lent {
         assert!(size_of_val(&header) <= ENTRY);
         // SAFETY: the mapping has room for a header, and nobody else looks at it yet.
         unsafe { start.start().cast().write(header) };
-        Lent::map(&runtime, &kernel, slots).expect("a control block")
+        SharedArea::map(&runtime, &kernel, slots).expect("a control block")
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -259,7 +262,7 @@ impl Area {
     pub(crate) fn runtime(&self, index: usize) -> &RuntimeSlot {
         match self {
             Area::Own { runtime, .. } => &runtime[index],
-            Area::Lent(lent) => lent.runtime(index),
+            Area::Shared(shared) => shared.runtime(index),
         }
     }
 
@@ -267,7 +270,7 @@ impl Area {
     pub(crate) fn kernel(&self, index: usize) -> &KernelSlot {
         match self {
             Area::Own { kernel, .. } => &kernel[index],
-            Area::Lent(lent) => lent.kernel(index),
+            Area::Shared(shared) => shared.kernel(index),
         }
     }
 
@@ -275,7 +278,7 @@ impl Area {
     pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
         match self {
             Area::Own { kernel, .. } => Some(&kernel[index]),
-            Area::Lent(_) => None,
+            Area::Shared(_) => None,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Keeps a forked child out of memory that a daemon lent.
+//! Keeps a forked child out of memory that a daemon shared.
 //!
 //! The child of a `fork` inherits a shared mapping, and with it the parent's slots: the end of a critical section in the child
-//! would end the parent's. So the kernel gives the child no lent mapping (`MADV_DONTFORK`). But the child still has pointers
+//! would end the parent's. So the kernel gives the child no shared mapping (`MADV_DONTFORK`). But the child still has pointers
 //! there: in the thread-local, in a poll that was under way, in the table. A `pthread_atfork` handler therefore maps
 //! private memory at the same addresses, before `fork` returns in the child, and restores the words of the one slot
 //! whose thread goes on. All other slots are zero there, which means that no thread has them.
@@ -109,7 +109,7 @@ impl Place {
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// In a child: maps private memory where the parent has lent memory. The child's own children inherit it as usual.
+    /// In a child: maps private memory where the parent has shared memory. The child's own children inherit it as usual.
     fn replace(&self) {
         // Acquire, pairs with the Release in `keep_out`: the length belongs to it.
         let start = self.start.load(Ordering::Acquire);
@@ -164,12 +164,12 @@ unsafe extern "C" fn in_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::home;
-    use crate::slot::area::Lent;
+    use crate::poll::own_slot;
+    use crate::slot::area::SharedArea;
     use crate::{Builder, CriticalSection, Link, Watch as _};
 
-    /// Runs `f` with a thread whose slot is in lent memory, within a watched poll and a critical section.
-    fn in_lent_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
+    /// Runs `f` with a thread whose slot is in shared memory, within a watched poll and a critical section.
+    fn in_shared_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
         let runtime = builder.build().unwrap();
@@ -177,12 +177,16 @@ mod tests {
             async {}.watched("fork: sits down").await;
             let slot = || ptr::from_ref(handle::current().runtime).addr();
             let own = slot();
-            home::with_home(|domain, _| domain.seats.lend(Lent::for_tests(domain.seats.room())));
+            own_slot::with_domain(|domain, _| {
+                domain
+                    .slots
+                    .share(SharedArea::for_tests(domain.slots.room()))
+            });
             async {
                 assert_ne!(slot(), own, "it moves");
                 f(crate::critical_section());
             }
-            .watched("fork: in lent memory")
+            .watched("fork: in shared memory")
             .await;
         });
         runtime.block_on(task).unwrap();
@@ -215,7 +219,7 @@ mod tests {
     /// The child, and the child of that, end a section and a poll that began in the parent.
     #[test]
     fn a_forked_child_writes_no_slot_of_its_parent() {
-        in_lent_memory(|section| {
+        in_shared_memory(|section| {
             let slot = handle::current().runtime;
             let seq = slot.poll_seq.load(Ordering::Relaxed);
             // SAFETY: the child does what is allowed after a fork of a process with threads: it stores, forks and ends.
@@ -243,8 +247,8 @@ mod tests {
 
     /// No handler runs for it.
     #[test]
-    fn a_child_of_the_raw_system_call_has_no_lent_memory() {
-        in_lent_memory(|_section| {
+    fn a_child_of_the_raw_system_call_has_no_shared_memory() {
+        in_shared_memory(|_section| {
             let page = rustix::param::page_size();
             let slot = ptr::from_ref(handle::current().runtime);
             let start = slot.map_addr(|address| address & !(page - 1)).cast_mut();

@@ -7,7 +7,7 @@
 //! it calls [`clear`] before it lets the table go.
 //! While a thread belongs to another runtime, its handle is [put aside](put_aside) together with what keeps the table alive.
 //!
-//! **A [`Seat`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
+//! **A [`SlotHandle`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
 //! A guard that lives longer (a critical section) asks [`current`] again when it ends.
 
 use std::cell::Cell;
@@ -22,7 +22,7 @@ use crate::slot::table::Table;
 
 /// The two halves of a thread's slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SlotHandle {
     pub(crate) runtime: &'static RuntimeSlot,
     pub(crate) kernel: &'static KernelSlot,
     /// The domain's [`Sleeper`] flag, here so that a poll need not look up the domain.
@@ -32,7 +32,7 @@ pub(crate) struct Seat {
     target: &'static AtomicPtr<Area>,
 }
 
-/// Never written: whoever would write checks [`Seat::is_taken`] first.
+/// Never written: whoever would write checks [`SlotHandle::is_taken`] first.
 static NO_RUNTIME_SLOT: RuntimeSlot = RuntimeSlot::new();
 /// Differs from the slot above in the one word that a checkpoint compares.
 static NO_KERNEL_SLOT: KernelSlot = KernelSlot::never_requested();
@@ -40,7 +40,7 @@ static NO_KERNEL_SLOT: KernelSlot = KernelSlot::never_requested();
 static NOBODY_SLEEPS: AtomicBool = AtomicBool::new(false);
 static NOBODY_MOVES: AtomicPtr<Area> = AtomicPtr::new(ptr::null_mut());
 
-const STAND_IN: Seat = Seat {
+const STAND_IN: SlotHandle = SlotHandle {
     runtime: &NO_RUNTIME_SLOT,
     kernel: &NO_KERNEL_SLOT,
     controller_asleep: &NOBODY_SLEEPS,
@@ -48,7 +48,7 @@ const STAND_IN: Seat = Seat {
     target: &NOBODY_MOVES,
 };
 
-/// A [`Seat`] as pointers: a thread-local of references would be tested for null at every access, the
+/// A [`SlotHandle`] as pointers: a thread-local of references would be tested for null at every access, the
 /// empty thread-local having that representation.
 #[derive(Clone, Copy)]
 struct Pointers {
@@ -60,35 +60,39 @@ struct Pointers {
 }
 
 impl Pointers {
-    const fn to(seat: Seat) -> Pointers {
+    const fn to(slot: SlotHandle) -> Pointers {
         Pointers {
-            runtime: seat.runtime,
-            kernel: seat.kernel,
-            controller_asleep: seat.controller_asleep,
-            area: seat.area,
-            target: seat.target,
+            runtime: slot.runtime,
+            kernel: slot.kernel,
+            controller_asleep: slot.controller_asleep,
+            area: slot.area,
+            target: slot.target,
         }
     }
 }
 
 thread_local! {
-    static SEAT: Cell<Pointers> = const { Cell::new(Pointers::to(STAND_IN)) };
+    static SLOT: Cell<Pointers> = const { Cell::new(Pointers::to(STAND_IN)) };
     /// The words of the thread's slot when it forks.
     static AT_FORK: RuntimeSlot = const { RuntimeSlot::new() };
 }
 
-impl Seat {
+impl SlotHandle {
     /// The handle of a slot in a table, for the thread that has it.
     ///
     /// # Safety
     ///
     /// The table and the flag live until the thread has called [`clear`].
-    pub(crate) unsafe fn of(table: &Table, index: usize, controller_asleep: &AtomicBool) -> Seat {
+    pub(crate) unsafe fn of(
+        table: &Table,
+        index: usize,
+        controller_asleep: &AtomicBool,
+    ) -> SlotHandle {
         let (area, runtime, kernel) = table.settle(index);
         // SAFETY: all of it lives as long as the table and the flag, which the caller keeps; nothing copies the references
         // out of this thread or beyond the handle's life.
         unsafe {
-            Seat {
+            SlotHandle {
                 runtime: &*ptr::from_ref(runtime),
                 kernel: &*ptr::from_ref(kernel),
                 controller_asleep: &*ptr::from_ref(controller_asleep),
@@ -118,26 +122,26 @@ impl Seat {
     }
 }
 
-/// The calling thread's seat, or the stand-in.
+/// The calling thread's slot, or the stand-in.
 #[inline]
-pub(crate) fn current() -> Seat {
-    let seat = SEAT.get();
-    // SAFETY: each pointer was made from a reference of a `Seat` whose target is a static or is kept alive
+pub(crate) fn current() -> SlotHandle {
+    let slot = SLOT.get();
+    // SAFETY: each pointer was made from a reference of a `SlotHandle` whose target is a static or is kept alive
     // by this thread, which calls `clear` before it lets go (the module's invariant).
     unsafe {
-        Seat {
-            runtime: &*seat.runtime,
-            kernel: &*seat.kernel,
-            controller_asleep: &*seat.controller_asleep,
-            area: seat.area,
-            target: &*seat.target,
+        SlotHandle {
+            runtime: &*slot.runtime,
+            kernel: &*slot.kernel,
+            controller_asleep: &*slot.controller_asleep,
+            area: slot.area,
+            target: &*slot.target,
         }
     }
 }
 
 /// Makes a handle the calling thread's.
-pub(crate) fn set(seat: Seat) {
-    SEAT.set(Pointers::to(seat));
+pub(crate) fn set(slot: SlotHandle) {
+    SLOT.set(Pointers::to(slot));
 }
 
 /// The handle of a thread that has another one meanwhile; made by [`put_aside`].
@@ -145,7 +149,7 @@ pub(crate) struct PutAside(Pointers);
 
 /// Puts the calling thread's handle aside, and the stand-in in its place.
 pub(crate) fn put_aside() -> PutAside {
-    PutAside(SEAT.replace(Pointers::to(STAND_IN)))
+    PutAside(SLOT.replace(Pointers::to(STAND_IN)))
 }
 
 impl PutAside {
@@ -163,27 +167,27 @@ impl PutAside {
 
     /// Makes it the calling thread's again.
     pub(crate) fn put_back(self) {
-        SEAT.set(self.0);
+        SLOT.set(self.0);
     }
 }
 
 /// Puts the stand-in back: the thread has no slot any more.
 pub(crate) fn clear() {
-    SEAT.set(Pointers::to(STAND_IN));
+    SLOT.set(Pointers::to(STAND_IN));
 }
 
-/// For a thread that is about to fork: keeps the words of a slot in lent memory, which the child does not inherit.
+/// For a thread that is about to fork: keeps the words of a slot in shared memory, which the child does not inherit.
 pub(crate) fn save_for_child() {
-    let seat = current();
-    if !seat.area.is_null() {
-        AT_FORK.with(|saved| saved.copy_from(seat.runtime));
+    let slot = current();
+    if !slot.area.is_null() {
+        AT_FORK.with(|saved| saved.copy_from(slot.runtime));
     }
 }
 
 /// For the thread of a forked child: goes on in the slot that now is private memory, where it stopped.
 pub(crate) fn restore_in_child() {
-    let seat = current();
-    if !seat.area.is_null() {
-        AT_FORK.with(|saved| seat.runtime.copy_from(saved));
+    let slot = current();
+    if !slot.area.is_null() {
+        AT_FORK.with(|saved| slot.runtime.copy_from(saved));
     }
 }

@@ -1,7 +1,7 @@
 //! The controller's side: which polls are looked at, and how often.
 //!
-//! A stuck poll is looked at once, when it has stood for `report_after`. From then on only its duration
-//! is noted, at each sample, in a word that its group reads. While no poll is stuck that long, `tend` is a
+//! A stalled poll is looked at once, when it has stood for `report_after`. From then on only its duration
+//! is noted, at each sample, in a word that its group reads. While no poll is stalled that long, `tend` is a
 //! look at two empty lists.
 
 use std::sync::Arc;
@@ -22,17 +22,17 @@ const ANSWER_NS: u64 = 200_000_000;
 /// A thread that moves while it is looked at is tried again, so often.
 const TRIES: u32 = 5;
 
-/// Whose poll it is. A poll of a seat has a number; of a core that nobody watches the thread is known, and
+/// Whose poll it is. A poll of a slot has a number; of a core that nobody watches the thread is known, and
 /// that it has stood since some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A watched poll: seat and `poll_seq`.
-    Seat(usize, u64),
+    /// A watched poll: slot and `poll_seq`.
+    Slot(usize, u64),
     /// What a core polls that nobody watches, and the time since when it has stood.
     Core(usize, u64),
 }
 
-/// A poll that has been stuck for `report_after`.
+/// A poll that has been stalled for `report_after`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Long {
     pub(crate) place: Place,
@@ -222,7 +222,7 @@ mod tests {
 
     fn long(seat: usize) -> Long {
         Long {
-            place: Place::Seat(seat, 1),
+            place: Place::Slot(seat, 1),
             tid: crate::os::threads::own_tid(),
             label: None,
             since_ns: 0,
@@ -251,7 +251,7 @@ mod tests {
         let shared = Arc::new(Shared::default());
         let mut captor = Captor::new(shared.clone(), false);
         captor.tend(10, &[long(3)], |_| true);
-        assert!(captor.follows(Place::Seat(3, 1)) && !captor.follows(Place::Seat(3, 3)));
+        assert!(captor.follows(Place::Slot(3, 1)) && !captor.follows(Place::Slot(3, 3)));
         for now_ns in [20, 30, 40] {
             captor.tend(now_ns, &[], |_| true);
             let group = shared.stalls().groups.remove(0);

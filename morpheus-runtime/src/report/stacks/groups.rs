@@ -31,7 +31,7 @@ const MOST_PLACES: usize = 512;
 /// Groups that are kept; what comes later is counted.
 const MOST_GROUPS: usize = 256;
 
-/// One stuck poll.
+/// One stalled poll.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) label: Option<u32>,
@@ -150,7 +150,7 @@ impl Shared {
         self.not_captured.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more stuck poll; from the controller.
+    /// One more stalled poll; from the controller.
     pub(crate) fn take(self: &Arc<Shared>, mut record: Record) {
         if self.in_summary.get().is_none() {
             let _ = self.in_summary.set(());
@@ -354,7 +354,7 @@ fn keep_for_summary(shared: &Arc<Shared>) {
     kept.push(shared.clone());
 }
 
-/// The table of all runtimes' groups; empty if nothing was stuck.
+/// The table of all runtimes' groups; empty if nothing was stalled.
 pub(crate) fn summary() -> String {
     let kept = lock(&FOR_SUMMARY).clone();
     kept.iter()

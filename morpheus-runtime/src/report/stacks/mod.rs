@@ -1,4 +1,4 @@
-//! Which line it was: the stacks of polls that are stuck for [`report_after`](crate::Builder::report_after).
+//! Which line it was: the stacks of polls that are stalled for [`report_after`](crate::Builder::report_after).
 //!
 //! ```text
 //!   controller                                              whoever asks, or a thread for a moment
@@ -7,9 +7,9 @@
 //!       └─────── signal.rs   a computing thread's own copy ─┘
 //! ```
 //!
-//! - The controller ([`captor`]) finds a poll that has been stuck for so long, once for each poll, and gets a
-//!   copy of its thread's stack. No thread is stopped, and no thread but the stuck one does anything for it;
-//!   nothing changes on the path of a poll, and while nobody is stuck nothing is done, nothing is allocated
+//! - The controller ([`captor`]) finds a poll that has been stalled for so long, once for each poll, and gets a
+//!   copy of its thread's stack. No thread is stopped, and no thread but the stalled one does anything for it;
+//!   nothing changes on the path of a poll, and while nobody is stalled nothing is done, nothing is allocated
 //!   and no signal handler is installed.
 //! - A thread that is blocked in the kernel is not disturbed ([`blocked`]): a signal would end its system
 //!   call. One that computes is asked by a signal ([`signal`]).
@@ -68,7 +68,7 @@ pub(crate) fn stack_of(tid: u32) -> Option<(usize, bool)> {
     }
 }
 
-/// Why a stuck poll was reported without a stack.
+/// Why a stalled poll was reported without a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoStack {
@@ -102,12 +102,12 @@ impl fmt::Display for NoStack {
             NoStack::Refused => {
                 "the kernel refuses to read this process's memory, or /proc is not mounted"
             }
-            NoStack::TooMany => "too many were stuck at once",
+            NoStack::TooMany => "too many were stalled at once",
         })
     }
 }
 
-/// What a stuck thread was doing.
+/// What a stalled thread was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StallKind {
@@ -155,7 +155,7 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Stuck polls of one label at one place.
+/// Stalled polls of one label at one place.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StallGroup {
@@ -163,7 +163,7 @@ pub struct StallGroup {
     pub label: String,
     /// What the thread was doing.
     pub kind: StallKind,
-    /// Stuck polls.
+    /// Stalled polls.
     pub count: u64,
     /// How long the longest stood, as the controller's last look at it found; it looks once a millisecond.
     pub longest: Duration,
@@ -177,7 +177,7 @@ pub struct StallGroup {
 }
 
 impl StallGroup {
-    /// The application's innermost frame: the line that the poll was stuck in. Where no frame is the
+    /// The application's innermost frame: the line that the poll was stalled in. Where no frame is the
     /// application's, the innermost one that is not the Rust library's, the executor's or a C function.
     #[must_use]
     pub fn culprit(&self) -> Option<&Frame> {
@@ -185,15 +185,15 @@ impl StallGroup {
     }
 }
 
-/// Where polls were stuck; what [`Runtime::stalls`](crate::Runtime::stalls) returns. Prints as a table.
+/// Where polls were stalled; what [`Runtime::stalls`](crate::Runtime::stalls) returns. Prints as a table.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stalls {
     /// By label, kind and application frame, those first that stood longest in all.
     pub groups: Vec<StallGroup>,
-    /// Stuck polls that belong to further groups.
+    /// Stalled polls that belong to further groups.
     pub other_groups: u64,
-    /// Stuck polls that were not looked at, because too many were stuck within a second.
+    /// Stalled polls that were not looked at, because too many were stalled within a second.
     pub not_captured: u64,
 }
 
@@ -203,7 +203,7 @@ const SHOWN_BELOW: usize = 1;
 
 impl fmt::Display for Stalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "morpheus: polls that were stuck, by label and line")?;
+        writeln!(f, "morpheus: polls that were stalled, by label and line")?;
         writeln!(
             f,
             "  {:>8} {:>11} {:>11}  {:<9}  label: line",

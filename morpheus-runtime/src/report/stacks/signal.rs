@@ -26,7 +26,7 @@ use morpheus_common::hand_over::{HandOver, Progress, Request};
 use super::NoStack;
 use super::raw::{MOST, Raw, read_own};
 
-/// Threads that can be asked at once. As many are stuck at once only in a storm, and then those that come
+/// Threads that can be asked at once. As many are stalled at once only in a storm, and then those that come
 /// first are enough.
 const BUFFERS: usize = 8;
 const INDEX_BITS: u32 = BUFFERS.trailing_zeros();

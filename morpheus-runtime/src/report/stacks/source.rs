@@ -22,7 +22,7 @@ pub(crate) enum Begun {
     Failed(StallKind, NoStack),
 }
 
-/// Looks at the thread of a poll that is stuck; `is_same` says whether it is still in that poll.
+/// Looks at the thread of a poll that is stalled; `is_same` says whether it is still in that poll.
 pub(crate) fn begin(tid: u32, is_same: impl Fn() -> bool) -> Begun {
     let Some(syscall) = Syscall::open(tid) else {
         return Begun::Failed(StallKind::Blocked, NoStack::Refused);

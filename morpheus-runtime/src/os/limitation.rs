@@ -5,7 +5,7 @@ use std::fmt;
 /// Something the runtime would use and the system does not give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Missing {
+pub enum Limitation {
     /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
     /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
     /// together with the slice: wake-ups beside hogs take longer.
@@ -20,9 +20,9 @@ pub enum Missing {
     Membarrier,
     /// Fewer spares than asked for, because the system gives no more threads.
     Spares,
-    /// More threads at once than seats in the table: some go unwatched.
-    Seats,
-    /// Lowering offenders by `nice` was asked for, and the process may not raise them again.
+    /// More threads at once than slots in the table: some go unwatched.
+    Slots,
+    /// Lowering slow tasks by `nice` was asked for, and the process may not raise them again.
     ReversibleNice,
     /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) was asked for, and tokio was built without
     /// `--cfg tokio_unstable`.
@@ -32,24 +32,26 @@ pub enum Missing {
     LifoSwitch,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for Limitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Missing::ShortSlices => {
+            Limitation::ShortSlices => {
                 "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
             }
-            Missing::ThreadStates => "thread states (/proc mounted, and a descriptor to read it)",
-            Missing::Descriptors => "descriptors to keep (RLIMIT_NOFILE of 256 or more)",
-            Missing::Membarrier => "membarrier (Linux 4.14, allowed)",
-            Missing::Spares => "threads for all spares (raise the process limit)",
-            Missing::Seats => "seats for all threads",
-            Missing::ReversibleNice => {
+            Limitation::ThreadStates => {
+                "thread states (/proc mounted, and a descriptor to read it)"
+            }
+            Limitation::Descriptors => "descriptors to keep (RLIMIT_NOFILE of 256 or more)",
+            Limitation::Membarrier => "membarrier (Linux 4.14, allowed)",
+            Limitation::Spares => "threads for all spares (raise the process limit)",
+            Limitation::Slots => "slots for all threads",
+            Limitation::ReversibleNice => {
                 "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
             }
-            Missing::TaskHooks => {
+            Limitation::TaskHooks => {
                 "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
             }
-            Missing::LifoSwitch => {
+            Limitation::LifoSwitch => {
                 "tokio's switch for the LIFO slot (RUSTFLAGS=\"--cfg tokio_unstable\")"
             }
         })

@@ -15,20 +15,20 @@ use crate::os::{nice, threads};
 #[cfg(tokio_unstable)]
 use crate::poll::hooks;
 use crate::report::label::Label;
-use crate::slot::handle::{self, Seat};
+use crate::slot::handle::{self, SlotHandle};
 
 thread_local! {
     static HOME: RefCell<Home> = const { RefCell::new(Home { domain: None, claimed: None }) };
 }
 
-/// The slow side of a thread's seat.
+/// The slow side of a thread's slot.
 struct Home {
     /// The runtime whose thread this is; `None` for threads of others.
     domain: Option<Arc<Domain>>,
     claimed: Option<Claimed>,
 }
 
-/// A taken seat; given back when the thread ends.
+/// A taken slot; given back when the thread ends.
 struct Claimed {
     domain: Arc<Domain>,
     index: usize,
@@ -38,16 +38,16 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         // First nobody finds the slot any more, then it may go to the next thread, then the domain may
         // go: this order is the module's invariant.
-        let seat = handle::current();
+        let slot = handle::current();
         handle::clear();
-        seat.runtime.set_state(WorkerState::Dead);
+        slot.runtime.set_state(WorkerState::Dead);
         #[cfg(tokio_unstable)]
         self.domain
             .thread_ids
-            .forget(seat.runtime.tid.load(Ordering::Relaxed));
-        seat.runtime.tid.store(0, Ordering::Release);
-        self.domain.link.seats_changed();
-        self.domain.seats.give_back(self.index);
+            .forget(slot.runtime.tid.load(Ordering::Relaxed));
+        slot.runtime.tid.store(0, Ordering::Release);
+        self.domain.link.slots_changed();
+        self.domain.slots.give_back(self.index);
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) type Plain = fn() -> Option<Arc<Domain>>;
 
 /// Says whose thread this is; called by tokio's thread-start hook.
 pub(crate) fn belongs_to(domain: Arc<Domain>) {
-    // `try_with`: a thread that is being torn down needs no seat.
+    // `try_with`: a thread that is being torn down needs no slot.
     let _ = HOME.try_with(|home| home.borrow_mut().domain = Some(domain));
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
         })
     });
     // A thread that is being torn down, or one of that domain's anyway: nothing changes.
-    let Ok(Some((home, seat))) = put_aside else {
+    let Ok(Some((home, slot))) = put_aside else {
         return Entered {
             before: None,
             plain,
@@ -90,7 +90,7 @@ pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
     };
     let before = Before {
         home,
-        seat,
+        slot,
         #[cfg(tokio_unstable)]
         hooked: hooks::put_aside(),
     };
@@ -112,7 +112,7 @@ pub(crate) struct Entered {
 /// What the thread was before.
 struct Before {
     home: Home,
-    seat: handle::PutAside,
+    slot: handle::PutAside,
     #[cfg(tokio_unstable)]
     hooked: hooks::PutAside,
 }
@@ -123,7 +123,7 @@ impl Entered {
             return 0;
         };
         // SAFETY: `before.home.claimed` keeps the table alive.
-        unsafe { before.seat.critical_depth() }
+        unsafe { before.slot.critical_depth() }
     }
 }
 
@@ -137,16 +137,16 @@ impl Drop for Entered {
             .runtime
             .critical_depth
             .load(Ordering::Relaxed);
-        let had_seat = handle::current().is_taken();
+        let had_slot = handle::current().is_taken();
         // First the slot is given back, with its handle in force, then the one from before returns.
         let claimed = HOME.try_with(|home| home.borrow_mut().claimed.take());
         drop(claimed);
-        before.seat.put_back();
+        before.slot.put_back();
         #[cfg(tokio_unstable)]
         hooks::put_back(before.hooked);
         let own = HOME.try_with(|home| home.replace(before.home));
         drop(own);
-        if had_seat {
+        if had_slot {
             carry_critical_depth(depth, self.plain);
         }
     }
@@ -155,30 +155,30 @@ impl Drop for Entered {
 /// Has the calling thread be in as many critical sections as it was in its other domain: a guard counts for the thread,
 /// and may be dropped on the other side of a `block_on`.
 fn carry_critical_depth(depth: u32, plain: Plain) {
-    let seat = match depth {
-        0 => Some(handle::current()).filter(|seat| seat.is_taken()),
+    let slot = match depth {
+        0 => Some(handle::current()).filter(|slot| slot.is_taken()),
         _ => claim_or(plain),
     };
-    if let Some(seat) = seat {
+    if let Some(slot) = slot {
         // Relaxed: the thread's own word, as in `enter_critical`.
-        seat.runtime.critical_depth.store(depth, Ordering::Relaxed);
+        slot.runtime.critical_depth.store(depth, Ordering::Relaxed);
     }
 }
 
-/// The calling thread's seat, taken now if it has none; `None` when the table is full, and on a thread of no runtime of
+/// The calling thread's slot, taken now if it has none; `None` when the table is full, and on a thread of no runtime of
 /// Morpheus's.
 #[inline]
-pub(crate) fn claim() -> Option<Seat> {
+pub(crate) fn claim() -> Option<SlotHandle> {
     claim_or(|| None)
 }
 
 /// The same, on the domain that `plain` gives where the thread belongs to no runtime of Morpheus's.
 #[inline]
-pub(crate) fn claim_or(plain: Plain) -> Option<Seat> {
+pub(crate) fn claim_or(plain: Plain) -> Option<SlotHandle> {
     (handle::current().is_taken() || claim_slow(plain)).then(handle::current)
 }
 
-/// Takes a seat. Returns whether there was one, and not the seat itself: handed back through memory, it
+/// Takes a slot. Returns whether there was one, and not the slot itself: handed back through memory, it
 /// would cost every poll a stalled load.
 #[cold]
 fn claim_slow(plain: Plain) -> bool {
@@ -188,49 +188,49 @@ fn claim_slow(plain: Plain) -> bool {
             Some(domain) => domain.clone(),
             None => plain()?,
         };
-        let index = domain.seats.take()?;
+        let index = domain.slots.take()?;
         nice::remember_own();
         domain.shorten_slice();
-        let seat = sit_down(&domain, index);
-        seat.runtime.flags.store(0, Ordering::Relaxed);
-        seat.runtime.critical_depth.store(0, Ordering::Relaxed);
-        if domain.settings.escapable {
-            seat.runtime.set_flag(SlotFlag::Escapable);
+        let slot = sit_down(&domain, index);
+        slot.runtime.flags.store(0, Ordering::Relaxed);
+        slot.runtime.critical_depth.store(0, Ordering::Relaxed);
+        if domain.settings.demotable {
+            slot.runtime.set_flag(SlotFlag::Demotable);
         }
         let tid = threads::own_tid();
         #[cfg(tokio_unstable)]
         domain.thread_ids.note(tid);
         // Release: pairs with the controller's Acquire load of `tid`; zero means nobody sits here.
-        seat.runtime.tid.store(tid, Ordering::Release);
-        seat.runtime.set_state(WorkerState::Running);
-        handle::set(seat);
-        domain.link.seats_changed();
+        slot.runtime.tid.store(tid, Ordering::Release);
+        slot.runtime.set_state(WorkerState::Running);
+        handle::set(slot);
+        domain.link.slots_changed();
         home.claimed = Some(Claimed { domain, index });
         Some(())
     });
     matches!(taken, Ok(Some(())))
 }
 
-/// The seat of the calling thread in a table, with its slot where it should be.
-fn sit_down(domain: &Arc<Domain>, index: usize) -> Seat {
+/// The slot of the calling thread in a table, with its slot where it should be.
+fn sit_down(domain: &Arc<Domain>, index: usize) -> SlotHandle {
     // SAFETY: `domain` has both; `Claimed` keeps it alive, and calls `clear` before it lets it go.
-    unsafe { Seat::of(&domain.seats, index, domain.sleeper.flag()) }
+    unsafe { SlotHandle::of(&domain.slots, index, domain.sleeper.flag()) }
 }
 
 /// Wakes the controller, if it sleeps, after this thread wrote one of its sequence words.
 #[inline]
-pub(crate) fn notice(seat: Seat) {
-    if seat.must_wake_controller() {
+pub(crate) fn notice(slot: SlotHandle) {
+    if slot.must_wake_controller() {
         wake_controller();
     }
 }
 
-/// The seat, after its slot moved to where it should be. Only outside of a poll, and by whoever has no
-/// other copy of the seat: the slot that it stands for is given up.
+/// The slot, after its slot moved to where it should be. Only outside of a poll, and by whoever has no
+/// other copy of the slot: the slot that it stands for is given up.
 #[inline]
-pub(crate) fn settled(seat: Seat) -> Seat {
-    if seat.is_settled() {
-        return seat;
+pub(crate) fn settled(slot: SlotHandle) -> SlotHandle {
+    if slot.is_settled() {
+        return slot;
     }
     move_over();
     handle::current()
@@ -239,13 +239,13 @@ pub(crate) fn settled(seat: Seat) -> Seat {
 /// Moves the calling thread's slot.
 #[cold]
 fn move_over() {
-    with_home(|domain, index| {
+    with_domain(|domain, index| {
         handle::set(sit_down(domain, index));
     });
 }
 
-/// Runs `f` with the domain and the number of the calling thread's seat, when it has one.
-pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R> {
+/// Runs `f` with the domain and the number of the calling thread's slot, when it has one.
+pub(crate) fn with_domain<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R> {
     HOME.try_with(|home| {
         let (domain, index) = {
             let home = home.borrow();
@@ -259,7 +259,7 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R
     .flatten()
 }
 
-/// Runs `f` with the history of a label on the runtime of the calling thread's seat. Cheaper than [`with_home`], and `f`
+/// Runs `f` with the history of a label on the runtime of the calling thread's slot. Cheaper than [`with_domain`], and `f`
 /// may poll nothing.
 pub(crate) fn with_history<R>(label: &'static Label, f: impl FnOnce(&History) -> R) -> Option<R> {
     HOME.try_with(|home| {
@@ -273,7 +273,7 @@ pub(crate) fn with_history<R>(label: &'static Label, f: impl FnOnce(&History) ->
 
 #[cold]
 fn wake_controller() {
-    with_home(|domain, _| domain.wake_controller());
+    with_domain(|domain, _| domain.wake_controller());
 }
 
 #[cfg(test)]
@@ -298,7 +298,7 @@ mod tests {
 
     fn own_domain() -> *const Domain {
         claim_or(plain).unwrap();
-        with_home(|domain, _| Arc::as_ptr(domain)).unwrap()
+        with_domain(|domain, _| Arc::as_ptr(domain)).unwrap()
     }
 
     #[test]
@@ -335,8 +335,8 @@ mod tests {
         assert!(handle::current().runtime.in_poll(), "the poll goes on");
         handle::current().runtime.end_poll(seq);
         for runtime in [one, two] {
-            let seats = runtime.domain().seats.in_use();
-            assert!(seats <= 1, "{seats} seats were taken, each given back");
+            let slots = runtime.domain().slots.in_use();
+            assert!(slots <= 1, "{slots} slots were taken, each given back");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::act::permit::Waiter;
 use crate::decide::history::History;
-use crate::decide::offender::{Offender, Record, Standing};
+use crate::decide::rating::{Handoff, Rating, TaskRating};
 use crate::report::label::Label;
 
 /// Polls are added to the label's total in lots of this size, so that the label's cache line stays put.
@@ -14,24 +14,24 @@ const POLLS_A_LOT: u16 = 256;
 pub(crate) struct Options {
     pub(crate) label: &'static Label,
     /// `None`: as the runtime says.
-    pub(crate) escapable: Option<bool>,
-    pub(crate) offender: Offender,
+    pub(crate) demotable: Option<bool>,
+    pub(crate) handoff: Handoff,
 }
 
 /// What is known of one watched future. The reference points to the label, which lives for ever.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct WatchState {
     pub(crate) label: &'static Label,
     pub(crate) waiter: Option<Arc<Waiter>>,
     pub(crate) not_before_ns: u64,
     pub(crate) polls: u16,
-    pub(crate) record: Record,
-    /// It is escapable if the runtime says so. Two bytes and no `Option<bool>`: comparing that with `None` costs a poll up to
+    pub(crate) record: TaskRating,
+    /// It is demotable if the runtime says so. Two bytes and no `Option<bool>`: comparing that with `None` costs a poll up to
     /// three instructions.
-    pub(crate) escapable_by_default: bool,
+    pub(crate) demotable_by_default: bool,
     /// What it says itself, where it does.
-    pub(crate) escapable: bool,
-    pub(crate) may_offend: bool,
+    pub(crate) demotable: bool,
+    pub(crate) may_hand_off: bool,
     /// So often it was to be polled inline, and its worker lost its core over what that takes.
     pub(crate) tries_inline: u8,
 }
@@ -39,9 +39,9 @@ pub(crate) struct File {
 /// What a watched task has more than another. Tokio puts tasks on whole lines of 128 bytes, so that eight bytes more can be
 /// another line.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<File>() == 32);
+const _: () = assert!(size_of::<WatchState>() == 32);
 
-impl Drop for File {
+impl Drop for WatchState {
     fn drop(&mut self) {
         self.count_polls();
         if let Some(waiter) = self.waiter.take() {
@@ -50,17 +50,17 @@ impl Drop for File {
     }
 }
 
-impl File {
-    pub(crate) fn new(options: Options) -> File {
-        File {
+impl WatchState {
+    pub(crate) fn new(options: Options) -> WatchState {
+        WatchState {
             label: options.label,
             waiter: None,
             not_before_ns: 0,
             polls: 0,
-            record: Record::clean(),
-            escapable_by_default: options.escapable.is_none(),
-            escapable: options.escapable.unwrap_or_default(),
-            may_offend: options.offender == Offender::Allowed,
+            record: TaskRating::clean(),
+            demotable_by_default: options.demotable.is_none(),
+            demotable: options.demotable.unwrap_or_default(),
+            may_hand_off: options.handoff == Handoff::Allowed,
             tries_inline: 0,
         }
     }
@@ -83,13 +83,13 @@ impl File {
     pub(crate) fn is_clean(&self) -> bool {
         self.record.is_clean()
             && self.waiter.is_none()
-            && self.escapable_by_default
-            && self.label.is_calm()
+            && self.demotable_by_default
+            && self.label.is_healthy()
     }
 
     /// What the task says, if it says anything.
-    pub(crate) fn own_escapable(&self) -> Option<bool> {
-        (!self.escapable_by_default).then_some(self.escapable)
+    pub(crate) fn own_demotable(&self) -> Option<bool> {
+        (!self.demotable_by_default).then_some(self.demotable)
     }
 
     /// Counts a poll. It wraps, which only a future can reach that panics in 65,536 polls in a row: any other one's
@@ -99,7 +99,7 @@ impl File {
         self.polls = self.polls.wrapping_add(1);
     }
 
-    pub(crate) fn standing(&self, history: &History) -> Standing {
-        self.record.standing().max(history.standing())
+    pub(crate) fn rating(&self, history: &History) -> Rating {
+        self.record.rating().max(history.rating())
     }
 }
