@@ -86,7 +86,7 @@ impl Word {
 }
 
 impl Options {
-    /// What an attribute without words asks for.
+    /// The options of an attribute without words.
     pub(crate) fn of(kind: Kind) -> Options {
         Options {
             flavor: kind.flavor(),

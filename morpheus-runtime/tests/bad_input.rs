@@ -93,7 +93,7 @@ fn a_reserve_larger_than_the_spares() {
     says(&error, &["reserve of 4", "3 spares", "max_spares"]);
 }
 
-/// What programs get that were written for tokio's builder.
+/// The error that programs get which were written for tokio's builder.
 #[test]
 fn an_error_of_the_system_library_has_the_typed_one_inside() {
     let _alone = alone();

@@ -187,7 +187,7 @@ fn io_and_time_are_enabled_whatever_is_said() {
     }
 }
 
-/// What a worker of one looks at first, with many tasks of its own and one from outside.
+/// A single worker, with many tasks of its own and one from outside.
 #[test]
 fn the_queue_for_all_workers_is_looked_at_as_often_as_was_asked_for() {
     let _alone = alone();

@@ -73,6 +73,15 @@ fn a_watched_poll_is_asked_to_yield_and_reported_with_its_stack() {
     let metrics = runtime.metrics();
     assert_eq!((metrics.takeovers, metrics.spares), (0, 0), "{metrics:?}");
     assert_eq!((metrics.num_workers(), metrics.handoff_polls), (1, 0));
+    // As on tokio's own.
+    let label = fresh_label("on tokio's one thread");
+    let plain = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    plain.block_on(async { burn(20 * MS) }.watched(label));
+    assert!(wait_for(PATIENCE, || log
+        .line_with(&[label, "step=\"asked to yield\""])
+        .is_some()));
 }
 
 /// It is slow again and again, and still polled on its one thread.
@@ -159,7 +168,7 @@ fn a_thread_belongs_to_the_runtime_that_it_is_in() {
         .build()
         .unwrap();
     assert!(plain.block_on(until_asked().watched("which one")));
-    assert_eq!(other_s(&one), before, "the plain runtime is nobody's");
+    assert_eq!(other_s(&one), before, "the plain runtime is another's");
     assert!(asked(&two) > 0);
 }
 
@@ -344,7 +353,7 @@ fn it_ends_as_tokio_s_does() {
         assert!(dropped.load(Ordering::SeqCst));
         drop(task);
     }
-    // What is left on a blocking thread is named.
+    // A poll that is left on a blocking thread is named.
     let gate = Gate::default();
     let (held, inside) = (gate.clone(), Gate::default());
     let begun = inside.clone();
@@ -431,7 +440,7 @@ fn it_joins_no_daemon() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
-/// What a worker gets and the application's thread must not keep.
+/// A worker gets a short one, which the application's thread must not keep.
 #[test]
 fn the_calling_thread_keeps_its_slice() {
     let _alone = alone();

@@ -18,7 +18,7 @@ const README: &str = include_str!("../../README.md");
 /// Programs whose names begin with this are tests, as in a directory `tests`.
 const TESTS: &str = "tests_";
 
-/// What programs end with that do not end with 0.
+/// The exit codes that are not 0.
 const EXIT_CODES: [(&str, i32); 2] = [("main_options", 1), ("tests_of_tokio", 101)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
