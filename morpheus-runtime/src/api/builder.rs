@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::api::runtime::Runtime;
-use crate::control::controller;
 use crate::control::joiner;
+use crate::control::life;
 use crate::domain::{self, Domain};
 use crate::link::{Link, LinkError};
 use crate::os::limitation::Limitation;
@@ -653,11 +653,11 @@ impl Builder {
         wait_until_held(&domain);
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
-        controller::prepare(&domain);
+        life::prepare(&domain);
         // Tokio panics where no thread can be had: somebody took the one that was there a moment ago.
         let start = || {
             let (domain, own) = (domain.clone(), handle.clone());
-            drop(handle.spawn_blocking(move || controller::serve(&domain, Some(own))));
+            drop(handle.spawn_blocking(move || life::serve(&domain, Some(own))));
         };
         if catch_unwind(AssertUnwindSafe(start)).is_err() {
             return Err(BuildError::TooFewThreads {
@@ -688,8 +688,8 @@ impl Builder {
             .build()?;
         let _ = domain.runtime.set(tokio.handle().id());
         domain::register(&domain);
-        controller::prepare(&domain);
-        let controller = controller::start(&domain);
+        life::prepare(&domain);
+        let controller = life::start(&domain);
         Ok(Runtime::from_parts(tokio, domain).with_controller(controller))
     }
 

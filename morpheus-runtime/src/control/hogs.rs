@@ -1,11 +1,9 @@
-//! Workers that are given up to the kernel's scheduler: a task that nobody watches keeps them, which the
-//! kernel side cannot see, and tokio's counters can.
+//! CPU hogs that are not watched: marks their workers for the kernel's scheduler, which cannot see such polls.
 //!
-//! A core that stands still is not enough, for its thread may have had no CPU: what counts is the CPU time
-//! that it used from one sample to the next.
+//! A core that has stalled is not enough, for its thread may have had no CPU. The CPU time that the thread uses from one
+//! sample to the next counts.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
@@ -14,88 +12,87 @@ use tokio::runtime::RuntimeMetrics;
 use crate::decide::rating;
 use crate::domain::Domain;
 use crate::link::ActiveLink;
+use crate::observe::cores::Cores;
 use crate::os::clock;
 
-/// The cores that were found standing.
+/// The cores that stalled in polls which are not watched, and the marks of their workers.
 #[derive(Debug, Default)]
 pub(crate) struct Hogs {
-    standing: Vec<Hog>,
+    stalled: Vec<Hog>,
 }
 
 #[derive(Debug)]
 struct Hog {
     core: usize,
+    /// The last sign of life of the core.
+    since_ns: u64,
     slot_index: usize,
-    parks: u64,
-    busy: Duration,
-    /// CPU time of its thread when it was first found standing.
+    /// CPU time of its thread when the core was first found stalled.
     cpu_ns: u64,
-    marked: bool,
+    is_marked: bool,
 }
 
 impl Hog {
-    /// The thread that stands there; none if it is not known, watched (what is watched, the kernel side sees by
-    /// itself), or has no slot.
-    fn find(core: usize, domain: &Domain, metrics: &RuntimeMetrics) -> Option<Hog> {
+    /// The thread of a stalled core. `None` if it is not known, has no slot, is not demotable, or is in a watched poll,
+    /// which the kernel's scheduler sees by itself.
+    fn find(core: usize, since_ns: u64, domain: &Domain) -> Option<Hog> {
         let tid = domain.cores.thread(core)?;
-        let slot_index = (0..domain.slots.in_use()).find(|&slot_index| {
-            domain.slots.runtime(slot_index).tid.load(Ordering::Relaxed) == tid
-        })?;
+        let has_thread = |&index: &usize| {
+            // Relaxed: a number that is compared; the thread of a core that has stalled keeps its slot.
+            domain.slots.runtime(index).tid.load(Ordering::Relaxed) == tid
+        };
+        let slot_index = (0..domain.slots.in_use()).find(has_thread)?;
         let slot = domain.slots.runtime(slot_index);
         if slot.observe_poll() % 2 == 1 || !slot.has_flag(SlotFlag::Demotable) {
             return None;
         }
         Some(Hog {
             core,
+            since_ns,
             slot_index,
-            parks: metrics.worker_park_unpark_count(core),
-            busy: metrics.worker_total_busy_duration(core),
             cpu_ns: clock::cpu_ns_of(tid)?,
-            marked: false,
+            is_marked: false,
         })
-    }
-
-    fn still_stands(&self, metrics: &RuntimeMetrics) -> bool {
-        metrics.worker_park_unpark_count(self.core) == self.parks
-            && metrics.worker_total_busy_duration(self.core) == self.busy
     }
 }
 
 impl Hogs {
-    /// Looks at the cores that stand still, and marks the workers of those that computed through it.
-    pub(crate) fn mark(&mut self, cores: &[usize], domain: &Domain, metrics: &RuntimeMetrics) {
+    /// Marks the workers of those of the stalled cores `numbers` whose threads have computed since the call before.
+    pub(crate) fn mark(&mut self, numbers: &[usize], cores: &Cores, domain: &Domain) {
         let demotes = domain.settings.policy >= Policy::Demote
             && domain.link.active() == ActiveLink::Scheduler;
         if !demotes {
             return;
         }
-        for &core in cores {
-            let Some(known) = self.standing.iter_mut().find(|hog| hog.core == core) else {
-                self.standing.extend(Hog::find(core, domain, metrics));
+        for &core in numbers {
+            let Some(hog) = self.stalled.iter_mut().find(|hog| hog.core == core) else {
+                let since_ns = cores.stalled_since(core);
+                let found = since_ns.and_then(|since_ns| Hog::find(core, since_ns, domain));
+                self.stalled.extend(found);
                 continue;
             };
-            let slot = domain.slots.runtime(known.slot_index);
+            let slot = domain.slots.runtime(hog.slot_index);
+            // Relaxed: as in `find`.
             let tid = slot.tid.load(Ordering::Relaxed);
-            let used_ns = clock::cpu_ns_of(tid).map_or(0, |ns| ns.saturating_sub(known.cpu_ns));
-            if !known.marked && used_ns >= rating::HOG_NS {
-                known.marked = true;
+            let used_ns = clock::cpu_ns_of(tid).map_or(0, |ns| ns.saturating_sub(hog.cpu_ns));
+            if !hog.is_marked && used_ns >= rating::HOG_NS {
+                hog.is_marked = true;
                 slot.set_flag(SlotFlag::Hog);
+                // Relaxed: a statistic.
                 domain.counters.hogs_marked.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes the mark from those that have shown a sign of life since.
-    pub(crate) fn forgive(&mut self, domain: &Domain, metrics: &RuntimeMetrics) {
-        self.standing.retain(|hog| {
-            let stands = hog.still_stands(metrics);
-            if !stands && hog.marked {
-                domain
-                    .slots
-                    .runtime(hog.slot_index)
-                    .clear_flag(SlotFlag::Hog);
+    /// Clears the marks of workers whose cores have shown a sign of life since.
+    pub(crate) fn clear(&mut self, cores: &Cores, metrics: &RuntimeMetrics, domain: &Domain) {
+        self.stalled.retain(|hog| {
+            let is_stalled = cores.is_still_stalled(hog.core, hog.since_ns, metrics);
+            if !is_stalled && hog.is_marked {
+                let slot = domain.slots.runtime(hog.slot_index);
+                slot.clear_flag(SlotFlag::Hog);
             }
-            stands
+            is_stalled
         });
     }
 }

@@ -1,6 +1,9 @@
 //! The controller and the joiner: the threads that observe, decide and act.
 
 pub(crate) mod controller;
+pub(crate) mod daemon;
 pub(crate) mod hogs;
 pub(crate) mod joiner;
+pub(crate) mod life;
 pub(crate) mod plain;
+pub(crate) mod workers;

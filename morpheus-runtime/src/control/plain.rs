@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use morpheus_common::ladder::Policy;
 
-use crate::control::controller;
+use crate::control::life;
 use crate::domain::Domain;
 use crate::os::sleeper;
 use crate::settings::mechanism::Mechanisms;
@@ -47,7 +47,7 @@ pub(crate) fn domain() -> Arc<Domain> {
             };
             let domain = Arc::new(Domain::without_workers(settings));
             // It is never joined: the domain lives as long as the process.
-            drop(controller::start(&domain));
+            drop(life::start(&domain));
             domain
         })
         .clone()

@@ -1,7 +1,7 @@
 //! The canary: a no-op task that must run within the budget.
 //!
-//! It knows nothing about the tasks and needs nothing from them, so it covers every library: if a task
-//! that was just injected does not run, work waits and nobody serves it, whatever the reason.
+//! It needs nothing from the tasks, so it covers every library: if a task that was just injected does not run, work
+//! waits and no worker serves it, whatever the reason.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 use crate::domain::Domain;
-use crate::os::clock;
+use crate::os::{clock, threads};
 
+/// The canary tasks of a runtime, of which one at most is out.
 #[derive(Debug)]
 pub(crate) struct Canary {
     domain: Arc<Domain>,
@@ -20,7 +21,7 @@ pub(crate) struct Canary {
     /// The number of the last one that ran.
     returned: Arc<AtomicU64>,
     was_late: bool,
-    /// When lateness was last answered, so that it is answered once in `late_after_ns`.
+    /// The time of the last answer to lateness, so that there is one answer in `late_after_ns`.
     answered_ns: u64,
 }
 
@@ -29,18 +30,18 @@ pub(crate) struct Canary {
 pub(crate) enum CanaryState {
     /// None is out; the last one came in time, or there was none yet.
     Idle,
-    /// None is out; the last one had been reported late. Told once.
+    /// None is out; the last one was late. Returned once.
     Back,
     /// One is out, and has time.
     Out,
-    /// One is out for so long; reported again after as long once more.
+    /// One is out for this time; returned again after as long once more.
     Late { by_ns: u64 },
 }
 
 impl Canary {
     pub(crate) fn new(domain: Arc<Domain>) -> Canary {
         Canary {
-            // Seen at the first sample after: a whole sample is a budget.
+            // The first sample after that time finds it late: a whole sample is a budget.
             late_after_ns: domain.settings.budget_ns * 2 / 5,
             domain,
             number: 0,
@@ -52,8 +53,8 @@ impl Canary {
     }
 
     pub(crate) fn state(&mut self, now_ns: u64) -> CanaryState {
-        // Acquire: pairs with the Release in the canary's task; nothing else is read, but a reader of
-        // this code need not check.
+        // Acquire: pairs with the Release in the canary's task. Nothing else is read, but a reader of
+        // this code need not check that.
         if self.returned.load(Ordering::Acquire) == self.number {
             return if std::mem::take(&mut self.was_late) {
                 CanaryState::Back
@@ -80,10 +81,11 @@ impl Canary {
         drop(handle.spawn(async move {
             let late_ns = clock::now_ns().saturating_sub(now_ns);
             domain.counters.canary_lateness.record(late_ns);
-            // A worker that never parks tells of itself nowhere else.
-            domain.note_core_thread(crate::os::threads::own_tid());
+            // A worker that never parks names its thread nowhere else.
+            domain.note_core_thread(threads::own_tid());
             returned.store(number, Ordering::Release);
         }));
+        // Relaxed: a statistic.
         self.domain
             .counters
             .canaries

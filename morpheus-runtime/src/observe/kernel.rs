@@ -1,8 +1,7 @@
-//! The controller's end of a daemon's link: reads what the kernel side says, and keeps count of the workers
-//! that sleep in a poll.
+//! Events from the kernel: reads the ring of a daemon's link, and follows the workers that sleep in a poll.
 //!
 //! A worker that just went to sleep is left alone for [`SETTLE_NS`]: most such sleeps are a contended lock
-//! and over by then. What sleeps longer is *settled*.
+//! and over by then. A sleep that lasts longer is *settled*.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,9 +17,9 @@ use crate::link::ring::Ring;
 use crate::os::clock;
 use crate::slot::table::Lease;
 
-/// How long a worker sleeps before anything is done about it.
+/// A sleep of this length is settled.
 const SETTLE_NS: u64 = 50_000;
-/// A daemon that has said nothing for so long is no help. It says something ten times a second.
+/// A daemon without a heartbeat for this time is lost. It has ten a second.
 const SILENT_NS: u64 = 1_000_000_000;
 /// Events that are read at once, so that a flood does not keep the controller from its other work.
 const EVENTS_AT_ONCE: usize = 4096;
@@ -36,8 +35,8 @@ struct Sleeping {
     settled: bool,
 }
 
-/// Whether the sleeps of late were long enough to settle: a counter of two bits, as branch predictors have, so
-/// that one exception does not change the opinion.
+/// Predicts whether a sleep will settle: a counter of two bits, as branch predictors have, so that one exception does
+/// not change the prediction.
 #[derive(Debug)]
 struct Habit(u8);
 
@@ -70,11 +69,11 @@ pub(crate) struct OverBudget {
     pub(crate) used_ns: u64,
 }
 
-/// What there is to do about the events.
+/// The events that need an answer before the next sample.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pub(crate) over_budget: Vec<OverBudget>,
-    /// Some worker has just settled.
+    /// The sleep of a worker has just settled.
     pub(crate) settled: bool,
 }
 
@@ -84,8 +83,9 @@ impl Events {
     }
 }
 
+/// The controller's end of a daemon's link.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(crate) struct KernelEvents {
     domain: Arc<Domain>,
     ring: Ring,
     lease: Lease,
@@ -94,9 +94,9 @@ pub(crate) struct Mapped {
     joined_ns: u64,
 }
 
-impl Mapped {
-    pub(crate) fn new(domain: Arc<Domain>, handed: Handed) -> Mapped {
-        Mapped {
+impl KernelEvents {
+    pub(crate) fn new(domain: Arc<Domain>, handed: Handed) -> KernelEvents {
+        KernelEvents {
             domain,
             ring: handed.ring,
             lease: handed.lease,
@@ -106,12 +106,12 @@ impl Mapped {
         }
     }
 
-    /// Waits for an event, at most so long.
+    /// Waits for an event, up to `at_most_ns`.
     pub(crate) fn wait(&self, at_most_ns: u64) {
         wait(&mut [pollable(self.ring.fd())], Some(at_most_ns));
     }
 
-    /// Waits for an event or for somebody who wakes the controller.
+    /// Waits for an event, or for a thread that wakes the controller.
     pub(crate) fn sleep(&self) {
         let Some(bell) = self.domain.link.controller_bell.get() else {
             return self.wait(SILENT_NS);
@@ -122,13 +122,13 @@ impl Mapped {
         let _ = rustix::io::read(bell, &mut count);
     }
 
-    /// Whether the kernel side is there. A sample at one word; a daemon that ends says so by itself.
+    /// Whether the daemon has a recent heartbeat, which is one word of memory. The joiner notices a daemon that ends.
     pub(crate) fn is_alive(&self, now_ns: u64) -> bool {
         let said_ns = self.domain.slots.heartbeat_ns(self.lease);
         now_ns.saturating_sub(said_ns.max(self.joined_ns)) < SILENT_NS
     }
 
-    /// Reads the events, and says what is to be done about them now.
+    /// Reads the events that have come, and returns those that need an answer now.
     pub(crate) fn read(&mut self, now_ns: u64) -> Events {
         let mut events = Events::default();
         for _ in 0..EVENTS_AT_ONCE {
@@ -136,13 +136,13 @@ impl Mapped {
                 break;
             };
             self.domain.link.events.fetch_add(1, Ordering::Relaxed);
-            self.hear(event, now_ns, &mut events);
+            self.take(event, now_ns, &mut events);
         }
         self.settle(now_ns, &mut events);
         events
     }
 
-    fn hear(&mut self, event: abi::morpheus_event, now_ns: u64, events: &mut Events) {
+    fn take(&mut self, event: abi::morpheus_event, now_ns: u64, events: &mut Events) {
         let slot_index = event.slot as usize;
         if slot_index >= self.domain.slots.in_use() {
             return;
@@ -193,12 +193,12 @@ impl Mapped {
             abi::MORPHEUS_EVENT_THROTTLED => {
                 counters.kernel_throttles.fetch_add(1, Ordering::Relaxed);
             }
-            // Of a later version.
+            // An event of a later version.
             _ => {}
         }
     }
 
-    /// Forgets those that are no longer where they slept, and finds those that have slept long enough.
+    /// Forgets sleepers that have woken, and settles those that have slept for [`SETTLE_NS`].
     fn settle(&mut self, now_ns: u64, events: &mut Events) {
         let domain = &self.domain;
         let habit = &mut self.habit;
@@ -206,7 +206,7 @@ impl Mapped {
             let slot = domain.slots.runtime(sleeping.slot_index);
             let watched = sleeping.poll_seq % 2 == 1;
             let poll_seq = slot.observe_poll();
-            // Relaxed: parking and coming back is what tells that the sleep is over, whenever it is seen.
+            // Relaxed: a worker that parked or unparked since has woken; seen late, it is forgotten at the next call.
             let moved = slot.park_seq.load(Ordering::Relaxed) != sleeping.park_seq
                 || watched && poll_seq != sleeping.poll_seq
                 || !watched && poll_seq % 2 == 1
@@ -220,14 +220,14 @@ impl Mapped {
             if !sleeping.settled && now_ns.saturating_sub(sleeping.since_ns) >= SETTLE_NS {
                 sleeping.settled = true;
                 habit.was_long();
-                // Behind a handoff poll nothing waits.
+                // No work waits behind a handoff poll.
                 events.settled |= !slot.has_flag(SlotFlag::Handoff);
             }
             true
         });
     }
 
-    /// When the next of them settles.
+    /// The time at which the next sleep settles.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.sleeping
             .iter()
@@ -236,14 +236,13 @@ impl Mapped {
             .min()
     }
 
-    /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`], rather than sleep: where the last
-    /// sleeps were long, so that there will be something to do. A program whose sleeps are short, contended
-    /// locks for one, does not keep it running.
+    /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`] rather than sleep: the last sleeps settled, so
+    /// this one probably will. A program whose sleeps are short, as those of contended locks, does not keep it running.
     pub(crate) fn is_worth_staying(&self) -> bool {
         self.habit.is_long()
     }
 
-    /// Those that have settled and still sleep: of watched polls, and of others on the workers that `counts`.
+    /// Settled sleepers: those in watched polls, and those in other polls whose slot `counts`.
     pub(crate) fn settled(&self, counts: impl Fn(usize) -> bool) -> (usize, usize) {
         let (mut watched, mut unwatched) = (0, 0);
         for sleeping in self.sleeping.iter().filter(|sleeping| sleeping.settled) {
@@ -270,7 +269,7 @@ fn wait(fds: &mut [PollFd<'_>], at_most_ns: Option<u64>) {
         tv_sec: (ns / clock::SECOND_NS) as i64,
         tv_nsec: (ns % clock::SECOND_NS) as _,
     });
-    // Interrupted or refused, the caller looks for itself, and comes back.
+    // Interrupted or refused: the caller reads the ring anyway, and waits again.
     let _ = poll(fds, timeout.as_ref());
 }
 
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_exception_does_not_change_the_opinion_two_do() {
+    fn one_exception_does_not_change_the_prediction_two_do() {
         let mut habit = Habit::default();
         assert!(habit.is_long());
         for _ in 0..5 {

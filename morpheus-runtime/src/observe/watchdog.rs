@@ -1,8 +1,8 @@
-//! The watchdog: finds stalled watched polls by looking at the slots, once a sample.
+//! The watchdog: finds stalled watched polls in the slots, and takes each of them up the ladder.
 //!
-//! It needs nothing from the system but thread CPU clocks and `/proc/self/task`. A poll that stands since
-//! the last sample is asked for its CPU time; whether it sleeps is read only when it looks asleep, for a
-//! bounded number a sample, and at doubling intervals for those known to sleep.
+//! It needs nothing from the system but thread CPU clocks and `/proc/self/task`. It reads the CPU time of each poll that
+//! was there at the last sample already. It reads the state of a thread only if that used little CPU time, for a bounded
+//! number of threads a sample, and at doubling intervals for those that sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use morpheus_common::ladder::{self, Action, Limits, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
+use crate::act::verdict;
 use crate::decide::rating::{self, Rating};
 use crate::domain::Domain;
 #[cfg(tokio_unstable)]
@@ -18,34 +19,33 @@ use crate::observe::cores;
 use crate::observe::kernel::OverBudget;
 use crate::os::asleep::ThreadStats;
 use crate::os::clock;
-use crate::os::nice;
 use crate::report::event::{Stall, Taken};
 use crate::report::label;
 use crate::report::stacks::captor::{Long, Place};
 
-/// New polls whose CPU clock is read in one sample, at most; each read is a system call.
+/// New polls whose CPU clock is read in one sample, at most: each read is a system call.
 const NEW_POLLS_A_SAMPLE: usize = 24;
-/// With no more polls than this whose beginning is known, there is an extra sample when the first is due.
-const KNOWN_FOR_EXTRA_LOOK: usize = 8;
-/// A poll of an origin that is known to be slow is asked to yield after this part of the budget: what it
-/// costs an innocent one is a yield, and where it is no innocent, others wait half a millisecond less.
-const KNOWN_ARE_ASKED_AFTER: u64 = 2;
-/// After such a poll was seen on a worker, there are extra looks for so long.
-const EXTRA_LOOKS_LAST_NS: u64 = 10_000_000;
+/// With up to this many new polls of slow labels, there is an early sample when the first is due.
+const EARLY_SAMPLE_POLLS: usize = 8;
+/// A poll of a slow label is asked to yield after the budget divided by this. A short poll loses a yield by that, and behind
+/// a long one other tasks wait half a millisecond less.
+const SLOW_ARE_ASKED_AFTER: u64 = 2;
+/// Early samples go on for this time after such a poll was seen on a worker.
+const EARLY_SAMPLES_LAST_NS: u64 = 10_000_000;
 /// Thread states that are read in one sample, at most.
 const STATES_A_SAMPLE: usize = 16;
-/// The longest interval between two looks at a thread that is known to sleep.
-const LONGEST_LOOK_NS: u64 = 32_000_000;
-/// A thread that used less than this share of the time it stood may be asleep.
+/// The longest interval between two reads of the state of a thread that sleeps.
+const LONGEST_STATE_NS: u64 = 32_000_000;
+/// A thread that used less CPU time than the stalled time divided by this may be asleep.
 const IDLE_SHARE: u64 = 4;
 
-/// What is remembered of one slot from sample to sample.
+/// The watched poll in one slot, from sample to sample.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The poll that is being followed; 0 when none is.
+struct Poll {
+    /// Its number; 0 for none.
     seq: u64,
     since_ns: u64,
-    /// The thread's CPU clock when the poll was first seen; unknown until a sample had room for it.
+    /// The thread's CPU clock when the poll was first poll; `None` until a sample had room to read it.
     cpu_at_first_ns: Option<u64>,
     step: Step,
     asleep: bool,
@@ -56,39 +56,39 @@ struct Seen {
     is_hog: bool,
     demoted: bool,
     poked: bool,
-    /// Its stack was asked for.
+    /// Its stack is being taken.
     reported: bool,
-    /// Its label was known to be slow before.
-    known: bool,
+    /// Its label was slow before.
+    was_slow: bool,
 }
 
-impl Seen {
+impl Poll {
     fn follow(&mut self, seq: u64, now_ns: u64) {
-        *self = Seen {
+        *self = Poll {
             seq,
             since_ns: now_ns,
-            ..Seen::default()
+            ..Poll::default()
         };
     }
 }
 
-/// What one sample at all slots found.
+/// One sample of all slots.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// Watched polls that need a released spare: taken over, and their worker's core not served.
+    /// Watched polls that need a spare: taken over, and the core of their worker is not served.
     pub(crate) stalled: usize,
     /// Handoff polls that sleep, by permit class.
     pub(crate) handoffs_asleep: [usize; 2],
     /// Polls under way, or begun since the last sample.
     pub(crate) busy: usize,
-    /// A poll was found stalled just now: the driver may have been with it.
+    /// A poll was just found stalled: its worker may have had the I/O driver.
     pub(crate) wants_poke: bool,
-    /// When there is something to be seen before the next sample, at the earliest: a poll whose beginning is
-    /// known will have used up its budget, or half of it.
+    /// The time of an early sample, if one is due before the next sample: a poll of a slow label will have used up its
+    /// budget, or half of it.
     pub(crate) due_ns: Option<u64>,
-    /// To be reported once everything urgent is done.
+    /// Stalls to report.
     pub(crate) stalls: Vec<Stall>,
-    /// Polls that have been stalled for as long as makes their stacks interesting, since this sample.
+    /// Polls that have just been stalled for the time after which their stacks are taken.
     pub(crate) long: Vec<Long>,
 }
 
@@ -101,18 +101,19 @@ impl Sample {
 pub(crate) struct Watchdog {
     domain: Arc<Domain>,
     limits: Limits,
-    /// What the ladder goes by: the same, but in a dry run what would be done without.
+    /// The limits for the ladder: the same, but in a dry run those of the default policy.
     ladder: Limits,
-    seen: Vec<Seen>,
+    /// By slot.
+    polls: Vec<Poll>,
     stats: ThreadStats,
-    /// Where the next sample begins, so that a full one does not favour the first slots.
+    /// The slot that the next sample begins with, so that a full one does not favour the first slots.
     start: usize,
     can_nice: bool,
-    /// When a poll of a known origin was last seen on a worker that it holds up.
-    known_inline_ns: Option<u64>,
+    /// The last time at which a poll of a slow label was seen on a worker that it holds up.
+    slow_inline_ns: Option<u64>,
 }
 
-/// What is left of the sample's allowance of system calls.
+/// System calls that a sample may still make.
 struct Allowance {
     clocks: usize,
     states: usize,
@@ -132,11 +133,11 @@ impl Watchdog {
             limits,
             ladder,
             domain,
-            seen: Vec::new(),
+            polls: Vec::new(),
             stats: ThreadStats::default(),
             start: 0,
             can_nice,
-            known_inline_ns: None,
+            slow_inline_ns: None,
         }
     }
 
@@ -145,46 +146,46 @@ impl Watchdog {
         let mut sample = Sample::default();
         self.stats.close_unused(now_ns);
         let slots = domain.slots.in_use();
-        if self.seen.len() < slots {
-            self.seen.resize_with(slots, Seen::default);
+        if self.polls.len() < slots {
+            self.polls.resize_with(slots, Poll::default);
         }
         let mut allowance = Allowance {
             clocks: NEW_POLLS_A_SAMPLE,
             states: STATES_A_SAMPLE,
         };
-        let mut known = 0;
+        let mut slow = 0;
         for offset in 0..slots {
             let index = (self.start + offset) % slots;
             let seq = domain.slots.runtime(index).observe_poll();
-            let seen = &mut self.seen[index];
+            let poll = &mut self.polls[index];
             if seq.is_multiple_of(2) {
-                seen.seq = 0;
+                poll.seq = 0;
                 continue;
             }
             sample.busy += 1;
-            if seq == seen.seq {
+            if seq == poll.seq {
                 self.follow_up(index, now_ns, metrics, &mut allowance, &mut sample);
                 continue;
             }
-            seen.follow(seq, now_ns);
+            poll.follow(seq, now_ns);
             if let Some((begun_ns, begun_cpu_ns)) = domain.slots.private[index].begun(seq) {
-                seen.since_ns = begun_ns.min(now_ns);
-                seen.cpu_at_first_ns = Some(begun_cpu_ns);
-                known += 1;
+                poll.since_ns = begun_ns.min(now_ns);
+                poll.cpu_at_first_ns = Some(begun_cpu_ns);
+                slow += 1;
                 self.follow_up(index, now_ns, metrics, &mut allowance, &mut sample);
             } else if allowance.clocks > 0 {
                 allowance.clocks -= 1;
                 let tid = domain.slots.runtime(index).tid.load(Ordering::Acquire);
-                seen.cpu_at_first_ns = clock::cpu_ns_of(tid);
+                poll.cpu_at_first_ns = clock::cpu_ns_of(tid);
             }
         }
-        if known > KNOWN_FOR_EXTRA_LOOK {
+        if slow > EARLY_SAMPLE_POLLS {
             sample.due_ns = None;
         } else if self
-            .known_inline_ns
-            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < EXTRA_LOOKS_LAST_NS)
+            .slow_inline_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < EARLY_SAMPLES_LAST_NS)
         {
-            sample.is_due(now_ns + self.limits.budget_ns / KNOWN_ARE_ASKED_AFTER);
+            sample.is_due(now_ns + self.limits.budget_ns / SLOW_ARE_ASKED_AFTER);
         }
         if slots > 0 {
             self.start = (self.start + NEW_POLLS_A_SAMPLE) % slots;
@@ -192,38 +193,38 @@ impl Watchdog {
         sample
     }
 
-    /// Gives back what only samples need, before the controller sleeps.
+    /// Closes the files that only samples need, before the controller sleeps.
     pub(crate) fn rest(&mut self) {
         self.stats.close_all();
     }
 
-    /// The kernel side says that a poll has used up its budget.
+    /// Takes an event of the kernel: a poll has used up its budget.
     pub(crate) fn budget_exceeded(&mut self, over: OverBudget, now_ns: u64) {
-        if self.seen.len() <= over.slot_index {
-            self.seen.resize_with(over.slot_index + 1, Seen::default);
+        if self.polls.len() <= over.slot_index {
+            self.polls.resize_with(over.slot_index + 1, Poll::default);
         }
         let slot = self.domain.slots.runtime(over.slot_index);
         if slot.observe_poll() != over.poll_seq {
             return;
         }
-        let seen = &mut self.seen[over.slot_index];
-        if seen.seq != over.poll_seq {
-            seen.follow(over.poll_seq, now_ns);
+        let poll = &mut self.polls[over.slot_index];
+        if poll.seq != over.poll_seq {
+            poll.follow(over.poll_seq, now_ns);
         }
-        seen.asked |= self.limits.policy >= Policy::Request;
-        seen.since_ns = seen.since_ns.min(over.at_ns.saturating_sub(over.used_ns));
-        // It ran on since, or did not: no more than this is known to be its own.
+        poll.asked |= self.limits.policy >= Policy::Request;
+        poll.since_ns = poll.since_ns.min(over.at_ns.saturating_sub(over.used_ns));
+        // Whether it ran on since is not known: no more than `used_ns` is counted as its own.
         let tid = slot.tid.load(Ordering::Acquire);
         if let Some(cpu_ns) = clock::cpu_ns_of(tid) {
             let at_first_ns = cpu_ns.saturating_sub(over.used_ns);
-            seen.cpu_at_first_ns = Some(
-                seen.cpu_at_first_ns
+            poll.cpu_at_first_ns = Some(
+                poll.cpu_at_first_ns
                     .map_or(at_first_ns, |known_ns| known_ns.min(at_first_ns)),
             );
         }
     }
 
-    /// The poll at `index` was there at the last sample already.
+    /// Follows a poll that was there at the last sample already.
     fn follow_up(
         &mut self,
         index: usize,
@@ -234,74 +235,79 @@ impl Watchdog {
     ) {
         let domain = &self.domain;
         let slot = domain.slots.runtime(index);
-        let seen = &mut self.seen[index];
+        let poll = &mut self.polls[index];
         let in_handoff = slot.has_flag(SlotFlag::Handoff);
-        let stalled_ns = now_ns - seen.since_ns;
+        let stalled_ns = now_ns - poll.since_ns;
         if !in_handoff
-            && !seen.stalled
+            && !poll.stalled
             && stalled_ns >= self.limits.budget_ns
             && has_left_its_core(domain, index, metrics)
         {
             return;
         }
-        // A known sleeper is left alone until its next sample is due.
-        if !(seen.asleep && now_ns < seen.next_state_ns) {
+        // The state of a sleeper is read again at its own interval.
+        if !(poll.asleep && now_ns < poll.next_state_ns) {
             let tid = slot.tid.load(Ordering::Acquire);
             let Some(cpu_now_ns) = clock::cpu_ns_of(tid) else {
                 return;
             };
-            let cpu_ns = cpu_now_ns.saturating_sub(*seen.cpu_at_first_ns.get_or_insert(cpu_now_ns));
+            let cpu_ns = cpu_now_ns.saturating_sub(*poll.cpu_at_first_ns.get_or_insert(cpu_now_ns));
             let looks_asleep = stalled_ns >= self.limits.budget_ns
                 && cpu_ns < stalled_ns / IDLE_SHARE
-                || seen.asleep;
-            seen.asleep = looks_asleep && {
+                || poll.asleep;
+            poll.asleep = looks_asleep && {
                 let stats = &mut self.stats;
-                is_asleep(seen, stats, tid, now_ns, stalled_ns, allowance, domain)
+                is_asleep(poll, stats, tid, now_ns, stalled_ns, allowance, domain)
             };
             self.judge(index, now_ns, stalled_ns, cpu_ns, in_handoff, sample);
-            if !self.seen[index].stalled && !in_handoff {
-                self.ask_known_early(index, now_ns, cpu_ns, sample);
+            if !self.polls[index].stalled && !in_handoff {
+                self.ask_slow_early(index, now_ns, cpu_ns, sample);
             }
         }
-        let seen = &mut self.seen[index];
-        if !seen.stalled {
+        let poll = &mut self.polls[index];
+        if !poll.stalled {
             return;
         }
-        if stalled_ns >= self.domain.settings.report_after_ns && !seen.reported {
-            seen.reported = true;
+        if stalled_ns >= self.domain.settings.report_after_ns && !poll.reported {
+            poll.reported = true;
             let slot = self.domain.slots.runtime(index);
             sample.long.push(Long {
-                place: Place::Slot(index, seen.seq),
+                place: Place::Slot(index, poll.seq),
                 tid: slot.tid.load(Ordering::Acquire),
-                // Relaxed: a label that changes under our hands is as good as the one before.
+                // Relaxed: a label that changes at this moment is as good as the one before.
                 label: Some(slot.label.load(Ordering::Relaxed)),
-                since_ns: seen.since_ns,
+                since_ns: poll.since_ns,
             });
         }
         if in_handoff {
             let private = &self.domain.slots.private[index];
-            if seen.asleep {
+            if poll.asleep {
                 let class = private.permit_class.load(Ordering::Relaxed) as usize;
                 sample.handoffs_asleep[class.min(1)] += 1;
             }
-            sample.stalled += usize::from(!core_was_seen(&self.domain, index, metrics));
+            sample.stalled += usize::from(!is_core_served(&self.domain, index, metrics));
         } else {
-            sample.stalled += usize::from(seen.step >= Step::TakenOver);
+            sample.stalled += usize::from(poll.step >= Step::TakenOver);
         }
     }
 
-    /// A poll that is not stalled yet, on the worker that it holds up. If its origin is known, its beginning
-    /// is, too.
-    fn ask_known_early(&mut self, index: usize, now_ns: u64, cpu_ns: u64, sample: &mut Sample) {
-        let seen = &mut self.seen[index];
-        if self.domain.slots.private[index].begun(seen.seq).is_none() {
+    /// Asks a poll of a slow label to yield before it is stalled. Only polls of slow labels note when they begin.
+    fn ask_slow_early(&mut self, index: usize, now_ns: u64, cpu_ns: u64, sample: &mut Sample) {
+        let poll = &mut self.polls[index];
+        if self.domain.slots.private[index].begun(poll.seq).is_none() {
             return;
         }
-        self.known_inline_ns = Some(now_ns);
-        let ask_at_ns = self.limits.budget_ns / KNOWN_ARE_ASKED_AFTER;
-        if cpu_ns >= ask_at_ns && !seen.asked && self.limits.policy >= Policy::Request {
-            seen.asked = true;
-            request(&self.domain, index, seen.seq, now_ns);
+        self.slow_inline_ns = Some(now_ns);
+        let ask_at_ns = self.limits.budget_ns / SLOW_ARE_ASKED_AFTER;
+        if cpu_ns >= ask_at_ns && !poll.asked && self.limits.policy >= Policy::Request {
+            poll.asked = true;
+            verdict::request(
+                &self.domain.slots,
+                &self.domain.counters,
+                index,
+                poll.seq,
+                now_ns,
+            );
         }
         let next_ns = if cpu_ns < ask_at_ns {
             ask_at_ns
@@ -323,13 +329,13 @@ impl Watchdog {
         let domain = &self.domain;
         let slot = domain.slots.runtime(index);
         let kernel = domain.slots.kernel_to_write(index);
-        let seen = &mut self.seen[index];
+        let poll = &mut self.polls[index];
         let label_id = slot.label.load(Ordering::Relaxed);
         let history = label::by_id(label_id).map(|label| domain.histories.of(label));
         let observation = Observation {
             stalled_ns,
             cpu_ns,
-            asleep: seen.asleep,
+            asleep: poll.asleep,
             critical: slot.in_critical(),
             demotable: slot.has_flag(SlotFlag::Demotable),
             hog_polls: history.map_or(0, |history| history.hog_polls()),
@@ -344,37 +350,37 @@ impl Watchdog {
         if observation.asleep {
             verdict = verdict | VerdictFlags::BLOCKED;
         }
-        if !seen.stalled {
-            seen.stalled = true;
-            sample.wants_poke |= !seen.poked && !in_handoff;
-            seen.poked = true;
+        if !poll.stalled {
+            poll.stalled = true;
+            sample.wants_poke |= !poll.poked && !in_handoff;
+            poll.poked = true;
             if let Some(history) = history {
-                seen.known = history.rating() >= Rating::Slow;
+                poll.was_slow = history.rating() >= Rating::Slow;
                 history.learn_stalled(observation.asleep);
             }
         }
-        if ladder::is_hog(&observation, &self.limits) && !seen.is_hog {
-            seen.is_hog = true;
+        if ladder::is_hog(&observation, &self.limits) && !poll.is_hog {
+            poll.is_hog = true;
             if let Some(history) = history {
                 history.learn_hog();
             }
         }
-        if seen.is_hog {
+        if poll.is_hog {
             verdict = verdict | VerdictFlags::HOG;
         }
         if let Some(history) = history {
             history.label().saw_duration(stalled_ns);
         }
         let observes = domain.observes();
-        let transition = ladder::advance(seen.step, &observation, &self.ladder);
-        seen.step = transition.step;
+        let transition = ladder::advance(poll.step, &observation, &self.ladder);
+        poll.step = transition.step;
         if let Some(kernel) = kernel
             && !observes
         {
-            // Relaxed: for whoever looks at the slot from outside.
-            kernel.step.store(seen.step as u32, Ordering::Relaxed);
+            // Relaxed: a statistic for readers of the slot from outside.
+            kernel.step.store(poll.step as u32, Ordering::Relaxed);
         }
-        let seq = seen.seq;
+        let seq = poll.seq;
         let counters = &domain.counters;
         let count = |counter: &std::sync::atomic::AtomicU64| {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -382,7 +388,7 @@ impl Watchdog {
         let mut taken = None;
         match transition.action {
             Action::None => {}
-            // It was asked to yield, and there is no more to be done about it.
+            // It was asked to yield, and no worker can take over.
             Action::TakeOver if !in_handoff && !domain.has_workers() => {
                 taken = Some(match observes {
                     true => Taken::Observed,
@@ -390,15 +396,15 @@ impl Watchdog {
                 });
             }
             Action::TakeOver if observes => {
-                taken = Some(match seen.known {
+                taken = Some(match poll.was_slow {
                     true => Taken::WouldHandOff,
                     false => Taken::WouldReleaseSpare,
                 });
             }
             _ if observes => {}
             Action::Request => {
-                if !seen.asked {
-                    request(domain, index, seq, now_ns);
+                if !poll.asked {
+                    verdict::request(&domain.slots, &domain.counters, index, seq, now_ns);
                 }
                 taken = (self.limits.policy == Policy::Request).then_some(Taken::Requested);
             }
@@ -414,7 +420,7 @@ impl Watchdog {
                 count(&counters.demotions);
                 if self.can_nice {
                     verdict = verdict | VerdictFlags::DEMOTED;
-                    seen.demoted = true;
+                    poll.demoted = true;
                 }
             }
             Action::Throttle => {
@@ -424,9 +430,9 @@ impl Watchdog {
         }
         if let Some(kernel) = kernel {
             kernel.give_verdict(seq, verdict);
-            // What undoes it is the verdict.
+            // The poll undoes it when it finds the verdict.
             if transition.action == Action::Demote && self.can_nice {
-                lower_unless_over(domain, index, seq);
+                verdict::lower_unless_over(&domain.slots, index, seq);
             }
         }
         if let Some(taken) = taken {
@@ -441,35 +447,9 @@ impl Watchdog {
     }
 }
 
-fn request(domain: &Domain, index: usize, seq: u64, now_ns: u64) {
-    // A kernel side asks by itself.
-    let Some(kernel) = domain.slots.kernel_to_write(index) else {
-        return;
-    };
-    kernel.request(seq);
-    let counters = &domain.counters;
-    counters.requests.fetch_add(1, Ordering::Relaxed);
-    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
-}
-
-/// Lowers the thread of a poll that was just reported so by its verdict, and raises it again if the poll
-/// ended meanwhile: either the poll finds the verdict after this, or this finds the poll over.
-fn lower_unless_over(domain: &Domain, index: usize, seq: u64) {
-    let slot = domain.slots.runtime(index);
-    let tid = slot.tid.load(Ordering::Acquire);
-    if tid == 0 || slot.in_critical() {
-        return;
-    }
-    if let Some(before) = nice::lower(tid)
-        && slot.observe_poll() != seq
-    {
-        nice::raise_to(tid, before);
-    }
-}
-
-/// Reads the thread's state, if there is room for it in this sample; else what was known before.
+/// Whether a thread sleeps: reads its state if the sample may still do so, else takes the state from before.
 fn is_asleep(
-    seen: &mut Seen,
+    poll: &mut Poll,
     stats: &mut ThreadStats,
     tid: u32,
     now_ns: u64,
@@ -478,13 +458,13 @@ fn is_asleep(
     domain: &Domain,
 ) -> bool {
     if allowance.states == 0 {
-        return seen.asleep;
+        return poll.asleep;
     }
     allowance.states -= 1;
     let asleep = match stats.is_asleep(tid, now_ns) {
         Some(asleep) => asleep,
         None => {
-            // Not read, so guessed, and only where a preempted thread can hardly be meant.
+            // The state cannot be read. A thread that got no CPU for this long is hardly just preempted.
             domain
                 .counters
                 .thread_states_missing
@@ -493,16 +473,16 @@ fn is_asleep(
         }
     };
     if asleep {
-        seen.state_interval_ns = (seen.state_interval_ns * 2).clamp(1_000_000, LONGEST_LOOK_NS);
-        seen.next_state_ns = now_ns + seen.state_interval_ns;
+        poll.state_interval_ns = (poll.state_interval_ns * 2).clamp(1_000_000, LONGEST_STATE_NS);
+        poll.next_state_ns = now_ns + poll.state_interval_ns;
     } else {
-        seen.state_interval_ns = 0;
+        poll.state_interval_ns = 0;
     }
     asleep
 }
 
-/// Whether the thread of a slot polls on without its core, which it handed over by itself (`block_in_place`): then
-/// nothing waits behind it. Only an unstable tokio tells which thread has which core.
+/// Whether the thread of a slot polls on without its core, which it handed off by itself (`block_in_place`): then
+/// no work waits behind it. Only an unstable tokio tells which thread has which core.
 fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
     #[cfg(tokio_unstable)]
     if let Some(metrics) = metrics {
@@ -514,8 +494,8 @@ fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetr
     false
 }
 
-/// Whether the core that a handoff poll handed over has been served since.
-fn core_was_seen(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+/// Whether the core that a handoff poll handed off has been served since.
+fn is_core_served(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
     let private = &domain.slots.private[index];
     let core = private.core_handed_over.load(Ordering::Relaxed);
     match (core.checked_sub(1), metrics) {
@@ -523,7 +503,7 @@ fn core_was_seen(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>
             metrics.worker_park_unpark_count(core as usize)
                 != private.core_parks.load(Ordering::Relaxed)
         }
-        // Not handed over yet, or somebody else's runtime: nothing to compensate.
+        // Not handed off yet, or a runtime of tokio's own: no spare is needed.
         _ => true,
     }
 }

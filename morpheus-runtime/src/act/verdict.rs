@@ -1,0 +1,35 @@
+//! Requests to yield, and the niceness of demoted polls: what a runtime without a kernel side does to a thread.
+
+use std::sync::atomic::Ordering;
+
+use crate::os::nice;
+use crate::report::counters::Counters;
+use crate::slot::table::Table;
+
+/// Asks the poll `seq` in slot `index` to yield at its next checkpoint. Under a daemon it does nothing: the kernel side
+/// asks.
+pub(crate) fn request(slots: &Table, counters: &Counters, index: usize, seq: u64, now_ns: u64) {
+    let Some(kernel) = slots.kernel_to_write(index) else {
+        return;
+    };
+    kernel.request(seq);
+    // Relaxed, both: statistics.
+    counters.requests.fetch_add(1, Ordering::Relaxed);
+    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+}
+
+/// Lowers the thread of the poll `seq` in slot `index`, whose verdict says so already, and raises it again if the poll
+/// ended meanwhile. Either the poll finds the verdict after this, or this finds the poll over.
+pub(crate) fn lower_unless_over(slots: &Table, index: usize, seq: u64) {
+    let slot = slots.runtime(index);
+    // Acquire: pairs with the Release in `claim_slow`; a thread that has the slot is a worker.
+    let tid = slot.tid.load(Ordering::Acquire);
+    if tid == 0 || slot.in_critical() {
+        return;
+    }
+    if let Some(before) = nice::lower(tid)
+        && slot.observe_poll() != seq
+    {
+        nice::raise_to(tid, before);
+    }
+}
