@@ -16,7 +16,10 @@ use morpheus_runtime::{
 };
 
 /// Whether stacks are to be had in this build, on this machine.
-const STACKS: bool = cfg!(all(feature = "stacks", target_arch = "x86_64"));
+const STACKS: bool = cfg!(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+));
 
 fn runtime() -> Runtime {
     Builder::new().workers(2).max_spares(8).build().unwrap()
