@@ -101,6 +101,8 @@ fn names_the_line(kind: StallKind, marker: &str, stall: fn()) {
 #[inline(never)]
 fn sleeps() {
     std::thread::sleep(60 * MS); // LINE sleeps
+    // Else an optimized build leaves this function before it sleeps.
+    std::hint::black_box(());
 }
 
 #[inline(never)]
