@@ -15,6 +15,7 @@
 //!    is known if the first record above is its own: the call before the return address there is a call of the caller, the
 //!    caller begins so that its record is just there, and it has a call of the function that is blocked
 //!    ([`Walker::caller_of_leaf`]). Where in the caller, is known if it has one such call; with several, the frame is marked.
+//!    A caller that was itself called by a register has no name there.
 //! 4. The copy is searched upwards for what may be a record: a word that points further up, and one behind a call.
 //!    Frames that were found so are marked, and one may be left out below them.
 //!
@@ -285,6 +286,13 @@ impl Walker {
     /// Where a call comes to that a linker has led over a stub: by the table of imported functions, or because the function
     /// is far away. The address itself where there is none.
     fn behind_stub(&self, there: u64) -> u64 {
+        // Stubs have no entry of their own in the tables.
+        if self
+            .function_of(there)
+            .is_some_and(|function| function.start == there)
+        {
+            return there;
+        }
         self.target_of_stub(there)
             .filter(|&target| self.is_code(target))
             .unwrap_or(there)
@@ -414,7 +422,7 @@ fn is_branch(code: u32) -> bool {
 mod tests {
     use super::*;
     use crate::stacks::blocked::{Doing, Syscall};
-    use crate::stacks::symbols;
+    use crate::stacks::{Frame, symbols};
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc;
 
@@ -555,12 +563,35 @@ mod tests {
         std::hint::black_box(answer)
     }
 
-    #[test]
-    fn the_caller_of_a_function_that_saves_nothing_is_known() {
+    /// The same, with another call of it.
+    #[inline(never)]
+    fn waits_in_the_second_of_two_leaves() -> libc::c_long {
+        // SAFETY: wakes those that wait for the word, of which there are none.
+        let woken =
+            unsafe { libc::syscall(libc::SYS_futex, NEVER_CHANGES.as_ptr(), libc::FUTEX_WAKE, 0) };
+        let time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 300_000_000,
+        };
+        // SAFETY: the word and the time are readable for the whole call.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                NEVER_CHANGES.as_ptr(),
+                libc::FUTEX_WAIT,
+                0,
+                &raw const time,
+            )
+        };
+        std::hint::black_box(answer + woken)
+    }
+
+    /// Fails unless the frames of a thread that is blocked come to be as they should.
+    fn frames_of_a_sleeper(sleep: fn() -> libc::c_long, are_right: impl Fn(&[Frame]) -> bool) {
         let (tx, rx) = mpsc::channel();
         let sleeper = std::thread::spawn(move || {
             tx.send(crate::threads::own_tid()).unwrap();
-            waits_in_a_leaf()
+            sleep()
         });
         let syscall = Syscall::open(rx.recv().unwrap()).unwrap();
         let mut seen = String::new();
@@ -572,17 +603,48 @@ mod tests {
             let Some(raw) = syscall.copy(ip, sp) else {
                 return false;
             };
-            let frames: Vec<_> = Walker::new()
-                .walk(&raw)
-                .iter()
-                .flat_map(symbols::frames_at)
-                .collect();
+            let addresses = Walker::new().walk(&raw);
+            let frames: Vec<Frame> = addresses.iter().flat_map(symbols::frames_at).collect();
             seen = format!("{frames:#?}");
-            frames.len() > 3
-                && frames.iter().all(|frame| !frame.searched)
-                && frames[1].function.contains("waits_in_a_leaf")
+            frames.len() > 3 && are_right(&frames)
         });
         assert!(found, "{seen}");
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn the_caller_of_a_function_that_saves_nothing_is_known() {
+        let by_name = || std::hint::black_box(waits_in_a_leaf());
+        frames_of_a_sleeper(by_name, |frames| {
+            frames[1].function.contains("waits_in_a_leaf")
+                && frames.iter().all(|frame| !frame.searched)
+        });
+    }
+
+    #[test]
+    fn a_caller_with_two_such_calls_is_marked() {
+        let by_name = || std::hint::black_box(waits_in_the_second_of_two_leaves());
+        frames_of_a_sleeper(by_name, |frames| {
+            frames[1]
+                .function
+                .contains("waits_in_the_second_of_two_leaves")
+                && frames.iter().filter(|frame| frame.searched).count() == 1
+                && frames[1].searched
+        });
+    }
+
+    /// Too many functions have a call of `syscall` and a frame of that size.
+    #[test]
+    fn a_caller_that_was_called_by_a_register_is_left_out_and_the_next_is_marked() {
+        fn calls(sleep: fn() -> libc::c_long) -> libc::c_long {
+            std::hint::black_box(std::hint::black_box(sleep)())
+        }
+        let by_register = || std::hint::black_box(calls(waits_in_a_leaf));
+        frames_of_a_sleeper(by_register, |frames| {
+            frames[1].searched
+                && !frames
+                    .iter()
+                    .any(|frame| frame.function.contains("waits_in"))
+        });
     }
 }
