@@ -19,6 +19,10 @@ use crate::vm::{self, initramfs};
 /// Cargo's directory for that machine, inside the usual one.
 pub(crate) const DIRECTORY: &str = "aarch64";
 
+/// What is built on tokio, with the C of it.
+pub(crate) const ECOSYSTEM: &str =
+    "check --target aarch64-unknown-linux-gnu --package morpheus-ecosystem --tests";
+
 /// What cargo links with.
 pub(crate) const LINKER: (&str, &str) = (
     "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",

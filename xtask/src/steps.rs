@@ -216,13 +216,21 @@ fn whole_workspace() -> [Step; 5] {
 }
 
 /// For another kind of machine.
-fn on_aarch64() -> [Step; 3] {
+fn on_aarch64() -> [Step; 4] {
     let lints = Step {
         needs: vec![Tool::Clippy, Tool::RustAarch64],
         ..step("aarch64: lints", Part::All, aarch64::LINTS)
     };
+    // Some of its crates compile C.
+    let ecosystem = Step {
+        needs: vec![Tool::RustAarch64, Tool::GccAarch64, Tool::LibcAarch64],
+        ..step("aarch64: ecosystem", Part::All, aarch64::ECOSYSTEM)
+    };
     [
         in_back(with(lints, |call| {
+            call.target = Some(aarch64::DIRECTORY);
+        })),
+        in_back(with(ecosystem, |call| {
             call.target = Some(aarch64::DIRECTORY);
         })),
         in_back(Step {
