@@ -16,7 +16,10 @@ use morpheus_runtime::{
 };
 
 /// Whether stacks are to be had in this build, on this machine.
-const STACKS: bool = cfg!(all(feature = "stacks", target_arch = "x86_64"));
+const STACKS: bool = cfg!(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+));
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
@@ -102,6 +105,8 @@ fn names_the_line(kind: StallKind, marker: &str, stall: fn()) {
 #[inline(never)]
 fn sleeps() {
     std::thread::sleep(60 * MS); // LINE sleeps
+    // Else an optimized build leaves this function before it sleeps.
+    std::hint::black_box(());
 }
 
 #[inline(never)]

@@ -14,6 +14,7 @@ use crate::process;
 use crate::runner::Outcome;
 use crate::steps::Part;
 use crate::tools::Tool;
+use crate::vm::arch::Arch;
 use crate::vm::{self, initramfs};
 
 /// Whose test programs run in guests, as root, with [`VARIABLE`] set.
@@ -244,7 +245,7 @@ impl Programs {
         let others = GUESTS.iter().filter(|guest| guest.is_optimized());
         let mut programs = for_guests(context, Build::Release, others, messages)?;
         for test in tests_on_host() {
-            programs.insert(test, executable(messages, "test", test)?);
+            programs.insert(test, executable(messages, "test", test, true)?);
         }
         Ok(Programs(programs))
     }
@@ -270,9 +271,9 @@ fn for_guests<'a>(
     let directory = context.target.join("guest").join(build.directory());
     fs::create_dir_all(&directory)?;
     let built = programs_of(guests).into_iter().map(|(kind, name)| {
-        let built = executable(messages, kind, name)?;
+        let built = executable(messages, kind, name, kind == "test")?;
         let program = directory.join(name);
-        if !initramfs::strip(&built, &program) {
+        if !initramfs::strip(Arch::X86_64, &built, &program) {
             // A link would do, but for file systems that have none.
             fs::copy(&built, &program)?;
         }
@@ -393,12 +394,7 @@ impl Guest {
             GuestWork::Command(_) => Counts::of_command(finished.success),
         };
         let note = if no_machine {
-            // The last thing it says is what to do.
-            let mut why = finished
-                .output
-                .lines()
-                .filter_map(|line| line.strip_prefix("vm: "));
-            why.next_back().unwrap_or("no machine").to_string()
+            vm::last_word(&finished.output)
         } else if finished.success {
             String::new()
         } else {
@@ -458,7 +454,7 @@ pub(crate) fn release_build() -> Vec<&'static str> {
 pub(crate) const MESSAGES: [&str; 2] = ["--message-format", "json-render-diagnostics"];
 
 /// Runs every test program with these arguments, also after one has failed.
-fn test_script(programs: &[&str], arguments: &str) -> String {
+pub(crate) fn test_script(programs: &[&str], arguments: &str) -> String {
     format!(
         "failed=0; for test in {}; do echo \"     Running $test\"; {VARIABLE}=1 ./$test --test-threads 1 {arguments} || failed=1; \
          done; exit $failed",
@@ -467,8 +463,16 @@ fn test_script(programs: &[&str], arguments: &str) -> String {
 }
 
 /// A program, from cargo's messages. A binary is built twice, as itself and as its unit tests, which are no program of it.
-fn executable(messages: &str, kind: &str, name: &str) -> io::Result<PathBuf> {
-    let is_tests = kind == "test";
+///
+/// # Errors
+///
+/// Cargo names no such program.
+pub(crate) fn executable(
+    messages: &str,
+    kind: &str,
+    name: &str,
+    is_tests: bool,
+) -> io::Result<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
@@ -514,7 +518,7 @@ mod tests {
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"broker"},"profile":{"test":true},"executable":"/t/broker-1"}
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"observer"},"profile":{"test":true},"executable":"/t/observer-2"}
 {"reason":"build-finished","success":true}"#;
-        let found = |kind, name| executable(messages, kind, name).ok();
+        let found = |kind, name| executable(messages, kind, name, kind == "test").ok();
         assert_eq!(
             found("test", "observer"),
             Some(PathBuf::from("/t/observer-2"))

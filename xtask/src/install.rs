@@ -79,6 +79,12 @@ fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
         add.args(["component", "add"]).args(components);
         commands.push(add);
     }
+    let targets = targets(missing);
+    if !targets.is_empty() {
+        let mut add = Command::new("rustup");
+        add.args(["target", "add"]).args(targets);
+        commands.push(add);
+    }
     let nightly = nightly_components(missing);
     if !nightly.is_empty() {
         // Adds to a toolchain that is there, and leaves its version as it is.
@@ -178,6 +184,10 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
     if !components.is_empty() {
         lines.push(format!("  rustup component add {components}"));
     }
+    let targets = targets(missing).join(" ");
+    if !targets.is_empty() {
+        lines.push(format!("  rustup target add {targets}"));
+    }
     let nightly = nightly_components(missing).join(",");
     if !nightly.is_empty() {
         lines.push(format!(
@@ -206,39 +216,49 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
                 .find(|package| has(package))
                 .or(debian.first())
                 .copied(),
-            (Source::Component(_) | Source::Nightly(_) | Source::Toolchain(_), _) => None,
+            (
+                Source::Component(_)
+                | Source::Nightly(_)
+                | Source::Target(_)
+                | Source::Toolchain(_),
+                _,
+            ) => None,
         })
         .collect()
+}
+
+/// The names of those of `missing` that come from the same kind of source, of which `name` gives the name.
+fn names(missing: &[Tool], name: fn(Source) -> Option<&'static str>) -> Vec<&'static str> {
+    let sources = missing.iter().map(|tool| tool.source());
+    sources.filter_map(name).collect()
 }
 
 fn components(missing: &[Tool]) -> Vec<&'static str> {
-    missing
-        .iter()
-        .filter_map(|tool| match tool.source() {
-            Source::Component(name) => Some(name),
-            Source::Package { .. } | Source::Nightly(_) | Source::Toolchain(_) => None,
-        })
-        .collect()
+    names(missing, |source| match source {
+        Source::Component(name) => Some(name),
+        _ => None,
+    })
 }
 
 fn nightly_components(missing: &[Tool]) -> Vec<&'static str> {
-    missing
-        .iter()
-        .filter_map(|tool| match tool.source() {
-            Source::Nightly(name) => Some(name),
-            Source::Package { .. } | Source::Component(_) | Source::Toolchain(_) => None,
-        })
-        .collect()
+    names(missing, |source| match source {
+        Source::Nightly(name) => Some(name),
+        _ => None,
+    })
+}
+
+fn targets(missing: &[Tool]) -> Vec<&'static str> {
+    names(missing, |source| match source {
+        Source::Target(name) => Some(name),
+        _ => None,
+    })
 }
 
 fn toolchains(missing: &[Tool]) -> Vec<&'static str> {
-    missing
-        .iter()
-        .filter_map(|tool| match tool.source() {
-            Source::Toolchain(version) => Some(version),
-            Source::Package { .. } | Source::Component(_) | Source::Nightly(_) => None,
-        })
-        .collect()
+    names(missing, |source| match source {
+        Source::Toolchain(version) => Some(version),
+        _ => None,
+    })
 }
 
 fn system() -> System {
@@ -294,13 +314,19 @@ mod tests {
 
     #[test]
     fn instructions_name_every_package_and_component() {
-        let missing = [Tool::Libclang, Tool::Clippy, Tool::Objdump];
+        let missing = [
+            Tool::Libclang,
+            Tool::Clippy,
+            Tool::Objdump,
+            Tool::RustAarch64,
+        ];
         assert_eq!(
             instructions(&missing, System::Debian),
             [
-                "missing: libclang, clippy, objdump; to install:",
+                "missing: libclang, clippy, objdump, Rust's standard library for aarch64; to install:",
                 "  sudo apt-get update && sudo apt-get install --no-install-recommends libclang-dev binutils",
                 "  rustup component add clippy",
+                "  rustup target add aarch64-unknown-linux-gnu",
             ]
         );
         assert_eq!(

@@ -5,6 +5,7 @@
 //! steps that do; `measure` measures there and `soak` holds out there, by `rounds`, `suite` and `service` measure here.
 #![warn(missing_docs)]
 
+mod aarch64;
 mod context;
 mod counts;
 mod criterion;

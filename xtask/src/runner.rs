@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::TestArgs;
+use crate::aarch64;
 use crate::context::{Context, with_flags};
 use crate::counts::Counts;
 use crate::guests::{self, Guest, Programs};
@@ -321,7 +322,11 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     };
     let counts_tests = match &step.work {
         Work::Cargo(call) => call.counts == CountAs::Tests,
-        Work::TokioRange | Work::TokioSuite | Work::ReleaseTests(_) => true,
+        Work::TokioRange
+        | Work::TokioSuite
+        | Work::ReleaseTests(_)
+        | Work::Aarch64
+        | Work::Aarch64Code => true,
         Work::Guest(guest) => guest.counts_tests(),
         Work::Tests | Work::Release | Work::Program(_) => false,
     };
@@ -369,7 +374,7 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
         .filter(|tool| machine.missing.contains(tool))
         .map(|tool| tool.name())
         .collect();
-    if matches!(step.work, Work::Guest(_)) && !absent.is_empty() {
+    if matches!(step.work, Work::Guest(_) | Work::Aarch64) && !absent.is_empty() {
         return Outcome::failed(format!("needs {}", absent.join(", ")));
     }
     let ran = match &step.work {
@@ -381,6 +386,14 @@ fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Out
         Work::Program(name) => program(machine, name, on_line),
         Work::ReleaseTests(names) => release_tests(machine, names, on_line),
         Work::Guest(guest) => in_guest(machine, guest, on_line),
+        Work::Aarch64 => aarch64::run(machine.context, machine.install, on_line),
+        Work::Aarch64Code => match optimized(machine, on_line) {
+            Ok(Ok(programs)) => {
+                aarch64::read_code(machine.context, programs.of(aarch64::CODE), on_line)
+            }
+            Ok(Err(outcome)) => Ok(outcome),
+            Err(error) => Err(error),
+        },
     };
     let mut outcome = ran.unwrap_or_else(|error| Outcome {
         output: error.to_string(),
@@ -632,6 +645,8 @@ fn shell_line(step: &Step, host: &str) -> String {
             return programs.join("; ");
         }
         Work::Guest(guest) => return guest.shell_line(),
+        Work::Aarch64 => return aarch64::shell_line(),
+        Work::Aarch64Code => return aarch64::code_shell_line(),
     };
     let mut words: Vec<String> = call
         .flags

@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, as a table: one row a step, in the order they start.
 
+use crate::aarch64;
 use crate::guests::{GUESTS, Guest};
 use crate::tools::{OLDEST_RUST, Tool};
 
@@ -55,6 +56,10 @@ pub(crate) enum Work {
     TokioSuite,
     /// Boots a real kernel and runs tests in it, or programs of the release build.
     Guest(&'static Guest),
+    /// Builds tests for aarch64, and runs them in a guest of that kind.
+    Aarch64,
+    /// Builds for aarch64 the test that reads machine code, and reads its code.
+    Aarch64Code,
 }
 
 /// One call of cargo.
@@ -118,6 +123,7 @@ pub(crate) fn all() -> Vec<Step> {
         needs: guest.needs.to_vec(),
         work: Work::Guest(guest),
     }));
+    steps.extend(on_aarch64());
     steps.extend(after_guests());
     steps.push(loom());
     steps.extend(other_builds());
@@ -208,6 +214,35 @@ fn whole_workspace() -> [Step; 5] {
                 "test --workspace --doc --no-fail-fast",
             )
         },
+    ]
+}
+
+/// For another kind of machine.
+fn on_aarch64() -> [Step; 4] {
+    let lints = Step {
+        needs: vec![Tool::Clippy, Tool::RustAarch64],
+        ..step("aarch64: lints", Part::All, aarch64::LINTS)
+    };
+    // Some of its crates compile C.
+    let ecosystem = Step {
+        needs: vec![Tool::RustAarch64, Tool::GccAarch64, Tool::LibcAarch64],
+        ..step("aarch64: ecosystem", Part::All, aarch64::ECOSYSTEM)
+    };
+    [
+        in_back(with(lints, |call| {
+            call.target = Some(aarch64::DIRECTORY);
+        })),
+        in_back(with(ecosystem, |call| {
+            call.target = Some(aarch64::DIRECTORY);
+        })),
+        in_back(Step {
+            needs: aarch64::TESTS_NEED.to_vec(),
+            ..step_of("aarch64: tests", Part::All, Work::Aarch64)
+        }),
+        in_back(Step {
+            needs: and_build(&[Tool::RustAarch64, Tool::GccAarch64, Tool::LibcAarch64]),
+            ..step_of("aarch64: machine code", Part::All, Work::Aarch64Code)
+        }),
     ]
 }
 
@@ -500,7 +535,9 @@ mod tests {
                 | Work::ReleaseTests(_)
                 | Work::TokioRange
                 | Work::TokioSuite
-                | Work::Guest(_) => None,
+                | Work::Guest(_)
+                | Work::Aarch64
+                | Work::Aarch64Code => None,
             })
         };
         let front: HashSet<_> = directories(Lane::Front).collect();

@@ -13,6 +13,9 @@ const OLDEST_CLANG: u32 = 18;
 /// The oldest Rust that builds what is published: `rust-version` of the workspace.
 pub(crate) const OLDEST_RUST: &str = "1.92";
 
+/// What programs are built for that run on the foreign machine.
+pub(crate) const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
 /// Chromium and its kin.
 const BROWSERS: [&str; 4] = [
     "chromium",
@@ -34,6 +37,14 @@ pub(crate) enum Tool {
     Gcc,
     /// The machine that a real kernel boots in.
     Qemu,
+    /// The same for a kernel of aarch64.
+    QemuAarch64,
+    /// Links programs for that machine; with it come `readelf` and `strip` for them.
+    GccAarch64,
+    /// The C library of that machine, and what programs are linked with.
+    LibcAarch64,
+    /// The standard library for that machine.
+    RustAarch64,
     /// The programs beside the one under test, in that machine.
     Busybox,
     /// Compiles that machine's table of frequencies.
@@ -81,6 +92,8 @@ pub(crate) enum Source {
     Nightly(&'static str),
     /// A toolchain.
     Toolchain(&'static str),
+    /// A target of the Rust toolchain.
+    Target(&'static str),
 }
 
 impl Tool {
@@ -91,6 +104,10 @@ impl Tool {
             Tool::Setpriv => "setpriv",
             Tool::Gcc => "gcc",
             Tool::Qemu => "qemu-system-x86_64",
+            Tool::QemuAarch64 => "qemu-system-aarch64",
+            Tool::GccAarch64 => "aarch64-linux-gnu-gcc",
+            Tool::LibcAarch64 => "libc for aarch64",
+            Tool::RustAarch64 => "Rust's standard library for aarch64",
             Tool::Busybox => "busybox",
             Tool::Iasl => "iasl",
             Tool::Clang => "clang 18 or newer",
@@ -122,6 +139,22 @@ impl Tool {
             Tool::Setpriv => package(&["util-linux"], "util-linux", "util-linux"),
             Tool::Gcc => package(&["gcc"], "gcc", "gcc"),
             Tool::Qemu => package(&["qemu-system-x86"], "qemu-system-x86", "qemu-system-x86"),
+            Tool::QemuAarch64 => package(
+                &["qemu-system-arm"],
+                "qemu-system-aarch64",
+                "qemu-system-aarch64",
+            ),
+            Tool::GccAarch64 => package(
+                &["gcc-aarch64-linux-gnu"],
+                "gcc-aarch64-linux-gnu",
+                "aarch64-linux-gnu-gcc",
+            ),
+            Tool::LibcAarch64 => package(
+                &["libc6-dev-arm64-cross"],
+                "sysroot-aarch64-fc-glibc",
+                "aarch64-linux-gnu-glibc",
+            ),
+            Tool::RustAarch64 => Source::Target(AARCH64),
             Tool::Busybox => package(&["busybox-static"], "busybox", "busybox"),
             Tool::Iasl => package(&["acpica-tools"], "acpica-tools", "acpica"),
             // Built and tested with 19; no release has all of them.
@@ -165,6 +198,8 @@ impl Tool {
             | Tool::Setpriv
             | Tool::Gcc
             | Tool::Qemu
+            | Tool::QemuAarch64
+            | Tool::GccAarch64
             | Tool::Busybox
             | Tool::Iasl
             | Tool::PkgConfig
@@ -172,6 +207,8 @@ impl Tool {
             | Tool::Redis
             | Tool::Wrk
             | Tool::Valgrind => in_path(self.name()).is_some(),
+            Tool::LibcAarch64 => Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6").is_file(),
+            Tool::RustAarch64 => has_target(AARCH64),
             Tool::Clang => has_clang(),
             // The names that the test tries.
             Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),
@@ -207,6 +244,18 @@ fn has_toolchain(version: &str) -> bool {
         .env("RUSTUP_AUTO_INSTALL", "0")
         .output()
         .is_ok_and(|answer| answer.status.success())
+}
+
+/// Whether the toolchain has the standard library of a target.
+fn has_target(target: &str) -> bool {
+    // The one that rustup chose for this program's cargo, by the environment.
+    let mut ask = Command::new("rustc");
+    ask.args(["--print", "target-libdir", "--target", target]);
+    ask.output().is_ok_and(|answer| {
+        let directory = String::from_utf8_lossy(&answer.stdout).trim().to_string();
+        answer.status.success()
+            && fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some())
+    })
 }
 
 /// Whether the nightly toolchain is there, with this component.

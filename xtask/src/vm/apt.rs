@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use super::arch::Arch;
 use crate::install;
 use crate::interrupt;
 use crate::progress::Sink;
@@ -54,17 +55,25 @@ pub(super) struct Apt {
 }
 
 impl Apt {
-    pub(super) fn configure(directory: &Path, mirror: &str, suite: &str) -> io::Result<Apt> {
+    pub(super) fn configure(
+        directory: &Path,
+        mirror: &str,
+        suite: &str,
+        arch: Arch,
+    ) -> io::Result<Apt> {
         for name in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(directory.join(name))?;
         }
         fs::write(
             directory.join("sources.list"),
-            format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n"),
+            format!(
+                "deb [arch={} signed-by={KEYRING}] {mirror} {suite} main\n",
+                arch.debian()
+            ),
         )?;
         // What is installed here counts as little as the machine's own sources.
         fs::write(directory.join("status"), "")?;
-        fs::write(directory.join("apt.conf"), configuration(directory))?;
+        fs::write(directory.join("apt.conf"), configuration(directory, arch))?;
         Ok(Apt {
             directory: directory.to_path_buf(),
         })
@@ -88,8 +97,8 @@ impl Apt {
     }
 }
 
-fn configuration(directory: &Path) -> String {
-    let directory = directory.display();
+fn configuration(directory: &Path, arch: Arch) -> String {
+    let (directory, arch) = (directory.display(), arch.debian());
     format!(
         r#"Dir::Etc::SourceList "{directory}/sources.list";
 Dir::Etc::SourceParts "-";
@@ -98,7 +107,7 @@ Dir::Etc::PreferencesParts "/dev/null";
 Dir::State::Lists "{directory}/lists";
 Dir::State::Status "{directory}/status";
 Dir::Cache "{directory}/cache";
-APT::Architecture "amd64";
+APT::Architecture "{arch}";
 APT::Update::Error-Mode "any";
 Acquire::Languages "none";
 Acquire::Retries "3";

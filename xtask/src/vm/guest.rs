@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::arch::Arch;
 use super::console::{self, Kind, Separator, Word};
 use super::kernel::Kernel;
 use super::{Accel, Preempt};
@@ -24,6 +25,7 @@ const RECENT: usize = 30;
 /// The emulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
+    pub(super) arch: Arch,
     pub(super) cpus: u16,
     /// NUMA nodes, each a socket with its share of the CPUs and the memory.
     pub(super) nodes: u16,
@@ -77,7 +79,7 @@ pub(super) fn boot(
     verbose: bool,
 ) -> io::Result<Outcome> {
     let memory_mib = MEMORY_MIB + 2 * files.initramfs_size.div_ceil(1 << 20);
-    let mut command = Command::new(Tool::Qemu.name());
+    let mut command = Command::new(machine.arch.qemu().name());
     command.args(arguments(machine, memory_mib, verbose));
     command.args(["-cpu", &cpu(machine, files)]);
     command.arg("-kernel").arg(&files.kernel.image);
@@ -127,8 +129,9 @@ fn introduce(machine: &Machine, files: &Files<'_>, pid: u32) {
         ""
     };
     eprintln!(
-        "vm: Linux {}, CPUs {}, nodes {}, tcg thread={}{icount}; {main_loop}",
+        "vm: Linux {}, {}, CPUs {}, nodes {}, tcg thread={}{icount}; {main_loop}",
         kernel.release,
+        machine.arch.name(),
         machine.cpus,
         machine.nodes,
         machine.accel.name(),
@@ -168,7 +171,10 @@ fn cpu(machine: &Machine, files: &Files<'_>) -> String {
         // Their driver binds to no CPU of the emulator's own vendor.
         cpu += ",vendor=GenuineIntel";
     }
-    if let Some(shift) = machine.icount {
+    if machine.arch == Arch::Aarch64 {
+        // Signs addresses as fast as the emulator can, and not by the algorithm that the manual suggests.
+        cpu += ",pauth-impdef=on";
+    } else if let Some(shift) = machine.icount {
         let ns = 1 << shift;
         // 47 characters at most.
         cpu += &format!(",model-id=QEMU in virtual time ({ns} ns an instruction)");
@@ -196,11 +202,10 @@ fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString>
         "chardev:kernel",
         "-chardev",
         "file,id=command,path=/dev/stdout",
-        "-serial",
-        "chardev:command",
     ]
     .map(str::to_string)
     .to_vec();
+    arguments.extend(machine.arch.machine().iter().map(|&word| word.to_string()));
     let mut add = |name: &str, value: String| arguments.extend([name.to_string(), value]);
     add("-accel", format!("tcg,thread={}", machine.accel.name()));
     add("-m", format!("{}M", node_mib * nodes));
@@ -242,7 +247,8 @@ fn kernel_parameters(machine: &Machine, verbose: bool) -> String {
     // Some kernels test their cryptography when they boot: on 7.2 for seven seconds in emulation, long after `/init` has
     // begun, with preemption off for up to a second and a half at a time. A thread that waits there is not our finding.
     let mut parameters = format!(
-        "console=ttyS0 panic=-1 oops=panic norandmaps cryptomgr.notests=1 loglevel={level}"
+        "console={} panic=-1 oops=panic norandmaps cryptomgr.notests=1 loglevel={level}",
+        machine.arch.kernel_line()
     );
     if let Some(preempt) = machine.preempt {
         parameters += " preempt=";
@@ -359,7 +365,10 @@ impl Printed {
 
 /// What QEMU itself has to say, but that it was ended: that is known here.
 fn is_news_of_qemu(line: &str) -> bool {
-    line.starts_with(Tool::Qemu.name()) && !line.contains(": terminating on signal ")
+    [Tool::Qemu, Tool::QemuAarch64]
+        .iter()
+        .any(|qemu| line.starts_with(qemu.name()))
+        && !line.contains(": terminating on signal ")
 }
 
 /// A reader that is gone (`| head`) does not stop the command.
@@ -388,6 +397,7 @@ mod tests {
     use super::*;
 
     const MACHINE: Machine = Machine {
+        arch: Arch::X86_64,
         cpus: 2,
         nodes: 1,
         accel: Accel::Single,
@@ -418,6 +428,21 @@ mod tests {
             !line.contains("preempt=") && !line.contains("nokaslr"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_foreign_machine() {
+        let machine = Machine {
+            arch: Arch::Aarch64,
+            ..MACHINE
+        };
+        let line = line(&machine);
+        assert!(
+            line.contains("-machine virt -device pci-serial,chardev=command"),
+            "{line}"
+        );
+        assert!(line.contains("console=ttyAMA0 "), "{line}");
+        assert!(is_news_of_qemu("qemu-system-aarch64: no such device"));
     }
 
     #[test]

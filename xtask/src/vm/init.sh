@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first process of the guest: prepares the system, runs /command, says how it ended, and switches the machine off.
 # `/settings` (written by xtask) has `mark`, which begins every line that is meant for xtask, `preemption`, the mode that
-# was asked for, and `cpufreq`, whether the CPUs must have frequencies.
+# was asked for, `cpufreq`, whether the CPUs must have frequencies, and `line`, the serial line for the command.
 . /settings
 export HOME=/root TERM=dumb PATH=/add:/usr/local/bin:/bin
 /bin/busybox --install -s /bin 2>/dev/null
@@ -22,8 +22,8 @@ ifconfig lo up
 
 # The second serial line takes the command's output as it is; the first one is the kernel's. It stays open to the end, so
 # that its settings hold.
-exec 3>/dev/ttyS1
-stty -F /dev/ttyS1 raw -echo 115200
+exec 3>"$line"
+stty -F "$line" raw -echo 115200
 
 tell() {
     printf '\n%s %s %s\n' "$mark" "$1" "$2" >&3
@@ -31,7 +31,7 @@ tell() {
 
 off() {
     # Changing a setting waits until all has been sent.
-    stty -F /dev/ttyS1 raw
+    stty -F "$line" raw
     poweroff -f
 }
 

@@ -9,15 +9,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::arch::Arch;
 use super::console::MARK;
 use super::cpio::Archive;
 use super::kernel::Kernel;
+use super::userland::Userland;
 
 /// What goes into the guest.
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
+    pub(super) arch: Arch,
     pub(super) kernel: &'a Kernel,
-    pub(super) busybox: &'a Path,
+    pub(super) userland: &'a Userland,
     /// They go to `/usr/local/bin`.
     pub(super) programs: &'a [PathBuf],
     /// They go to `/add`, files and directories alike.
@@ -37,6 +40,8 @@ pub(super) struct Contents<'a> {
 pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
     let out = File::create(path).map_err(|error| about(path, error))?;
     let mut guest = Guest {
+        arch: contents.arch,
+        foreign: contents.userland.libraries.as_deref(),
         archive: Archive::new(BufWriter::new(out)),
         libraries: BTreeSet::new(),
     };
@@ -55,11 +60,11 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
     ] {
         guest.archive.directory(Path::new(directory))?;
     }
-    guest.add(contents.busybox, Path::new("/bin/busybox"))?;
+    guest.add(&contents.userland.busybox, Path::new("/bin/busybox"))?;
     let stripped = path.with_extension("stripped");
     for program in contents.programs {
         let to = Path::new("/usr/local/bin").join(name(program)?);
-        let small = strip(program, &stripped);
+        let small = strip(contents.arch, program, &stripped);
         guest.add(if small { &stripped } else { program }, &to)?;
     }
     for added in contents.added {
@@ -94,8 +99,8 @@ pub(super) fn write(path: &Path, contents: &Contents<'_>) -> io::Result<u64> {
 /// Leaves away the lines of a program's source; the names of its functions stay. They are most of its size, and of the time
 /// in which the guest's kernel unpacks all programs: 15 of 23 seconds until `/init` begins. Returns whether that was done:
 /// without the linker's tools a program goes as it is.
-pub(crate) fn strip(program: &Path, to: &Path) -> bool {
-    let status = Command::new("strip")
+pub(crate) fn strip(arch: Arch, program: &Path, to: &Path) -> bool {
+    let status = Command::new(arch.binutils("strip"))
         .arg("--strip-debug")
         .arg("-o")
         .arg(to)
@@ -105,13 +110,16 @@ pub(crate) fn strip(program: &Path, to: &Path) -> bool {
 }
 
 /// The archive, and what is known about it.
-struct Guest<W> {
+struct Guest<'a, W> {
+    arch: Arch,
+    /// Where the libraries of a foreign machine are.
+    foreign: Option<&'a Path>,
     archive: Archive<W>,
     /// The directories with libraries.
     libraries: BTreeSet<PathBuf>,
 }
 
-impl<W: Write> Guest<W> {
+impl<W: Write> Guest<'_, W> {
     fn text(&mut self, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         self.archive.file(Path::new(path), mode, content)
     }
@@ -151,7 +159,32 @@ impl<W: Write> Guest<W> {
         Ok(())
     }
 
+    /// Puts the libraries of a program for another kind of machine into `/lib`, where its loader is, and theirs.
+    fn add_foreign_libraries(&mut self, program: &Path, directory: &Path) -> io::Result<()> {
+        let readelf = self.arch.binutils("readelf");
+        let answer = Command::new(&readelf)
+            .args(["--wide", "--program-headers", "--dynamic"])
+            .arg(program)
+            .env("LC_ALL", "C")
+            .output()
+            .map_err(|error| about(Path::new(&readelf), error))?;
+        for name in needed(&String::from_utf8_lossy(&answer.stdout)) {
+            let to = Path::new("/lib").join(&name);
+            if !self.archive.has(&to) {
+                let library = directory.join(&name);
+                let content = fs::read(&library).map_err(|error| about(&library, error))?;
+                self.archive.file(&to, 0o755, &content)?;
+                self.add_foreign_libraries(&library, directory)?;
+            }
+        }
+        self.libraries.insert(PathBuf::from("/lib"));
+        Ok(())
+    }
+
     fn add_libraries(&mut self, program: &Path) -> io::Result<()> {
+        if let Some(directory) = self.foreign {
+            return self.add_foreign_libraries(program, directory);
+        }
         let program = fs::canonicalize(program)?;
         let answer = Command::new("ldd")
             .arg(&program)
@@ -172,6 +205,19 @@ impl<W: Write> Guest<W> {
         }
         Ok(())
     }
+}
+
+/// The names of libraries that `readelf` lists, and that of the loader.
+fn needed(answer: &str) -> Vec<String> {
+    let names = answer.lines().filter_map(|line| {
+        let name = match line.split_once("Shared library: [") {
+            Some((_, name)) => name,
+            None => line.split_once("Requesting program interpreter: ")?.1,
+        };
+        let name = name.trim_end().trim_end_matches(']');
+        Some(name.rsplit('/').next()?.to_string())
+    });
+    names.collect()
 }
 
 /// The files that `ldd` names; an error names a library that it did not find.
@@ -208,14 +254,20 @@ fn command_script(command: &[OsString]) -> Vec<u8> {
 
 fn settings(contents: &Contents<'_>, libraries: &BTreeSet<PathBuf>) -> Vec<u8> {
     let cpufreq = if contents.cpufreq { "wanted" } else { "" };
-    shell_settings(contents.preemption, cpufreq, libraries)
+    let line = contents.arch.command_line();
+    shell_settings(contents.preemption, cpufreq, line, libraries)
 }
 
-fn shell_settings(preemption: &str, cpufreq: &str, libraries: &BTreeSet<PathBuf>) -> Vec<u8> {
+fn shell_settings(
+    preemption: &str,
+    cpufreq: &str,
+    line: &str,
+    libraries: &BTreeSet<PathBuf>,
+) -> Vec<u8> {
     let libraries: Vec<&OsStr> = libraries.iter().map(|path| path.as_os_str()).collect();
     let libraries = libraries.join(OsStr::new(":"));
     let mut settings =
-        format!("mark='{MARK}'\npreemption='{preemption}'\ncpufreq='{cpufreq}'\nlibraries=")
+        format!("mark='{MARK}'\npreemption='{preemption}'\ncpufreq='{cpufreq}'\nline='/dev/{line}'\nlibraries=")
             .into_bytes();
     settings.extend(quoted(&libraries));
     settings.push(b'\n');
@@ -275,6 +327,15 @@ mod tests {
     }
 
     #[test]
+    fn libraries_that_readelf_lists() {
+        let answer = "  [Requesting program interpreter: /lib/ld-linux-aarch64.so.1]\n\
+             0x0000000000000001 (NEEDED)             Shared library: [libgcc_s.so.1]\n\
+             0x000000000000001d (RUNPATH)            Library runpath: [/opt]\n";
+        assert_eq!(needed(answer), ["ld-linux-aarch64.so.1", "libgcc_s.so.1"]);
+        assert!(needed("There is no dynamic section in this file.\n").is_empty());
+    }
+
+    #[test]
     fn words_stay_whole() {
         let command = ["sh", "-c", "echo 'a b'; exit 3", ""].map(OsString::from);
         assert_eq!(
@@ -286,10 +347,10 @@ mod tests {
     #[test]
     fn settings_can_be_read_by_a_shell() {
         let libraries = ["/lib64", "/opt/it's"].map(PathBuf::from).into();
-        let settings = shell_settings("lazy", "wanted", &libraries);
+        let settings = shell_settings("lazy", "wanted", "ttyS1", &libraries);
         let script = [
             settings.as_slice(),
-            b"printf %s \"$mark|$preemption|$cpufreq|$libraries\"",
+            b"printf %s \"$mark|$preemption|$cpufreq|$line|$libraries\"",
         ]
         .concat();
         let answer = Command::new("sh")
@@ -299,7 +360,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             String::from_utf8(answer.stdout).unwrap(),
-            format!("{MARK}|lazy|wanted|/lib64:/opt/it's")
+            format!("{MARK}|lazy|wanted|/dev/ttyS1|/lib64:/opt/it's")
         );
     }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::apt::{Apt, mirror, once, output, retried};
+use super::arch::Arch;
 use crate::requirement::Version;
 
 /// A kernel to boot.
@@ -49,29 +50,26 @@ const SERIES: &[Series] = &[
 /// The series that is taken when none is named: the one with long-term support.
 pub(super) const DEFAULT: &str = "6.18";
 
-/// The smallest flavour. It has all that a guest here needs built in.
-const FLAVOUR: &str = "-cloud-amd64";
-
 /// The driver that lets governors set frequencies; a module there.
 pub(super) const CPUFREQ: &str = "acpi-cpufreq.ko";
 
 /// Where the driver lies, below the directory of a kernel's modules.
 const CPUFREQ_DIRECTORY: &str = "kernel/drivers/cpufreq";
 
-/// Finds the kernel `wanted`, a series or a file; what has to be fetched is kept in `cache`.
+/// Finds the kernel `wanted`, a series or a file, for a kind of machine; what has to be fetched is kept in `cache`.
 ///
 /// # Errors
 ///
 /// There is no such series and no such file, the file is no kernel, or it cannot be fetched.
-pub(super) fn find(wanted: &Path, cache: &Path, verbose: bool) -> io::Result<Kernel> {
+pub(super) fn find(wanted: &Path, arch: Arch, cache: &Path, verbose: bool) -> io::Result<Kernel> {
     if let Some(series) = SERIES
         .iter()
         .find(|series| wanted == Path::new(series.name))
     {
-        return of_series(*series, cache, verbose);
+        return of_series(*series, arch, cache, verbose);
     }
     if wanted.is_file() {
-        return of_file(wanted);
+        return of_file(wanted, arch);
     }
     let names: Vec<&str> = SERIES.iter().map(|series| series.name).collect();
     Err(io::Error::other(format!(
@@ -81,16 +79,17 @@ pub(super) fn find(wanted: &Path, cache: &Path, verbose: bool) -> io::Result<Ker
     )))
 }
 
-fn of_series(series: Series, cache: &Path, verbose: bool) -> io::Result<Kernel> {
-    let directory = cache.join("kernels").join(series.name);
+fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Result<Kernel> {
+    let name = format!("{}{}", series.name, arch.suffix());
+    let directory = cache.join("kernels").join(name);
     if !directory.is_dir() || lacks_driver(&directory) {
         // Apt's lists are for one at a time; whoever comes second finds the kernel.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if !directory.is_dir() {
-            fetch(series, cache, &directory, verbose)?;
+            fetch(series, arch, cache, &directory, verbose)?;
         } else if lacks_driver(&directory)
-            && let Err(error) = fetch(series, cache, &directory, verbose)
+            && let Err(error) = fetch(series, arch, cache, &directory, verbose)
         {
             eprintln!(
                 "vm: the kernel is taken without {CPUFREQ}, which cannot be fetched: {error}"
@@ -100,7 +99,7 @@ fn of_series(series: Series, cache: &Path, verbose: bool) -> io::Result<Kernel> 
     for entry in fs::read_dir(&directory)? {
         let path = entry?.path();
         if is_named(&path, "vmlinuz") {
-            return of_file(&path);
+            return of_file(&path, arch);
         }
     }
     Err(io::Error::other(format!(
@@ -133,14 +132,18 @@ fn is_named(path: &Path, start: &str) -> bool {
 }
 
 /// A kernel's configuration lies beside it, or at the top of the tree that it was built in.
-fn of_file(image: &Path) -> io::Result<Kernel> {
+fn of_file(image: &Path, arch: Arch) -> io::Result<Kernel> {
     let cannot_read =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", image.display()));
     let image = &fs::canonicalize(image).map_err(cannot_read)?;
     let content = fs::read(image).map_err(cannot_read)?;
-    let release = release_of(&content).ok_or_else(|| {
-        let path = image.display();
-        io::Error::other(format!("{path} is no kernel image (bzImage) for x86"))
+    let release = match arch {
+        Arch::X86_64 => release_of(&content),
+        Arch::Aarch64 => release_of_arm(&content),
+    };
+    let release = release.ok_or_else(|| {
+        let (path, arch) = (image.display(), arch.name());
+        io::Error::other(format!("{path} is no kernel image for {arch}"))
     })?;
     let places = [
         image.with_file_name(format!("config-{release}")),
@@ -167,7 +170,27 @@ fn release_of(image: &[u8]) -> Option<String> {
     }
     let pointer = image.get(0x20e..0x210)?;
     let at = usize::from(u16::from_le_bytes([pointer[0], pointer[1]])) + 0x200;
-    let text = image.get(at..)?.split(|&byte| byte == 0).next()?;
+    release_in(image.get(at..)?)
+}
+
+/// The release in an image for aarch64, which is the kernel as it runs (`Documentation/arch/arm64/booting.rst`): in the
+/// text that it introduces itself with.
+fn release_of_arm(image: &[u8]) -> Option<String> {
+    const INTRODUCTION: &[u8] = b"Linux version ";
+    if image.get(0x38..0x3c)? != b"ARM\x64" {
+        return None;
+    }
+    let starts = |window: &[u8]| window.starts_with(INTRODUCTION);
+    image
+        .windows(INTRODUCTION.len() + 1)
+        .enumerate()
+        .filter(|(_, window)| starts(window) && window[INTRODUCTION.len()].is_ascii_digit())
+        .find_map(|(at, _)| release_in(&image[at + INTRODUCTION.len()..]))
+}
+
+/// The release that a text begins with.
+fn release_in(text: &[u8]) -> Option<String> {
+    let text = text.split(|&byte| byte == 0).next()?;
     let release = text.split(|&byte| byte == b' ').next()?;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+~-".contains(byte);
     let sound = !release.is_empty() && release.len() < 65 && release.iter().all(plain);
@@ -175,18 +198,26 @@ fn release_of(image: &[u8]) -> Option<String> {
 }
 
 /// Fetches the newest kernel of `series` into `directory`.
-fn fetch(series: Series, cache: &Path, directory: &Path, verbose: bool) -> io::Result<()> {
+fn fetch(
+    series: Series,
+    arch: Arch,
+    cache: &Path,
+    directory: &Path,
+    verbose: bool,
+) -> io::Result<()> {
     let mirror = mirror()?;
-    let apt = Apt::configure(&cache.join("apt").join(series.suite), &mirror, series.suite)?;
+    let own = format!("{}{}", series.suite, arch.suffix());
+    let apt = Apt::configure(&cache.join("apt").join(own), &mirror, series.suite, arch)?;
     let lists = format!("lists of {} from {mirror}", series.suite);
     retried(lists, apt.get().arg("update"), verbose)?;
 
     let pattern = format!(
-        "^linux-(image|binary)-{}\\..*{FLAVOUR}$",
-        series.name.replace('.', "\\.")
+        "^linux-(image|binary)-{}\\..*{}$",
+        series.name.replace('.', "\\."),
+        arch.flavour()
     );
     let found = output(apt.cache().args(["search", "--names-only", &pattern]))?;
-    let newest = newest(&found, series.name).ok_or_else(|| {
+    let newest = newest(&found, series.name, arch).ok_or_else(|| {
         io::Error::other(format!(
             "{} has no kernel {} now; take another, or name a file",
             series.suite, series.name
@@ -275,8 +306,8 @@ impl Offer {
         })
     }
 
-    fn version(&self) -> Option<Version> {
-        Version::parse(self.release.strip_suffix(FLAVOUR)?)
+    fn version(&self, arch: Arch) -> Option<Version> {
+        Version::parse(self.release.strip_suffix(arch.flavour())?)
     }
 
     fn packages(&self) -> Vec<String> {
@@ -294,11 +325,11 @@ impl Offer {
 }
 
 /// The newest kernel of a series in what `apt-cache search` found.
-fn newest(found: &str, series: &str) -> Option<Offer> {
+fn newest(found: &str, series: &str, arch: Arch) -> Option<Offer> {
     let mut offers: Vec<(Version, Offer)> = found
         .lines()
         .filter_map(|line| Offer::of_package(line.split_whitespace().next()?))
-        .filter_map(|offer| Some((offer.version()?, offer)))
+        .filter_map(|offer| Some((offer.version(arch)?, offer)))
         .filter(|(version, _)| format!("{}.{}", version.major, version.minor) == series)
         .collect();
     // One kernel may be there in both forms, and rebuilt (`+deb13+1`).
@@ -336,11 +367,12 @@ mod tests {
             linux-image-6.18.15+deb13-cloud-amd64-unsigned - Linux 6.18 for x86-64 cloud\n\
             linux-image-6.18.16~rc1-cloud-amd64 - Linux 6.18\n\
             linux-image-6.1.200+deb13-cloud-amd64 - Linux 6.1\n";
-        let offer = newest(found, "6.18").unwrap();
+        let offer = newest(found, "6.18", Arch::X86_64).unwrap();
         assert_eq!(offer.release, "6.18.15+deb13-cloud-amd64");
         assert_eq!(offer.packages(), ["linux-image-6.18.15+deb13-cloud-amd64"]);
-        assert_eq!(newest(found, "6.16"), None);
-        assert_eq!(newest("", "6.18"), None);
+        assert_eq!(newest(found, "6.16", Arch::X86_64), None);
+        assert_eq!(newest(found, "6.18", Arch::Aarch64), None);
+        assert_eq!(newest("", "6.18", Arch::X86_64), None);
     }
 
     #[test]
@@ -349,7 +381,7 @@ mod tests {
             linux-binary-7.2.13+deb14-cloud-amd64 - Linux image\n\
             linux-image-7.2.13+deb14-cloud-amd64 - Linux for 64-bit PCs\n";
         assert_eq!(
-            newest(found, "7.2").unwrap().packages(),
+            newest(found, "7.2", Arch::X86_64).unwrap().packages(),
             [
                 "linux-binary-7.2.13+deb14-cloud-amd64",
                 "linux-base-7.2.13+deb14-cloud-amd64",
@@ -379,13 +411,37 @@ mod tests {
     }
 
     #[test]
+    fn an_image_for_aarch64_says_its_release() {
+        let mut image = vec![0; 0x100];
+        image[0x38..0x3c].copy_from_slice(b"ARM\x64");
+        image.extend(b"Linux version %s\0Linux version 6.18.15+deb13-cloud-arm64 (someone)\n\0");
+        assert_eq!(
+            release_of_arm(&image).as_deref(),
+            Some("6.18.15+deb13-cloud-arm64")
+        );
+        assert_eq!(release_of(&image), None);
+        image.truncate(0x110);
+        assert_eq!(release_of_arm(&image), None);
+        assert_eq!(release_of_arm(b"#!/bin/sh\n"), None);
+    }
+
+    #[test]
     fn unknown_kernels_are_refused() {
         for wanted in ["6.12", "", "latest", "/no/such/file"] {
-            let error = find(Path::new(wanted), Path::new("/nowhere"), false).unwrap_err();
+            let error = find(
+                Path::new(wanted),
+                Arch::X86_64,
+                Path::new("/nowhere"),
+                false,
+            )
+            .unwrap_err();
             let text = error.to_string();
             assert!(text.contains("6.16, 6.18, 7.2"), "{text}");
         }
-        let error = find(Path::new("/proc/self/exe"), Path::new("/nowhere"), false).unwrap_err();
-        assert!(error.to_string().contains("no kernel image"), "{error}");
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            let own = Path::new("/proc/self/exe");
+            let error = find(own, arch, Path::new("/nowhere"), false).unwrap_err();
+            assert!(error.to_string().contains("no kernel image"), "{error}");
+        }
     }
 }

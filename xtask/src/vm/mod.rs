@@ -1,15 +1,18 @@
 //! `cargo xtask vm`: runs a command under a real kernel with sched_ext, in QEMU's software emulation.
 //!
-//! This file reads the options and decides the exit code; `kernel` gets the kernel (with `apt`), `initramfs` packs the
-//! guest (with `cpio`), `frequencies` makes its CPUs' table, `guest` boots it, `console` reads what it prints.
+//! This file reads the options and decides the exit code; `kernel` gets the kernel and `userland` what is beside it (with
+//! `apt`, for a machine of `arch`), `initramfs` packs the guest (with `cpio`), `frequencies` makes its CPUs' table, `guest`
+//! boots it, `console` reads what it prints.
 
 mod apt;
+pub(crate) mod arch;
 mod console;
 mod cpio;
 mod frequencies;
 mod guest;
 pub(crate) mod initramfs;
 mod kernel;
+mod userland;
 
 use std::env;
 use std::ffi::OsString;
@@ -22,13 +25,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use self::arch::Arch;
 use self::guest::{Files, Machine, Outcome};
 use self::initramfs::Contents;
 use crate::context::Context;
 use crate::install;
 use crate::interrupt;
 use crate::progress::Sink;
-use crate::tools::{Tool, in_path};
+use crate::tools::Tool;
 
 /// The kernel complained, or the guest died of it.
 pub(crate) const COMPLAINED: u8 = 120;
@@ -50,6 +54,12 @@ pub(crate) fn last_boot(output: &str) -> &str {
     output.rsplit_once(AGAIN).map_or(output, |(_, last)| last)
 }
 
+/// Why there is nothing to boot: the last thing that is said is what to do.
+pub(crate) fn last_word(output: &str) -> String {
+    let mut words = output.lines().filter_map(|line| line.strip_prefix("vm: "));
+    words.next_back().unwrap_or("no machine").to_string()
+}
+
 /// Names the directory for what is fetched and built.
 const CACHE: &str = "MORPHEUS_VM_CACHE";
 
@@ -61,6 +71,7 @@ Examples:
   cargo xtask vm -- uname -a
   cargo xtask vm --kernel 7.2 --cpus 4 --numa 2 -- sh -c 'ls /sys/kernel/sched_ext'
   cargo xtask vm --kernel bzImage --add ./program --add ./data -- program data
+  cargo xtask vm --arch aarch64 --add ./program -- program
   cargo xtask vm --cpufreq -- cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
   cargo xtask vm --accel multi --preempt lazy -- starvation      to measure";
 
@@ -70,6 +81,9 @@ pub(crate) struct VmArgs {
     /// A series that Debian has with sched_ext (6.16, 6.18, 7.2), or the file of a kernel (bzImage)
     #[arg(long, value_name = "SERIES|PATH", default_value = kernel::DEFAULT)]
     kernel: PathBuf,
+    /// The kind of machine; of a foreign one the guest has what --add names, and nothing of the release build
+    #[arg(long, value_name = "ARCH", default_value = "x86_64")]
+    arch: Arch,
     /// Virtual CPUs; 2 if not given, 1 with --icount
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: Option<u16>,
@@ -174,9 +188,7 @@ pub(crate) fn run(context: &Context, args: &VmArgs) -> ExitCode {
 fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
     let mut machine = machine(args).map_err(io::Error::other)?;
     if !cfg!(target_arch = "x86_64") {
-        eprintln!(
-            "vm: the guest is x86-64, and runs programs of this machine: it must be one, too"
-        );
+        eprintln!("vm: guests are made on x86-64, and the usual one runs programs of this machine");
         return Ok(NO_MACHINE);
     }
     for path in &args.add {
@@ -184,7 +196,7 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         fs::metadata(path)
             .map_err(|error| io::Error::other(format!("--add {}: {error}", path.display())))?;
     }
-    let mut tools = vec![Tool::Qemu, Tool::Busybox];
+    let mut tools = args.arch.tools().to_vec();
     tools.extend(args.cpufreq.then_some(Tool::Iasl));
     let missing = install::provide(
         context,
@@ -193,14 +205,11 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         Sink::Stderr,
         args.verbose,
     );
-    let busybox = match in_path(Tool::Busybox.name()) {
-        Some(busybox) if missing.is_empty() => busybox,
-        _ => {
-            let names: Vec<&str> = missing.iter().map(|tool| tool.name()).collect();
-            eprintln!("vm: nothing to boot without {}", names.join(", "));
-            return Ok(NO_MACHINE);
-        }
-    };
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(|tool| tool.name()).collect();
+        eprintln!("vm: nothing to boot without {}", names.join(", "));
+        return Ok(NO_MACHINE);
+    }
 
     let cache = match env::var_os(CACHE) {
         Some(cache) => absolute(cache)?,
@@ -208,8 +217,12 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
     };
     fs::create_dir_all(&cache)
         .map_err(|error| io::Error::other(format!("{}: {error}", cache.display())))?;
-    let kernel = match kernel::find(&args.kernel, &cache, args.verbose) {
-        Ok(kernel) => kernel,
+    let found = userland::find(args.arch, &cache, args.verbose).and_then(|userland| {
+        let kernel = kernel::find(&args.kernel, args.arch, &cache, args.verbose)?;
+        Ok((userland, kernel))
+    });
+    let (userland, kernel) = match found {
+        Ok(found) => found,
         Err(error) => {
             eprintln!("vm: {error}");
             return Ok(NO_MACHINE);
@@ -231,14 +244,15 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         None
     };
     let initramfs = work.directory.join("initramfs.cpio");
-    let programs = if args.only_added {
+    let programs = if args.only_added || args.arch != Arch::X86_64 {
         Vec::new()
     } else {
         programs(&context.target.join("release"))?
     };
     let contents = Contents {
+        arch: args.arch,
         kernel: &kernel,
-        busybox: &busybox,
+        userland: &userland,
         programs: &programs,
         added: &args.add,
         command: &args.command,
@@ -287,6 +301,9 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
     if args.icount.is_some() && args.accel == Accel::Multi {
         return Err("--icount needs --accel single".to_string());
     }
+    if args.cpufreq && args.arch != Arch::X86_64 {
+        return Err("--cpufreq needs --arch x86_64".to_string());
+    }
     if !cpus.is_multiple_of(args.numa) {
         return Err(format!(
             "--cpus {cpus} cannot be shared by --numa {}",
@@ -294,6 +311,7 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
         ));
     }
     Ok(Machine {
+        arch: args.arch,
         cpus,
         nodes: args.numa,
         accel: args.accel,
@@ -432,6 +450,7 @@ mod tests {
             "--cpus 2 --numa 4 -- true",
             "--icount --accel multi -- true",
             "--icount=3 --accel multi -- true",
+            "--arch aarch64 --cpufreq -- true",
         ] {
             assert!(machine_of(line).is_err(), "{line}");
         }
@@ -450,6 +469,7 @@ mod tests {
             "--preempt never -- true",
             "--accel kvm -- true",
             "--icount=11 -- true",
+            "--arch riscv64 -- true",
             "--icount 3 true",
             "--seed 7 -- true",
         ] {

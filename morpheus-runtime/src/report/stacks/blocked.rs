@@ -5,7 +5,7 @@
 //! instruction pointer of a thread that is off the CPU, and its stack lies still. It is copied from outside,
 //! and counts if the thread is found in the same place after that, in the same poll.
 //!
-//! The frame pointer is not known this way; [`walk`](super::walk) finds its way without.
+//! Neither the frame pointer nor a link register is known this way; [`walk`](super::walk) finds its way without.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,6 +55,7 @@ impl Syscall {
             ip,
             sp,
             bp: None,
+            lr: None,
             bytes,
         })
     }

@@ -25,8 +25,11 @@
 //! **Bounds.** [`CAPTURES_A_SECOND`](captor), so many copies that wait, so many groups: what goes beyond
 //! is counted ([`Stalls::not_captured`], [`Stalls::other_groups`]).
 //!
-//! Without the cargo feature `stacks`, on other machines than x86-64 (of a blocked thread elsewhere too
-//! little is known without stopping it: the kernel gives no link register), with
+//! **Machines.** x86-64 and aarch64: `x86_64.rs` and `aarch64.rs` know the way. Of a blocked thread the kernel tells the
+//! instruction pointer and the stack pointer alone. What is missing, the frame pointer and on aarch64 the link register, is
+//! found in the tables, in the code and on the stack; a frame that had to be searched for says so ([`Frame::searched`]).
+//!
+//! Without the cargo feature `stacks`, on other machines, with
 //! [`Mechanism::Stacks`](crate::Mechanism::Stacks) switched off, or where the kernel refuses, there are the
 //! same groups, by label and without a stack; [`StallGroup::no_stack`] says why.
 
@@ -36,20 +39,47 @@ use std::time::Duration;
 pub(crate) mod captor;
 pub(crate) mod groups;
 
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod blocked;
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[path = "x86_64.rs"]
+mod machine;
+#[cfg(all(feature = "stacks", target_arch = "aarch64"))]
+#[path = "aarch64.rs"]
+mod machine;
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod raw;
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod signal;
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod source;
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod symbols;
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod walk;
 
-#[cfg(not(all(feature = "stacks", target_arch = "x86_64")))]
+#[cfg(not(all(
+    feature = "stacks",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 #[path = "no_source.rs"]
 mod source;
 

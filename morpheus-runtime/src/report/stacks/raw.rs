@@ -1,4 +1,4 @@
-//! A stack as it is found: three registers, and the bytes above the stack pointer, copied by the kernel.
+//! A stack as it is found: a few registers, and the bytes above the stack pointer, copied by the kernel.
 //!
 //! `process_vm_readv` on one's own process is how a thread's memory is read here, also by the thread itself
 //! in its signal handler. It is a plain system call, it stops at what is not mapped instead of faulting, and
@@ -10,13 +10,31 @@ use std::mem::MaybeUninit;
 /// What is copied of a stack, at most. The line is found near its top; what lies deeper is cut off.
 pub(crate) const MOST: usize = 32 * 1024;
 
+/// What a thread that was interrupted had in its registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registers {
+    pub(super) ip: u64,
+    pub(super) sp: u64,
+    /// The frame pointer.
+    pub(super) bp: u64,
+    /// The link register: where the function returns to, as long as it has called no other. `None` on a machine that has
+    /// none.
+    pub(super) lr: Option<u64>,
+}
+
 /// A captured stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     pub(crate) ip: u64,
     pub(crate) sp: u64,
-    /// Unknown of a thread that was not asked.
+    /// The frame pointer; unknown of a thread that was not asked.
     pub(crate) bp: Option<u64>,
+    /// The link register, likewise.
+    #[cfg_attr(
+        target_arch = "x86_64",
+        expect(dead_code, reason = "this machine has none")
+    )]
+    pub(crate) lr: Option<u64>,
     /// From `sp` upwards.
     pub(crate) bytes: Box<[u8]>,
 }
@@ -68,11 +86,12 @@ mod tests {
 
     #[test]
     fn what_is_not_mapped_ends_the_copy() {
+        let page = rustix::param::page_size();
         // SAFETY: a new mapping, of which the second half is taken away again.
         let start = unsafe {
             let start = libc::mmap(
                 std::ptr::null_mut(),
-                8192,
+                2 * page,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -80,16 +99,16 @@ mod tests {
             );
             assert_ne!(start, libc::MAP_FAILED);
             assert_eq!(
-                libc::mprotect(start.byte_add(4096), 4096, libc::PROT_NONE),
+                libc::mprotect(start.byte_add(page), page, libc::PROT_NONE),
                 0
             );
             start
         };
-        assert_eq!(copy_own(start as u64 + 96, 8000).len(), 4000);
-        assert_eq!(copy_own(start as u64 + 4096, 64).len(), 0);
+        assert_eq!(copy_own(start as u64 + 96, 2 * page - 192).len(), page - 96);
+        assert_eq!(copy_own(start as u64 + page as u64, 64).len(), 0);
         assert_eq!(copy_own(8, 64).len(), 0);
         // SAFETY: the mapping from above.
-        unsafe { libc::munmap(start, 8192) };
+        unsafe { libc::munmap(start, 2 * page) };
     }
 
     #[test]
@@ -98,6 +117,7 @@ mod tests {
             ip: 0,
             sp: 1000,
             bp: None,
+            lr: None,
             bytes: (0u8..24).collect(),
         };
         assert_eq!(

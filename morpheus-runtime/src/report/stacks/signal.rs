@@ -7,7 +7,7 @@
 //! are computing are signalled. One that goes to sleep in the microseconds between that and the signal may
 //! find its call interrupted, as by any signal with `SA_RESTART`.
 //!
-//! **The handler** does what a handler may: it takes the three registers from the context, has the kernel
+//! **The handler** does what a handler may: it takes the registers from the context, has the kernel
 //! copy the stack ([`raw`](super::raw)) and puts `errno` back. No lock, no allocation, no thread-local.
 //!
 //! **The hand-over** of the buffers is [`HandOver`]'s, proven there: a handler that fires late writes
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use morpheus_common::hand_over::{HandOver, Progress, Request};
 
-use super::NoStack;
 use super::raw::{MOST, Raw, read_own};
+use super::{NoStack, machine};
 
 /// Threads that can be asked at once. As many are stalled at once only in a storm, and then those that come
 /// first are enough.
@@ -45,6 +45,7 @@ struct Copy {
     ip: u64,
     sp: u64,
     bp: u64,
+    lr: Option<u64>,
     len: usize,
     bytes: [MaybeUninit<u8>; MOST],
 }
@@ -107,6 +108,7 @@ fn buffers_of(process: u32) -> &'static Buffers {
             (&raw mut (*copy).ip).write(0);
             (&raw mut (*copy).sp).write(0);
             (&raw mut (*copy).bp).write(0);
+            (&raw mut (*copy).lr).write(None);
             (&raw mut (*copy).len).write(0);
         }
         Box::leak(new.assume_init())
@@ -298,6 +300,7 @@ impl Ask {
                         ip: copy.ip,
                         sp: copy.sp,
                         bp: Some(copy.bp),
+                        lr: copy.lr,
                         bytes: Box::from(bytes),
                     }
                 };
@@ -365,11 +368,12 @@ unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     }
     // SAFETY: the caller's context; the buffer is this handler's until `end_write`.
     unsafe {
-        let registers = &(*context).uc_mcontext.gregs;
+        let registers = machine::interrupted(&*context);
         let copy = &mut *buffer.copy.get();
-        copy.ip = registers[libc::REG_RIP as usize] as u64;
-        copy.sp = registers[libc::REG_RSP as usize] as u64;
-        copy.bp = registers[libc::REG_RBP as usize] as u64;
+        copy.ip = registers.ip;
+        copy.sp = registers.sp;
+        copy.bp = registers.bp;
+        copy.lr = registers.lr;
         copy.len = read_own(copy.sp, &mut copy.bytes);
     }
     buffer.hand_over.end_write(request);
