@@ -58,6 +58,7 @@ const PROGRAMS: &[Program] = &[
     tests_of("lib", "morpheus_runtime", true),
     tests_of("example", "doctor", true),
     tests_of("test", "stalls", true),
+    tests_of("test", "current_thread", false),
     tests_of("test", "idle", false),
     tests_of("test", "inherited", false),
     tests_of("test", "metrics", false),
@@ -276,11 +277,15 @@ mod tests {
             "holds",
             // What this crate refuses, and what it assumes about tokio: the same on every machine.
             "bad_input",
+            "builder",
             "blocking_limit",
             "contexts",
             "descriptors",
             "hooks",
             "tokio_assumptions",
+            // These need the sources, and cargo.
+            "replaced",
+            "structure",
         ];
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../morpheus-runtime/tests");
         let files = fs::read_dir(directory)
