@@ -14,7 +14,7 @@ use crate::settings::{self, Settings};
 
 /// Slots of the domain that serves threads of other runtimes.
 const PLAIN_SEATS: usize = 1024;
-/// Handoff polls that run at once on somebody else's blocking pool are bounded by the permits; this
+/// Handoff polls that run at once on the blocking pool of another runtime are bounded by the permits; this
 /// bounds those asleep too.
 const PLAIN_IN_PLACE: usize = 64;
 

@@ -343,7 +343,7 @@ fn beginning_of(function: &Range<u64>) -> Vec<u32> {
     instructions(function.start, bytes as usize)
 }
 
-/// A number of so many bits.
+/// A signed number of `bits` bits.
 fn signed(number: u64, bits: u32) -> i64 {
     (number << (64 - bits)) as i64 >> (64 - bits)
 }
@@ -421,8 +421,8 @@ fn is_branch(code: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stacks::blocked::{Doing, Syscall};
-    use crate::stacks::{Frame, symbols};
+    use crate::report::stacks::blocked::{Doing, Syscall};
+    use crate::report::stacks::{Frame, symbols};
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc;
 
@@ -590,7 +590,7 @@ mod tests {
     fn frames_of_a_sleeper(sleep: fn() -> libc::c_long, are_right: impl Fn(&[Frame]) -> bool) {
         let (tx, rx) = mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            tx.send(crate::threads::own_tid()).unwrap();
+            tx.send(crate::os::threads::own_tid()).unwrap();
             sleep()
         });
         let syscall = Syscall::open(rx.recv().unwrap()).unwrap();

@@ -1,8 +1,7 @@
-//! The controller's side: which polls are looked at, and how often.
+//! The captor: decides for the controller which polls have their stacks taken, and when.
 //!
-//! A stalled poll is looked at once, when it has stood for `report_after`. From then on only its duration
-//! is noted, at each sample, in a word that its group reads. While no poll is stalled that long, `tend` is a
-//! look at two empty lists.
+//! It takes the stack of a stalled poll once, after `report_after`. From then on it only writes the poll's duration, at each
+//! sample, to a word that its group reads. While no poll is stalled that long, `tend` reads two empty lists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,22 +12,22 @@ use super::{NoStack, StallKind};
 use crate::os::asleep::ThreadStat;
 use crate::os::clock::SECOND_NS;
 
-/// Stacks are copied so often, and so many at once, so that a storm of stalls is not one for the controller.
-/// The others are counted. What one costs: `cargo bench -p morpheus-bench --bench capture`.
+/// The rate of stacks, and the burst above it: a storm of stalls must not be one for the controller. Stalls beyond that are
+/// counted. `cargo bench -p morpheus-bench --bench capture` shows the cost of one.
 const CAPTURES_A_SECOND: u64 = 50;
 const CAPTURES_AT_ONCE: u64 = 32;
-/// A thread that was asked has so long to answer. It does when it gets the CPU.
+/// The time in which a thread that was asked has to answer. It answers when it gets the CPU.
 const ANSWER_NS: u64 = 200_000_000;
-/// A thread that moves while it is looked at is tried again, so often.
+/// Tries with a thread that moves while its stack is copied.
 const TRIES: u32 = 5;
 
-/// Whose poll it is. A poll of a slot has a number; of a core that nobody watches the thread is known, and
-/// that it has stood since some time.
+/// Identifies a stalled poll: a watched one by its slot and number, one that is not watched by its core and the last sign
+/// of life of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A watched poll: slot and `poll_seq`.
     Slot(usize, u64),
-    /// What a core polls that nobody watches, and the time since when it has stood.
+    /// A poll that is not watched: core, and its last sign of life.
     Core(usize, u64),
 }
 
@@ -57,7 +56,7 @@ struct Open {
 }
 
 enum Search {
-    /// To be looked at again, so many times.
+    /// The stack is still to be taken, with this many tries left.
     Again(u32),
     Asked {
         ask: Ask,
@@ -190,7 +189,7 @@ impl Open {
         }
     }
 
-    /// The poll is over: what has come too late belongs to nobody.
+    /// Ends the record of a poll that is over. An answer that comes later is dropped.
     fn end(&mut self, shared: &Arc<Shared>) {
         match self.search {
             Search::Done => {}

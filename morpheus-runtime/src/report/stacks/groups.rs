@@ -1,13 +1,13 @@
-//! What was found, grouped: by label, by what the thread was doing, and by the application's frame.
+//! Groups of stalls: by label, by the state of the thread, and by the application's frame.
 //!
-//! Three stages, each only as far as somebody needs it:
+//! A record goes through three stages, each only when it is needed:
 //!
-//! 1. [`Shared::take`] puts a record into a queue; the controller calls it, and it costs a lock that nobody
+//! 1. [`Shared::take`] puts a record into a queue; the controller calls it, and it costs a lock that no thread
 //!    holds for long.
-//! 2. *Digested*, its stack is walked, and what is left of it are addresses. This is done by who asks, or by
+//! 2. *Digested*, its stack is walked, and addresses are left of it. The caller of `stalls` does this, or
 //!    a thread for a moment when [`DIGESTED_AT`] records wait.
-//! 3. *Folded*, addresses get names, and those with one application frame become one group. Only by who
-//!    asks, or when [`MOST_PLACES`] are known.
+//! 3. *Folded*, addresses get names, and those with one application frame become one group. Only the
+//!    caller of `stalls` does this, or a digest when [`MOST_PLACES`] are known.
 //!
 //! All is bounded: [`MOST_WAITING`] copies, [`MOST_PLACES`] places, [`MOST_GROUPS`] groups.
 
@@ -22,7 +22,7 @@ use super::source::{self, At, Raw, Reader};
 use super::{Frame, NoStack, StallGroup, StallKind, Stalls};
 use crate::report::label;
 
-/// So many copies make it worth a thread to walk them: half a MiB.
+/// A thread walks copies when this many wait: half a MiB.
 const DIGESTED_AT: usize = 16;
 /// Copies that wait, at most: 2 MiB. Beyond that records have no stack.
 const MOST_WAITING: usize = 64;
@@ -168,20 +168,20 @@ impl Shared {
             waiting.push(record);
             waiting.len()
         };
-        // Relaxed: whoever sees it late starts one more, which finds nothing to do.
+        // Relaxed: a thread that sees it late starts one more, which finds nothing to do.
         if waiting >= DIGESTED_AT && !self.digesting.swap(true, Ordering::Relaxed) {
             let shared = self.clone();
             let started = std::thread::Builder::new()
                 .name("morpheus-stacks".into())
                 .spawn(move || {
-                    // SAFETY: concerns this thread only. Whoever waits for stacks can wait for the CPU.
+                    // SAFETY: concerns this thread only. A caller that waits for stacks can wait for the CPU.
                     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
                     // Relaxed: see above. First, so that what comes from now on starts another.
                     shared.digesting.store(false, Ordering::Relaxed);
                     shared.digest(&mut lock(&shared.digest));
                 });
             if started.is_err() {
-                // They wait for somebody who asks.
+                // They wait for the next caller of `stalls`.
                 self.digesting.store(false, Ordering::Relaxed);
             }
         }

@@ -1,29 +1,29 @@
-//! Which line it was: the stacks of polls that are stalled for [`report_after`](crate::Builder::report_after).
+//! Stacks of polls that are stalled for [`report_after`](crate::Builder::report_after): the line that a stall is in.
 //!
 //! ```text
-//!   controller                                              whoever asks, or a thread for a moment
+//!   controller                                              the caller, or a thread for a moment
 //!   captor.rs ── blocked.rs  the copy of a sleeper's stack ─┐
 //!       │                                                   ├─► groups.rs ── walk.rs ── symbols.rs
 //!       └─────── signal.rs   a computing thread's own copy ─┘
 //! ```
 //!
-//! - The controller ([`captor`]) finds a poll that has been stalled for so long, once for each poll, and gets a
-//!   copy of its thread's stack. No thread is stopped, and no thread but the stalled one does anything for it;
-//!   nothing changes on the path of a poll, and while nobody is stalled nothing is done, nothing is allocated
+//! - The controller ([`captor`]) finds a poll that is stalled for this time, once for each poll, and gets a
+//!   copy of its thread's stack. No thread is stopped, and no thread but the stalled one does anything for it.
+//!   Nothing changes on the path of a poll. While no poll is stalled nothing is done, nothing is allocated
 //!   and no signal handler is installed.
 //! - A thread that is blocked in the kernel is not disturbed ([`blocked`]): a signal would end its system
 //!   call. One that computes is asked by a signal ([`signal`]).
-//! - Copies wait until somebody wants to know ([`groups`]): [`Runtime::stalls`](crate::Runtime::stalls), or
-//!   the summary at the end. When many wait, a thread that exists for a moment only walks them.
-//!   Names and lines are looked up for those who ask, not before.
+//! - Copies wait until they are asked for ([`groups`]): by [`Runtime::stalls`](crate::Runtime::stalls), or
+//!   by the summary at the end. When many wait, a thread that exists for a moment only walks them.
+//!   Names and lines are looked up when they are asked for, not before.
 //!
 //! **Costs.** The thread that is asked was away for 13 µs where it had the CPU to itself, and for 59 to 60 µs where
 //! it shared it with a compiler (of those 24 µs without a signal, too): medians of 101, four runs of
 //! `a_stack_costs_its_thread_little` in `tests/stalls.rs`, debug build, two virtual CPUs. Others lose nothing. The
 //! bench `capture` times the controller's side, too.
 //!
-//! **Bounds.** [`CAPTURES_A_SECOND`](captor), so many copies that wait, so many groups: what goes beyond
-//! is counted ([`Stalls::not_captured`], [`Stalls::other_groups`]).
+//! **Bounds.** [`CAPTURES_A_SECOND`](captor), copies that wait, and groups have a limit each. Stalls beyond it
+//! are counted ([`Stalls::not_captured`], [`Stalls::other_groups`]).
 //!
 //! **Machines.** x86-64 and aarch64: `x86_64.rs` and `aarch64.rs` know the way. Of a blocked thread the kernel tells the
 //! instruction pointer and the stack pointer alone. What is missing, the frame pointer and on aarch64 the link register, is

@@ -1,13 +1,13 @@
-//! A stack as it is found: a few registers, and the bytes above the stack pointer, copied by the kernel.
+//! Raw stacks: a few registers, and the bytes above the stack pointer, copied by the kernel.
 //!
-//! `process_vm_readv` on one's own process is how a thread's memory is read here, also by the thread itself
-//! in its signal handler. It is a plain system call, it stops at what is not mapped instead of faulting, and
-//! what it reads may change meanwhile without that being a data race of ours. So nobody needs to know where
-//! a stack ends, and it may be any: a small one, a coroutine's, an alternate one.
+//! `process_vm_readv` on the own process reads a thread's memory, also from the thread itself
+//! in its signal handler. It is a plain system call, it stops at memory that is not mapped instead of faulting, and
+//! the memory may change meanwhile without a data race. So the end of a stack need not be known, and it may be any stack: a
+//! small one, a coroutine's, an alternate one.
 
 use std::mem::MaybeUninit;
 
-/// What is copied of a stack, at most. The line is found near its top; what lies deeper is cut off.
+/// The most that is copied of a stack, in bytes. The line is found near its top; deeper frames are cut off.
 pub(crate) const MOST: usize = 32 * 1024;
 
 /// What a thread that was interrupted had in its registers.
@@ -75,7 +75,7 @@ pub(crate) fn read_own(address: u64, into: &mut [MaybeUninit<u8>]) -> usize {
 pub(crate) fn copy_own(address: u64, most: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::with_capacity(most);
     let read = read_own(address, bytes.spare_capacity_mut());
-    // SAFETY: the kernel has written so many of them.
+    // SAFETY: the kernel has written `read` of them.
     unsafe { bytes.set_len(read.min(bytes.capacity())) };
     bytes
 }

@@ -1,6 +1,6 @@
-//! The stack of a thread that computes: it is asked by a signal, and copies its stack itself.
+//! Stacks of threads that compute: a signal asks the thread, and its handler copies the stack.
 //!
-//! **The signal** is the highest real-time signal that nobody uses: its disposition is the default one when
+//! **The signal** is the highest real-time signal that is not in use: its disposition is the default one when
 //! the first thread is asked, which is when a handler is installed, and it is asked for again before each
 //! request. Where another part of the program has taken it meanwhile, the next free one is used; where there
 //! is none, stalls are reported without a stack ([`NoStack::NoSignal`]). Only threads that the kernel says
@@ -35,8 +35,8 @@ struct Buffer {
     hand_over: HandOver,
     /// The thread that is asked; written by who claims, read by the handler.
     tid: AtomicU32,
-    /// A request that nobody waits for, and that could not be given up because the handler was writing: its
-    /// number, and 1. Who comes next frees the buffer.
+    /// A request without a waiter that could not be given up because the handler was writing: its number, and 1. The next
+    /// request frees the buffer.
     left: AtomicU64,
     copy: UnsafeCell<Copy>,
 }
@@ -158,7 +158,7 @@ fn is_ours(signal: i32) -> bool {
     action_of(signal).is_some_and(|action| action.sa_sigaction == handler_address())
 }
 
-/// Installs the handler, if nobody has one for this signal.
+/// Installs the handler, if the program has none for this signal.
 fn install(signal: i32) -> bool {
     if action_of(signal).is_none_or(|action| action.sa_sigaction != libc::SIG_DFL) {
         return false;
@@ -227,7 +227,7 @@ pub(crate) fn ask(tid: u32) -> Result<Ask, NoStack> {
 }
 
 impl Buffer {
-    /// Frees the buffer of a request that nobody waits for, once it has been written.
+    /// Frees the buffer of a request without a waiter, once it has been written.
     fn free_what_is_left(&self) {
         // Acquire: pairs with the Release in `Ask`'s drop; the request was its until then.
         let left = self.left.load(Ordering::Acquire);
@@ -336,7 +336,7 @@ impl Drop for Ask {
     }
 }
 
-/// Runs in the thread that was asked, or in any, at any time, if somebody else sends that signal.
+/// The signal handler. It runs in the thread that was asked, or in any thread at any time if another process sends the signal.
 extern "C" fn on_signal(_signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a `siginfo_t` and a `ucontext_t` with SA_SIGINFO; `errno` is the thread's
     // own. The copy is written by the rules of `HandOver`.
@@ -360,7 +360,7 @@ unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     };
     let buffer = &buffers.all[value as usize % BUFFERS];
     let request = Request::from_number(value >> INDEX_BITS);
-    // Relaxed: only to turn away what somebody else sent; `begin_write` decides.
+    // Relaxed: turns away signals of other senders; `begin_write` decides.
     // SAFETY: gettid has no preconditions.
     let own = unsafe { libc::gettid() } as u32;
     if buffer.tid.load(Ordering::Relaxed) != own || !buffer.hand_over.begin_write(request) {

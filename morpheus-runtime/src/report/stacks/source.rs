@@ -70,8 +70,8 @@ pub(crate) fn is_library(frame: &Frame) -> bool {
     symbols::is_library(&frame.function, frame.file.as_deref())
 }
 
-/// What two stacks have in common that are in the same place: where each frame goes on. Of a thread that
-/// computes the innermost instruction is another one each time; so many of them count as one.
+/// The key under which stacks at one place are the same: the return address of each frame. The innermost instruction of a
+/// thread that computes differs each time, so the addresses of 64 bytes of code count as one.
 pub(crate) fn key(addresses: &[Address]) -> Vec<u64> {
     const CODE_AT_ONE_PLACE: u64 = 64;
     addresses

@@ -11,18 +11,18 @@
 //!
 //! (Such a profile has a function's own name only, `poll` and not `app::Task::poll`: the line says which.)
 //!
-//! The application's frame is the innermost one that is not somebody else's. Somebody else's is what lies
-//! in the Rust library, in a cargo registry or in a git checkout of cargo's, or in this crate, by its file;
-//! C; and, where there is no file, what is of a crate in [`PLUMBING`].
+//! The application's frame is the innermost one that is not a library's. A library's frame lies by its file
+//! in the Rust library, in a cargo registry, in a git checkout of cargo or in this crate, or is C; where the file is not
+//! known, its crate is in [`PLUMBING`].
 
 use std::ffi::c_void;
 
 use super::Frame;
 use super::walk::Address;
 
-/// Crates in which nobody looks for his own mistake: the Rust library with what it is made of, the
+/// Crates whose frames are passed over where files are not known: the Rust library with what it is made of, the
 /// executor, this runtime, and what stands between an executor and a handler (adapters of futures, tracing,
-/// servers), so that a frame of these is passed over where files are not known.
+/// servers).
 const PLUMBING: &[&str] = &[
     "std",
     "core",
@@ -74,7 +74,7 @@ const PLUMBING: &[&str] = &[
     "libc",
 ];
 
-/// Parts of paths below which nobody's own code is.
+/// Parts of paths that no application's code has.
 const ELSEWHERE: &[&str] = &[
     "/rustc/",
     "/rustlib/src/",

@@ -157,7 +157,7 @@ impl Walker {
         if info.dlpi_phdr.is_null() {
             return;
         }
-        // SAFETY: the loader's table of so many headers.
+        // SAFETY: the loader's table of `dlpi_phnum` headers.
         let headers =
             unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let base = info.dlpi_addr;
