@@ -1,4 +1,4 @@
-//! Actions: spares that are held and released, permits for slow tasks, wakes that hold up nobody.
+//! Actions: hold and release spares, limit concurrent slow tasks, call wakers.
 
 pub(crate) mod permit;
 pub(crate) mod spare;
