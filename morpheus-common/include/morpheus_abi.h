@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What an application that runs on Morpheus and the kernel side share. This is the only definition:
- * src/abi.autogen.rs is made from it, and tests/abi.rs fails when they differ.
+ * The memory that an application on Morpheus and the kernel side share. This header is its only
+ * definition: src/abi.autogen.rs is generated from it, and tests/abi.rs fails if they differ.
  *
- * An application and the kernel side share two areas, each an array of 64-byte entries. Entry 0 is
- * the area's header, entry 1 + n is slot n. The runtime's area is written by the application alone
- * and the kernel's by the kernel side alone (by the runtime's controller where there is no kernel
- * side).
+ * There are two shared areas, each an array of 64-byte entries. Entry 0 is the area's header, entry
+ * 1 + n is slot n. Only the application writes the runtime's area. Only the kernel side writes the
+ * kernel's area; without a kernel side, the runtime's controller does.
  *
- * Everything in the runtime's area is a claim: load a word once, clamp it, and never let it decide
- * over another process. src/PROTOCOL.md says how the words are used together.
+ * Every word in the runtime's area is a claim: load it once, clamp it, and never let it decide over
+ * another process. src/PROTOCOL.md says how the words are used together.
  *
- * Units: _ns is nanoseconds of CLOCK_MONOTONIC, or of CPU time where said.
+ * Units: a name that ends in _ns counts nanoseconds, of CLOCK_MONOTONIC unless the comment says CPU
+ * time.
  */
 #ifndef MORPHEUS_ABI_H
 #define MORPHEUS_ABI_H
 
-/* A BPF program has these types from vmlinux.h, which must not be mixed with the header below. */
+/* A BPF program has these types from vmlinux.h, which cannot be combined with the header below. */
 #ifndef __VMLINUX_H__
 #include <linux/types.h>
 #endif
 
-/* "MORPHEUS", read from the highest byte down. */
+/* "MORPHEUS", read from the highest byte to the lowest. */
 #define MORPHEUS_ABI_MAGIC 0x4d4f525048455553ULL
-/* Goes up whenever a word's meaning changes. Both sides refuse another version than their own. */
+/* Increases with every change of a word's meaning. Each side refuses other versions than its own. */
 #define MORPHEUS_ABI_VERSION 1
-/* The most slots that one process may have. */
+/* Most slots of one process. */
 #define MORPHEUS_MAX_SLOTS 4096
 /* A verdict word is poll_seq << MORPHEUS_VERDICT_SHIFT | verdict flags. */
 #define MORPHEUS_VERDICT_SHIFT 8
 
 /* morpheus_runtime_slot.state. Requests and escalation happen only in RUNNING. */
 enum morpheus_worker_state {
-	/* Nobody has the slot: all zeroes mean this. */
+	/* No thread has the slot. Memory that is all zeroes means this. */
 	MORPHEUS_WORKER_INIT = 0,
-	/* A worker in play, or a held spare. */
+	/* An active worker or a held spare. */
 	MORPHEUS_WORKER_RUNNING = 2,
-	/* The thread has ended; the slot may be given to another one. */
+	/* The thread has ended. The slot may be given to another thread. */
 	MORPHEUS_WORKER_DEAD = 4,
 };
 
@@ -44,19 +44,21 @@ enum morpheus_worker_state {
 enum morpheus_slot_flags {
 	/* A held spare: it blocks in a poll on purpose, and is never stalled. */
 	MORPHEUS_SLOT_HELD = 1,
-	/* Polls in place: its core has been handed to another thread, nothing waits behind it. */
+	/* A handoff poll: another thread has the core, and no task waits behind the poll. */
 	MORPHEUS_SLOT_HANDOFF = 2,
-	/* The kernel side may demote and throttle this thread, while it polls in place. */
+	/* The kernel side may demote and throttle this thread during a handoff poll. */
 	MORPHEUS_SLOT_DEMOTABLE = 4,
 	/*
-	 * The runtime found that a task which nobody watches keeps this worker: the thread is over its
-	 * budget although poll_seq is even, until the flag goes or the worker parks. A claim of a
-	 * process against itself; it gives way to those who serve.
+	 * A CPU hog: the runtime found that an unwatched task keeps this worker. The thread counts as
+	 * over its
+	 * budget although poll_seq is even, until the flag is cleared or the worker parks. The process
+	 * makes
+	 * this claim against itself: the thread gives way to workers that serve.
 	 */
 	MORPHEUS_SLOT_HOG = 8,
 	/*
-	 * The thread is the runtime's controller, no worker: it has no polls, is never stalled, and
-	 * serves the others of its process.
+	 * The thread is the runtime's controller and no worker: it has no polls, is never stalled, and
+	 * serves the workers of its process.
 	 */
 	MORPHEUS_SLOT_CONTROLLER = 16,
 };
@@ -67,7 +69,7 @@ enum morpheus_verdict_flags {
 	MORPHEUS_VERDICT_STALLED = 1,
 	/* The thread slept in the kernel during the poll. */
 	MORPHEUS_VERDICT_BLOCKED = 2,
-	/* The poll used so much CPU that it counts against its label. */
+	/* The poll used enough CPU time to count as a hog poll of its label. */
 	MORPHEUS_VERDICT_HOG = 4,
 	MORPHEUS_VERDICT_DEMOTED = 8,
 	MORPHEUS_VERDICT_THROTTLED = 16,
@@ -75,21 +77,21 @@ enum morpheus_verdict_flags {
 
 /* morpheus_event.kind */
 enum morpheus_event_kind {
-	/* A worker went to sleep within a poll, and not because it parked. */
+	/* A worker fell asleep within a poll, and did not park. */
 	MORPHEUS_EVENT_BLOCKED = 0,
-	/* A poll used up its budget on the CPU. detail: CPU time of the poll in ns. */
+	/* A poll used up its budget on the CPU. detail: CPU time of the poll, in ns. */
 	MORPHEUS_EVENT_BUDGET = 1,
-	/* detail: CPU time of the poll in ns. */
+	/* The thread was demoted. detail: CPU time of the poll, in ns. */
 	MORPHEUS_EVENT_DEMOTED = 2,
-	/* detail: hog polls of the label. */
+	/* The thread was throttled. detail: hog polls of the label. */
 	MORPHEUS_EVENT_THROTTLED = 3,
-	/* A worker that was reported BLOCKED runs again. detail: how long it slept, in ns. */
+	/* A worker that was reported as BLOCKED runs again. detail: duration of the sleep, in ns. */
 	MORPHEUS_EVENT_WOKEN = 4,
 };
 
 /*
- * morpheus_runtime_header.policy: how far the ladder may go. The number of a policy is that of its
- * last step.
+ * morpheus_runtime_header.policy: the last step that the ladder may take. A policy has the number of
+ * its last step.
  */
 enum morpheus_policy {
 	MORPHEUS_POLICY_OBSERVE = 0,
@@ -99,7 +101,7 @@ enum morpheus_policy {
 	MORPHEUS_POLICY_THROTTLE = 4,
 };
 
-/* morpheus_kernel_slot.step: how far the ladder has gone with the present poll. */
+/* morpheus_kernel_slot.step: the last step that the ladder took with the present poll. */
 enum morpheus_step {
 	MORPHEUS_STEP_WATCHING = 0,
 	MORPHEUS_STEP_REQUESTED = 1,
@@ -110,11 +112,11 @@ enum morpheus_step {
 
 /* morpheus_kernel_header.mode */
 enum morpheus_kernel_mode {
-	/* No kernel side. */
+	/* There is no kernel side. */
 	MORPHEUS_MODE_NONE = 0,
-	/* It sees and reports, and slows nobody down. */
+	/* The kernel side observes and reports, and slows no thread down. */
 	MORPHEUS_MODE_OBSERVE = 1,
-	/* It schedules, and demotes and throttles where the policy allows it. */
+	/* The kernel side schedules, and demotes and throttles if the policy allows it. */
 	MORPHEUS_MODE_ENFORCE = 2,
 };
 
@@ -122,15 +124,15 @@ enum morpheus_kernel_mode {
 struct morpheus_runtime_header {
 	__u64 magic;
 	__u32 abi_version;
-	/* How many slots follow, at most MORPHEUS_MAX_SLOTS. */
+	/* Number of slots that follow, at most MORPHEUS_MAX_SLOTS. */
 	__u32 slots;
-	/* The process, as it sees itself. The kernel side goes by the socket's credentials. */
+	/* The process, in its own PID namespace. The kernel side uses the socket's credentials instead. */
 	__u32 tgid;
 	/* enum morpheus_policy */
 	__u32 policy;
 	/* A poll that lasts longer is stalled. */
 	__u64 budget_ns;
-	/* How much longer it has to answer a request. */
+	/* Further time that a poll has to answer a request, in CPU time. */
 	__u64 grace_ns;
 	__u64 reserved[3];
 };
@@ -140,47 +142,47 @@ struct morpheus_kernel_header {
 	__u64 magic;
 	__u32 abi_version;
 	__u32 slots;
-	/* When the kernel side last said that it is there. */
+	/* Time of the kernel side's last heartbeat. */
 	__u64 heartbeat_ns;
 	/* enum morpheus_kernel_mode */
 	__u32 mode;
-	/* Pressure, "some avg10", in hundredths of a percent. */
+	/* Pressure stall information, "some avg10", in hundredths of a percent. */
 	__u32 psi_cpu;
 	__u32 psi_io;
 	__u32 psi_memory;
-	/* Runnable threads in the whole machine that have no CPU. */
+	/* Runnable threads of the whole machine that have no CPU. */
 	__u32 run_queue_depth;
 	__u32 reserved[5];
 };
 
-/* Entry 1 + n of the runtime's area: what worker n says of itself. */
+/* Entry 1 + n of the runtime's area: the words that worker n writes about itself. */
 struct morpheus_runtime_slot {
 	/*
-	 * Odd while a watched poll is in progress. Never reset, not even when the slot goes to
-	 * another thread: so (slot, poll_seq) names one poll for ever.
+	 * Odd while a watched poll is in progress. Never reset, not even when another thread takes the
+	 * slot. So (slot, poll_seq) names one poll for ever.
 	 */
 	__u64 poll_seq;
-	/* Odd while the worker is parked. Never reset either. */
+	/* Odd while the worker is parked. Never reset. */
 	__u64 park_seq;
 	/* The poll_seq of the last request that was answered. */
 	__u64 ack_seq;
 	__u32 tid;
 	/* enum morpheus_worker_state */
 	__u32 state;
-	/* How many critical sections the thread is in. */
+	/* Number of critical sections that the thread is in. */
 	__u32 critical_depth;
 	/* enum morpheus_slot_flags, several */
 	__u32 flags;
-	/* What runs: the runtime's number of a spawn location or a name. 0 is unknown. */
+	/* Label of the running task: the runtime's number of a spawn location or a name. 0 is unknown. */
 	__u32 label;
-	/* Requests that the worker's tasks answered with a yield. It wraps. */
+	/* Number of requests that the worker's tasks answered with a yield. It wraps. */
 	__u32 yields;
 	__u32 reserved[4];
 };
 
-/* Entry 1 + n of the kernel's area: what is said to worker n. */
+/* Entry 1 + n of the kernel's area: the words that are written about worker n. */
 struct morpheus_kernel_slot {
-	/* Equal to poll_seq: that poll is asked to yield. Else it is about one that is over. */
+	/* Number of the poll that is asked to yield. If it is not poll_seq, that poll is over. */
 	__u64 request_seq;
 	/* poll_seq << MORPHEUS_VERDICT_SHIFT | enum morpheus_verdict_flags, several */
 	__u64 verdict;
@@ -192,7 +194,7 @@ struct morpheus_kernel_slot {
 	__u64 reserved[4];
 };
 
-/* An entry of the ring buffer from the kernel side to the controller. 32 bytes. */
+/* A record of the ring buffer from the kernel side to the controller. 32 bytes. */
 struct morpheus_event {
 	/* enum morpheus_event_kind */
 	__u32 kind;
@@ -200,7 +202,7 @@ struct morpheus_event {
 	/* The poll that the event is about. */
 	__u64 poll_seq;
 	__u64 at_ns;
-	/* Depends on the kind; 0 where it says nothing of it. */
+	/* Depends on the kind; 0 where the kind does not mention it. */
 	__u64 detail;
 };
 

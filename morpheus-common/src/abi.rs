@@ -1,8 +1,7 @@
 //! The shared memory as plain structs and numbers: `include/morpheus_abi.h`, translated by bindgen.
 //!
-//! The header is the definition, and it has the documentation of each word. `tests/abi.rs` fails
-//! when this module is not what bindgen makes of it; `MORPHEUS_BLESS=1 cargo test -p
-//! morpheus-common --test abi` brings it up to date.
+//! The header is the definition, and documents each word. `tests/abi.rs` fails if this module differs from
+//! bindgen's output; `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` updates it.
 //!
 //! Never make a reference to one of these structs in memory that another thread may write: use
 //! [`slot`](crate::slot) there.

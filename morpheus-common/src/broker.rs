@@ -1,9 +1,9 @@
-//! What an application and the daemon `scx_morpheus` say to each other on the broker's socket.
+//! The broker's messages: what an application and the daemon `scx_morpheus` send on the broker's socket.
 //!
 //! The socket is `SOCK_SEQPACKET`: one message is one packet, of at most [`MESSAGE_BYTES`]. The application
-//! asks, the daemon answers each request with exactly one reply, in order. The connection is the lease:
-//! when it closes, everything that was handed out is gone. A request that is wrong gets
-//! [`Reply::Refused`], after which the daemon closes the connection.
+//! sends requests. The daemon answers each with exactly one reply, in order. The connection is the lease:
+//! when it closes, the daemon frees everything that it handed out. It answers a wrong request with
+//! [`Reply::Refused`] and then closes the connection.
 //!
 //! ```text
 //! application                              daemon
@@ -11,15 +11,15 @@
 //!                                       ←  Welcome { mode, slots }   with three descriptors:
 //!                                          the runtime's area (to read and write), the kernel's area
 //!                                          (to read), the ring of events
-//!   Register { slot, tid } + a pidfd    →  (of the thread, PIDFD_THREAD; without one by tid and
-//!                                           the peer's credentials)
+//!   Register { slot, tid } + a pidfd    →  (of the thread, PIDFD_THREAD; without one, the daemon uses
+//!                                           the tid and the peer's credentials)
 //!                                       ←  Registered { slot }
 //!   Unregister { slot }                 →
 //!                                       ←  Unregistered { slot }
 //! ```
 //!
-//! Every message begins with the magic number, the version of this protocol, the kind, and the length of
-//! the whole message. Numbers are in the machine's byte order: both sides are on one machine.
+//! Every message begins with the magic number, the version of this protocol, the kind, and the length of the
+//! whole message. Numbers have the machine's byte order, because both sides are on one machine.
 //!
 //! ```
 //! use morpheus_common::broker::{Reply, Refusal, Request};
@@ -30,18 +30,19 @@
 //! assert_eq!(Request::decode(b"GET / HTTP/1.1\r\n"), Err(Refusal::Magic));
 //! ```
 
-/// Goes up whenever a message changes its meaning. The daemon refuses another one than its own.
+/// Version of the protocol. It increases with every change of a message's meaning. The daemon refuses all
+/// others.
 pub const VERSION: u16 = 1;
-/// Where the daemon listens unless told otherwise.
+/// Path at which the daemon listens by default.
 pub const DEFAULT_SOCKET: &str = "/run/morpheus/broker.sock";
-/// The environment variable that names another socket.
+/// Environment variable that names another socket.
 pub const SOCKET_VARIABLE: &str = "MORPHEUS_SOCKET";
-/// No message is longer.
+/// Maximal length of a message, in bytes.
 pub const MESSAGE_BYTES: usize = 64;
 
-/// "MBRK", read from the highest byte down.
+/// "MBRK", read from the highest byte to the lowest.
 const MAGIC: u32 = 0x4d42_524b;
-/// Magic, version, kind, length and a word that is 0.
+/// Length of magic, version, kind, length and a word that is 0, in bytes.
 const HEADER_BYTES: usize = 16;
 
 /// An encoded message, ready to be sent as one packet.
@@ -52,7 +53,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// What to send.
+    /// Returns the bytes of the packet.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.length]
@@ -90,7 +91,7 @@ impl Message {
     }
 }
 
-/// Reads a message front to back; every read is checked.
+/// Reads a message from front to back, and checks every read.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -139,7 +140,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What an application asks for.
+/// A request of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
@@ -147,21 +148,21 @@ pub enum Request {
     Hello {
         /// [`MORPHEUS_ABI_VERSION`](crate::abi::MORPHEUS_ABI_VERSION) of the application.
         abi_version: u32,
-        /// How many slots it needs.
+        /// Number of slots that the application needs.
         slots: u32,
-        /// How far the ladder may go, as in
+        /// The last step that the ladder may take, as in
         /// [`morpheus_runtime_header`](crate::abi::morpheus_runtime_header).
         policy: u32,
-        /// Nanoseconds after which a poll is stalled.
+        /// Time after which a poll is stalled, in nanoseconds.
         budget_ns: u64,
-        /// Nanoseconds that it has to answer a request.
+        /// Further time that a poll has to answer a request, in nanoseconds of CPU time.
         grace_ns: u64,
     },
-    /// A thread takes a slot. The packet carries a pidfd of the thread, where the kernel has those.
+    /// A thread takes a slot. The packet carries a pidfd of the thread, if the kernel supports that.
     Register {
-        /// From 0 to the number of slots less one.
+        /// Index of the slot, less than the number of slots.
         slot: u32,
-        /// The thread, as its own PID namespace sees it.
+        /// Kernel thread ID, in the thread's own PID namespace.
         tid: u32,
     },
     /// The thread of this slot leaves it.
@@ -172,7 +173,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// As one packet.
+    /// Encodes the request as one packet.
     #[must_use]
     pub fn encode(&self) -> Message {
         match *self {
@@ -194,11 +195,11 @@ impl Request {
         }
     }
 
-    /// From one packet.
+    /// Decodes the request of one packet.
     ///
     /// # Errors
     ///
-    /// The refusal that the daemon answers with, when the packet is no request of this version.
+    /// The packet is no request of this version. The error is the refusal that the daemon answers with.
     pub fn decode(bytes: &[u8]) -> Result<Request, Refusal> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let request = match kind {
@@ -229,34 +230,34 @@ impl Request {
     }
 }
 
-/// What the daemon answers.
+/// A reply of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// The areas and the ring are in the packet's descriptors, in this order: the runtime's area, the
-    /// kernel's area, the ring.
+    /// The application gets its areas. The packet carries three descriptors, in this order: the runtime's
+    /// area, the kernel's area, the ring.
     Welcome {
         /// A `morpheus_kernel_mode`.
         mode: u32,
-        /// How many slots there are: as many as were asked for.
+        /// Number of slots: the number that was requested.
         slots: u32,
     },
     /// The thread has the slot.
     Registered {
-        /// The one that was asked for.
+        /// The slot that was requested.
         slot: u32,
     },
-    /// Nobody has the slot.
+    /// No thread has the slot.
     Unregistered {
-        /// The one that was named.
+        /// The slot that was named.
         slot: u32,
     },
-    /// No, and the connection is about to be closed.
+    /// The daemon refuses, and closes the connection next.
     Refused(Refusal),
 }
 
 impl Reply {
-    /// As one packet.
+    /// Encodes the reply as one packet.
     #[must_use]
     pub fn encode(&self) -> Message {
         match *self {
@@ -267,11 +268,12 @@ impl Reply {
         }
     }
 
-    /// From one packet.
+    /// Decodes the reply of one packet.
     ///
     /// # Errors
     ///
-    /// What is wrong with the packet. Its sender is then no daemon of this version.
+    /// The packet is no reply of this version; its sender is then no daemon of this version. The error says
+    /// what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Reply, Refusal> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let reply = match kind {
@@ -292,14 +294,14 @@ impl Reply {
     }
 }
 
-/// Why the daemon says no. Its text says what to do.
+/// The reason of a refusal. Its text says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u32)]
 pub enum Refusal {
-    /// Something went wrong that the application cannot mend; the daemon's log says what.
+    /// The daemon failed, and the application cannot correct that. The daemon's log has the reason.
     Internal = 0,
-    /// This is no message of this protocol.
+    /// The packet is no message of this protocol.
     Magic = 1,
     /// The protocol has another version.
     Version = 2,
@@ -307,23 +309,23 @@ pub enum Refusal {
     Length = 3,
     /// There is no request of this kind.
     Kind = 4,
-    /// `Hello` comes first, and once.
+    /// `Hello` must be the first message, and comes once.
     Order = 5,
-    /// The shared control block has another version.
+    /// The shared memory has another version of the layout.
     Abi = 6,
     /// No slots, or more than a process may have.
     Slots = 7,
     /// No such policy, or a budget of 0.
     Limits = 8,
-    /// More processes are connected than the daemon serves.
+    /// The daemon already serves the maximal number of processes.
     Processes = 9,
     /// Too many requests in too short a time.
     Rate = 10,
-    /// There is no such slot, or another thread has it.
+    /// No such slot, or another thread has it.
     Slot = 11,
-    /// The thread is not one of the peer's.
+    /// The thread does not belong to the peer.
     Thread = 12,
-    /// The processes of this user hold as much of the kernel's memory as they may.
+    /// The processes of this user hold as much kernel memory as they may.
     Memory = 13,
 }
 
@@ -355,24 +357,24 @@ impl core::fmt::Display for Refusal {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Refusal::Internal => "the daemon failed; its log says why",
-            Refusal::Magic => "this is no message of Morpheus",
+            Refusal::Magic => "the packet is no message of Morpheus",
             Refusal::Version => {
                 "the protocol has another version: use daemon and application of the same release"
             }
             Refusal::Length => "the message is too long or too short",
             Refusal::Kind => "there is no such request",
-            Refusal::Order => "the first request, and no other, is Hello",
+            Refusal::Order => "Hello must be the first request, and comes once",
             Refusal::Abi => {
                 "the control block has another version: use daemon and application of the same release"
             }
             Refusal::Slots => "no slots, or more than a process may have",
-            Refusal::Limits => "no such policy, or a budget of nothing",
-            Refusal::Processes => "the daemon serves as many processes as it may already",
+            Refusal::Limits => "no such policy, or a budget of 0",
+            Refusal::Processes => "the daemon already serves the maximal number of processes",
             Refusal::Rate => "too many requests in too short a time",
             Refusal::Slot => "no such slot, or another thread has it",
-            Refusal::Thread => "the thread is not one of this process",
+            Refusal::Thread => "the thread does not belong to this process",
             Refusal::Memory => {
-                "the processes of this user hold as much of the kernel's memory as they may, mappings of ended connections included"
+                "the processes of this user hold as much kernel memory as they may, mappings of ended connections included"
             }
         })
     }
@@ -397,7 +399,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_sent_arrives() {
+    fn messages_survive_encoding() {
         for request in REQUESTS {
             assert_eq!(Request::decode(request.encode().bytes()), Ok(request));
         }
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_survives_the_way() {
+    fn every_refusal_survives_encoding() {
         for number in 0..=13 {
             let refusal = Refusal::from_number(number);
             assert_eq!(refusal as u32, number);
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_packets_are_refused_by_name() {
+    fn wrong_packets_are_refused_with_their_reason() {
         let good = REQUESTS[0].encode();
         for length in 0..good.bytes().len() {
             assert!(Request::decode(&good.bytes()[..length]).is_err());
@@ -446,8 +448,8 @@ mod tests {
     }
 
     #[test]
-    fn random_packets_do_no_harm() {
-        // Miri takes 4 ms for each.
+    fn random_packets_cause_no_panic() {
+        // Miri needs 4 ms for each packet.
         const PACKETS: usize = if cfg!(miri) { 1_000 } else { 100_000 };
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for _ in 0..PACKETS {

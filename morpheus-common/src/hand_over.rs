@@ -1,7 +1,7 @@
-//! Handing a buffer to a signal handler, and getting it back, or giving it up.
+//! Hand-over: gives a buffer to a signal handler, and gets it back or gives the request up.
 //!
-//! One who asks and one who writes share a word and a buffer. The writer runs in a signal handler: it
-//! cannot wait, it may come late, or never. So:
+//! An asker and a writer share a word and a buffer. The writer runs in a signal handler: it cannot wait, and
+//! it may come late or never. The word has these states:
 //!
 //! ```text
 //!            claim           publish           begin_write           end_write
@@ -10,15 +10,15 @@
 //!     └──────────── free(n + 1) ◄─────────┴──────────────────────────────────────────┘
 //! ```
 //!
-//! - Whoever takes the step into a state has the buffer there: the asker while it is *claimed* and
-//!   *written*, the writer while it is *writing*. Every step that two could take is a compare-exchange, so
-//!   that one of them takes it.
-//! - Each request has its number *n*, which comes back to the writer with the signal. A writer that comes
-//!   late finds another number, or another state, and writes nowhere.
-//! - A buffer that is being written cannot be given up; the asker comes back a moment later. The handler
-//!   does not wait for anything, so that it is a moment.
+//! - The thread that takes the step into a state owns the buffer in that state: the asker in *claimed* and
+//!   *written*, the writer in *writing*. Every step that two threads could take is a compare-exchange, so
+//!   only one of them takes it.
+//! - Each request has a number *n*, which reaches the writer with the signal. A late writer finds another
+//!   number or another state, and does not write.
+//! - A request cannot be given up while its buffer is being written; the asker tries again a moment later.
+//!   That moment is short, because the handler waits for nothing.
 //!
-//! `tests/loom.rs`, `a_late_handler_writes_nowhere`, checks it in every interleaving.
+//! `a_late_handler_writes_nowhere` in `tests/loom.rs` checks it in every interleaving.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -27,47 +27,47 @@ const CLAIMED: u64 = 1;
 const ASKED: u64 = 2;
 const WRITING: u64 = 3;
 const WRITTEN: u64 = 4;
-/// Bits of the state; the others have the number.
+/// Number of bits of the state; the other bits hold the number.
 const STATE_BITS: u32 = 3;
-/// The number that comes after the last one is 0 again.
+/// Number of request numbers; the number after the last one is 0.
 const NUMBERS: u64 = 1 << (64 - STATE_BITS);
 
 const fn word(number: u64, state: u64) -> u64 {
     (number % NUMBERS) << STATE_BITS | state
 }
 
-/// The word that says who has the buffer.
+/// The word that says which side owns the buffer.
 #[derive(Debug)]
 pub struct HandOver {
     word: AtomicU64,
 }
 
-/// One request: its number.
+/// One request, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request(u64);
 
 impl Request {
-    /// What goes with the signal.
+    /// Returns the number to send with the signal.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// What came with a signal; may be any number.
+    /// Makes the request of a number that came with a signal. Any number is allowed.
     #[must_use]
     pub const fn from_number(number: u64) -> Request {
         Request(number)
     }
 }
 
-/// What became of a request.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The handler has not come yet.
+    /// The handler has not begun.
     Asked,
-    /// It is writing at this moment.
+    /// The handler is writing.
     Writing,
-    /// It has written: the asker has the buffer.
+    /// The handler has written, and the asker owns the buffer.
     Written,
     /// The request is over.
     Over,
@@ -80,7 +80,7 @@ impl Default for HandOver {
 }
 
 impl HandOver {
-    /// A free buffer.
+    /// Makes a free buffer's word.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> HandOver {
@@ -89,7 +89,7 @@ impl HandOver {
         }
     }
 
-    /// A free buffer.
+    /// Makes a free buffer's word.
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> HandOver {
@@ -98,15 +98,16 @@ impl HandOver {
         }
     }
 
-    /// Takes the buffer, if it is free: the caller has it until [`publish`](Self::publish).
+    /// Claims the buffer if it is free. The caller then owns it until [`publish`](Self::publish).
     pub fn claim(&self) -> Option<Request> {
-        // Relaxed: only a guess for the exchange.
+        // Relaxed, pairs with nothing: only a guess for the exchange.
         let seen = self.word.load(Ordering::Relaxed);
         let number = seen >> STATE_BITS;
         if seen != word(number, FREE) {
             return None;
         }
-        // Acquire: pairs with the Release in `free` and `give_up`; who had it before is done with it.
+        // Acquire, pairs with the Release in `free` and `give_up`: the last owner has finished with the
+        // buffer.
         self.word
             .compare_exchange(
                 seen,
@@ -118,16 +119,16 @@ impl HandOver {
             .map(|_| Request(number))
     }
 
-    /// Lets the handler write. What the asker wrote beside the buffer is there for it.
+    /// Lets the handler write. The handler sees what the asker wrote before.
     pub fn publish(&self, request: Request) {
-        // Release: pairs with the Acquire in `begin_write`. A store will do: claimed, it is the asker's.
+        // Release, pairs with the Acquire in `begin_write`. A store suffices: a claimed word is the asker's.
         self.word.store(word(request.0, ASKED), Ordering::Release);
     }
 
-    /// For the handler: whether the buffer is its own until [`end_write`](Self::end_write). Not if the
-    /// request is over, or was never made.
+    /// Begins to write, in the handler. Returns whether the handler owns the buffer until
+    /// [`end_write`](Self::end_write). False if the request is over or was never made.
     pub fn begin_write(&self, request: Request) -> bool {
-        // Acquire: pairs with the Release in `publish`.
+        // Acquire, pairs with the Release in `publish`.
         self.word
             .compare_exchange(
                 word(request.0, ASKED),
@@ -138,15 +139,15 @@ impl HandOver {
             .is_ok()
     }
 
-    /// For the handler: it has written.
+    /// Ends the write, in the handler.
     pub fn end_write(&self, request: Request) {
-        // Release: pairs with the Acquire in `progress`. A store will do: only the handler takes this step.
+        // Release, pairs with the Acquire in `progress`. A store suffices: only the handler takes this step.
         self.word.store(word(request.0, WRITTEN), Ordering::Release);
     }
 
-    /// For the asker. From `Written` on it has the buffer.
+    /// Returns the progress, to the asker. In `Written` the asker owns the buffer.
     pub fn progress(&self, request: Request) -> Progress {
-        // Acquire: pairs with the Release in `end_write`.
+        // Acquire, pairs with the Release in `end_write`.
         let seen = self.word.load(Ordering::Acquire);
         if seen >> STATE_BITS != request.0 % NUMBERS {
             return Progress::Over;
@@ -159,17 +160,17 @@ impl HandOver {
         }
     }
 
-    /// For the asker that has read what was written: the buffer is free.
+    /// Frees the buffer, after the asker has read it.
     pub fn free(&self, request: Request) {
-        // Release: pairs with the Acquire in `claim`; a store will do, written, it is the asker's.
+        // Release, pairs with the Acquire in `claim`. A store suffices: a written word is the asker's.
         self.word
             .store(word(request.0 + 1, FREE), Ordering::Release);
     }
 
-    /// Gives a request up that has not been answered. Whether it could be: not while the handler writes,
-    /// or has written.
+    /// Gives up a request, for the asker. Returns whether that succeeded: not while the handler writes, or
+    /// after it has written.
     pub fn give_up(&self, request: Request) -> bool {
-        // Release: pairs with the Acquire in `claim`.
+        // Release, pairs with the Acquire in `claim`.
         self.word
             .compare_exchange(
                 word(request.0, ASKED),
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn the_buffer_goes_to_the_handler_and_back() {
         let hand_over = HandOver::new();
         let request = hand_over.claim().unwrap();
         assert!(hand_over.claim().is_none());
@@ -194,7 +195,7 @@ mod tests {
         hand_over.publish(request);
         assert_eq!(hand_over.progress(request), Progress::Asked);
         assert!(hand_over.begin_write(request));
-        assert!(!hand_over.begin_write(request), "one writes");
+        assert!(!hand_over.begin_write(request), "one handler writes");
         assert!(!hand_over.give_up(request));
         assert_eq!(hand_over.progress(request), Progress::Writing);
         hand_over.end_write(request);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_writes_nowhere() {
+    fn a_late_handler_writes_nowhere() {
         let hand_over = HandOver::new();
         let first = hand_over.claim().unwrap();
         hand_over.publish(first);

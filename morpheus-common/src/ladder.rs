@@ -1,4 +1,4 @@
-//! The escalation ladder: what is done, and when, about a poll that does not end.
+//! The escalation ladder: decides what is done, and when, about a poll that does not end.
 //!
 //! ```text
 //!           stalled            still stalled             a hog poll          too many of them
@@ -6,95 +6,92 @@
 //!     └───────────── stalled asleep ──────────────▲
 //! ```
 //!
-//! The functions here keep no state and read no clock. The observer of a poll (the controller or the
-//! kernel side) keeps the poll's [`Step`], passes what it observes, and carries out the [`Action`] that
-//! is returned. The step is forgotten when the poll ends. These invariants hold for all observations,
-//! and the tests check them:
+//! The functions keep no state and read no clock. The observer of a poll (the controller or the kernel side)
+//! keeps the poll's [`Step`], passes its observations, and carries out the returned [`Action`]. It drops the
+//! step when the poll ends. These invariants hold for all observations, and the tests check them:
 //!
-//! - A step is never taken back within a poll, and none is left out, but for the request to a
-//!   thread that sleeps.
-//! - One call takes one step at most, and there is an action exactly when there is a step: so each
-//!   is counted once.
-//! - No step goes beyond the policy.
-//! - Nothing happens to a poll that is not stalled.
-//! - Within a critical section, and to a thread that is not demotable, nothing happens that would
-//!   slow it down. Request and takeover do not, and go on.
+//! - Within a poll no step is taken back. No step is skipped, except for the request to a thread that sleeps.
+//! - One call takes at most one step, and returns an action exactly when it takes a step. So each step is
+//!   counted once.
+//! - No step exceeds the policy.
+//! - A poll that is not stalled gets no action.
+//! - No action slows down a thread in a critical section or a thread that is not demotable. Request and
+//!   takeover do not slow it down, and are taken.
 
-/// How far the ladder may go. Each policy allows what those before it do.
+/// The last step that the ladder may take. Each policy allows the steps of those before it.
 ///
-/// The number of a policy is the number of the last [`Step`] that it allows; both are those of
-/// `morpheus_abi.h`.
+/// A policy has the number of its last [`Step`]. Both numbers are those of `morpheus_abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Policy {
-    /// Nothing is done; stalled polls are only reported, with what would be done.
+    /// No action is taken. Stalled polls are only reported, with the action that would be taken.
     Observe = 0,
     /// A stalled poll is asked to yield.
     Request = 1,
-    /// Another worker takes over from one that is stalled.
+    /// Another worker takes over from a stalled one.
     Takeover = 2,
-    /// The thread of a slow task gets less of the CPU until its poll ends.
+    /// The thread of a hog poll gets less CPU time until the poll ends.
     Demote = 3,
     /// The bandwidth of a label with many hog polls is capped.
     Throttle = 4,
 }
 
-/// How far the ladder has gone with one poll.
+/// The last step that the ladder took with one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Step {
-    /// Nothing was done.
+    /// No step was taken.
     #[default]
     Watching = 0,
     /// The poll was asked to yield.
     Requested = 1,
-    /// A spare was released in its place.
+    /// A spare was released to replace the worker.
     TakenOver = 2,
-    /// Its thread has a fraction of its weight.
+    /// The thread has a fraction of its weight.
     Demoted = 3,
-    /// Its thread's bandwidth is capped. The last step.
+    /// The thread's bandwidth is capped. The last step.
     Throttled = 4,
 }
 
-/// What the ladder goes by. The same for every poll of a runtime.
+/// The limits of the ladder, the same for every poll of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A poll that lasts longer is stalled, in nanoseconds.
+    /// Time after which a poll is stalled, in nanoseconds.
     pub budget_ns: u64,
-    /// How much longer a poll has to answer a request, in nanoseconds.
+    /// Further CPU time that a poll has to answer a request, in nanoseconds.
     pub grace_ns: u64,
-    /// CPU time in one poll that makes it a hog poll, in nanoseconds. The usual value is 5 ms:
-    /// several times the budget, so that one unlucky poll does not give its label a bad name.
+    /// CPU time in one poll that makes it a hog poll, in nanoseconds. The usual value is 5 ms: several times
+    /// the budget, so that a poll slightly over the budget does not count against its label.
     pub hog_ns: u64,
-    /// From how many hog polls of a label on its polls are throttled.
+    /// Number of a label's hog polls from which its polls are throttled.
     pub repeat_hogs: u32,
-    /// How far the ladder may go.
+    /// The last step that the ladder may take.
     pub policy: Policy,
 }
 
-/// What is seen of one poll at one moment.
+/// The observation of one poll at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Wall time since the poll was first seen, in nanoseconds.
     pub stalled_ns: u64,
     /// CPU time of the poll's thread since then, in nanoseconds.
     pub cpu_ns: u64,
-    /// The thread sleeps in the kernel. Not guessed from the CPU time: that is little for a
-    /// preempted thread, too.
+    /// Whether the thread sleeps in the kernel. The kernel's state of the thread decides, not its CPU time,
+    /// which is small for a preempted thread too.
     pub asleep: bool,
-    /// The thread is in a critical section, and its claim to that still counts.
+    /// Whether the thread is in a critical section, and its claim to that still counts.
     pub critical: bool,
-    /// The thread may be demoted and throttled.
+    /// Whether the thread may be demoted and throttled.
     pub demotable: bool,
-    /// How many hog polls there were of this poll's label before.
+    /// Number of earlier hog polls of this poll's label.
     pub hog_polls: u32,
 }
 
-/// What to do now.
-#[must_use = "the ladder only decides; the step was counted, and nobody else will do it"]
+/// The action to take now.
+#[must_use = "the ladder only decides: the caller carries the action out"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No action.
     None,
     /// Write the poll's `poll_seq` to `request_seq`.
     Request,
@@ -106,31 +103,31 @@ pub enum Action {
     Throttle,
 }
 
-/// What [`advance`] decided.
-#[must_use = "the ladder remembers nothing: keep the step, and do the action"]
+/// The decision of [`advance`].
+#[must_use = "the ladder keeps no state: keep the step, and carry the action out"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// The step to hand to the next [`advance`] about the same poll.
+    /// The step to pass to the next [`advance`] about the same poll.
     pub step: Step,
-    /// What to do now. [`Action::None`] exactly when the step is the one before.
+    /// The action to take now. [`Action::None`] exactly when the step has not changed.
     pub action: Action,
 }
 
-/// CPU time from which a poll counts as stalled: four fifths of the budget.
+/// Returns the CPU time from which a poll is stalled: four fifths of the budget, in nanoseconds.
 ///
-/// Less than the whole, since a poll that had the CPU all the time it stood shows a little less
-/// than that: interrupts, neighbours, and the time between two readings of two clocks. With the
-/// whole budget such a poll would be found a sample later, at twice the budget.
+/// It is less than the budget, because a poll that had the CPU all the time shows a little less: interrupts,
+/// other threads, and the time between the readings of two clocks cost some. With the whole budget, such a
+/// poll would be found stalled a sample later, at twice the budget.
 #[must_use]
 pub const fn stalled_cpu_ns(limits: &Limits) -> u64 {
     limits.budget_ns - limits.budget_ns / 5
 }
 
-/// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it when the
-/// thread is asleep now.
+/// Whether the poll has used up its budget: four fifths of it on the CPU, or all of it if the thread sleeps
+/// now.
 ///
-/// A thread that is neither (it wants the CPU and does not get it) is not stalled: it would be over
-/// by now if it had been let, and more threads do not help against too little CPU.
+/// A thread that waits for a CPU is not stalled. Its poll would have ended if it had had one, and more
+/// threads do not help if CPU time is short.
 ///
 /// ```
 /// use morpheus_common::ladder::{Limits, Observation, Policy, is_stalled};
@@ -159,14 +156,14 @@ pub const fn is_stalled(seen: &Observation, limits: &Limits) -> bool {
     seen.cpu_ns >= stalled_cpu_ns(limits) || (seen.asleep && seen.stalled_ns >= limits.budget_ns)
 }
 
-/// Whether the poll counts against its label. Only CPU time does: a wall clock would convict those
-/// who were preempted by the hog.
+/// Whether the poll is a hog poll, which counts against its label. Only CPU time makes one: wall time would
+/// blame tasks that a hog preempted.
 #[must_use]
 pub const fn is_hog(seen: &Observation, limits: &Limits) -> bool {
     seen.cpu_ns >= limits.hog_ns
 }
 
-/// Takes the next step with a poll that stands at `step`, or none.
+/// Takes the next step with a poll whose last step was `step`, or none.
 ///
 /// | from | to | when | policy at least |
 /// |---|---|---|---|
@@ -176,9 +173,9 @@ pub const fn is_hog(seen: &Observation, limits: &Limits) -> bool {
 /// | `TakenOver` | `Demoted` | a hog poll, demotable, not critical | `Demote` |
 /// | `Demoted` | `Throttled` | repeat hog polls, demotable, not critical | `Throttle` |
 ///
-/// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted
-/// right after the request has had no chance to answer it. With [`Policy::Request`] a sleeping poll
-/// is asked, too; it may look when it wakes.
+/// The grace is measured in the poll's own CPU time, like the budget: a thread that was preempted right after
+/// the request could not answer it. With [`Policy::Request`] a sleeping poll is asked too, because it may
+/// check when it wakes.
 ///
 /// ```
 /// use morpheus_common::ladder::{Action, Limits, Observation, Policy, Step, Transition, advance};
@@ -211,7 +208,7 @@ pub const fn is_hog(seen: &Observation, limits: &Limits) -> bool {
 /// assert_eq!(actions, [(1, Action::Request), (2, Action::TakeOver), (6, Action::Demote)]);
 /// assert_eq!(step, Step::Demoted, "the policy goes no further");
 ///
-/// // One that sleeps in a system call is taken over at once.
+/// // A poll that sleeps in a system call is taken over at once.
 /// let asleep = Observation { cpu_ns: 10_000, asleep: true, ..after_ms(1) };
 /// assert_eq!(
 ///     advance(Step::Watching, &asleep, &limits),
@@ -235,7 +232,7 @@ pub const fn advance(step: Step, seen: &Observation, limits: &Limits) -> Transit
         }
         _ => step,
     };
-    // Policies and steps share their numbers, so that one comparison caps them all.
+    // Policies and steps share their numbers, so one comparison caps all steps.
     if next as u32 == step as u32 || next as u32 > limits.policy as u32 {
         return Transition {
             step,
@@ -275,7 +272,7 @@ mod tests {
         repeat_hogs: 3,
         policy: Throttle,
     };
-    /// Just seen, on the CPU, and the worst of its label.
+    /// A new poll on the CPU, of a label with many hog polls.
     const NEW: Observation = Observation {
         stalled_ns: 0,
         cpu_ns: 0,
@@ -346,10 +343,10 @@ mod tests {
             (Throttle, TakenOver, on_cpu(5000), Demoted),
             (Throttle, Demoted, hog_polls(2, on_cpu(5000)), Demoted),
             (Throttle, Demoted, hog_polls(3, on_cpu(5000)), Throttled),
-            // One step in a call, however late.
+            // One step in each call, however late it comes.
             (Throttle, Watching, on_cpu(u64::MAX), Requested),
             (Throttle, Throttled, on_cpu(u64::MAX), Throttled),
-            // Wanting the CPU and not getting it is not being stalled.
+            // A thread that waits for a CPU is not stalled.
             (
                 Throttle,
                 Watching,
@@ -368,9 +365,10 @@ mod tests {
                 },
                 Requested,
             ),
-            // A long sleep is no offence.
+            // A long sleep makes no hog poll.
             (Throttle, TakenOver, asleep(u64::MAX), TakenOver),
-            // What does not slow a poll down goes on in a critical section, the rest does not.
+            // In a critical section, steps that do not slow the thread down are taken, and the others are
+            // not.
             (Throttle, Watching, critical(on_cpu(800)), Requested),
             (Throttle, Requested, critical(on_cpu(1300)), TakenOver),
             (Throttle, TakenOver, critical(on_cpu(5000)), TakenOver),
@@ -402,8 +400,7 @@ mod tests {
         }
     }
 
-    /// Small numbers, so that the limits are met and missed; and now and then the largest, for
-    /// overflow.
+    /// Small numbers, which are below and above the limits; and rarely the largest, for overflow.
     fn ns() -> impl Strategy<Value = u64> {
         prop_oneof![9 => 0..20u64, 1 => Just(u64::MAX)]
     }
@@ -427,7 +424,7 @@ mod tests {
     }
 
     proptest! {
-        // Miri takes a minute for what takes a millisecond elsewhere.
+        // Miri needs a minute for what takes a millisecond elsewhere.
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
         #[test]
@@ -447,7 +444,7 @@ mod tests {
         }
 
         #[test]
-        fn who_must_not_be_slowed_down_is_not(
+        fn critical_and_indemotable_threads_are_not_slowed_down(
             from in 0..5usize, seen in any_observation(), limits in any_limits(),
         ) {
             let action = advance(STEPS[from], &seen, &limits).action;
@@ -457,7 +454,7 @@ mod tests {
         }
 
         #[test]
-        fn critical_sections_hold_up_no_request_and_no_takeover(
+        fn critical_sections_delay_no_request_and_no_takeover(
             from in 0..2usize, seen in any_observation(), limits in any_limits(),
         ) {
             let critical = Observation { critical: true, demotable: false, ..seen };
@@ -466,13 +463,13 @@ mod tests {
         }
 
         #[test]
-        fn every_step_is_taken_once_and_then_it_rests(
+        fn every_step_is_taken_at_most_once(
             seen in prop::collection::vec(any_observation(), 0..40),
             last in any_observation(), limits in any_limits(),
         ) {
             let mut step = Watching;
             let mut taken = [0; 5];
-            // In the end always the same: five calls are enough for it to come to rest.
+            // The last observation repeats: after five calls no step is left to take.
             for seen in seen.iter().chain([&last; 5]) {
                 let next = advance(step, seen, &limits);
                 taken[next.step as usize] += u32::from(next.action != Action::None);

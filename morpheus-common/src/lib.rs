@@ -1,14 +1,14 @@
-//! What a Morpheus runtime and its kernel side share.
+//! Types that a Morpheus runtime and its kernel side share.
 //!
-//! - [`abi`]: the memory that both sides map, made from `include/morpheus_abi.h`.
-//! - [`slot`]: the same memory as atomics, with the operations that the protocol consists of.
+//! - [`abi`]: the memory that both sides map, generated from `include/morpheus_abi.h`.
+//! - [`slot`]: the same memory as atomics, with the operations of the protocol.
 //! - [`broker`]: the messages by which an application gets that memory.
-//! - [`ladder`]: when a stalled poll is asked to yield, taken over, demoted, throttled; pure
+//! - [`ladder`]: decides when a stalled poll is asked to yield, taken over, demoted, throttled; pure
 //!   functions.
-//! - [`hand_over`]: how a buffer is handed to a signal handler.
+//! - [`hand_over`]: hands a buffer to a signal handler.
 //!
-//! The protocol, who writes which word, and why every memory ordering suffices is in
-//! `src/PROTOCOL.md`; `tests/loom.rs` checks it.
+//! `src/PROTOCOL.md` has the protocol, the writer of each word, and the proof that every memory ordering
+//! suffices. `tests/loom.rs` checks it.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,29 +1,26 @@
-//! A worker's two slots as atomics: what it says of itself, and what is said to it.
+//! A worker's two slots as atomics: the words that it writes, and the words that are written about it.
 //!
-//! [`RuntimeSlot`] is written by one thread, its worker, and read by the controller and the kernel
-//! side. [`KernelSlot`] is written by one side, the kernel's or (without one) the controller, and
-//! read by the worker. No word has two writers, so that none needs a read-modify-write on the
-//! worker's path. The exceptions are `flags`, which the controller may set too, and `state` and
-//! `tid`, which are handed over with the slot.
+//! One thread, its worker, writes a [`RuntimeSlot`]; the controller and the kernel side read it. One side,
+//! the kernel's or (without one) the controller, writes a [`KernelSlot`]; the worker reads it. No word has
+//! two writers, so the worker's path needs no read-modify-write. The exceptions are `flags`, which the
+//! controller may set too, and `state` and `tid`, which pass to the next thread with the slot.
 //!
-//! `PROTOCOL.md` has the protocol, and the proof that these orderings suffice; `tests/loom.rs`
-//! checks it.
+//! `PROTOCOL.md` has the protocol and the proof that these orderings suffice. `tests/loom.rs` checks it.
 
 use core::ops::BitOr;
 
 use crate::abi;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Where a worker is in its life. Requests and escalation happen only while
-/// [`Running`](Self::Running).
+/// The state of a slot's worker. Requests and escalation happen only while it is [`Running`](Self::Running).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WorkerState {
-    /// Nobody has the slot.
+    /// No thread has the slot.
     Init = abi::MORPHEUS_WORKER_INIT,
-    /// A worker in play, or a held spare.
+    /// An active worker or a held spare.
     Running = abi::MORPHEUS_WORKER_RUNNING,
-    /// The thread has ended; the slot may be given to another one.
+    /// The thread has ended. The slot may be given to another thread.
     Dead = abi::MORPHEUS_WORKER_DEAD,
 }
 
@@ -33,36 +30,36 @@ pub enum WorkerState {
 pub enum SlotFlag {
     /// A held spare: it blocks in a poll on purpose, and is never stalled.
     Held = abi::MORPHEUS_SLOT_HELD,
-    /// The poll was handed off: the worker's core has been handed over, and nothing waits behind it.
+    /// A handoff poll: another thread has the core, and no task waits behind the poll.
     Handoff = abi::MORPHEUS_SLOT_HANDOFF,
-    /// The thread may be demoted and throttled, while its poll is handed off.
+    /// The thread may be demoted and throttled during a handoff poll.
     Demotable = abi::MORPHEUS_SLOT_DEMOTABLE,
-    /// An unwatched task keeps the worker: the thread is over its budget until the flag is cleared or the
-    /// worker parks.
+    /// An unwatched task keeps the worker: the thread counts as over its budget until the flag is cleared or
+    /// the worker parks.
     Hog = abi::MORPHEUS_SLOT_HOG,
-    /// The thread is the controller: it is never stalled, and serves the others of its process.
+    /// The thread is the controller: it is never stalled, and serves the workers of its process.
     Controller = abi::MORPHEUS_SLOT_CONTROLLER,
 }
 
-/// What was found out about one poll while it lasted. Several flags can be set.
+/// The findings about one poll while it lasted. Several flags can be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerdictFlags(u8);
 
 impl VerdictFlags {
-    /// Nothing was found.
+    /// No finding.
     pub const EMPTY: Self = Self(0);
     /// The poll used up its budget, on the CPU or asleep.
     pub const STALLED: Self = Self(abi::MORPHEUS_VERDICT_STALLED as u8);
     /// The thread slept in the kernel during the poll.
     pub const BLOCKED: Self = Self(abi::MORPHEUS_VERDICT_BLOCKED as u8);
-    /// The poll used so much CPU that it counts against its label.
+    /// The poll used enough CPU time to count as a hog poll of its label.
     pub const HOG: Self = Self(abi::MORPHEUS_VERDICT_HOG as u8);
     /// The thread was demoted.
     pub const DEMOTED: Self = Self(abi::MORPHEUS_VERDICT_DEMOTED as u8);
     /// The thread was throttled.
     pub const THROTTLED: Self = Self(abi::MORPHEUS_VERDICT_THROTTLED as u8);
 
-    /// The flags as in the lower byte of a verdict word.
+    /// Returns the flags as in the lower byte of a verdict word.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u8 {
@@ -93,37 +90,36 @@ impl BitOr for VerdictFlags {
     }
 }
 
-/// What a worker says of itself: the atomic view of [`abi::morpheus_runtime_slot`].
+/// The words that a worker writes about itself: the atomic view of [`abi::morpheus_runtime_slot`].
 ///
-/// All of it is written by the worker that has the slot, but for what the module's head says. A
-/// slot may be mapped by the kernel side, to which it is a claim.
+/// The worker that has the slot writes all of them, except for those that the module's head names. The kernel
+/// side may map a slot, and treats it as a claim.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct RuntimeSlot {
-    /// Odd while a watched poll is in progress. Never reset: (slot, `poll_seq`) names one poll for
-    /// ever.
+    /// Odd while a watched poll is in progress. Never reset, so (slot, `poll_seq`) names one poll for ever.
     pub poll_seq: AtomicU64,
     /// Odd while the worker is parked. Never reset.
     pub park_seq: AtomicU64,
     /// The `poll_seq` of the last request that was answered.
     pub ack_seq: AtomicU64,
-    /// The kernel's number of the thread.
+    /// Kernel thread ID of the worker.
     pub tid: AtomicU32,
     /// A [`WorkerState`].
     pub state: AtomicU32,
-    /// How many critical sections the thread is in.
+    /// Number of critical sections that the thread is in.
     pub critical_depth: AtomicU32,
     /// [`SlotFlag`]s.
     pub flags: AtomicU32,
-    /// What runs: a number that the runtime gives to a spawn location or a name. 0 is unknown.
+    /// Label of the running task: a number that the runtime gives to a spawn location or a name. 0 is
+    /// unknown.
     pub label: AtomicU32,
-    /// Requests that the worker's tasks answered with a yield. It wraps.
+    /// Number of requests that the worker's tasks answered with a yield. It wraps.
     pub yields: AtomicU32,
     reserved: [AtomicU32; 4],
 }
 
-/// Functions that are `const` where the atomics are the real ones; loom's cannot be made in a
-/// constant.
+/// Makes a function `const` with the real atomics; loom's atomics cannot be made in a constant.
 macro_rules! const_unless_loom {
     ($(#[$doc:meta])* pub fn $name:ident() -> Self $body:block) => {
         $(#[$doc])*
@@ -137,7 +133,7 @@ macro_rules! const_unless_loom {
 
 impl RuntimeSlot {
     const_unless_loom! {
-        /// A free slot: all zeroes, [`WorkerState::Init`].
+        /// Makes a free slot: all zeroes, [`WorkerState::Init`].
         #[inline]
         #[must_use]
         pub fn new() -> Self {
@@ -161,24 +157,21 @@ impl RuntimeSlot {
         }
     }
 
-    /// Starts a watched poll and returns its number, which is odd and was never used for a poll of
-    /// this slot.
+    /// Begins a watched poll and returns its number, which is odd and was never used for a poll of this slot.
     ///
-    /// Only for the slot's worker. Polls do not nest: where [`in_poll`](Self::in_poll) says that
-    /// there is one already, that one counts. A poll that was left open by a thread which died is
-    /// over with this.
+    /// Only for the slot's worker. Polls do not nest: if [`in_poll`](Self::in_poll) returns true, the outer
+    /// poll counts. If a thread died within a poll, this call ends that poll.
     #[inline]
     pub fn begin_poll(&self) -> u64 {
-        // Relaxed: the worker's own word; the thread that had the slot before handed it over with
-        // `state`.
+        // Relaxed: the worker's own word. The thread that had the slot before passed it on with `state`.
         let seq = self.next_poll();
-        // Release, pairs with the Acquire in `observe_poll`: an observer that sees this poll also sees
-        // its label and flags, and none of the poll before.
+        // Release, pairs with the Acquire in `observe_poll`: an observer that sees this poll also sees its
+        // label and flags, and none of the poll before.
         self.poll_seq.store(seq, Ordering::Release);
         seq
     }
 
-    /// The number that [`begin_poll`](Self::begin_poll) will give. For the worker alone.
+    /// Returns the number that [`begin_poll`](Self::begin_poll) will use. Only for the slot's worker.
     #[inline]
     #[must_use]
     pub fn next_poll(&self) -> u64 {
@@ -192,7 +185,7 @@ impl RuntimeSlot {
     ///
     /// # Panics
     ///
-    /// In debug builds, when the poll in progress is not `seq`.
+    /// In debug builds, if the poll in progress is not `seq`.
     #[inline]
     pub fn end_poll(&self, seq: u64) {
         debug_assert_eq!(
@@ -200,12 +193,12 @@ impl RuntimeSlot {
             seq,
             "watched polls do not nest"
         );
-        // Release, pairs with the Acquire in `observe_poll`: an observer that sees the end of the poll
-        // also sees its yields.
+        // Release, pairs with the Acquire in `observe_poll`: an observer that sees the end of the poll also
+        // sees its yields.
         self.poll_seq.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a watched poll is in progress. For the slot's worker; others take
+    /// Whether a watched poll is in progress. Only for the slot's worker; other threads use
     /// [`observe_poll`](Self::observe_poll).
     #[inline]
     #[must_use]
@@ -214,7 +207,8 @@ impl RuntimeSlot {
         self.poll_seq.load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// The number of the poll in progress if it is odd, of none if it is even. For the controller.
+    /// Returns the number of the poll in progress, which is odd; an even number if there is none. For the
+    /// controller.
     #[inline]
     #[must_use]
     pub fn observe_poll(&self) -> u64 {
@@ -222,7 +216,7 @@ impl RuntimeSlot {
         self.poll_seq.load(Ordering::Acquire)
     }
 
-    /// Says that the worker parks. Does nothing when it has said so already.
+    /// Marks the worker as parked. Does nothing if it is marked already.
     ///
     /// Only for the slot's worker.
     #[inline]
@@ -230,13 +224,13 @@ impl RuntimeSlot {
         // Relaxed: the worker's own word.
         let seq = self.park_seq.load(Ordering::Relaxed);
         if seq & 1 == 0 {
-            // Release, pairs with the Acquire in `is_parked`: who sees the worker parked sees what
+            // Release, pairs with the Acquire in `is_parked`: a reader that sees the worker parked sees what
             // it did before.
             self.park_seq.store(seq.wrapping_add(1), Ordering::Release);
         }
     }
 
-    /// Says that the worker is back. Does nothing when it was not parked.
+    /// Marks the worker as not parked. Does nothing if it is not parked.
     ///
     /// Only for the slot's worker.
     #[inline]
@@ -257,15 +251,15 @@ impl RuntimeSlot {
         self.park_seq.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Enters a critical section. They nest; at 2³² − 1 the depth stays.
+    /// Enters a critical section. Sections nest; the depth saturates at 2³² − 1.
     ///
     /// Only for the slot's worker.
     #[inline]
     pub fn enter_critical(&self) {
         // Relaxed: the worker's own word.
         let depth = self.critical_depth.load(Ordering::Relaxed);
-        // Relaxed, pairs with nothing: a demotion loads the depth alone, and a value that is an instant
-        // old is what it would have loaded an instant ago.
+        // Relaxed, pairs with nothing: a demotion loads only the depth, and a slightly old value is what an
+        // earlier load would have returned.
         self.critical_depth
             .store(depth.saturating_add(1), Ordering::Relaxed);
     }
@@ -296,26 +290,25 @@ impl RuntimeSlot {
     #[inline]
     pub fn count_yield(&self) {
         let count = &self.yields;
-        // Relaxed, both: the worker's own word, and a statistic. Who wants it exact as of a poll's
-        // end or an acknowledgement gets it through the Release of `end_poll` and `acknowledge`.
+        // Relaxed, both: the worker's own word, and a statistic. A reader that needs it exact as of a poll's
+        // end or an answer gets that by the Release of `end_poll` or `acknowledge`.
         count.store(
             count.load(Ordering::Relaxed).wrapping_add(1),
             Ordering::Relaxed,
         );
     }
 
-    /// Says that the request to the poll `seq` was answered.
+    /// Records that the request to the poll `seq` was answered.
     ///
     /// Only for the slot's worker.
     #[inline]
     pub fn acknowledge(&self, seq: u64) {
-        // Release, pairs with the Acquire in `acknowledged`: who sees the answer sees the yield
+        // Release, pairs with the Acquire in `acknowledged`: a reader that sees the answer sees the yield
         // counted.
         self.ack_seq.store(seq, Ordering::Release);
     }
 
-    /// Whether the request to the poll `seq` was answered, and no other one since. For the
-    /// controller.
+    /// Whether the request to the poll `seq` was answered, and no later one. For the controller.
     #[inline]
     #[must_use]
     pub fn acknowledged(&self, seq: u64) -> bool {
@@ -323,15 +316,15 @@ impl RuntimeSlot {
         self.ack_seq.load(Ordering::Acquire) == seq
     }
 
-    /// Sets a flag. Any thread may.
+    /// Sets a flag. Any thread may call it.
     #[inline]
     pub fn set_flag(&self, flag: SlotFlag) {
-        // Release, pairs with the Acquire in `has_flag`: who sees a spare held sees what it did
-        // before.
+        // Release, pairs with the Acquire in `has_flag`: a reader that sees a spare held sees what the spare
+        // did before.
         self.flags.fetch_or(flag as u32, Ordering::Release);
     }
 
-    /// Clears a flag. Any thread may.
+    /// Clears a flag. Any thread may call it.
     #[inline]
     pub fn clear_flag(&self, flag: SlotFlag) {
         // Release, pairs with the Acquire in `has_flag`.
@@ -346,22 +339,22 @@ impl RuntimeSlot {
         self.flags.load(Ordering::Acquire) & flag as u32 != 0
     }
 
-    /// Continues the slot `before` for the same worker in other memory. `before` is given up.
+    /// Moves the slot `before` of the same worker to this memory, and leaves `before` as `Dead`.
     ///
     /// Only for the slots' worker, outside of a poll, and while no other thread writes to this slot. The
-    /// caller then publishes the new place with a Release store, so that readers see all of this slot.
+    /// caller then publishes the new place with a Release store, so that readers see all words of this slot.
     pub fn continue_from(&self, before: &RuntimeSlot) {
         self.copy_from(before);
         before.tid.store(0, Ordering::Relaxed);
         before.set_state(WorkerState::Dead);
     }
 
-    /// Copies all words of the slot `before`, which stays as it is. Takes no lock and allocates nothing.
+    /// Copies all words of the slot `before`, which does not change. Takes no lock and allocates nothing.
     ///
     /// Only for the slots' worker, and while no other thread writes to this slot.
     pub fn copy_from(&self, before: &RuntimeSlot) {
-        // Relaxed, all of these: the worker's own words, and published by the caller. The kernel side is
-        // not told, and acquires `state`.
+        // Relaxed, all of these: the worker's own words, which the caller publishes. The kernel side is not
+        // notified; it acquires `state`.
         let copy_u64 = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -376,21 +369,20 @@ impl RuntimeSlot {
         copy_u32(&self.flags, &before.flags);
         copy_u32(&self.label, &before.label);
         copy_u32(&self.yields, &before.yields);
-        // Release, pairs with the Acquire in `state`: who sees the worker here sees its words.
+        // Release, pairs with the Acquire in `state`: a reader that sees the worker here sees its words.
         self.state
             .store(before.state.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Says where the worker is in its life.
+    /// Sets the state of the worker.
     #[inline]
     pub fn set_state(&self, state: WorkerState) {
-        // Release, pairs with the Acquire in `state`: who sees `Running` sees the thread's
-        // number, and who sees `Dead` and takes the slot over sees the last `poll_seq`, from which
-        // it goes on.
+        // Release, pairs with the Acquire in `state`: a reader that sees `Running` sees the thread's `tid`. A
+        // thread that sees `Dead` and takes the slot over sees the last `poll_seq`, from which it continues.
         self.state.store(state as u32, Ordering::Release);
     }
 
-    /// Where the worker is in its life; `None` when the word is none of the states.
+    /// Returns the state of the worker; `None` if the word is none of the states.
     #[inline]
     #[must_use]
     pub fn state(&self) -> Option<WorkerState> {
@@ -410,15 +402,15 @@ impl Default for RuntimeSlot {
     }
 }
 
-/// What is said to a worker: the atomic view of [`abi::morpheus_kernel_slot`].
+/// The words that are written about a worker: the atomic view of [`abi::morpheus_kernel_slot`].
 ///
-/// Written by the kernel side, or by the controller where there is none. Where the kernel side
-/// writes, the application has the memory mapped for reading only, and a call of
-/// [`request`](Self::request) or [`give_verdict`](Self::give_verdict) faults.
+/// The kernel side writes them, or the controller if there is no kernel side. If the kernel side writes them,
+/// the application has the memory mapped for reading only, and a call of [`request`](Self::request) or
+/// [`give_verdict`](Self::give_verdict) faults.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct KernelSlot {
-    /// The `poll_seq` of the poll that is asked to yield. Another poll's number means nothing.
+    /// The `poll_seq` of the poll that is asked to yield. The number of another poll means nothing.
     pub request_seq: AtomicU64,
     /// `poll_seq << 8 |` [`VerdictFlags`].
     pub verdict: AtomicU64,
@@ -426,15 +418,15 @@ pub struct KernelSlot {
     pub oncpu_ns: AtomicU64,
     /// A [`Step`](crate::ladder::Step).
     pub step: AtomicU32,
-    // Atomics as well: another version of the other side might write to them.
+    // Atomics too, because another version of the other side might write to them.
     reserved0: AtomicU32,
     reserved: [AtomicU64; 4],
 }
 
 impl KernelSlot {
     const_unless_loom! {
-        /// A slot that says nothing: all zeroes. No poll has the number 0, so that neither word is
-        /// about one.
+        /// Makes a slot without a request or a verdict: all zeroes. No poll has the number 0, so neither word
+        /// is about a poll.
         #[inline]
         #[must_use]
         pub fn new() -> Self {
@@ -455,8 +447,8 @@ impl KernelSlot {
     }
 
     const_unless_loom! {
-        /// A constant slot for threads without one. Its `request_seq` is that of no poll, nor that of a
-        /// fresh [`RuntimeSlot`]: [`requested`](Self::requested) is done after one comparison.
+        /// Makes a constant slot for threads without one. Its `request_seq` is neither that of a poll nor
+        /// that of a fresh [`RuntimeSlot`], so [`requested`](Self::requested) ends after one comparison.
         #[inline]
         #[must_use]
         pub fn never_requested() -> Self {
@@ -466,40 +458,39 @@ impl KernelSlot {
         }
     }
 
-    /// Asks the poll `seq` to yield. When that one is over, nothing happens.
+    /// Asks the poll `seq` to yield. Has no effect if that poll has ended.
     ///
     /// Only for the slot's one writer.
     #[inline]
     pub fn request(&self, seq: u64) {
-        // Release. `requested` needs none; this pairs with an Acquire fence after it, which gives the
-        // `step` and `oncpu_ns` as of the request to code that reports why a poll yields.
+        // Release. `requested` needs none. This pairs with an Acquire fence after it, which gives the `step`
+        // and `oncpu_ns` as of the request to code that reports why a poll yields.
         self.request_seq.store(seq, Ordering::Release);
     }
 
-    /// Whether the poll `seq` is asked to yield. Never when `seq` is even, and so not a poll.
+    /// Whether the poll `seq` is asked to yield. False if `seq` is even, and so not a poll.
     #[inline]
     #[must_use]
     pub fn requested(&self, seq: u64) -> bool {
-        // Relaxed, pairs with nothing: the request is this one word. It carries its addressee, so
-        // that a late one is not mistaken for ours; nothing is read on the strength of it; and a
-        // request that is seen one checkpoint later is a request that came later.
+        // Relaxed, pairs with nothing: the request is this one word. It names its poll, so a late request is
+        // not taken for another poll's. No other memory is read because of it. A request that is seen one
+        // checkpoint later is equal to a request that came later.
         //
-        // The second comparison is for fresh slots, where both words are 0. It comes second, so
-        // that the usual case takes one.
+        // The second comparison is for fresh slots, where both words are 0. It comes second, so the usual
+        // case needs one comparison.
         self.request_seq.load(Ordering::Relaxed) == seq && seq & 1 == 1
     }
 
-    /// Gives the poll `seq` a verdict: adds to the flags about this poll, and replaces those about
-    /// another.
+    /// Gives the poll `seq` a verdict: adds to the flags about this poll, and replaces those about another.
     ///
-    /// The poll reads the verdict when it ends; a verdict about a poll that has ended is lost. Only for
-    /// the slot's one writer.
+    /// The poll reads the verdict when it ends. A verdict about a poll that has ended is lost. Only for the
+    /// slot's one writer.
     #[inline]
     pub fn give_verdict(&self, seq: u64, flags: VerdictFlags) {
         let about = seq << abi::MORPHEUS_VERDICT_SHIFT;
         // Relaxed: the writer's own word.
         let before = flags_if_about(self.verdict.load(Ordering::Relaxed), about);
-        // Release, pairs with the Acquire in `verdict_for`: who finds the verdict finds its
+        // Release, pairs with the Acquire in `verdict_for`: a reader that finds the verdict finds its
         // `oncpu_ns`.
         self.verdict.store(
             about | u64::from((before | flags).bits()),
@@ -507,13 +498,14 @@ impl KernelSlot {
         );
     }
 
-    /// What was said about the poll `seq`; nothing when the word is about another poll.
+    /// Returns the verdict on the poll `seq`; empty if the word is about another poll.
     #[inline]
     #[must_use]
     pub fn verdict_for(&self, seq: u64) -> VerdictFlags {
         let word = self.verdict.load(Ordering::Relaxed);
-        // Acquire, pairs with the Release in `give_verdict`. A fence after a Relaxed load, and no Acquire load: the memory
-        // may be mapped for reading only, where `std::sync::atomic` promises that Relaxed loads work, and no other access.
+        // Acquire, pairs with the Release in `give_verdict`. A fence after a Relaxed load, and no Acquire
+        // load: the memory may be mapped for reading only, where `std::sync::atomic` promises that Relaxed
+        // loads work, and no other access.
         fence(Ordering::Acquire);
         flags_if_about(word, seq << abi::MORPHEUS_VERDICT_SHIFT)
     }
@@ -525,11 +517,11 @@ impl Default for KernelSlot {
     }
 }
 
-/// The flags of a verdict word that is about the poll in `about` (a `poll_seq`, shifted), else
+/// Returns the flags of a verdict word, if it is about the poll in `about` (a `poll_seq`, shifted); otherwise
 /// none.
 ///
-/// The word has room for the lower 56 bits of a `poll_seq`. Two polls that have these in common are
-/// 2⁵⁵ polls apart: at ten million in a second, a century.
+/// The word holds the lower 56 bits of a `poll_seq`. Two polls that have these in common are 2⁵⁵ polls apart:
+/// at ten million polls a second, a century.
 #[inline]
 fn flags_if_about(word: u64, about: u64) -> VerdictFlags {
     match u8::try_from(word ^ about) {
@@ -538,7 +530,7 @@ fn flags_if_about(word: u64, about: u64) -> VerdictFlags {
     }
 }
 
-/// The atomic view has the layout of the header. Not under loom, whose atomics are larger.
+/// Checks that the atomic views have the layout of the header. Not under loom, whose atomics are larger.
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
@@ -561,7 +553,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polls_are_odd_and_never_the_same() {
+    fn poll_numbers_are_odd_and_never_repeat() {
         let slot = RuntimeSlot::new();
         assert!(!slot.in_poll());
         for expected in [1, 3, 5] {
@@ -598,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn parking_twice_is_parking_once() {
+    fn parking_twice_counts_once() {
         let slot = RuntimeSlot::new();
         slot.unpark();
         assert_eq!(slot.park_seq.load(Ordering::Relaxed), 0);
@@ -628,9 +620,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_name_their_poll() {
+    fn requests_are_for_one_poll() {
         let (runtime, kernel) = (RuntimeSlot::new(), KernelSlot::new());
-        assert!(!kernel.requested(runtime.observe_poll()), "0 is no poll");
+        assert!(
+            !kernel.requested(runtime.observe_poll()),
+            "0 is the number of no poll"
+        );
         let seq = runtime.begin_poll();
         kernel.request(seq);
         assert!(kernel.requested(seq));
@@ -658,7 +653,7 @@ mod tests {
         slot.give_verdict(7, VerdictFlags::BLOCKED);
         assert_eq!(slot.verdict_for(7), VerdictFlags::BLOCKED);
         assert!(slot.verdict_for(5).is_empty());
-        // A number of which the word has the lower bits only.
+        // A number of which the word holds only the lower bits.
         slot.give_verdict(u64::MAX, VerdictFlags::STALLED);
         assert!(slot.verdict_for(u64::MAX).contains(VerdictFlags::STALLED));
     }
@@ -675,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_none_are_refused() {
+    fn unknown_states_are_refused() {
         let slot = RuntimeSlot::new();
         assert_eq!(slot.state(), Some(WorkerState::Init));
         for state in [WorkerState::Running, WorkerState::Dead] {
@@ -687,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn yields_and_flags_are_kept_apart() {
+    fn yields_wrap_and_flags_are_independent() {
         let slot = RuntimeSlot::new();
         slot.yields.store(u32::MAX, Ordering::Relaxed);
         slot.count_yield();

@@ -1,4 +1,4 @@
-//! The atomics: the real ones, or those of loom when the protocol is being checked.
+//! The atomics: the real ones, or those of loom if loom checks the protocol.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

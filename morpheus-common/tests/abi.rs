@@ -1,7 +1,7 @@
-//! The header is C, and `src/abi.autogen.rs` is what bindgen makes of it.
+//! Checks that the header is C, and that `src/abi.autogen.rs` is bindgen's output for it.
 //!
-//! `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` writes the file anew. The test needs
-//! libclang (not the compiler); without one it passes and says so, unless
+//! `MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi` writes the file again. The test needs libclang
+//! (not the compiler). Without libclang it passes and reports that it was skipped, unless
 //! `MORPHEUS_REQUIRE_LIBCLANG=1`.
 
 use std::fs;
@@ -11,8 +11,8 @@ use std::process::Command;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/morpheus_abi.h");
 
-/// The types that a BPF program has from vmlinux.h. With these the output depends neither on the
-/// kernel headers nor on the target that libclang takes for its own.
+/// The types that a BPF program has from vmlinux.h. With them the output depends neither on the kernel
+/// headers nor on libclang's default target.
 const PRELUDE: &str = "\
 #define __VMLINUX_H__
 typedef unsigned int __u32;
@@ -39,15 +39,15 @@ fn bindings() -> String {
         .raw_line(
             "// Made from include/morpheus_abi.h by bindgen: change that, and see tests/abi.rs.",
         )
-        // Not rustfmt: its output is that of whichever version is installed.
+        // Not rustfmt, whose output depends on the installed version.
         .formatter(bindgen::Formatter::Prettyplease)
         .generate()
         .expect("bindgen reads the header");
     bindings.to_string()
 }
 
-/// bindgen's `runtime` feature panics when it cannot load the library, and has no function to ask
-/// before.
+/// Whether libclang is missing. bindgen's `runtime` feature panics if it cannot load the library, and has no
+/// function to check before.
 fn libclang_is_missing() -> bool {
     catch_unwind(bindgen::clang_version).is_err()
 }
@@ -69,13 +69,12 @@ fn bindings_are_those_of_the_header() {
     let checked_in = fs::read_to_string(&path).expect("src/abi.autogen.rs can be read");
     assert!(
         made == checked_in,
-        "src/abi.autogen.rs is not what bindgen makes of the header; \
-         MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi writes it anew"
+        "src/abi.autogen.rs differs from the output of bindgen for the header; \
+         MORPHEUS_BLESS=1 cargo test -p morpheus-common --test abi writes it again"
     );
 }
 
-/// As C11 in an application, with everything that a compiler warns about: the header's own
-/// `_Static_assert`s hold.
+/// The header compiles as C11 in an application, with all warnings, and its own `_Static_assert`s hold.
 #[test]
 fn header_is_c() {
     let compiled = Command::new("cc")

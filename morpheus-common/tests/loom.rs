@@ -1,19 +1,19 @@
-//! The proof of `src/PROTOCOL.md`: every interleaving, and every value that a load may return, of
-//! small models.
+//! The proof of `src/PROTOCOL.md`: small models, checked in every interleaving and with every value that a
+//! load may return.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p morpheus-common --test loom`
 //!
-//! The first half runs the crate's own slots. The second half models two protocols of the
-//! runtime's, without its surroundings. A model that cannot fail proves nothing: those named
-//! `bug_…` put a mistake in, and must fail.
+//! The first half runs the crate's own slots. The second half models two protocols of the runtime without the
+//! rest of it. A model that cannot fail proves nothing: the models named `bug_…` contain a mistake and must
+//! fail.
 #![cfg(loom)]
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-// Not loom's: when it is dropped after a deadlock, which some models are about, the process aborts.
-// Nothing here depends on what a reference count orders.
+// Not loom's: the process aborts if that one is dropped after a deadlock, which some models expect. No model
+// depends on the ordering of a reference count.
 use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
@@ -26,19 +26,20 @@ struct Slots {
     kernel: KernelSlot,
 }
 
-/// One look of the controller: says `STALLED` about the poll it sees, and returns that poll's number.
+/// Takes one sample of the controller: gives the poll that it sees the verdict `STALLED`, and returns that
+/// poll's number.
 fn judge_one(slots: &Slots) -> Option<u64> {
     let seq = slots.runtime.observe_poll();
     if seq & 1 == 0 {
         return None;
     }
-    // Recognisable, to see that it comes along with the verdict.
+    // Derived from the number, so that the reader can check that it comes with the verdict.
     slots.kernel.oncpu_ns.store(seq * 1000, Relaxed);
     slots.kernel.give_verdict(seq, VerdictFlags::STALLED);
     Some(seq)
 }
 
-/// One watched poll; returns its number, and what it found said about itself.
+/// Runs one watched poll. Returns its number and the verdict that it found.
 fn poll_once(slots: &Slots) -> (u64, VerdictFlags) {
     let seq = slots.runtime.begin_poll();
     thread::yield_now();
@@ -53,8 +54,8 @@ fn poll_once(slots: &Slots) -> (u64, VerdictFlags) {
     (seq, verdict)
 }
 
-/// A verdict is found by the poll that it is about or by none: not by an earlier one, not by the
-/// next. And what was written before it (`oncpu_ns`) is there with it.
+/// A verdict is found by its own poll or by none: not by an earlier or a later one. A poll that finds it also
+/// finds the `oncpu_ns` that was written before.
 #[test]
 fn verdict_is_about_its_own_poll() {
     loom::model(|| {
@@ -68,15 +69,14 @@ fn verdict_is_about_its_own_poll() {
         for (seq, verdict) in polls {
             assert!(
                 verdict.is_empty() || judged.contains(&Some(seq)),
-                "poll {seq} was convicted for another"
+                "poll {seq} has the verdict on another"
             );
         }
     });
 }
 
-/// A slot that is handed from one thread to the next goes on with its numbers: what was said about
-/// the last poll of a thread that died in the middle of it is not said about the first poll of the
-/// next thread.
+/// A slot that passes from one thread to the next continues its numbers: the first poll of the next thread
+/// does not find the verdict on a poll in which the last thread died.
 #[test]
 fn verdict_does_not_outlive_its_thread() {
     loom::model(|| {
@@ -93,7 +93,7 @@ fn verdict_does_not_outlive_its_thread() {
                 seq
             }
         });
-        // The next thread takes the slot when it sees that it is free.
+        // The next thread takes the slot if it sees that the slot is free.
         let second = (slots.runtime.state() == Some(WorkerState::Dead)).then(|| poll_once(&slots));
         let (first, judged) = (first.join().unwrap(), controller.join().unwrap());
         if let Some((seq, verdict)) = second {
@@ -103,9 +103,9 @@ fn verdict_does_not_outlive_its_thread() {
     });
 }
 
-/// The mistake: a verdict that does not say whom it is about.
+/// The mistake: a verdict does not name its poll.
 #[test]
-#[should_panic(expected = "was convicted for another")]
+#[should_panic(expected = "has the verdict on another")]
 fn bug_verdict_without_a_poll() {
     loom::model(|| {
         let runtime = Arc::new(RuntimeSlot::new());
@@ -129,13 +129,13 @@ fn bug_verdict_without_a_poll() {
         for (seq, verdict) in polls {
             assert!(
                 verdict == 0 || judged == seq,
-                "poll {seq} was convicted for another"
+                "poll {seq} has the verdict on another"
             );
         }
     });
 }
 
-/// A request is seen by the poll that it is for or by none, and an answer that is seen was counted.
+/// A request is seen by its own poll or by none, and an answer that is seen was counted.
 #[test]
 fn request_is_seen_by_its_own_poll() {
     loom::model(|| {
@@ -178,7 +178,7 @@ fn request_is_seen_by_its_own_poll() {
     });
 }
 
-/// The mistake: a request that is a flag.
+/// The mistake: a request is a flag.
 #[test]
 #[should_panic(expected = "answered for another")]
 fn bug_request_without_a_poll() {
@@ -211,7 +211,7 @@ fn bug_request_without_a_poll() {
     });
 }
 
-/// A poll that is seen comes with the label and the flags it was begun with.
+/// A reader that sees a poll sees the label and the flags that were set before it.
 #[test]
 fn poll_comes_with_its_label() {
     loom::model(|| {
@@ -233,8 +233,8 @@ fn poll_comes_with_its_label() {
     });
 }
 
-/// Who sees a worker parked sees what it did before; and saying it twice (a hook that runs twice)
-/// says it once.
+/// A reader that sees a worker parked sees what it did before. A second call of the same function (a hook
+/// that runs twice) has no effect.
 #[test]
 fn park_seq_tells_the_truth() {
     loom::model(|| {
@@ -255,7 +255,7 @@ fn park_seq_tells_the_truth() {
         let did = runtime.label.load(Relaxed);
         assert!(
             did >= parked.div_ceil(2) as u32,
-            "parked for the {parked}th time, and had done only {did}"
+            "parked for the {parked}th time, with label {did} only"
         );
         worker.join().unwrap();
         assert_eq!(runtime.park_seq.load(Relaxed), 3);
@@ -263,17 +263,17 @@ fn park_seq_tells_the_truth() {
     });
 }
 
-/// A slot in two places, and where it is now: 0 or 1. See PROTOCOL.md, "Moving a slot".
+/// A slot with two places, and the index of the present one. See PROTOCOL.md, "Moving a slot".
 struct Moving {
     places: [RuntimeSlot; 2],
-    home: AtomicU32,
+    area: AtomicU32,
 }
 
-fn moving_model(says_where: Ordering, moves: fn(&Moving, Ordering)) {
+fn moving_model(publish: Ordering, moves: fn(&Moving, Ordering)) {
     loom::model(move || {
         let moving = Arc::new(Moving {
             places: [RuntimeSlot::new(), RuntimeSlot::new()],
-            home: AtomicU32::new(0),
+            area: AtomicU32::new(0),
         });
         moving.places[0].set_state(WorkerState::Running);
         let worker = thread::spawn({
@@ -282,7 +282,7 @@ fn moving_model(says_where: Ordering, moves: fn(&Moving, Ordering)) {
                 let old = &moving.places[0];
                 old.label.store(1, Relaxed);
                 old.end_poll(old.begin_poll());
-                moves(&moving, says_where);
+                moves(&moving, publish);
                 let new = &moving.places[1];
                 new.label.store(2, Relaxed);
                 new.begin_poll();
@@ -290,7 +290,7 @@ fn moving_model(says_where: Ordering, moves: fn(&Moving, Ordering)) {
         });
         let mut before = 0;
         for _ in 0..2 {
-            let slot = &moving.places[moving.home.load(Acquire) as usize];
+            let slot = &moving.places[moving.area.load(Acquire) as usize];
             let seq = slot.observe_poll();
             assert!(seq >= before, "poll {seq} after {before}");
             let label = slot.label.load(Relaxed);
@@ -301,27 +301,27 @@ fn moving_model(says_where: Ordering, moves: fn(&Moving, Ordering)) {
             before = seq;
         }
         worker.join().unwrap();
-        let slot = &moving.places[moving.home.load(Acquire) as usize];
+        let slot = &moving.places[moving.area.load(Acquire) as usize];
         assert_eq!(slot.observe_poll(), 3, "the last poll is seen");
         assert_eq!(slot.state(), Some(WorkerState::Running));
         assert_eq!(moving.places[0].state(), Some(WorkerState::Dead));
     });
 }
 
-/// Whoever asks where the slot is sees no poll go back, and misses none that lasts.
+/// A reader of `area` sees no number of a poll decrease, and misses no poll that lasts.
 #[test]
 fn a_slot_moves_with_all_its_words() {
-    moving_model(Release, |moving, says_where| {
+    moving_model(Release, |moving, publish| {
         moving.places[1].continue_from(&moving.places[0]);
-        moving.home.store(1, says_where);
+        moving.area.store(1, publish);
     });
 }
 
 #[test]
 #[should_panic]
 fn bug_a_slot_that_says_too_early_where_it_is() {
-    moving_model(Release, |moving, says_where| {
-        moving.home.store(1, says_where);
+    moving_model(Release, |moving, publish| {
+        moving.area.store(1, publish);
         moving.places[1].continue_from(&moving.places[0]);
     });
 }
@@ -329,13 +329,13 @@ fn bug_a_slot_that_says_too_early_where_it_is() {
 #[test]
 #[should_panic]
 fn bug_a_slot_that_says_where_it_is_without_release() {
-    moving_model(Relaxed, |moving, says_where| {
+    moving_model(Relaxed, |moving, publish| {
         moving.places[1].continue_from(&moving.places[0]);
-        moving.home.store(1, says_where);
+        moving.area.store(1, publish);
     });
 }
 
-/// Holding and releasing spares, as the runtime does it; see PROTOCOL.md, "Holding and releasing".
+/// Holding and releasing spares, as in the runtime; see PROTOCOL.md, "Holding and releasing".
 struct Spares {
     total: u32,
     state: Mutex<Counts>,
@@ -354,17 +354,17 @@ struct Counts {
 }
 
 impl Counts {
-    fn out_of_play(&self) -> u32 {
+    fn inactive(&self) -> u32 {
         assert!(
             self.releases <= self.held + self.pending,
-            "a release that nobody can take"
+            "a release that no spare can take"
         );
         self.held + self.pending - self.releases
     }
 }
 
 impl Spares {
-    /// All of the spares have their hold task on its way.
+    /// All spares have a hold task on its way.
     fn new(total: u32) -> Arc<Self> {
         let (state, changed) = (Mutex::new(Counts::default()), Condvar::new());
         let spares = Arc::new(Self {
@@ -378,17 +378,17 @@ impl Spares {
         spares
     }
 
-    /// Before a hold task is injected.
+    /// Announces a hold, before its task is injected.
     fn announce_hold(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.closed || state.out_of_play() >= self.total {
+        if state.closed || state.inactive() >= self.total {
             return false;
         }
         state.pending += 1;
         true
     }
 
-    /// The poll of a hold task. Returns when it is released.
+    /// Runs the poll of a hold task. Returns when the spare is released.
     fn hold(&self) {
         let mut state = self.state.lock().unwrap();
         state.pending -= 1;
@@ -402,7 +402,7 @@ impl Spares {
         }
     }
 
-    /// The mistake: a hold task that waits for a notification, whatever was released before.
+    /// The mistake: a hold task waits for a notification even if a release is there.
     fn bug_hold_by_notification(&self) {
         let mut state = self.state.lock().unwrap();
         state.pending -= 1;
@@ -412,10 +412,10 @@ impl Spares {
         state.releases -= 1;
     }
 
-    /// Whether there was a spare to release.
+    /// Releases a spare. Returns whether there was one to release.
     fn release(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.closed || state.out_of_play() == 0 {
+        if state.closed || state.inactive() == 0 {
             return false;
         }
         state.releases += 1;
@@ -423,7 +423,7 @@ impl Spares {
         true
     }
 
-    /// The mistake: a release that counts those who wait, and not those on their way.
+    /// The mistake: a release counts the spares that wait, and not those on their way.
     fn bug_release_the_held_only(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         if state.held <= state.releases {
@@ -439,14 +439,14 @@ impl Spares {
         self.changed.notify_all();
     }
 
-    /// The mistake: a closed flag that only those find who arrive later.
+    /// The mistake: only spares that arrive later find the closed flag.
     fn bug_close_without_notification(&self) {
         self.state.lock().unwrap().closed = true;
     }
 
-    /// How many spares are active, or on their way there.
-    fn in_play(&self) -> u32 {
-        self.total - self.state.lock().unwrap().out_of_play()
+    /// Returns how many spares are active, or on their way there.
+    fn active(&self) -> u32 {
+        self.total - self.state.lock().unwrap().inactive()
     }
 }
 
@@ -455,13 +455,12 @@ fn spawn_hold(spares: &Arc<Spares>) -> thread::JoinHandle<()> {
     thread::spawn(move || spares.hold())
 }
 
-/// As many releases as spares, from two threads: each one succeeds, and frees one. A lost one is a
-/// deadlock.
+/// As many releases as spares, from two threads: each release succeeds and frees one spare. A lost release is
+/// a deadlock.
 #[test]
 fn no_release_is_lost() {
     let mut model = loom::model::Builder::new();
-    // Four threads: all of the interleavings take half a minute, those with three preemptions an
-    // instant.
+    // Four threads: all interleavings take half a minute, those with up to three preemptions an instant.
     model.preemption_bound = Some(3);
     model.check(|| {
         let spares = Spares::new(2);
@@ -473,27 +472,27 @@ fn no_release_is_lost() {
         assert!(spares.release());
         assert!(other.join().unwrap());
         assert_eq!(
-            spares.in_play(),
+            spares.active(),
             2,
             "a release counts from the moment it is made"
         );
-        assert!(!spares.release(), "there is none left");
+        assert!(!spares.release(), "no spare is left");
         for hold in holds {
             hold.join().unwrap();
         }
-        assert_eq!(spares.in_play(), 2);
+        assert_eq!(spares.active(), 2);
     });
 }
 
-/// One release for two spares lets one out and leaves one in, whichever takes it: also when the one
-/// that is notified finds that one who came later has taken it.
+/// One release for two spares frees one and holds the other. This also holds if the notified spare finds that
+/// a spare that came later has taken the release.
 #[test]
 fn one_release_frees_one() {
     loom::model(|| {
         let spares = Spares::new(2);
         let holds = [spawn_hold(&spares), spawn_hold(&spares)];
         assert!(spares.release());
-        assert_eq!(spares.in_play(), 1);
+        assert_eq!(spares.active(), 1);
         assert!(spares.release());
         for hold in holds {
             hold.join().unwrap();
@@ -501,8 +500,7 @@ fn one_release_frees_one() {
     });
 }
 
-/// The one that comes after has no part in a release that another has used: it waits, and the count
-/// says so.
+/// A later hold does not take a release that another spare has used: it waits, and the count shows it.
 #[test]
 fn a_release_is_used_once() {
     loom::model(|| {
@@ -510,18 +508,18 @@ fn a_release_is_used_once() {
         let hold = spawn_hold(&spares);
         assert!(spares.release());
         hold.join().unwrap();
-        assert_eq!(spares.in_play(), 1);
+        assert_eq!(spares.active(), 1);
 
         assert!(spares.announce_hold());
-        assert_eq!(spares.in_play(), 0);
+        assert_eq!(spares.active(), 0);
         let again = spawn_hold(&spares);
         spares.close();
         again.join().unwrap();
     });
 }
 
-/// Closing frees those who wait and those on their way, and takes nothing from one that was
-/// released before. Who asks afterwards is told.
+/// Closing frees the spares that wait and those on their way, and takes no release from a spare. Later calls
+/// return false.
 #[test]
 fn close_frees_everybody() {
     loom::model(|| {
@@ -579,15 +577,14 @@ fn bug_close_without_notification() {
     });
 }
 
-/// How the controller falls asleep, and who wakes it; see PROTOCOL.md, "Falling asleep".
+/// How the controller falls asleep and is woken; see PROTOCOL.md, "Falling asleep".
 ///
-/// The two `SeqCst` fences stand for a pair of which the workers' half is a compiler fence only,
-/// and the controller's half is `membarrier`, which makes every thread of the process execute a
-/// full one.
+/// The two `SeqCst` fences stand for a pair of barriers. The workers' half is only a compiler fence. The
+/// controller's half is `membarrier`, which makes every thread of the process execute a full barrier.
 ///
-/// The controller swaps where a store would do. Between a store and another thread's swap that did
-/// not read it loom keeps no order, and then finds executions in which that swap comes after the
-/// store and still does not read it.
+/// The controller swaps where a store would do. Between a store and another thread's swap that did not read
+/// it, loom keeps no order. It then finds executions in which that swap comes after the store and still does
+/// not read it.
 struct Sleep {
     slots: Vec<RuntimeSlot>,
     asleep: AtomicBool,
@@ -613,7 +610,7 @@ impl Sleep {
         })
     }
 
-    /// A worker comes back; returns whether it wakes the controller.
+    /// A worker comes back from a park. Returns whether it wakes the controller.
     fn come_back(&self, worker: usize) -> bool {
         self.slots[worker].unpark();
         if self.fences != Fences::ControllersOnly {
@@ -629,7 +626,7 @@ impl Sleep {
             .collect()
     }
 
-    /// The controller wants to sleep, having seen `before`; returns whether it does.
+    /// The controller wants to sleep after the sample `before`. Returns whether it sleeps.
     fn fall_asleep(&self, before: &[u64]) -> bool {
         self.asleep.swap(true, Relaxed);
         if self.fences != Fences::WorkersOnly {
@@ -642,7 +639,7 @@ impl Sleep {
         false
     }
 
-    /// The mistake: no second look.
+    /// The mistake: no second sample.
     fn bug_fall_asleep_at_once(&self) -> bool {
         self.asleep.swap(true, Relaxed);
         fence(SeqCst);
@@ -650,8 +647,7 @@ impl Sleep {
     }
 }
 
-/// Both workers come back while the controller falls asleep: it stays awake, or is woken, exactly
-/// once.
+/// Both workers come back while the controller falls asleep: it stays awake, or is woken exactly once.
 fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, &[u64]) -> bool) {
     loom::model(move || {
         let sleep = Sleep::new(2, fences);
@@ -665,7 +661,7 @@ fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, &[u64]) -> bool) {
         if sleeps {
             assert!(
                 wakes.contains(&true),
-                "the controller sleeps, and nobody wakes it"
+                "the controller sleeps, and no worker wakes it"
             );
             assert!(wakes != [true, true], "woken twice");
             assert!(!sleep.asleep.load(Relaxed));
@@ -673,33 +669,32 @@ fn sleep_model(fences: Fences, fall_asleep: fn(&Sleep, &[u64]) -> bool) {
     });
 }
 
-/// Never both: a worker has come back, and the controller sleeps with no wake pending. And one
-/// sleep costs one wake, however many come back.
+/// Never both: a worker has come back, and the controller sleeps with no wake pending. One sleep costs one
+/// wake, even if several workers come back.
 #[test]
 fn no_wake_is_lost() {
     sleep_model(Fences::Both, Sleep::fall_asleep);
 }
 
 #[test]
-#[should_panic(expected = "nobody wakes it")]
+#[should_panic(expected = "no worker wakes it")]
 fn bug_worker_without_fence() {
     sleep_model(Fences::ControllersOnly, Sleep::fall_asleep);
 }
 
 #[test]
-#[should_panic(expected = "nobody wakes it")]
+#[should_panic(expected = "no worker wakes it")]
 fn bug_controller_without_fence() {
     sleep_model(Fences::WorkersOnly, Sleep::fall_asleep);
 }
 
 #[test]
-#[should_panic(expected = "nobody wakes it")]
+#[should_panic(expected = "no worker wakes it")]
 fn bug_no_second_look() {
     sleep_model(Fences::Both, |sleep, _| sleep.bug_fall_asleep_at_once());
 }
 
-/// What the controller waits on: a wake is a flag, so that it is found by one who comes to wait
-/// later.
+/// The controller's wait. A wake is a flag, so a controller that begins to wait later finds it.
 struct Bed {
     woken: Mutex<bool>,
     changed: Condvar,
@@ -719,12 +714,11 @@ impl Bed {
     }
 }
 
-/// The whole loop, with real waiting: the controller gets to know of two changes of one worker,
-/// whether it was awake, falling asleep or asleep, and however late the wake for an earlier one
-/// arrives. A lost one is a deadlock.
+/// The whole loop, with real waiting. The controller learns of two changes of one worker, whether it was
+/// awake, falling asleep or asleep, and even if the wake for an earlier change arrives late. A lost wake is a
+/// deadlock.
 ///
-/// With `forget_late`, the mistake: it forgets earlier wakes when it has announced its sleep
-/// already.
+/// With `forget_late`, the mistake: the controller clears earlier wakes after it has announced its sleep.
 fn loop_model(forget_late: bool) {
     loom::model(move || {
         let sleep = Sleep::new(1, Fences::Both);
@@ -774,7 +768,8 @@ fn bug_wake_forgotten() {
     loop_model(true);
 }
 
-/// A buffer that is handed to a signal handler (`hand_over.rs`): loom's cell finds two who have it at once.
+/// A buffer that is handed to a signal handler (`hand_over.rs`). Loom's cell fails if two threads access it
+/// at once.
 struct Handed {
     hand_over: HandOver,
     buffer: UnsafeCell<u64>,
@@ -788,36 +783,36 @@ impl Handed {
         })
     }
 
-    /// Claims it, and clears the buffer, as the asker may. `None` while a handler writes.
+    /// Claims the buffer and clears it, as the asker may. `None` while a handler writes.
     fn ask(&self) -> Option<Request> {
         let request = self.hand_over.claim()?;
-        // SAFETY: claimed; loom checks it.
+        // SAFETY: the asker has claimed the buffer, and is its only owner; loom checks it.
         self.buffer.with_mut(|buffer| unsafe { *buffer = 0 });
         self.hand_over.publish(request);
         Some(request)
     }
 
-    /// The handler of the signal that went with `request`, which writes the number, and whose it is.
+    /// Runs the handler of the signal that came with `request`. It writes the request's number + 1.
     fn handler(&self, request: Request) {
         if self.hand_over.begin_write(request) {
-            // SAFETY: writing; loom checks it.
+            // SAFETY: the state is writing, so the handler is the buffer's only owner; loom checks it.
             self.buffer
                 .with_mut(|buffer| unsafe { *buffer = request.number() + 1 });
             self.hand_over.end_write(request);
         }
     }
 
-    /// What was written for the request, or nothing, in which case it is over. `None` while it is being
-    /// written.
+    /// Returns the value that was written for the request; an inner `None` if the request is over without
+    /// one. `None` while the handler writes.
     fn settle(&self, request: Request, bug: bool) -> Option<Option<u64>> {
         if self.hand_over.progress(request) == Progress::Written {
-            // SAFETY: written; loom checks it.
+            // SAFETY: the state is written, so the asker is the buffer's only owner; loom checks it.
             let found = self.buffer.with(|buffer| unsafe { *buffer });
             self.hand_over.free(request);
             return Some(Some(found));
         }
         if bug {
-            // The mistake: it is given up whatever the handler does.
+            // The mistake: the request is given up even while the handler writes.
             self.hand_over.free(request);
             return Some(None);
         }
@@ -825,15 +820,15 @@ impl Handed {
     }
 }
 
-/// Two requests, one after the other; the handler of each comes at any time. What is read was written
-/// for this request, and nobody writes while it is read, or for the other.
+/// Two requests, one after the other; the handler of each comes at any time. The value that is read was
+/// written for this request. No handler writes while it is read, or writes for the other request.
 fn hand_over_model(bug: bool) {
     loom::model(move || {
         let handed = Handed::new();
         let mut handlers = Vec::new();
         for _ in 0..2 {
             let Some(request) = handed.ask() else {
-                // The first is being written still.
+                // A handler still writes the first one.
                 break;
             };
             handlers.push(thread::spawn({

@@ -948,7 +948,7 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     for words in [
         ["not watched", "would have been taken over"],
         [label, "would have been taken over"],
-        [label, "would have been polled in place"],
+        [label, "would have been handed off"],
     ] {
         let said = wait_for(PATIENCE, || log.line_with(&words).is_some());
         assert!(said, "{words:?} in\n{}", log.text());
@@ -997,7 +997,7 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
     std::thread::sleep(1100 * MS);
     log.clear();
     let hogs = Hogs::start(&runtime, 2, Kind::Cpu, Via::Tokio);
-    let stand = "workers stand in polls";
+    let stand = "workers are stalled in polls";
     let said = wait_for(PATIENCE, || log.line_with(&[stand]).is_some());
     hogs.finish(&runtime);
     assert!(said, "{}", log.text());
@@ -1029,5 +1029,5 @@ fn a_longer_event_interval_is_no_trouble() {
     std::thread::sleep(1500 * MS);
     stop.store(true, Ordering::Relaxed);
     finish(runtime.handle(), busy);
-    assert_eq!(log.line_with(&["workers stand"]), None);
+    assert_eq!(log.line_with(&["workers are stalled"]), None);
 }

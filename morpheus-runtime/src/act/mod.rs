@@ -1,4 +1,4 @@
-//! Actions: requests to yield, spares that are held and released, permits for slow tasks, wakes that hold up no worker.
+//! Actions of the controller: requests to yield, spares that are held and released, permits for slow tasks, and wakes.
 
 pub(crate) mod permit;
 pub(crate) mod spare;

@@ -1,22 +1,20 @@
-//! Permits: how many slow tasks are handed off at once.
+//! Permits: limit how many slow tasks run a handoff poll at once.
 //!
-//! Every handoff poll runs on a thread of its own, and threads that run share the CPU with the workers.
-//! So at most two per CPU may *run* (those asleep in the kernel do not count), of which one per CPU may
-//! be a hog's, and one hog beside any number of slow tasks; the rest wait, each class in the order
-//! of arrival. Two hundred hogs thus run a few at a time.
+//! Every handoff poll runs on a thread of its own, and these threads share the CPUs with the workers. So at most two
+//! per CPU may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU. One hog may run
+//! beside any number of slow tasks. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
+//! a few at a time.
 //!
-//! Who sleeps is seen once a sample. Where a label's polls have mostly slept when they were found stalled, its next
-//! counts as asleep from the beginning, so that it need not wait for that: else calls that block would begin at four
-//! a millisecond.
+//! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll
+//! counts as asleep from its start. Otherwise blocking calls would begin at only four a millisecond.
 //!
-//! Nobody waits for ever: where no permit moved for [`STANDSTILL_NS`] (slow tasks that spin until another
-//! one runs) the head is let in beyond every limit. Patience alone is no reason: behind polls of 200 ms
-//! every head is patient, and twice the hogs would take the machine from its neighbours. A permit that was
-//! handed over but is not taken up for [`TAKE_UP_NS`] (its future is alive but nobody polls it) goes to
-//! the next.
+//! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
+//! the oldest waiter gets one beyond the limits on running polls. A long wait alone is no reason for that: behind
+//! polls of 200 ms every waiter waits long, and twice the hogs would take the CPUs from other processes. A granted
+//! permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but is not polled) goes to the next waiter.
 //!
-//! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter that is listed in
-//! `granted`, or free. A waiter that is dropped gives back what it was granted.
+//! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
+//! that is dropped gives its granted permit back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,11 +28,11 @@ use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use crate::os::clock;
 
-/// Where no permit moved for so long while somebody waits, one more is given out.
+/// If no permit moves for this time while a task waits, one more is granted, in nanoseconds.
 const STANDSTILL_NS: u64 = 500_000_000;
-/// Where every place is taken, whoever has waited for so long is polled inline.
+/// If all permits are out, a task that has waited this long is polled inline, in nanoseconds.
 const INLINE_AFTER_NS: u64 = 20_000_000;
-/// A grant that is not taken up for so long is taken back.
+/// A grant that is not taken up within this time is taken back, in nanoseconds.
 const TAKE_UP_NS: u64 = 100_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +46,9 @@ pub(crate) enum Class {
 pub(crate) struct Limits {
     /// Handoff polls that may run at once.
     pub(crate) running: usize,
-    /// Of these, hogs'.
+    /// Of these, handoff polls of CPU hogs.
     pub(crate) hogs: usize,
-    /// Handoff polls at all, asleep or not: each has a thread.
+    /// Handoff polls in total, running or asleep: each has a thread.
     pub(crate) in_handoff: usize,
 }
 
@@ -68,34 +66,35 @@ impl Limits {
 enum Phase {
     Waiting(Waker),
     Granted,
-    /// Every place went to others that sleep: no longer in any list, to be polled inline.
+    /// All permits went to handoff polls that sleep. The waiter has left the queue, and its future is polled inline.
     Inline,
-    /// Taken up, taken back or dropped: no longer in any list.
+    /// Taken up, taken back or dropped. The waiter is in no list.
     Gone,
 }
 
-/// A place in the queue, owned by the future that waits.
+/// A position in the queue, owned by the future that waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// Where it queues: the future may be polled or dropped by a thread of another runtime.
+    /// The queue's owner: a thread of another runtime may poll or drop the future.
     permits: Arc<Permits>,
-    /// Written under the lock of the state, by [`Permits::tick`], while it waits.
+    /// [`Permits::tick`] writes it under the lock of the state, while the waiter is queued.
     class: AtomicUsize,
-    /// Whose conviction makes a slow task that waits a hog.
+    /// History of the label. When it is rated a CPU hog, a waiting slow task becomes a hog.
     history: Option<Arc<History>>,
-    /// It will probably sleep.
+    /// The poll will probably sleep.
     sleeps: bool,
     since_ns: u64,
-    /// Not before this time: a throttled slow task's bandwidth is capped.
+    /// Earliest time of a grant, in nanoseconds: the bandwidth of a throttled task is capped.
     not_before_ns: u64,
-    /// Polls the future that waits; `None` where it was not polled on a runtime.
+    /// The runtime that polls the waiting future; `None` outside of one.
     runtime: Option<Handle>,
     phase: Mutex<Phase>,
 }
 
 impl Waiter {
     fn class(&self) -> Class {
-        // Relaxed: under the lock of the state, or granted, after which it no longer changes.
+        // Relaxed, pairs with nothing: read under the lock of the state, or after the grant, when it no longer
+        // changes.
         match self.class.load(Ordering::Relaxed) {
             0 => Class::Slow,
             _ => Class::Hog,
@@ -115,7 +114,7 @@ impl Waiter {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Ends the wait, of one that is in no queue any more: its future is polled inline.
+    /// Ends the wait of a waiter that is in no queue any more: its future is polled inline.
     fn send_inline(&self) -> Option<Wake> {
         let before = std::mem::replace(&mut *self.phase(), Phase::Inline);
         match before {
@@ -124,8 +123,12 @@ impl Waiter {
         }
     }
 
-    /// The waiting future was polled: the permit, if it has come; else the newest waker is kept.
-    /// `Err` when none is to be waited for any more; [`NoPermit::Inline`] also to who asks again.
+    /// Returns the permit, if it was granted; otherwise keeps the newest waker. Called in a poll of the waiting
+    /// future.
+    ///
+    /// # Errors
+    ///
+    /// The wait has ended without a permit. After [`NoPermit::Inline`] every later call returns the same.
     pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
         // Lock order everywhere: state, then phase.
         let mut state = self.permits.lock();
@@ -150,7 +153,7 @@ impl Waiter {
         }
     }
 
-    /// The waiting future is dropped, or polled where it needs no permit.
+    /// Ends the wait. Called when the waiting future is dropped, or when its poll needs no permit.
     pub(crate) fn leave(self: &Arc<Self>) {
         let before = {
             let mut state = self.permits.lock();
@@ -175,9 +178,9 @@ impl Waiter {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Permits given out, by class: held by a guard or granted to a waiter.
+    /// Permits out, by class: held by a guard or granted to a waiter.
     out: [usize; 2],
-    /// Of those, known to be asleep in the kernel.
+    /// Of these, permits of polls that are known to be asleep in the kernel.
     asleep: [usize; 2],
     queues: [VecDeque<Arc<Waiter>>; 2],
     granted: Vec<(Arc<Waiter>, u64)>,
@@ -200,7 +203,7 @@ impl State {
         }
         match class {
             Class::Slow => all < limits.running,
-            // One always: slow tasks that come and go must not keep them out.
+            // One hog may always run, even if slow tasks take all other permits in turn.
             Class::Hog => match self.running(Class::Hog) {
                 0 => limits.hogs > 0,
                 hogs => hogs < limits.hogs && all < limits.running,
@@ -208,7 +211,7 @@ impl State {
         }
     }
 
-    /// The first in the queue whose time has come; throttled ones do not keep others waiting.
+    /// Returns the first waiter whose time has come. Throttled waiters do not delay others.
     fn first_due(&self, class: Class, now_ns: u64) -> Option<(usize, &Waiter)> {
         self.queues[class as usize]
             .iter()
@@ -217,13 +220,14 @@ impl State {
             .map(|(at, waiter)| (at, &**waiter))
     }
 
-    /// The first of those that may start: one that will sleep does not queue behind those that compute.
+    /// Returns the position of the first waiter that may start. One that will sleep does not wait for those that
+    /// compute.
     fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<usize> {
         let (may_run, may_sleep) = (
             self.may_start(class, false, limits),
             self.may_start(class, true, limits),
         );
-        // Whoever may run may sleep: with neither, nobody need be looked at.
+        // A waiter that may run may also sleep. If neither is allowed, no waiter can start.
         if !may_sleep {
             return None;
         }
@@ -232,7 +236,7 @@ impl State {
             .position(|waiter| waiter.not_before_ns <= now_ns && (may_run || waiter.sleeps))
     }
 
-    /// Since when the one waits that waits longest, its class and its place in the queue.
+    /// Returns the oldest waiter whose time has come: the start of its wait, its class and its position in the queue.
     fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
         [Class::Slow, Class::Hog]
             .into_iter()
@@ -243,7 +247,7 @@ impl State {
             .min_by_key(|&(since_ns, ..)| since_ns)
     }
 
-    /// Moves those among the waiting slow tasks whose label is a hog's by now to the other queue.
+    /// Moves the waiting slow tasks whose label is now rated a CPU hog to the hogs' queue.
     fn move_hogs(&mut self) {
         let is_hog = |waiter: &Waiter| {
             let history = waiter.history.as_ref();
@@ -267,45 +271,45 @@ impl State {
 
     fn take(&mut self, class: Class, sleeps: bool, now_ns: u64) {
         self.out[class as usize] += 1;
-        // Until the next sample says how it is.
+        // The next sample corrects the count.
         self.asleep[class as usize] += usize::from(sleeps);
         self.moved_at_ns = now_ns;
         self.peak = self.peak.max(self.out[0] + self.out[1]);
     }
 }
 
-/// For whom a permit is asked.
+/// The task for which a permit is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) class: Class,
-    /// Whose conviction makes a slow task that waits a hog: many of one origin may ask before the first of them
-    /// has done anything.
+    /// History of the label. When it is rated a CPU hog, a waiting slow task becomes a hog: many tasks of one origin
+    /// may ask before the first of them has run.
     pub(crate) history: Option<&'a Arc<History>>,
-    /// It will probably sleep.
+    /// The poll will probably sleep.
     pub(crate) sleeps: bool,
-    /// 0, or the time until which a throttled slow task has to wait.
+    /// 0, or the time in nanoseconds until which a throttled task has to wait.
     pub(crate) not_before_ns: u64,
 }
 
-/// What came of asking for a permit.
+/// The answer to a request for a permit.
 #[must_use]
 pub(crate) enum Answer {
     Granted(Permit),
-    /// Return `Pending`: the waker is called when the permit is there.
+    /// Return `Pending`: the waker is called when the permit is granted.
     Wait(Arc<Waiter>),
-    /// Every thread for handoff polls is taken: poll inline.
+    /// All threads for handoff polls are taken: poll inline.
     Full,
 }
 
 #[derive(Debug)]
 pub(crate) struct Permits {
     limits: Limits,
-    /// Nobody ticks any more. Written under the lock of the state.
+    /// The controller has stopped, and calls `tick` no more. Written under the lock of the state.
     closed: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The right to be handed off once. Goes back when dropped.
+/// The right to one handoff poll. Given back when it is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Permit {
@@ -335,13 +339,14 @@ impl Permits {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Wakers, which may panic, are called after the lock is gone.
+        // Wakers, which may panic, are called after the lock is released.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Asks for a permit; queues when there is none. With `must_wait_when_full` there is no [`Answer::Full`].
+    /// Asks for a permit, and queues the task if none is free. With `must_wait_when_full` the answer is not
+    /// [`Answer::Full`] while handoff polls are allowed and the controller runs.
     pub(crate) fn ask(
         self: &Arc<Permits>,
         request: Request<'_>,
@@ -365,17 +370,17 @@ impl Permits {
                 class,
             });
         }
-        // Nobody would end the wait.
+        // No controller would end the wait.
         if self.is_closed() {
             return Answer::Full;
         }
         let full = state.out[0] + state.out[1] >= self.limits.in_handoff;
-        // Where there is no place at all, waiting for one would never end.
+        // If no handoff poll is allowed at all, the wait would never end.
         if full && due && !(must_wait_when_full && self.limits.in_handoff > 0) {
             return Answer::Full;
         }
         if state.queues.iter().all(VecDeque::is_empty) {
-            // The standstill clock runs from the moment somebody waits.
+            // The standstill clock starts with the first waiter.
             state.moved_at_ns = now_ns;
         }
         let waiter = Arc::new(Waiter {
@@ -400,32 +405,33 @@ impl Permits {
             state.asleep[class as usize] =
                 state.asleep[class as usize].min(state.out[class as usize]);
             state.moved_at_ns = now_ns;
-            self.hand_over(&mut state, now_ns)
+            self.grant_free(&mut state, now_ns)
         };
-        // A thread that polls tasks of the application, or drops them.
+        // This thread polls or drops tasks of the application, so it may call its wakers.
         woken.into_iter().for_each(Wake::here);
     }
 
-    /// Once a sample: learns which of the permits' holders sleep, and moves whoever has waited long.
-    /// While spares are scarce, waiters do so longer rather than take a worker.
+    /// Records how many holders sleep, grants free permits, and ends waits that are too long. The controller calls it
+    /// once a sample. If spares are `scarce`, waiters wait longer before they are polled inline, because an inline
+    /// poll takes a worker.
     ///
-    /// Returns the wakes to make. The controller makes them elsewhere: wakers are the application's.
+    /// Returns the wakes to make. The controller makes them elsewhere, because wakers are the application's code.
     pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) -> Vec<Wake> {
         let mut state = self.lock();
         state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
         state.move_hogs();
         self.take_back_unused(&mut state, now_ns);
-        let mut woken = self.hand_over(&mut state, now_ns);
+        let mut woken = self.grant_free(&mut state, now_ns);
         let patience_ns = if scarce {
             STANDSTILL_NS
         } else {
             INLINE_AFTER_NS
         };
         woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
-        let stands_still = woken.is_empty()
+        let is_standstill = woken.is_empty()
             && state.granted.is_empty()
             && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
-        if stands_still
+        if is_standstill
             && state.out[0] + state.out[1] < self.limits.in_handoff
             && let Some((_, class, at)) = state.oldest_due(now_ns)
         {
@@ -434,12 +440,13 @@ impl Permits {
         woken
     }
 
-    /// Nobody ticks any more: every future that waits, and every one that asks from now on, is polled inline.
+    /// Stops granting: the controller calls `tick` no more. Every future that waits, and every one that asks from now
+    /// on, is polled inline.
     ///
     /// Returns the wakes to make.
     pub(crate) fn close(&self) -> Vec<Wake> {
         let mut state = self.lock();
-        // Relaxed: `ask` reads it under the lock; who reads it without, reads a hint.
+        // Relaxed: `ask` reads it under the lock. A read without the lock is a hint.
         self.closed.store(true, Ordering::Relaxed);
         let waiting: Vec<Arc<Waiter>> = state.queues.iter_mut().flat_map(std::mem::take).collect();
         let inline = |waiter: Arc<Waiter>| waiter.send_inline();
@@ -452,8 +459,8 @@ impl Permits {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Where all places are taken, perhaps by those that wait for somebody in the queue: the one that has
-    /// waited longest is polled inline, as are those that ask now. One a sample.
+    /// Ends the longest wait if all permits are out, because their holders may wait for a task in the queue. The
+    /// future is polled inline, as are those that ask now. Ends one wait a sample.
     fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Wake> {
         if state.out[0] + state.out[1] < self.limits.in_handoff {
             return None;
@@ -478,8 +485,8 @@ impl Permits {
         }
     }
 
-    /// Grants what the limits allow and returns the wakers to call once the lock is gone.
-    fn hand_over(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
+    /// Grants what the limits allow. Returns the wakers to call after the lock is released.
+    fn grant_free(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
         let mut woken = Vec::new();
         for class in [Class::Slow, Class::Hog] {
             while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
@@ -494,7 +501,7 @@ impl Permits {
         let before = std::mem::replace(&mut *waiter.phase(), Phase::Granted);
         let Phase::Waiting(waker) = before else {
             unreachable!(
-                "only waiting ones are queued: leave and take_up remove theirs under the lock"
+                "only waiting waiters are queued: leave and take_up remove theirs under the lock"
             )
         };
         state.take(class, waiter.sleeps, now_ns);
@@ -503,13 +510,13 @@ impl Permits {
         Some(wake)
     }
 
-    /// Whether somebody waits, so that the controller must not fall asleep.
+    /// Whether a permit is out or a task waits, so that the controller must not sleep.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.lock();
         state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Whether anybody is ever handed off.
+    /// Whether handoff polls are allowed at all.
     pub(crate) fn has_places(&self) -> bool {
         self.limits.in_handoff > 0
     }
@@ -527,12 +534,12 @@ impl Permits {
     }
 }
 
-/// Why the wait for a permit is over without one.
+/// The reason why a wait ended without a permit.
 #[derive(Debug)]
 pub(crate) enum NoPermit {
-    /// It came, was not taken up in time and went to the next: ask again.
+    /// The permit was not taken up in time and went to the next waiter: ask again.
     TakenBack,
-    /// Every place is taken by others that may sleep for ever: poll inline.
+    /// All permits are out, and their holders may sleep for ever: poll inline.
     Inline,
 }
 
@@ -587,8 +594,8 @@ mod tests {
     }
 
     #[test]
-    fn suspects_that_wait_are_convicted_with_their_label() {
-        let label = label::of(Origin::Named("permit, is_hog while waiting"));
+    fn waiting_slow_tasks_become_hogs_with_their_label() {
+        let label = label::of(Origin::Named("permit, hog while waiting"));
         let history = Arc::new(History::new(label));
         let permits = permits(1);
         let ask = |class, history| {
@@ -602,7 +609,7 @@ mod tests {
             granted(ask(Class::Slow, None)),
             granted(ask(Class::Slow, None)),
         ];
-        let (innocent, hog) = (
+        let (healthy, hog) = (
             waiting(ask(Class::Slow, None)),
             waiting(ask(Class::Slow, Some(&history))),
         );
@@ -612,12 +619,12 @@ mod tests {
         }
         tick(&permits, clock::now_ns(), [0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
-        assert_eq!(permit.class(), Class::Hog, "and the first of these");
-        assert!(innocent.take_up(Waker::noop()).unwrap().is_none());
+        assert_eq!(permit.class(), Class::Hog, "the first of the hogs");
+        assert!(healthy.take_up(Waker::noop()).unwrap().is_none());
     }
 
     #[test]
-    fn handed_over_in_order() {
+    fn permits_are_granted_in_order_of_arrival() {
         let permits = permits(1);
         let first = granted(ask(&permits, Class::Hog));
         let count = Arc::new(Count::default());
@@ -657,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn those_asleep_do_not_count() {
+    fn sleeping_polls_do_not_count() {
         let permits = permits(1);
         let _first = granted(ask(&permits, Class::Slow));
         let _second = granted(ask(&permits, Class::Slow));
@@ -667,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_will_sleep_need_not_be_seen_asleep_first() {
+    fn polls_that_will_probably_sleep_start_at_once() {
         let permits = permits(1);
         let sleeper = || {
             let request = Request {
@@ -682,8 +689,8 @@ mod tests {
             granted(ask(&permits, Class::Slow)),
         ];
         let waits = waiting(ask(&permits, Class::Slow));
-        let _beside = granted(sleeper());
-        // They computed after all: as many as there are run, but no more begin.
+        let _another = granted(sleeper());
+        // They compute after all. Those that run continue, but no more start.
         tick(&permits, clock::now_ns(), [0, 0], false);
         assert!(waits.take_up(Waker::noop()).unwrap().is_none());
         drop(_asleep);
@@ -708,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_nobody_takes_up_goes_on() {
+    fn a_grant_that_is_not_taken_up_goes_to_the_next() {
         let permits = permits(1);
         let first = granted(ask(&permits, Class::Hog));
         let second = waiting(ask(&permits, Class::Hog));
@@ -721,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttled_one_waits_for_its_time() {
+    fn a_throttled_task_waits_for_its_time() {
         let permits = permits(1);
         let now_ns = clock::now_ns();
         let later = now_ns + 3_600_000_000_000;
@@ -740,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_threads_taken_it_says_so() {
+    fn with_all_threads_taken_the_answer_is_full() {
         let permits = Arc::new(Permits::new(Limits {
             in_handoff: 1,
             ..Limits::for_cpus(4, 0)
@@ -751,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn with_every_place_asleep_those_who_wait_are_polled_inline() {
+    fn with_every_permit_asleep_waiting_tasks_are_polled_inline() {
         let permits = Arc::new(Permits::new(Limits {
             in_handoff: 3,
             ..Limits::for_cpus(1, 0)
@@ -777,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn once_closed_nobody_waits() {
+    fn after_close_no_task_waits() {
         let permits = permits(1);
         let _running = granted(ask(&permits, Class::Hog));
         let count = Arc::new(Count::default());

@@ -1,16 +1,14 @@
-//! Spare workers: held in a poll, released when others are stalled.
+//! Spare workers: held in a poll, and released when other workers are stalled.
 //!
-//! A spare is an ordinary tokio worker that sits in the poll of a *hold task*, blocked on a condition
-//! variable. Released, it steals what waits, or parks in tokio's idle set. It is held in a poll and not
-//! in a park hook, because a worker that blocks in a hook may carry tokio's searching token, and then
-//! nobody is ever woken.
+//! A spare is an ordinary tokio worker that runs the poll of a *hold task*, blocked on a condition variable. After
+//! its release it steals queued tasks, or parks in tokio's idle set. It is held in a poll and not in a park hook,
+//! because a worker that blocks in a hook may carry tokio's searching token, and then tokio wakes no worker.
 //!
-//! The protocol (proved in `morpheus-common/src/PROTOCOL.md`, "Holding and releasing"): `pending` hold
-//! tasks are under way, `held` workers sit in one, and `releases` of these may leave. A release is a
-//! ticket: whoever is pending or held takes it, so that none is lost while a hold task still waits in a
-//! queue.
+//! The protocol (proved in `morpheus-common/src/PROTOCOL.md`, "Holding and releasing") counts three things. `pending`
+//! hold tasks are queued, `held` workers block in one, and `releases` is the number of tickets. A release adds a
+//! ticket, and a held or pending spare takes it. So a release is not lost while a hold task still waits in a queue.
 //!
-//! **Invariant:** `releases ≤ held + pending`, so every ticket finds a taker.
+//! **Invariant:** `releases ≤ held + pending`, so a spare takes every ticket.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -21,28 +19,28 @@ struct State {
     held: usize,
     pending: usize,
     releases: usize,
-    /// When the ticket that waits longest was given, for the takeover latency.
+    /// Time of the last release, in nanoseconds, for the takeover latency.
     released_at_ns: u64,
     closed: bool,
 }
 
 impl State {
-    fn out_of_play(&self) -> usize {
+    fn inactive(&self) -> usize {
         if self.closed {
-            // Each leaves its hold at once, and those that have not begun do not begin.
+            // All held spares leave their holds at once, and no new hold blocks.
             return 0;
         }
         self.held + self.pending - self.releases
     }
 }
 
-/// How a hold ended.
+/// The reason for which a hold ended.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum HoldEnd {
-    /// Released; it took this many nanoseconds from the release until the worker ran.
+    /// Released. The worker ran again this many nanoseconds after the release.
     Released { after_ns: u64 },
-    /// The runtime is going away.
+    /// The runtime shuts down.
     Closed,
 }
 
@@ -63,7 +61,7 @@ impl Spares {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of the application runs under this lock, so a poisoned one is still consistent.
+        // No code of the application runs under this lock, so the state is consistent after a panic.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -73,35 +71,35 @@ impl Spares {
         self.total
     }
 
-    /// Spares that are active: released and not asked back.
+    /// Returns the number of active spares: released, and not announced for a hold again.
     pub(crate) fn active(&self) -> usize {
-        self.total - self.lock().out_of_play().min(self.total)
+        self.total - self.lock().inactive().min(self.total)
     }
 
-    /// Workers that sit in a hold at this moment.
+    /// Returns the number of workers that are held now.
     pub(crate) fn held(&self) -> usize {
         self.lock().held
     }
 
-    /// Tasks that hold a spare, or are about to.
+    /// Returns the number of hold tasks that hold a spare or are about to.
     pub(crate) fn hold_tasks(&self) -> usize {
         let state = self.lock();
         state.held + state.pending
     }
 
-    /// Announces one more hold task. The caller injects it.
-    /// False when every spare is held already or the runtime is going away.
+    /// Announces one more hold task, which the caller injects. Returns false if every spare is held or about to be,
+    /// or the runtime shuts down.
     #[must_use]
     pub(crate) fn announce_hold(&self) -> bool {
         let mut state = self.lock();
-        if state.closed || state.out_of_play() >= self.total {
+        if state.closed || state.inactive() >= self.total {
             return false;
         }
         state.pending += 1;
         true
     }
 
-    /// The body of a hold task: blocks the calling worker until it is released.
+    /// Blocks the calling worker until it is released. This is the body of a hold task.
     pub(crate) fn hold(&self) -> HoldEnd {
         let mut state = self.lock();
         state.pending = state.pending.saturating_sub(1);
@@ -122,28 +120,28 @@ impl Spares {
         }
     }
 
-    /// Lets one spare go; false when all of them are active.
+    /// Releases one spare. Returns false if all of them are active.
     #[must_use]
     pub(crate) fn release(&self) -> bool {
         let mut state = self.lock();
-        if state.closed || state.out_of_play() == 0 {
+        if state.closed || state.inactive() == 0 {
             return false;
         }
         state.releases += 1;
         state.released_at_ns = clock::now_ns();
-        // Not under the lock: a spare that takes the CPU from the one who wakes it would find it taken, and
-        // sleep on until the waker has its next turn, beside hogs some milliseconds later.
+        // Not under the lock. A spare that preempts the thread that wakes it would find the lock taken, and sleep
+        // until that thread runs again: some milliseconds later if CPU hogs run.
         drop(state);
         self.changed.notify_one();
         true
     }
 
-    /// Frees everybody, for ever: also hold tasks that have not begun yet. Must come before tokio's own
-    /// shutdown, which waits for every worker.
+    /// Releases all spares permanently, including hold tasks that have not begun yet. Must be called before tokio's
+    /// own shutdown, which waits for every worker.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        // Tickets that nobody took yet: all leave now, without one.
+        // The tickets are void: all spares leave now, without one.
         state.releases = 0;
         self.changed.notify_all();
     }
@@ -161,7 +159,7 @@ mod tests {
         assert_eq!(spares.active(), 0);
         assert!(spares.release());
         assert_eq!(spares.active(), 1);
-        assert!(!spares.release(), "nobody is left to release");
+        assert!(!spares.release(), "all spares are active");
         assert!(matches!(spares.hold(), HoldEnd::Released { .. }));
         assert_eq!(spares.active(), 1);
     }

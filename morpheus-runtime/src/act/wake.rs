@@ -1,4 +1,4 @@
-//! Wakers of the application, which may panic or block: called where that holds up nobody but their owner.
+//! Calls wakers of the application. A waker may panic or block, so it is called where it delays only its own future.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,30 +9,30 @@ use tokio::runtime::Handle;
 use crate::os::supervise;
 
 thread_local! {
-    /// The calling thread hands a waker to a runtime, and must not call it.
+    /// True while the calling thread hands a waker to a runtime. The thread must not call the waker then.
     static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A waker to call, and the runtime that polls the future it wakes.
+/// A waker to call, and the runtime that polls its future.
 #[must_use = "a wake that is not made is lost"]
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) waker: Waker,
-    /// `None` where the future was not polled on a runtime.
+    /// `None` if the future was polled outside of a runtime.
     pub(crate) runtime: Option<Handle>,
 }
 
 impl Wake {
-    /// Calls the waker on this thread. A panic ends here.
+    /// Calls the waker on this thread. A panic of the waker ends here.
     pub(crate) fn here(self) {
         Call(Some(self.waker)).make();
     }
 
-    /// Has the waker called by a task of its runtime, one for each waker, so that a waker that blocks delays no other.
-    /// That task is an ordinary one: where it blocks, a spare takes over.
+    /// Makes a task of the runtime call the waker. Each waker has its own task, so a waker that blocks delays no
+    /// other. The task is an ordinary one: if it blocks, a spare takes over.
     ///
-    /// No wake is lost. A runtime that ends drops the task, and that calls the waker; one that has ended already
-    /// refuses the task, and then a thread calls it.
+    /// No wake is lost. A runtime that ends drops the task, and the drop calls the waker. A runtime that has ended
+    /// refuses the task, and then a thread calls the waker.
     pub(crate) fn elsewhere(self) {
         let Some(runtime) = self.runtime else {
             return on_a_thread(self.waker);
@@ -40,14 +40,14 @@ impl Wake {
         let call = OnRuntime(Call(Some(self.waker)));
         let _handing_over = HandingOver::begin();
         let hand_over = AssertUnwindSafe(|| drop(runtime.spawn(async move { call.make() })));
-        // A hook of the application's for tasks that are spawned may panic; with the task, the call goes to a thread.
+        // The application's hook for spawned tasks may panic. That drops the task, and a thread calls the waker.
         if let Err(panic) = catch_unwind(hand_over) {
             supervise::dismiss(panic);
         }
     }
 }
 
-/// A waker that is called once, at the latest when this is dropped.
+/// Calls a waker once, at the latest when it is dropped.
 struct Call(Option<Waker>);
 
 impl Call {
@@ -66,7 +66,7 @@ impl Drop for Call {
     }
 }
 
-/// The same, from a task.
+/// A [`Call`] that is made by a task of a runtime.
 struct OnRuntime(Call);
 
 impl OnRuntime {
@@ -100,7 +100,7 @@ impl Drop for HandingOver {
     }
 }
 
-/// Where no thread can be had, this one calls it: dropped, the closure makes the call.
+/// Calls a waker on a new thread. If no thread can be started, this thread calls it: the drop of the closure does so.
 fn on_a_thread(waker: Waker) {
     let mut call = Call(Some(waker));
     let _ = std::thread::Builder::new()
@@ -116,7 +116,7 @@ mod tests {
     use std::thread::ThreadId;
     use std::time::Duration;
 
-    /// Says which thread calls it, then panics.
+    /// Reports the thread that calls it, then panics.
     struct Panics(Sender<ThreadId>);
 
     impl std::task::Wake for Panics {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_harms_nobody() {
+    fn a_panic_of_a_waker_ends_in_the_call() {
         let (waker, called) = waker();
         wake(waker.clone(), None).here();
         assert_eq!(caller(&called), std::thread::current().id());
@@ -179,7 +179,7 @@ mod tests {
         runtime.shutdown_background();
         go_on.send(()).unwrap();
         assert_ne!(caller(&called), std::thread::current().id());
-        // It has ended.
+        // The runtime has ended.
         wake(waker, Some(&handle)).elsewhere();
         assert_ne!(caller(&called), std::thread::current().id());
     }

@@ -1,17 +1,20 @@
-//! Histories: how the last polls of a label went on one runtime, and what follows from it there.
+//! Histories: record how the last polls of a label went on one runtime, and rate the label there.
 //!
-//! Each runtime judges a label by itself, because a budget belongs to a runtime: polls of 2 ms are stalled where the budget
-//! is 0.1 ms, and are not where it is 50 ms. So a domain has a table with a history of each label that was polled there,
-//! by the label's number. Longest or typical durations for each label, which every runtime would compare with its own
-//! budget, would not do: a poll that is not stalled is not measured, and so says nothing about a smaller budget. Nor would
-//! a history for each budget do, for runtimes also differ in their policy, and reports are a runtime's.
+//! Each runtime rates a label by itself, because a budget belongs to a runtime: a poll of 2 ms is stalled with a
+//! budget of 0.1 ms, and not with one of 50 ms. So a domain has a table of histories, by the number of the label,
+//! with one for each label that was polled there. Durations for each label, which every runtime would compare with
+//! its own budget, would not do: a poll that is not stalled is not measured, and so says nothing about a smaller
+//! budget. A history for each budget would not do either, because runtimes also differ in their policy, and reports
+//! are a runtime's.
 //!
-//! No poll of the hot path comes here. It asks its label, by one relaxed load, whether any runtime has something against
-//! it ([`Label::is_healthy`]). Only if one has, the poll asks for the history on its own runtime. A label that one runtime
-//! has found calm is so for all, without an unrated time on each, until one of them finds a stalled poll.
+//! The hot path does not read histories. It asks its label, by one relaxed load, whether the label is healthy on
+//! every runtime ([`Label::is_healthy`]). Only if it is not, the poll reads the history on its own runtime. A label
+//! that one runtime has found healthy is healthy for all, without an unrated time on each, until one of them finds a
+//! stalled poll.
 //!
-//! In a history every poll is counted from the first stalled poll on: bad ones by the controller when it sees them, good
-//! ones by the poll that ends without a verdict, until 64 good ones in a row.
+//! A history that is not healthy counts every poll. The controller counts stalled polls when it sees them. A poll that
+//! ends without a verdict counts itself as good. After 64 good polls in a row the history is healthy; a new one is after
+//! 16.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,18 +22,18 @@ use std::sync::{Arc, OnceLock};
 use crate::decide::rating::Rating;
 use crate::report::label::{Label, MAX_LABELS};
 
-/// Suspicion needs this percentage of the polls counted. Above a tenth: a label of which every tenth
-/// poll is a hog must not make its innocents pay for an in-place poll (10 µs) each. One stalled poll alone is
-/// enough to begin with: where sixty hogs of one origin arrive at once, each one more that starts inline
-/// takes a worker, and four good polls undo the suspicion.
+/// Percentage of stalled polls from which a label is slow. It is above 10 %: a label of which every tenth poll is a
+/// hog poll must not make its healthy tasks pay for a handoff poll (10 µs) each. The first stalled poll alone
+/// suffices. If sixty hogs of one origin arrive at once, each one that starts inline takes a worker; and four good
+/// polls undo the rating.
 const SLOW_PERCENT: u32 = 25;
-/// A label of which nothing is known yet has to show this number of good polls before it counts as calm.
+/// Good polls after which a new label is healthy.
 const UNRATED_POLLS: u32 = 16;
-/// Conviction of a label needs more: one hog alone does not make its innocent sisters wait.
+/// Polls from which a label can be rated a hog. One hog poll alone must not make the label's healthy tasks wait.
 const HOG_MIN_POLLS: u32 = 4;
 const HOG_PERCENT: u32 = 80;
 
-/// So many stalled polls, and this part of them asleep when they were found, make a label one that sleeps.
+/// Stalled polls from which a label can be one that sleeps, and the percentage of them that must have slept.
 const SLEEPER_MIN_POLLS: u32 = 4;
 const SLEEPER_PERCENT: u32 = 80;
 
@@ -41,8 +44,8 @@ struct Last64 {
 }
 
 impl Last64 {
-    /// With a bad poll that [`UNRATED_POLLS`] good ones more shift out.
-    /// No share is affected: those count only the polls that there were.
+    /// Begins with a bad poll that [`UNRATED_POLLS`] good ones shift out. The percentages ignore it: they count only
+    /// real polls.
     fn unrated() -> Last64 {
         Last64 {
             bits: AtomicU64::new(1 << (64 - UNRATED_POLLS)),
@@ -50,7 +53,7 @@ impl Last64 {
     }
 
     fn push(&self, bad: bool) -> u64 {
-        // Relaxed: the bits are a statistic, they order nothing.
+        // Relaxed, pairs with nothing: the bits are a statistic.
         let update = |bits: u64| Some(bits << 1 | u64::from(bad));
         match self
             .bits
@@ -60,7 +63,7 @@ impl Last64 {
         }
     }
 
-    /// Marks the newest of the polls in `among` that is not marked yet.
+    /// Marks the newest poll in `among` that is not marked yet.
     fn mark_one(&self, among: u64) {
         let update = |bits: u64| {
             let unmarked = among & !bits;
@@ -76,30 +79,30 @@ impl Last64 {
     }
 }
 
-/// What one runtime knows of a label.
+/// The last polls of a label on one runtime, and its rating there.
 ///
-/// Relaxed, all of it: statistics, written by the runtime's workers and its controller. A poll that misses a change runs
-/// inline once more, which is always allowed.
+/// All accesses are Relaxed and pair with nothing: these are statistics that the runtime's workers and its controller
+/// write. A poll that misses a change runs inline once more, which is always allowed.
 #[derive(Debug)]
 pub(crate) struct History {
     label: &'static Label,
     rating: AtomicU32,
-    /// Counts among the label's doubts.
+    /// Whether this history is counted among the label's doubts.
     is_doubt: AtomicBool,
-    /// Polls counted while not calm, at most 64: how many bits are in use.
+    /// Polls counted while the label is not healthy, at most 64: the number of bits in use.
     counted: AtomicU32,
-    /// Polls under way on workers that began unrated.
+    /// Polls of an unrated label that run on workers now.
     unproven: AtomicU32,
     stalled: Last64,
-    /// Of those, polls that slept when they were found stalled.
+    /// Of the stalled polls, those that slept when they were found stalled.
     blocked: Last64,
     hogs: Last64,
     /// Stalled polls so far.
     stalled_polls: AtomicU64,
-    /// Polls so far that were a CPU hog's.
+    /// Hog polls so far.
     hog_polls: AtomicU32,
     pub(crate) reported_at_ns: AtomicU64,
-    /// Events kept back since then.
+    /// Events suppressed since that time.
     pub(crate) suppressed: AtomicU64,
 }
 
@@ -129,18 +132,18 @@ impl History {
         self.rating.load(Ordering::Relaxed) == Rating::Healthy as u32
     }
 
-    /// Whether the next poll may well be the first that is found stalled, or that follows one.
+    /// Whether too few polls were counted to tell how the next one goes.
     pub(crate) fn is_unrated(&self) -> bool {
         self.counted.load(Ordering::Relaxed) < UNRATED_POLLS
     }
 
-    /// Whether a poll is under way on a worker, of a label that has not shown how its polls go. Many tasks of a
-    /// new origin that begin at once would else each take a worker, before the first is found stalled.
+    /// Whether a poll of an unrated label runs on a worker now. Without this check, many tasks of a new origin that
+    /// start at once would each take a worker before the first one is found stalled.
     pub(crate) fn has_unproven(&self) -> bool {
         self.is_unrated() && self.unproven.load(Ordering::Relaxed) > 0
     }
 
-    /// Marks one, until the guard is dropped.
+    /// Counts a poll of an unrated label until the guard is dropped.
     pub(crate) fn begin_unproven(&self) -> Unproven<'_> {
         self.unproven.fetch_add(1, Ordering::Relaxed);
         Unproven(self)
@@ -158,7 +161,7 @@ impl History {
         self.hog_polls.load(Ordering::Relaxed)
     }
 
-    /// A poll turned out to be stalled; called once for each such poll, by the controller.
+    /// Learns that a poll is stalled. The controller calls it once for each such poll.
     pub(crate) fn learn_stalled(&self, blocked: bool) {
         self.label.totals.count_stalled(blocked);
         self.stalled_polls.fetch_add(1, Ordering::Relaxed);
@@ -172,16 +175,16 @@ impl History {
         self.update_rating();
     }
 
-    /// The same poll went on to be a hog poll (5 ms on the CPU).
+    /// Learns that a stalled poll became a hog poll (5 ms of CPU time).
     pub(crate) fn learn_hog(&self) {
         self.label.totals.hog_polls.fetch_add(1, Ordering::Relaxed);
         self.hog_polls.fetch_add(1, Ordering::Relaxed);
-        // Which of the stalled polls is all the same; several may be under way.
+        // Any of the stalled polls will do, because several may be in progress.
         self.hogs.mark_one(self.stalled.bits());
         self.update_rating();
     }
 
-    /// A poll ended without a verdict. Nothing while the history is calm.
+    /// Learns that a poll ended without a verdict. Does nothing if the history is healthy.
     pub(crate) fn learn_good(&self) {
         if self.is_healthy() {
             return;
@@ -200,7 +203,7 @@ impl History {
         }
     }
 
-    /// Whether most of its stalled polls slept: the next will, too.
+    /// Whether most of the stalled polls slept, so that the next one probably sleeps too.
     pub(crate) fn sleeps(&self) -> bool {
         let polls = self.counted.load(Ordering::Relaxed).min(64);
         let used = used(polls);
@@ -232,14 +235,14 @@ impl History {
     }
 }
 
-/// The runtime has gone, and nothing follows from its budget any more.
+/// Ends this runtime's doubt: the runtime has ended, and its budget does not matter any more.
 impl Drop for History {
     fn drop(&mut self) {
         self.end_doubt();
     }
 }
 
-/// See [`History::has_unproven`].
+/// A poll of an unrated label in progress; see [`History::has_unproven`].
 #[derive(Debug)]
 pub(crate) struct Unproven<'a>(&'a History);
 
@@ -249,7 +252,7 @@ impl Drop for Unproven<'_> {
     }
 }
 
-/// What the last `polls` polls say of a label.
+/// Rates a label by its last `polls` polls.
 fn rate(polls: u32, stalled: u64, hogs: u64) -> Rating {
     let used = used(polls);
     let share = |bits: u64, percent: u32| (bits & used).count_ones() * 100 >= percent * polls;
@@ -262,7 +265,7 @@ fn rate(polls: u32, stalled: u64, hogs: u64) -> Rating {
     }
 }
 
-/// The bits of the last `polls` polls.
+/// Returns the mask of the bits of the last `polls` polls.
 fn used(polls: u32) -> u64 {
     if polls >= 64 {
         u64::MAX
@@ -271,13 +274,13 @@ fn used(polls: u32) -> u64 {
     }
 }
 
-/// Histories that are made room for at once.
+/// Number of histories that are allocated at once.
 const BLOCK: usize = 64;
 
 type Block = Box<[OnceLock<Arc<History>>]>;
 
-/// The histories of one runtime, by the numbers of their labels. Memory is taken for labels that are asked for, and freed
-/// with the runtime.
+/// The histories of one runtime, by the numbers of their labels. Memory is allocated for labels that were asked for,
+/// and freed with the runtime.
 #[derive(Debug)]
 pub(crate) struct Histories {
     blocks: Box<[OnceLock<Block>]>,
@@ -296,14 +299,14 @@ fn empty<T>(len: usize) -> Box<[OnceLock<T>]> {
 }
 
 impl Histories {
-    /// The history of a label, unrated when it is asked for the first time.
+    /// Returns the history of a label. It is unrated at the first call.
     pub(crate) fn of(&self, label: &'static Label) -> &Arc<History> {
         let id = label.id() as usize;
         let block = self.blocks[id / BLOCK].get_or_init(|| empty(BLOCK));
         block[id % BLOCK].get_or_init(|| Arc::new(History::new(label)))
     }
 
-    /// All that were ever asked for.
+    /// Iterates over all histories that were asked for.
     pub(crate) fn all(&self) -> impl Iterator<Item = &History> {
         let blocks = self.blocks.iter().filter_map(OnceLock::get);
         let histories = blocks.flatten().filter_map(OnceLock::get);
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_offence_alone_convicts_nobody() {
+    fn one_hog_poll_alone_makes_no_hog() {
         assert_eq!(rate(1, 0b1, 0b1), Rating::Slow);
         assert_eq!(rate(4, 0b1000, 0b1000), Rating::Slow);
         assert_eq!(rate(5, 0b10000, 0b10000), Rating::Counted);
@@ -330,8 +333,8 @@ mod tests {
     }
 
     #[test]
-    fn offences_of_polls_that_run_beside_each_other_all_count() {
-        let history = history("history, beside each other");
+    fn hog_polls_that_run_concurrently_all_count() {
+        let history = history("history, concurrent");
         for _ in 0..HOG_MIN_POLLS {
             history.learn_stalled(false);
         }
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_label_is_calm_after_its_probation_and_suspect_after_one_bad_poll() {
+    fn a_new_label_is_healthy_after_16_good_polls_and_slow_after_one_stalled_poll() {
         let good = history("history, good");
         assert!(good.is_unrated() && good.rating() == Rating::Counted);
         for _ in 0..UNRATED_POLLS {
@@ -357,23 +360,23 @@ mod tests {
     }
 
     #[test]
-    fn every_tenth_poll_a_hog_is_not_suspicious() {
+    fn a_hog_poll_in_ten_makes_no_slow_label() {
         let stalled = (0..64).step_by(10).fold(0u64, |bits, at| bits | 1 << at);
         assert_eq!(rate(64, stalled, stalled), Rating::Counted);
     }
 
     #[test]
-    fn blocked_polls_make_suspects_but_never_convicts() {
+    fn blocked_polls_make_slow_labels_and_never_hogs() {
         assert_eq!(rate(64, u64::MAX, 0), Rating::Slow);
     }
 
     #[test]
-    fn a_label_sleeps_whose_stalled_polls_mostly_did() {
+    fn a_label_sleeps_if_most_of_its_stalled_polls_slept() {
         let history = history("history, sleeps");
         for _ in 0..3 {
             history.learn_stalled(true);
         }
-        assert!(!history.sleeps(), "too few to tell");
+        assert!(!history.sleeps(), "too few stalled polls to tell");
         history.learn_stalled(true);
         history.learn_good();
         assert!(history.sleeps());
@@ -400,10 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn runtimes_judge_a_label_apart() {
+    fn runtimes_rate_a_label_separately() {
         let label = label::of(Origin::Named("history, on two runtimes"));
         let (one, two) = (Histories::default(), Histories::default());
-        let calm = |histories: &Histories| histories.of(label).is_healthy();
+        let healthy = |histories: &Histories| histories.of(label).is_healthy();
         for _ in 0..HOG_MIN_POLLS {
             one.of(label).learn_stalled(false);
             one.of(label).learn_hog();
@@ -412,7 +415,7 @@ mod tests {
             two.of(label).learn_good();
         }
         assert_eq!(one.of(label).rating(), Rating::Hog);
-        assert_eq!((calm(&one), calm(&two)), (false, true));
+        assert_eq!((healthy(&one), healthy(&two)), (false, true));
         assert_eq!(one.of(label).hog_polls(), HOG_MIN_POLLS);
         assert_eq!(two.of(label).hog_polls(), 0);
         let stalled_polls =
@@ -421,12 +424,12 @@ mod tests {
         assert_eq!((of_one, of_two), (u64::from(HOG_MIN_POLLS), 0));
     }
 
-    /// The load of the hot path: calm as long as no runtime has something against it, and not a moment longer.
+    /// The hot path's load finds a label healthy exactly while no runtime doubts it.
     #[test]
-    fn a_label_is_calm_while_it_is_on_every_runtime() {
+    fn a_label_is_healthy_while_it_is_on_every_runtime() {
         let label = label::of(Origin::Named("history, doubts"));
         let (one, two) = (Histories::default(), Histories::default());
-        assert!(!label.is_healthy(), "no runtime has found it calm");
+        assert!(!label.is_healthy(), "no runtime has found it healthy");
         let learn_good = |histories: &Histories, polls: u32| {
             for _ in 0..polls {
                 histories.of(label).learn_good();
@@ -440,7 +443,7 @@ mod tests {
         learn_good(&one, 64);
         assert!(
             !label.is_healthy(),
-            "of the other runtime's polls they say nothing"
+            "polls of one runtime end no doubt of another"
         );
         learn_good(&two, 64);
         assert!(label.is_healthy());
@@ -449,11 +452,11 @@ mod tests {
         learn_good(&two, 64);
         assert!(!label.is_healthy());
         drop(one);
-        assert!(label.is_healthy(), "the runtime that doubted has gone");
+        assert!(label.is_healthy(), "the runtime that doubted has ended");
     }
 
     #[test]
-    fn every_label_has_its_place() {
+    fn every_label_has_one_history() {
         let histories = Histories::default();
         assert_eq!(histories.all().count(), 0);
         let overflow = label::by_id(MAX_LABELS as u32 - 1).unwrap();

@@ -1,4 +1,4 @@
-//! Decisions: how spares are staffed, how labels are judged, which stalls become events. No clocks, no threads.
+//! Decisions: staff the spares, rate tasks and labels, choose the stalls that become events. No clocks, no threads.
 
 pub(crate) mod history;
 pub(crate) mod pace;

@@ -1,28 +1,28 @@
-//! Slow tasks are remembered, by task and by label.
+//! Ratings: rate tasks and labels by their last polls.
 //!
-//! A **slow task** had a stalled poll: it is handed off. A **CPU hog** had one that used 5 ms of CPU:
-//! it also waits for a permit. Both are cleared by [`CLEARED_AFTER`] short polls. A wall clock CPU hogs
-//! nobody: a poll that was preempted looks long, and convicting it puts innocents behind hogs.
+//! A **slow task** had a stalled poll: its next polls are handed off, each with a permit. A **CPU hog** had a poll that
+//! used 5 ms of CPU time: there are fewer permits for hogs. [`CLEARED_AFTER`] short polls clear a task of both. Only
+//! CPU time makes a hog. By wall time a preempted poll looks long, and a healthy task would then wait behind hogs.
 //!
-//! What is remembered of a label, each runtime remembers for itself ([`History`](crate::decide::history::History)). A task's own
-//! record goes with the task: a future that moves to a runtime with a larger budget is cleared there by its first short
-//! polls, as it would be where it came from.
+//! Each runtime rates labels for itself ([`History`](crate::decide::history::History)). A task carries its own
+//! rating. So a future that moves to a runtime with a larger budget keeps its rating until its first short polls
+//! there clear it, as they would on the runtime that it came from.
 
 use morpheus_common::ladder;
 use morpheus_common::slot::VerdictFlags;
 
 use crate::settings::Settings;
 
-/// CPU time in one poll that makes it a hog poll.
+/// CPU time in one poll that makes it a hog poll, in nanoseconds.
 pub(crate) const HOG_NS: u64 = 5_000_000;
 
-/// Offences of a label after which the ladder may throttle.
+/// Hog polls of a label after which the ladder may throttle.
 const REPEAT_HOGS: u32 = 8;
 
 /// Short polls in a row that clear a task.
 const CLEARED_AFTER: u8 = 3;
 
-/// What the ladder goes by on a runtime with these settings.
+/// Returns the limits of the ladder on a runtime with these settings.
 pub(crate) fn limits(settings: &Settings) -> ladder::Limits {
     ladder::Limits {
         budget_ns: settings.budget_ns,
@@ -33,17 +33,17 @@ pub(crate) fn limits(settings: &Settings) -> ladder::Limits {
     }
 }
 
-/// What is known of a task or a label.
+/// The rating of a task or a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Rating {
-    /// Nothing bad among the last polls.
+    /// No long poll among the last ones.
     Healthy = 0,
-    /// Something, but not enough to act on: polls are counted.
+    /// Some long polls, but too few to act on. Polls are counted.
     Counted = 1,
-    /// Handed off.
+    /// Polls are handed off.
     Slow = 2,
-    /// Handed off, with a permit.
+    /// Polls are handed off, with one of the permits for hogs.
     Hog = 3,
 }
 
@@ -58,19 +58,19 @@ impl Rating {
     }
 }
 
-/// Whether polls of a task may be handed off once the task was found slow.
+/// Whether polls of a task may be handed off after the task was found slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Handoff {
-    /// Remembered, handed off, made to wait for a permit (the default).
+    /// Polls of a slow task are handed off, and wait for a permit first (the default).
     #[default]
     Allowed,
-    /// Always polled inline, whatever it did: for a task that must never wait for others of its kind.
-    /// Its stalled polls are still reported and still taken over.
+    /// Every poll runs inline, even if the task is slow: for a task that must never wait for others of its kind. Its
+    /// stalled polls are still reported and still taken over.
     Never,
 }
 
-/// One task's own record: a byte of rating and a byte of good conduct.
+/// The rating of one task: a byte for the rating and a byte that counts short polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskRating {
     rating: Rating,
@@ -94,7 +94,7 @@ impl TaskRating {
         self.rating
     }
 
-    /// Takes the verdict on a poll that just ended. Returns whether it is a conviction.
+    /// Learns the verdict on a poll that just ended. Returns whether it makes the task a CPU hog.
     pub(crate) fn learn(&mut self, verdict: VerdictFlags) -> bool {
         if verdict.contains(VerdictFlags::HOG) {
             let new = self.rating != Rating::Hog;
@@ -122,22 +122,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_short_polls_acquit() {
-        let mut record = TaskRating::clean();
-        assert!(record.learn(VerdictFlags::STALLED | VerdictFlags::HOG));
-        assert!(!record.learn(VerdictFlags::HOG), "convicted once only");
+    fn three_short_polls_clear_a_task() {
+        let mut task = TaskRating::clean();
+        assert!(task.learn(VerdictFlags::STALLED | VerdictFlags::HOG));
+        assert!(!task.learn(VerdictFlags::HOG), "it becomes a hog once");
         for _ in 0..2 {
-            let _ = record.learn(VerdictFlags::EMPTY);
-            assert_eq!(record.rating(), Rating::Hog);
+            let _ = task.learn(VerdictFlags::EMPTY);
+            assert_eq!(task.rating(), Rating::Hog);
         }
-        let _ = record.learn(VerdictFlags::EMPTY);
-        assert!(record.is_clean());
+        let _ = task.learn(VerdictFlags::EMPTY);
+        assert!(task.is_clean());
     }
 
     #[test]
-    fn a_blocked_poll_makes_a_suspect_not_a_convict() {
-        let mut record = TaskRating::clean();
-        assert!(!record.learn(VerdictFlags::STALLED | VerdictFlags::BLOCKED));
-        assert_eq!(record.rating(), Rating::Slow);
+    fn a_blocked_poll_makes_a_slow_task_and_no_hog() {
+        let mut task = TaskRating::clean();
+        assert!(!task.learn(VerdictFlags::STALLED | VerdictFlags::BLOCKED));
+        assert_eq!(task.rating(), Rating::Slow);
     }
 }

@@ -1,4 +1,4 @@
-//! Which stalls become events: one in a second for each label, the others counted.
+//! Chooses which stalls become events: one a second for each label. The others are counted.
 
 use std::sync::atomic::Ordering;
 
@@ -6,17 +6,18 @@ use crate::decide::history::{Histories, History};
 use crate::report::event::{Report, Stall, Taken};
 use crate::report::label::{self, Origin};
 
-/// At most one event per label and runtime in this time; the others are counted.
+/// At most one event per label and runtime in this time, in nanoseconds. The others are counted.
 const EVENT_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// What its runtime, which has these histories, is to report of it; nothing where it reported the label a moment ago.
+/// Returns the report of a stall on the runtime with these histories. `None` if the label had a report within the
+/// interval.
 pub(crate) fn stall(stall: Stall, now_ns: u64, histories: &Histories) -> Option<Report> {
     let label = label::by_id(stall.label)?;
     let suppressed = may_report(histories.of(label), now_ns)?;
     Some(Report::Stall { stall, suppressed })
 }
 
-/// How many events were kept back since the last one; `None` when this one is kept back too.
+/// Returns how many events were suppressed since the last one; `None` if this one is suppressed too.
 fn may_report(history: &History, now_ns: u64) -> Option<u64> {
     let last_ns = history.reported_at_ns.load(Ordering::Relaxed);
     if last_ns != 0 && now_ns.saturating_sub(last_ns) < EVENT_INTERVAL_NS {
@@ -27,7 +28,7 @@ fn may_report(history: &History, now_ns: u64) -> Option<u64> {
     Some(history.suppressed.swap(0, Ordering::Relaxed))
 }
 
-/// Lets one event in an interval through, and counts the others.
+/// Lets one event in an interval pass, and counts the others.
 #[derive(Debug, Default)]
 struct Spacing {
     reported_at_ns: Option<u64>,
@@ -35,7 +36,7 @@ struct Spacing {
 }
 
 impl Spacing {
-    /// As [`may_report`], for events without a label.
+    /// As the function [`may_report`], for events without a label.
     fn may_report(&mut self, now_ns: u64) -> Option<u64> {
         let recent = self
             .reported_at_ns
@@ -49,15 +50,15 @@ impl Spacing {
     }
 }
 
-/// The events about tasks that are not watched, which have no label.
+/// Spaces the events about unwatched tasks, which have no label.
 #[derive(Debug, Default)]
 pub(crate) struct Unwatched {
     late: Spacing,
-    standing: Spacing,
+    stalled: Spacing,
 }
 
 impl Unwatched {
-    /// The canary is late; nothing where that was reported a moment ago.
+    /// Returns the report of a late canary. `None` if there was one within the interval.
     pub(crate) fn late(
         &mut self,
         now_ns: u64,
@@ -74,7 +75,8 @@ impl Unwatched {
         })
     }
 
-    /// `workers` have given no sign of life; nothing where that was reported a moment ago.
+    /// Returns the report that `workers` give no sign of life, `blocked` of them asleep. `None` if there was one
+    /// within the interval.
     pub(crate) fn standing(
         &mut self,
         now_ns: u64,
@@ -82,8 +84,8 @@ impl Unwatched {
         blocked: usize,
         taken: Taken,
     ) -> Option<Report> {
-        let suppressed = self.standing.may_report(now_ns)?;
-        Some(Report::Rating {
+        let suppressed = self.stalled.may_report(now_ns)?;
+        Some(Report::WorkersStalled {
             workers,
             blocked,
             taken,
@@ -92,8 +94,8 @@ impl Unwatched {
     }
 }
 
-/// The labels with the most stalled polls on a runtime, up to five, and how many they had: those first that are being
-/// polled (`polled` has their numbers).
+/// Returns up to five labels with the most stalled polls on a runtime, and how many each had. Labels that are being
+/// polled come first; `polled` has their numbers.
 pub(crate) fn worst(histories: &Histories, polled: &[u32]) -> Vec<(Origin, u64)> {
     let mut worst: Vec<&History> = histories
         .all()
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_one_label_are_spaced_on_each_runtime() {
+    fn events_of_a_label_are_spaced_on_each_runtime() {
         let label = label::of(Origin::Named("report spacing"));
         let (one, two) = (History::new(label), History::new(label));
         assert_eq!(may_report(&one, 5), Some(0));

@@ -1,29 +1,32 @@
-//! How many spares should be in play: the controller's arithmetic, without threads or clocks.
+//! Staffing: computes how many spares should be active, without threads or clocks.
 //!
-//! - At least `stalled + reserve`: every stalled worker is replaced, and the reserve takes over with no delay.
-//!   Stalled are watched polls that were taken over, and workers that sleep in polls that are not watched.
-//!   It is none on a good day, when nothing was stalled for ten seconds, because for tokio it is one worker more to wake.
-//!   It grows by one with each sign of pressure, and shrinks a second after the last.
-//! - More while the canary is late: nobody knows who is stalled, but work waits.
-//! - Fewer, lazily: one spare a step once nothing was needed for [`Staffing::patience_ns`], which doubles
-//!   when holding one turned out to be wrong.
-//! - Releases that did not help are undone: where the canary stays late although more spares are active
-//!   than cores stand still, the machine is simply full, and more threads only take it from others. The
-//!   next try then waits, twice as long each time.
+//! - At least `stalled + reserve` spares are active. A spare replaces every stalled worker, and the reserve takes
+//!   over without delay. Stalled are watched polls that were taken over, and workers that sleep in unwatched polls.
+//! - A healthy runtime (nothing was stalled for 10 s) has a smaller reserve, by default none, because tokio has one
+//!   more worker to wake for each active spare. The reserve grows by one with each sign of pressure, and shrinks 1 s
+//!   after the last.
+//! - More spares are released while the canary is late: work waits, even if the stalled worker is unknown.
+//! - One spare at a time is held again, after no spare was needed for [`Staffing::patience_ns`]. That time doubles if
+//!   a hold turned out to be wrong.
+//! - Releases that did not help are undone. If the canary stays late although more spares are active than cores are
+//!   stalled, the machine is full, and more threads only take CPU time from others. The next attempt waits, twice as
+//!   long each time.
 
 use crate::settings::Settings;
 
-/// With nothing stalled for so long, it is a good day: no reserve, and fewer looks.
+/// Time without a stall after which a runtime is healthy, in nanoseconds: it needs a smaller reserve and fewer
+/// samples.
 const HEALTHY_AFTER_NS: u64 = 10_000_000_000;
-/// So many signs of pressure, or late canaries in a row, end it: one may be the machine's.
+/// Signs of pressure, or late canaries in a row, after which the runtime is not healthy. The machine may cause a
+/// single one.
 const ALARMING: usize = 2;
-/// The larger reserve lasts for so long after the last sign of pressure.
+/// Time after the last sign of pressure for which the larger reserve stays, in nanoseconds.
 const PRESSURE_LASTS_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 100_000_000;
 const LONGEST_PATIENCE_NS: u64 = 10_000_000_000;
-/// A canary that is late so soon after a hold says that the hold was wrong.
+/// If a canary is late within this time after a hold, the hold was wrong, in nanoseconds.
 const HOLD_WAS_WRONG_NS: u64 = 20_000_000;
-/// So many punctual canaries in a row end a spell of lateness.
+/// Punctual canaries in a row that end a period of lateness.
 const PUNCTUAL_AGAIN: u32 = 10;
 const SHORTEST_WINDOW_NS: u64 = 100_000_000;
 const LONGEST_WINDOW_NS: u64 = 2_000_000_000;
@@ -31,31 +34,31 @@ const LONGEST_WINDOW_NS: u64 = 2_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Staffing {
     reserve: usize,
-    reserve_when_calm: usize,
-    reserve_in_trouble: usize,
+    reserve_when_healthy: usize,
+    reserve_under_pressure: usize,
     signs_within_ns: u64,
     workers: usize,
     cpus: usize,
-    /// When something was last stalled.
+    /// Time of the last stall.
     alarm_ns: Option<u64>,
     pressure_ns: Option<u64>,
-    /// Signs of pressure since the last second without: one alone may be the machine's, and spares that nobody needs
-    /// cost a busy runtime a third of its work.
+    /// Signs of pressure since the last second without one. The machine may cause a single one, and spares that are
+    /// not needed cost a busy runtime a third of its throughput.
     signs: usize,
-    /// Workers that were last seen asleep in polls that are not watched, and when.
+    /// Workers that were last seen asleep in unwatched polls; `blocked_ns` is when.
     blocked: usize,
     blocked_ns: u64,
-    /// Watched polls that were stalled when spares were last released.
+    /// Stalled watched polls at the last release of spares.
     stalled: usize,
-    /// When a spare was last needed.
+    /// Time at which a spare was last needed.
     needed_ns: u64,
     patience_ns: u64,
     held_ns: Option<u64>,
     late_in_a_row: u32,
     punctual_in_a_row: u32,
-    /// Since when the canary has been late again and again; looked at once a window.
+    /// Time since which the canary has been late again and again; checked once a window.
     late_since_ns: Option<u64>,
-    /// After an overload: no release for a canary before this.
+    /// After an overload: no release for a late canary before this time.
     backing_off_until_ns: u64,
     backoff_ns: u64,
 }
@@ -64,8 +67,8 @@ impl Staffing {
     pub(crate) fn new(settings: &Settings, cpus: usize, now_ns: u64) -> Staffing {
         Staffing {
             reserve: settings.reserve.min(settings.spares),
-            reserve_when_calm: settings.reserve_when_calm.min(settings.spares),
-            reserve_in_trouble: settings.reserve_in_trouble.min(settings.spares),
+            reserve_when_healthy: settings.reserve_when_calm.min(settings.spares),
+            reserve_under_pressure: settings.reserve_in_trouble.min(settings.spares),
             signs_within_ns: settings.signs_within_ns(),
             workers: settings.workers,
             cpus: cpus.max(1),
@@ -86,8 +89,9 @@ impl Staffing {
         }
     }
 
-    /// A core stands, and so many in play are parked: where there is one for each CPU, more would only spread the
-    /// work over more threads, each with caches and memory of its own to warm.
+    /// Records a sign of pressure: a core is stalled while `parked` active workers are parked. If there is a parked
+    /// worker for each CPU, the reserve does not grow. More spares would only spread the work over more threads, each
+    /// with cold caches and memory of its own.
     pub(crate) fn saw_pressure(&mut self, now_ns: u64, parked: usize) {
         if !self.is_under_pressure(now_ns) {
             self.signs = 0;
@@ -101,7 +105,7 @@ impl Staffing {
         }
     }
 
-    /// Nothing has been stalled for long.
+    /// Whether nothing was stalled for 10 s.
     pub(crate) fn is_healthy(&self, now_ns: u64) -> bool {
         self.alarm_ns
             .is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= HEALTHY_AFTER_NS)
@@ -112,8 +116,8 @@ impl Staffing {
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < PRESSURE_LASTS_NS)
     }
 
-    /// So many workers sleep in polls that are not watched. Those that were seen are counted for as long as
-    /// other pressure: they do it again, and the canary tells of it only once work has waited.
+    /// Records that `workers` sleep in unwatched polls. They count as stalled for as long as other pressure does (1
+    /// s), because they probably sleep again, and the canary shows it only after work has waited.
     pub(crate) fn saw_blocked(&mut self, now_ns: u64, workers: usize) {
         if workers >= self.blocked(now_ns) {
             (self.blocked, self.blocked_ns) = (workers, now_ns);
@@ -130,19 +134,19 @@ impl Staffing {
 
     pub(crate) fn reserve(&self, now_ns: u64) -> usize {
         let reserve = if self.is_healthy(now_ns) {
-            self.reserve_when_calm
+            self.reserve_when_healthy
         } else {
             self.reserve
         };
         if self.is_under_pressure(now_ns) && self.signs >= ALARMING {
             let grown = reserve.saturating_add(self.signs);
-            grown.min(self.reserve_in_trouble.max(reserve))
+            grown.min(self.reserve_under_pressure.max(reserve))
         } else {
             reserve
         }
     }
 
-    /// Spares to release now, for `stalled` workers and the reserve.
+    /// Returns how many spares to release now for `stalled` workers and the reserve.
     pub(crate) fn missing(&mut self, now_ns: u64, active: usize, stalled: usize) -> usize {
         let stalled = stalled + self.blocked(now_ns);
         if stalled > 0 {
@@ -155,14 +159,14 @@ impl Staffing {
         missing
     }
 
-    /// Of the spares just released with `stalled` watched polls stalled, those that make or enlarge the reserve: all but one
-    /// for each poll that has become stalled since the last time, which counts as a takeover.
+    /// Returns how many of the `released` spares make or enlarge the reserve, with `stalled` watched polls stalled
+    /// now. The others, one for each poll that became stalled since the last call, count as takeovers.
     pub(crate) fn for_reserve(&mut self, released: usize, stalled: usize) -> usize {
         let before = std::mem::replace(&mut self.stalled, stalled);
         released.saturating_sub(stalled.saturating_sub(before))
     }
 
-    /// Spares to release because the canary is late, on top of [`missing`](Self::missing).
+    /// Returns how many spares to release because the canary is late, in addition to [`missing`](Self::missing).
     pub(crate) fn late(&mut self, now_ns: u64, queued: usize) -> usize {
         self.needed_ns = now_ns;
         self.punctual_in_a_row = 0;
@@ -180,12 +184,12 @@ impl Staffing {
         if self.late_in_a_row as usize >= ALARMING {
             self.alarm_ns = Some(now_ns);
         }
-        // One, one, two, two, four …: but no more than there is work.
+        // 1, 1, 2, 2, 4, …, but not more than the queued tasks.
         (1 << (self.late_in_a_row / 2).min(2)).min(queued.max(1))
     }
 
-    /// A canary came back in time. It takes several in a row to say that the pressure is over: on a full
-    /// machine some are lucky.
+    /// Records that a canary was punctual. Only several in a row end the pressure, because some are punctual on a
+    /// full machine too.
     pub(crate) fn punctual(&mut self) {
         self.late_in_a_row = 0;
         self.punctual_in_a_row = self.punctual_in_a_row.saturating_add(1);
@@ -194,7 +198,8 @@ impl Staffing {
         }
     }
 
-    /// While the canary is late: how long a core must stand to count as stalled, once a window is over.
+    /// Returns how long a core must give no sign of life to count as stalled, once the window of a late canary is
+    /// over.
     pub(crate) fn window_over(&self, now_ns: u64, active: usize) -> Option<u64> {
         let threads = (self.workers + active).div_ceil(self.cpus) as u64;
         let window_ns = self
@@ -205,10 +210,16 @@ impl Staffing {
         (now_ns.saturating_sub(since_ns) >= window_ns).then_some(window_ns)
     }
 
-    /// The window is over and `standing` cores stand still: how many spares did not help.
-    pub(crate) fn did_not_help(&mut self, now_ns: u64, active: usize, standing: usize) -> usize {
+    /// Returns how many active spares did not help. Called when the window is over and `stalled_cores` cores are
+    /// stalled.
+    pub(crate) fn did_not_help(
+        &mut self,
+        now_ns: u64,
+        active: usize,
+        stalled_cores: usize,
+    ) -> usize {
         self.late_since_ns = Some(now_ns);
-        let explained = standing + self.reserve(now_ns);
+        let explained = stalled_cores + self.reserve(now_ns);
         let excess = active.saturating_sub(explained);
         if excess > 0 {
             self.backing_off_until_ns = now_ns + self.backoff_ns;
@@ -221,7 +232,7 @@ impl Staffing {
     /// Whether to hold one spare again.
     pub(crate) fn may_hold(&mut self, now_ns: u64, active: usize, stalled: usize) -> bool {
         let enough = stalled + self.blocked(now_ns) + self.reserve(now_ns);
-        // What was released for one sign alone was probably not needed.
+        // Spares that were released for a single sign were probably not needed.
         let patience_ns = if self.is_healthy(now_ns) {
             self.patience_ns / 5
         } else {
@@ -281,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_day_has_no_reserve() {
+    fn a_healthy_runtime_has_no_reserve() {
         let settings = Settings {
             reserve_when_calm: 0,
             ..settings()
@@ -292,7 +303,7 @@ mod tests {
         assert_eq!(
             staffing.missing(2 * MS, 0, 1),
             2,
-            "the stalled one and the reserve"
+            "for the stalled worker and the reserve"
         );
         assert_eq!(staffing.missing(3 * MS, 0, 0), 1);
         assert!(staffing.is_healthy(2 * MS + HEALTHY_AFTER_NS));
@@ -300,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_good_day_spares_are_held_again_sooner() {
+    fn a_healthy_runtime_holds_spares_again_sooner() {
         let mut staffing = staffing();
         let _ = staffing.late(MS, 1);
         assert!(!staffing.may_hold(20 * MS, 2, 0));
@@ -320,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sign_is_no_alarm() {
+    fn one_sign_of_pressure_is_no_alarm() {
         let mut staffing = staffing();
         staffing.saw_pressure(MS, 0);
         let _ = staffing.late(2 * MS, 1);
@@ -334,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_comes_on_top_of_the_stalled() {
+    fn the_reserve_comes_on_top_of_the_stalled_workers() {
         let mut staffing = staffing();
         assert_eq!(staffing.missing(0, 0, 0), 1);
         assert_eq!(staffing.missing(0, 1, 3), 3);
@@ -342,10 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn trouble_enlarges_the_reserve_for_a_second_by_as_much_as_it_was_seen() {
+    fn each_sign_of_pressure_enlarges_the_reserve_for_a_second() {
         let mut staffing = staffing();
         staffing.saw_pressure(5 * MS, 0);
-        assert_eq!(staffing.missing(6 * MS, 1, 0), 0, "one sign is none");
+        assert_eq!(staffing.missing(6 * MS, 1, 0), 0, "one sign is not enough");
         for ms in 7..40 {
             staffing.saw_pressure(ms * MS, 0);
         }
@@ -388,18 +399,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_beyond_the_newly_stalled_is_for_the_reserve() {
+    fn releases_beyond_the_newly_stalled_polls_are_for_the_reserve() {
         let mut staffing = alarmed();
         let released = staffing.missing(MS, 0, 0);
         assert_eq!((released, staffing.for_reserve(released, 0)), (1, 1));
         let released = staffing.missing(2 * MS, 1, 3);
         assert_eq!((released, staffing.for_reserve(released, 3)), (3, 0));
-        // The same three, and a reserve that grows to three.
+        // The same three polls, and a reserve that grows to three.
         staffing.saw_pressure(3 * MS, 0);
         staffing.saw_pressure(4 * MS, 0);
         let released = staffing.missing(5 * MS, 4, 3);
         assert_eq!((released, staffing.for_reserve(released, 3)), (2, 2));
-        // One of them ended, and two others began.
+        // One of the polls ended, and two others began.
         let released = staffing.missing(6 * MS, 6, 2);
         assert_eq!((released, staffing.for_reserve(released, 2)), (0, 0));
         let released = staffing.missing(7 * MS, 6, 4);
@@ -423,20 +434,24 @@ mod tests {
     }
 
     #[test]
-    fn more_at_a_time_while_work_piles_up() {
+    fn more_spares_are_released_at_once_while_work_piles_up() {
         let mut staffing = staffing();
         let released: Vec<usize> = (0..6).map(|ms| staffing.late(ms * MS, 100)).collect();
         assert_eq!(released, [1, 2, 2, 4, 4, 4]);
-        assert_eq!(staffing.late(7 * MS, 2), 2, "no more than there is work");
+        assert_eq!(
+            staffing.late(7 * MS, 2),
+            2,
+            "not more than the queued tasks"
+        );
     }
 
     #[test]
-    fn what_did_not_help_is_taken_back_and_not_tried_again_at_once() {
+    fn releases_that_did_not_help_are_undone_and_not_repeated_at_once() {
         let mut staffing = staffing();
         let _ = staffing.late(0, 100);
         let window_ns = staffing.window_over(2000 * MS, 30).unwrap();
         assert!(window_ns >= SHORTEST_WINDOW_NS);
-        // Twenty cores stand still: that many spares are explained.
+        // Twenty cores are stalled, which explains that many spares.
         assert_eq!(staffing.did_not_help(2000 * MS, 21, 20), 0);
         assert_eq!(staffing.did_not_help(2000 * MS, 30, 2), 27);
         assert_eq!(staffing.late(2050 * MS, 100), 0);

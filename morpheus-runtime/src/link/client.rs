@@ -1,4 +1,4 @@
-//! The application's side of the broker's socket.
+//! The client: the application's side of the broker's socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,54 +18,54 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::link::ring::Ring;
 use crate::slot::area::SharedArea;
 
-/// A daemon that says Hello no sooner is none: it may be about to attach its scheduler.
+/// Time limit for the answer to Hello. It is long because the daemon may be about to attach its scheduler.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
-/// One that answers anything else no sooner is as good as gone.
+/// Time limit for all other answers. A daemon that takes longer counts as lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
+/// Requests a descriptor of a thread. Since Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
 const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
 
 /// Why there is no link to a daemon.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// There is no socket, or nobody listens at it.
+    /// There is no socket, or no process listens at it.
     #[error(
         "no daemon listens at {path}: start scx_morpheus, or name its socket in MORPHEUS_SOCKET"
     )]
     Absent {
-        /// Where it was looked for.
+        /// Path of the socket.
         path: String,
     },
-    /// The daemon says no.
+    /// The daemon refuses the connection.
     #[error("the daemon at {path} refuses: {refusal}")]
     Refused {
-        /// Where it listens.
+        /// Path of the socket.
         path: String,
-        /// Why.
+        /// The daemon's reason.
         refusal: Refusal,
     },
-    /// Whoever listens there is neither root nor the user of this process, and is not believed.
+    /// The process that listens runs as neither root nor the user of this process, and is not trusted.
     #[error(
-        "the daemon at {path} runs as user {uid}: only root's, or one of your own, is believed"
+        "the daemon at {path} runs as user {uid}: only a daemon of root or of your own user is trusted"
     )]
     Stranger {
-        /// Where it listens.
+        /// Path of the socket.
         path: String,
-        /// Who it is.
+        /// User ID of the process that listens.
         uid: u32,
     },
-    /// Something else went wrong.
+    /// Another operation failed.
     #[error("no link to the daemon at {path}: {source}")]
     Failed {
-        /// Where it listens.
+        /// Path of the socket.
         path: String,
-        /// What.
+        /// The error of the operation.
         source: io::Error,
     },
 }
 
-/// What an application asks for.
+/// The parameters of a connection, sent in `Hello`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) slots: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Terms {
     pub(crate) grace_ns: u64,
 }
 
-/// A connection on which `Hello` was answered.
+/// A connection on which the daemon answered `Hello`.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: OwnedFd,
@@ -82,7 +82,7 @@ pub(crate) struct Client {
     pub(crate) mode: u32,
 }
 
-/// Connects, and maps what the daemon hands over.
+/// Connects to a daemon, and maps the memory that it hands out.
 pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), LinkError> {
     let named = || path.display().to_string();
     let failed = |source: io::Error| LinkError::Failed {
@@ -119,19 +119,19 @@ pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Rin
     };
     let [runtime, kernel, ring]: [OwnedFd; 3] = fds
         .try_into()
-        .map_err(|_| failed(io::Error::other("it sent no areas")))?;
+        .map_err(|_| failed(io::Error::other("the daemon sent no areas")))?;
     let shared = SharedArea::map(&runtime, &kernel, terms.slots).map_err(failed)?;
     let ring = Ring::map(ring).map_err(failed)?;
     Ok((Client { socket, mode }, shared, ring))
 }
 
 impl Client {
-    /// Readable once the daemon has gone: it says nothing that it was not asked.
+    /// Returns the socket. It is readable only after the daemon has ended: the daemon sends nothing unasked.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Gives a slot to a thread of this process. A thread that has ended meanwhile gets none.
+    /// Binds a slot to a thread of this process. Does nothing if the thread has ended.
     pub(crate) fn register(&self, slot: usize, tid: u32) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(tid as i32) else {
             return Ok(());
@@ -139,7 +139,7 @@ impl Client {
         let pidfd = match pidfd_open(pid, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {
             Ok(pidfd) => Some(pidfd),
             Err(rustix::io::Errno::SRCH) => return Ok(()),
-            // The kernel has none for threads: the daemon looks the number up.
+            // This kernel has no descriptors of threads: the daemon looks the thread up by its ID.
             Err(_) => None,
         };
         let request = Request::Register {
@@ -171,7 +171,7 @@ impl Client {
 fn unexpected(reply: Reply) -> io::Error {
     match reply {
         Reply::Refused(refusal) => io::Error::other(refusal),
-        other => io::Error::other(format!("an answer to something else: {other:?}")),
+        other => io::Error::other(format!("unexpected answer: {other:?}")),
     }
 }
 
@@ -186,8 +186,8 @@ fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Who listens. Not rustix's: a daemon outside of this process's PID namespace has the number 0 here, for
-/// which it has no value.
+/// Returns the user ID of the process that listens. Not with rustix: a daemon outside of this process's PID namespace
+/// has the process ID 0 here, which rustix cannot represent.
 fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -195,7 +195,7 @@ fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
         gid: u32::MAX,
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `peer`, which has as many.
+    // SAFETY: the kernel writes at most `length` bytes to `peer`, and `peer` has that size.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -212,7 +212,7 @@ fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
     }
 }
 
-/// Sends a request, and waits for its answer.
+/// Sends a request and waits for the answer.
 fn ask(
     socket: &OwnedFd,
     request: Request,

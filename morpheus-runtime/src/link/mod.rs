@@ -1,18 +1,18 @@
-//! Links: where the controller learns which workers are stalled.
+//! Links: how the controller learns which workers are stalled.
 //!
-//! The watchdog needs nothing but Linux, and is always there. With a daemon (`scx_morpheus`) the slots
-//! lie in memory that the kernel side reads, which then says at once what the watchdog would find at its
-//! next sample. Life of a link:
+//! The watchdog needs only Linux and is always available. With a daemon (`scx_morpheus`) the slots lie in memory that
+//! the kernel side reads. The kernel side then reports at once what the watchdog would find at its next sample. The
+//! parts of a link, in the order of their use:
 //!
 //! ```text
-//! presence   waits for the daemon's socket to appear
-//! client     connects, says Hello, maps what comes back (area, ring)
-//! joiner     a thread: shares the area to the slots, binds each worker that moves there, until the daemon
-//!            or the runtime goes
-//! mapped     the controller's end: events, sleepers, the heartbeat
+//! presence   waits until the daemon's socket appears
+//! client     connects, sends Hello, maps the reply (area, ring)
+//! joiner     a thread: shares the area with the slots and binds each worker that moves there, until the
+//!            daemon or the runtime ends
+//! mapped     the controller's end: events, sleeping workers, the heartbeat
 //! ```
 //!
-//! Whatever a link finds, the ladder in [`morpheus_common::ladder`] decides what is done about it.
+//! The ladder in [`morpheus_common::ladder`] decides what is done about the stalls that a link finds.
 
 pub(crate) mod client;
 pub(crate) mod presence;
@@ -34,16 +34,16 @@ pub use client::LinkError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Link {
-    /// A daemon's while there is one, else the watchdog. A daemon that starts later is joined then, and
-    /// when it ends the watchdog goes on alone. A current-thread runtime joins none.
+    /// A daemon while one is there, otherwise the watchdog. A daemon that starts later is joined then. When it ends,
+    /// the watchdog continues alone. A current-thread runtime joins no daemon.
     ///
-    /// Where no daemon has been (its directory, `/run/morpheus`, is not there, and no other socket was named), that costs
-    /// no thread and no descriptor: the controller looks for the directory once a second, while it is awake.
+    /// Without a sign of a daemon this costs no thread and no descriptor: if the directory `/run/morpheus` does not
+    /// exist and no other socket is named, the controller checks for the directory once a second while it is awake.
     #[default]
     Auto,
-    /// The controller looks by itself, every millisecond while anything is busy. Needs no rights.
+    /// The controller samples the workers itself, every millisecond while any of them is busy. Needs no rights.
     Watchdog,
-    /// As `Auto`, but a runtime that finds no daemon is not built.
+    /// As `Auto`, but building a runtime fails if there is no daemon.
     Required,
 }
 
@@ -51,9 +51,9 @@ pub enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActiveLink {
-    /// No daemon: the controller looks by itself.
+    /// No daemon: the controller samples the workers itself.
     Watchdog,
-    /// A daemon sees and reports, and the kernel's own scheduler schedules.
+    /// A daemon observes and reports, and the kernel's own scheduler schedules.
     Observer,
     /// The daemon's scheduler schedules.
     Scheduler,
@@ -78,18 +78,18 @@ impl std::fmt::Display for ActiveLink {
     }
 }
 
-/// Where the daemon listens, where that was said for this process.
+/// Returns the path of the daemon's socket, if the environment names one.
 pub(crate) fn named_socket() -> Option<PathBuf> {
     std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from)
 }
 
-/// Whether a daemon has been here: it makes the directory of its default socket.
+/// Whether a daemon has run here: it makes the directory of its default socket.
 pub(crate) fn has_default_directory() -> bool {
-    // Of a file system in memory, so that this blocks no thread.
+    // The directory is in a file system in memory, so this does not block the thread.
     Path::new(DEFAULT_SOCKET).parent().is_some_and(Path::is_dir)
 }
 
-/// A link that was just made, on its way to the controller.
+/// A new link, on its way from the joiner to the controller.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) ring: ring::Ring,
@@ -97,34 +97,34 @@ pub(crate) struct Handed {
     pub(crate) joined_ns: u64,
 }
 
-/// What the joiner, the controller and the workers tell each other of the link.
+/// The state of the link, shared by the joiner, the controller and the workers.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// An [`ActiveLink`], for who asks.
+    /// An [`ActiveLink`], for [`Runtime::link`](crate::Runtime::link) and metrics.
     active: AtomicU8,
-    /// Wakes the joiner; there from its start on.
+    /// Wakes the joiner; set when the joiner starts.
     pub(crate) bell: OnceLock<OwnedFd>,
     /// Wakes a controller that listens to a ring.
     pub(crate) controller_bell: OnceLock<OwnedFd>,
-    /// From the joiner to the controller.
+    /// The new link that the controller has not taken yet.
     handed: Mutex<Option<Handed>>,
     is_handed: AtomicBool,
-    /// The joiner says that the daemon has gone, the controller that it is silent.
+    /// Set by the joiner if the daemon has ended, and by the controller if it is silent.
     pub(crate) is_lost: AtomicBool,
     stops: AtomicBool,
-    /// No daemon has been here: the joiner starts when the directory of its socket is there.
+    /// No daemon has run here: the joiner starts when the directory of its socket exists.
     waits_for_directory: AtomicBool,
-    /// How often a daemon was joined, and how often it went while the runtime was there.
+    /// How often a daemon was joined, and how often one was lost while the runtime was running.
     pub(crate) joined: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// When the kernel side was last found silent; 0 if it never was.
+    /// Time at which the kernel side was last found silent, in nanoseconds; 0 if it never was.
     pub(crate) silent_ns: AtomicU64,
     pub(crate) events: AtomicU64,
 }
 
 impl State {
     pub(crate) fn active(&self) -> ActiveLink {
-        // Relaxed, as all of these: it orders nothing.
+        // Relaxed, as for all accesses to this word: it orders nothing.
         match self.active.load(Ordering::Relaxed) {
             0 => ActiveLink::Watchdog,
             1 => ActiveLink::Observer,
@@ -136,13 +136,13 @@ impl State {
         self.active.store(link as u8, Ordering::Relaxed);
     }
 
-    /// The controller looks for the directory of the default socket from now on, and no thread waits for a daemon.
+    /// Makes the controller check for the directory of the default socket from now on. No thread waits for a daemon.
     pub(crate) fn wait_for_directory(&self) {
-        // Relaxed: the controller samples it, and one of its samples starts the joiner.
+        // Relaxed, pairs with nothing: the controller samples the flag, and one of its samples starts the joiner.
         self.waits_for_directory.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the directory is there that was waited for; true once.
+    /// Whether the directory that the controller waits for exists; true once.
     pub(crate) fn has_found_directory(&self) -> bool {
         let found = self.waits_for_directory.load(Ordering::Relaxed) && has_default_directory();
         if found {
@@ -151,27 +151,27 @@ impl State {
         found
     }
 
-    /// Something is to be done about the link.
+    /// Wakes the joiner, because the link needs it.
     pub(crate) fn wake_joiner(&self) {
         ring(&self.bell);
     }
 
-    /// Somebody took or left a slot.
+    /// Tells the joiner that a thread took or left a slot.
     pub(crate) fn slots_changed(&self) {
-        // SeqCst, pairs with the fence in `Session::begin`: either the joiner, which looks at all slots after it
-        // has set `active`, finds the change, or this finds the link active.
+        // SeqCst, pairs with the fence in `Session::begin`. Either the joiner, which checks all slots after it has
+        // set `active`, finds the change, or this load finds the link active.
         fence(Ordering::SeqCst);
         if self.active() != ActiveLink::Watchdog {
             self.wake_joiner();
         }
     }
 
-    /// Wakes a controller that listens to a ring; another one has its own way.
+    /// Wakes a controller that waits on a ring; a controller without a ring is woken by its sleeper.
     pub(crate) fn wake_controller(&self) {
         ring(&self.controller_bell);
     }
 
-    /// Ends the link, and its thread.
+    /// Ends the link and its thread.
     pub(crate) fn stop(&self) {
         self.stops.store(true, Ordering::Release);
         self.wake_joiner();
@@ -182,9 +182,9 @@ impl State {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// The controller's end of a link that was just made.
+    /// Takes the controller's end of a new link.
     pub(crate) fn take_handed(&self) -> Option<Handed> {
-        // Acquire, pairs with the Release in `hand`; the mutex would do, and this is cheaper.
+        // Acquire, pairs with the Release in `hand`. The mutex alone would do, and this load is cheaper.
         if !self.is_handed.load(Ordering::Acquire) {
             return None;
         }
@@ -203,13 +203,13 @@ impl State {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The joiner found the daemon gone. For the controller.
+    /// Whether the link is lost. For the controller.
     pub(crate) fn is_lost(&self) -> bool {
         // Acquire, pairs with the Release in `lose`.
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Says that the daemon has gone, or is silent.
+    /// Marks the link as lost: the daemon has ended, or is silent.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
     }
@@ -217,7 +217,7 @@ impl State {
 
 fn ring(bell: &OnceLock<OwnedFd>) {
     if let Some(bell) = bell.get() {
-        // Fails only when it rings already, 2⁶⁴ times.
+        // Fails only if the counter is at its limit of 2⁶⁴ − 2, and then the bell rings already.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

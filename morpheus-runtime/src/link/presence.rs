@@ -1,4 +1,4 @@
-//! Waits for a daemon to appear, without looking for it again and again: an idle runtime has no wakeups.
+//! Waits for a daemon to appear, without periodic checks: an idle runtime has no wakeups.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-/// Where directories cannot be watched, it is looked for so often.
+/// Interval of the checks where the kernel cannot watch directories.
 const UNWATCHED: Duration = Duration::from_secs(5);
 
-/// Waits until something changes where the socket is or should be, the bell rings, or the time is over.
+/// Waits until a directory on the socket's path changes, the bell rings, or `at_most` is over.
 ///
-/// What changed just before is missed: after a look that found nothing, the first waits are short.
+/// It misses a change that comes just before the call. So the first waits after a check that found nothing are short.
 pub(crate) fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration>) {
-    // Absolute, or it has no directory to watch.
+    // An absolute path, because a bare name has no directory to watch.
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
     let watched = inotify.as_ref().and_then(|inotify| {
@@ -28,7 +28,7 @@ pub(crate) fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration
         Some((inotify, name))
     });
     let Some((inotify, name)) = watched else {
-        // Not at once again, whatever the reason.
+        // A pause, so that the caller does not check in a busy loop.
         let pause = at_most.unwrap_or(UNWATCHED).min(UNWATCHED);
         wait_for(
             &mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)],
@@ -50,7 +50,7 @@ pub(crate) fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration
     }
 }
 
-/// Whether anything is ready.
+/// Waits until a descriptor is ready. Returns whether one is.
 fn wait_for(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> bool {
     let timeout = at_most.map(|at_most| Timespec {
         tv_sec: at_most.as_secs() as i64,
@@ -59,7 +59,7 @@ fn wait_for(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> bool {
     poll(fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// The deepest directory on the way that exists, and what is to appear in it.
+/// Returns the deepest directory of the path that exists, and the name that is to appear in it.
 fn deepest(socket: &Path) -> Option<(PathBuf, &OsStr)> {
     let mut path = socket;
     loop {
@@ -71,7 +71,7 @@ fn deepest(socket: &Path) -> Option<(PathBuf, &OsStr)> {
     }
 }
 
-/// Reads what happened. Whether it concerns this name, or the directory itself.
+/// Reads the changes. Returns whether one is about this name or the directory itself.
 fn names(inotify: BorrowedFd<'_>, name: &OsStr) -> bool {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(inotify, &mut buffer);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_step_by_step_is_noticed() {
+    fn a_path_that_appears_step_by_step_is_noticed() {
         let directory = directory("presence");
         let socket = directory.join("run").join("socket");
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bell_ends_it() {
+    fn the_bell_ends_a_wait() {
         let directory = directory("bell");
         let bell = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
         wait(&directory.join("socket"), bell.as_fd(), None);

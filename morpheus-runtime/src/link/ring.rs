@@ -1,9 +1,9 @@
-//! The events that the kernel side sends: a ring buffer of BPF, read by its two mappings.
+//! The events that the kernel side sends: a BPF ring buffer, read through its two mappings.
 //!
-//! The layout is the kernel's (`kernel/bpf/ringbuf.c`): a page that begins with the consumer's position,
-//! which this side writes; a page that begins with the producer's; then the data, mapped twice in a row so
-//! that no record is torn. A record begins with its length, whose two highest bits say that it is still
-//! being written, and that it is void.
+//! The kernel defines the layout (`kernel/bpf/ringbuf.c`): a page that begins with the consumer's position, which
+//! this side writes; a page that begins with the producer's position; then the data, mapped twice in a row so that no
+//! record is torn. A record begins with its length. The two highest bits of the length say that the record is being
+//! written, and that it is void.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -14,9 +14,9 @@ use morpheus_common::abi::morpheus_event;
 
 const BUSY: u32 = 1 << 31;
 const VOID: u32 = 1 << 30;
-/// Length and offset, before each record.
+/// Size of the length and the offset before each record, in bytes.
 const RECORD_HEADER: usize = 8;
-/// No ring that a daemon hands out is larger; a number beyond that is nonsense.
+/// Largest size of a ring in bytes. No daemon hands out a larger one, so a larger number is an error.
 const LARGEST: usize = 1 << 26;
 
 #[derive(Debug)]
@@ -41,14 +41,14 @@ impl Ring {
         })
     }
 
-    /// Readable when there are events.
+    /// Returns the ring's descriptor, which is readable when there are events.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.fd)
     }
 
-    /// The next event, if there is one. Only one thread may ask.
+    /// Takes the next event, if there is one.
     pub(crate) fn take(&mut self) -> Option<morpheus_event> {
-        // SAFETY: each of the two pages begins with a position.
+        // SAFETY: each of the two pages begins with a position, an atomic; this side does not write the producer's.
         let (consumed, produced) = unsafe {
             (
                 self.consumer.at::<AtomicU64>(0),
@@ -56,31 +56,31 @@ impl Ring {
             )
         };
         loop {
-            // Relaxed: this side's own word.
+            // Relaxed, pairs with nothing: this side's own word.
             let at = consumed.load(Ordering::Relaxed);
             if at == produced.load(Ordering::Relaxed) {
                 return None;
             }
-            // Acquire, pairs with the kernel's release of the producer's position: the record's length is there, if
-            // only with the mark that it is being written. A fence, because `std` promises nothing but Relaxed loads
-            // from memory that is mapped for reading only.
+            // Acquire, pairs with the kernel's release of the producer's position: the record's length is there,
+            // perhaps with the bit that says that the record is being written. A fence, because `std` promises only
+            // Relaxed loads from memory that is mapped for reading only.
             fence(Ordering::Acquire);
             let offset = self.page + (at as usize & (self.bytes - 1));
-            // SAFETY: an atomic, read only.
+            // SAFETY: an atomic that is only read.
             let length = unsafe { self.producer.at::<AtomicU32>(offset) }.load(Ordering::Relaxed);
             if length & BUSY != 0 {
                 return None;
             }
-            // Acquire, pairs with the kernel's exchange that takes the mark away: the record is written. A fence, as
+            // Acquire, pairs with the kernel's exchange that clears that bit: the record is written. A fence, as
             // above.
             fence(Ordering::Acquire);
             let bytes = (length & !VOID) as usize;
             let event = (length & VOID == 0 && bytes == size_of::<morpheus_event>())
                 .then(|| self.read(offset + RECORD_HEADER));
             let next = at + (RECORD_HEADER + bytes).next_multiple_of(8) as u64;
-            // Release, pairs with the kernel's acquire: the record was read, and its place may be written.
+            // Release, pairs with the kernel's acquire: the record was read, and the kernel may write over it.
             consumed.store(next, Ordering::Release);
-            // A record of another size is of another version, and is passed over.
+            // A record of another size belongs to another version, and is skipped.
             if event.is_some() {
                 return event;
             }
@@ -89,7 +89,7 @@ impl Ring {
 
     fn read(&self, offset: usize) -> morpheus_event {
         let word = |index: usize| {
-            // SAFETY: an atomic, read only. Relaxed: ordered by the length, above.
+            // SAFETY: an atomic that is only read. Relaxed: the fences in `take` order it after the length.
             unsafe { self.producer.at::<AtomicU64>(offset + 8 * index) }.load(Ordering::Relaxed)
         };
         let [kind, slot] = split(word(0));
@@ -103,7 +103,7 @@ impl Ring {
     }
 }
 
-/// The two `u32` that lie in these eight bytes, in the order of memory.
+/// Splits eight bytes into the two `u32` that lie in them, in the order of memory.
 fn split(word: u64) -> [u32; 2] {
     let bytes = word.to_ne_bytes();
     [0, 4].map(|at| {
@@ -112,7 +112,7 @@ fn split(word: u64) -> [u32; 2] {
     })
 }
 
-/// A ring's size, which the kernel tells of its descriptor to whoever has it.
+/// Returns a ring's size in bytes, which the kernel reports in the descriptor's `fdinfo`.
 fn size_of_ring(fd: &OwnedFd) -> io::Result<usize> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
     std::fs::read_to_string(path)?

@@ -1,4 +1,4 @@
-//! Counters of everything the runtime does beyond tokio.
+//! Counters of all that the runtime does in addition to tokio.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
 
-/// The live counters of a domain. Relaxed everywhere: statistics order nothing.
+/// The live counters of a domain. All accesses are Relaxed and pair with nothing: statistics order nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,
@@ -29,7 +29,7 @@ pub(crate) struct Counters {
     pub(crate) samples: AtomicU64,
     pub(crate) sleeps: AtomicU64,
     pub(crate) last_request_ns: AtomicU64,
-    /// When the controller last took a sample, or the runtime began.
+    /// Time of the controller's last sample, in nanoseconds, or of the runtime's start before the first one.
     pub(crate) last_sample_ns: AtomicU64,
     pub(crate) controller_restarts: AtomicU64,
     pub(crate) joiner_restarts: AtomicU64,
@@ -58,17 +58,17 @@ impl Counters {
     }
 }
 
-/// So many latencies are kept as they are.
+/// Number of latencies that are kept one by one.
 const FEW: usize = 32;
 
 /// A few latencies, or a histogram of many.
 #[derive(Default)]
 pub(crate) struct Latencies(Mutex<Recorded>);
 
-/// What was recorded. A runtime that has nothing to do records one or two, and a histogram has 30 KB.
+/// The recorded latencies. An idle runtime records one or two, and a histogram takes 30 KB.
 enum Recorded {
     Few(Vec<u64>),
-    /// 1 µs to 1 min, two digits.
+    /// 1 µs to 1 min, with two digits.
     Many(Box<Histogram<u64>>),
 }
 
@@ -78,7 +78,7 @@ impl Default for Recorded {
     }
 }
 
-/// These in a histogram.
+/// Makes a histogram of latencies in nanoseconds.
 fn histogram(latencies: &[u64]) -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds are valid");
@@ -130,17 +130,17 @@ impl Latencies {
     }
 }
 
-/// A latency distribution in four numbers, in nanoseconds.
+/// A distribution of latencies in four numbers, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencySummary {
-    /// How many were measured.
+    /// Number of measurements.
     pub count: u64,
-    /// The median.
+    /// The median, in nanoseconds.
     pub p50_ns: u64,
-    /// The 99th percentile; means little below a thousand measurements.
+    /// The 99th percentile, in nanoseconds; means little below a thousand measurements.
     pub p99_ns: u64,
-    /// The largest.
+    /// The largest latency, in nanoseconds.
     pub max_ns: u64,
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_latencies_say_the_same_as_a_histogram_of_them() {
+    fn a_few_latencies_have_the_summary_of_their_histogram() {
         let latencies = Latencies::default();
         assert_eq!(latencies.summary(), LatencySummary::default());
         for n in 1..=FEW as u64 {
@@ -158,10 +158,10 @@ mod tests {
         assert!(matches!(*latencies.lock(), Recorded::Few(_)));
         let few = latencies.summary();
         assert_eq!(few.count, FEW as u64);
-        // Two digits.
+        // The histogram keeps two digits.
         assert!((15_800_000..=16_300_000).contains(&few.p50_ns), "{few:?}");
         assert!((31_600_000..=32_500_000).contains(&few.max_ns), "{few:?}");
-        // One more in the middle, and of those beyond the bounds.
+        // One more latency in the middle, and two beyond the bounds.
         for ns in [16_000_000, 1, u64::MAX] {
             latencies.record(ns);
         }

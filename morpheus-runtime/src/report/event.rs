@@ -1,20 +1,20 @@
-//! The events that the application's subscriber gets, under `morpheus::stall`.
+//! The events that the application's subscriber receives, under `morpheus::stall` and `morpheus::link`.
 
 use std::fmt::{self, Write as _};
 
 use crate::link::ActiveLink;
 use crate::report::label::{self, Origin};
 
-/// What was done about a stall.
+/// The action that was taken on a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Observed,
     Requested,
     SpareReleased,
     AlreadyHandedOff,
-    /// Nothing, under [`Policy::Observe`](crate::Policy::Observe); else a spare would have been released.
+    /// None, under [`Policy::Observe`](crate::Policy::Observe). Another policy would have released a spare.
     WouldReleaseSpare,
-    /// The same; else the poll would have been in place.
+    /// None, under the same policy. Another policy would have handed off the poll.
     WouldHandOff,
 }
 
@@ -24,14 +24,14 @@ impl Taken {
             Taken::Observed => "observed",
             Taken::Requested => "asked to yield",
             Taken::SpareReleased => "taken over",
-            Taken::AlreadyHandedOff => "polled in place",
+            Taken::AlreadyHandedOff => "handed off",
             Taken::WouldReleaseSpare => "would have been taken over",
-            Taken::WouldHandOff => "would have been polled in place",
+            Taken::WouldHandOff => "would have been handed off",
         }
     }
 }
 
-/// A thread of Morpheus's own.
+/// A thread of Morpheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
     Controller,
@@ -54,34 +54,34 @@ impl fmt::Display for Thread {
 pub(crate) enum Report {
     /// A watched poll is stalled.
     Stall { stall: Stall, suppressed: u64 },
-    /// The canary is late, and this many spares were released, or would have been.
+    /// The canary is late. This many spares were released, or would have been.
     Late {
         late_ns: u64,
         released: usize,
         taken: Taken,
         suppressed: u64,
     },
-    /// Workers have given no sign of life, `blocked` of them because they sleep.
-    Rating {
+    /// Workers give no sign of life, and `blocked` of them sleep.
+    WorkersStalled {
         workers: usize,
         blocked: usize,
         taken: Taken,
         suppressed: u64,
     },
-    /// Every spare is active; with the worst labels.
+    /// Every spare is active; `worst` has the labels with the most stalled polls.
     SparesUsedUp {
         total: usize,
         worst: Vec<(Origin, u64)>,
     },
-    /// No daemon was joined.
+    /// No daemon was joined; the text says why.
     NoLink(String),
     /// A daemon was joined.
     Joined(ActiveLink),
-    /// The daemon has gone.
+    /// The daemon has ended.
     DaemonGone(std::io::Error),
-    /// A controller of a domain without workers has no thread.
+    /// The controller of a domain without workers has no thread.
     NoController(std::io::Error),
-    /// A thread panicked.
+    /// A thread of Morpheus panicked.
     Panicked {
         thread: Thread,
         text: String,
@@ -95,10 +95,10 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// Makes the event. Calls the application's subscriber: for the reporter's thread alone.
-    pub(crate) fn tell(&self) {
+    /// Emits the event, which calls the application's subscriber. Only the reporter's thread calls it.
+    pub(crate) fn emit(&self) {
         match self {
-            Report::Stall { stall, suppressed } => stall.tell(*suppressed),
+            Report::Stall { stall, suppressed } => stall.emit(*suppressed),
             Report::Late {
                 late_ns,
                 released,
@@ -111,9 +111,9 @@ impl Report {
                 released,
                 step = taken.words(),
                 suppressed,
-                "work waits and nobody serves it"
+                "work waits and no worker serves it"
             ),
-            Report::Rating {
+            Report::WorkersStalled {
                 workers,
                 blocked,
                 taken,
@@ -125,9 +125,9 @@ impl Report {
                 blocked,
                 step = taken.words(),
                 suppressed,
-                "workers stand in polls of tasks that are not watched"
+                "workers are stalled in polls of unwatched tasks"
             ),
-            Report::SparesUsedUp { total, worst } => tell_spares_used_up(*total, worst),
+            Report::SparesUsedUp { total, worst } => emit_spares_used_up(*total, worst),
             Report::NoLink(error) => {
                 tracing::debug!(target: "morpheus::link", %error, "no link");
             }
@@ -138,31 +138,31 @@ impl Report {
                 tracing::warn!(target: "morpheus::link", %error, "the daemon has gone: the watchdog goes on alone");
             }
             Report::NoController(error) => {
-                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: watched polls go unseen");
+                tracing::error!(target: "morpheus::stall", %error, "no thread for the controller: stalled polls are not found");
             }
             Report::Panicked {
                 thread,
                 text,
                 restarts: true,
             } => {
-                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus's panicked, and starts again");
+                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus panicked, and starts again");
             }
             Report::Panicked {
                 thread: Thread::Controller,
                 text,
                 restarts: false,
             } => {
-                tracing::error!(target: "morpheus::stall", thread = %Thread::Controller, panic = %text, "the controller panicked again and again, and stays off: every spare worker is released for good");
+                tracing::error!(target: "morpheus::stall", thread = %Thread::Controller, panic = %text, "the controller panicked again and again, and stays off: every spare worker is released permanently");
             }
             Report::Panicked {
                 thread,
                 text,
                 restarts: false,
             } => {
-                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus's panicked again and again, and stays off");
+                tracing::error!(target: "morpheus::stall", %thread, panic = %text, "a thread of Morpheus panicked again and again, and stays off");
             }
             Report::SubscriberPanicked { reports } => {
-                tracing::error!(target: "morpheus::stall", reports, "the subscriber panicked on reports: those are lost");
+                tracing::error!(target: "morpheus::stall", reports, "the subscriber panicked on reports, which are lost");
             }
             #[cfg(test)]
             Report::Fault => {}
@@ -170,7 +170,7 @@ impl Report {
     }
 }
 
-/// Whether the subscriber wants details. Asks it nothing: that is a word that it set.
+/// Whether the subscriber wants details. Reads only the level that the subscriber has set, and does not call it.
 pub(crate) fn wants_details() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
 }
@@ -186,7 +186,7 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    fn tell(&self, suppressed: u64) {
+    fn emit(&self, suppressed: u64) {
         let Some(label) = label::by_id(self.label) else {
             return;
         };
@@ -203,21 +203,21 @@ impl Stall {
     }
 }
 
-/// The spares are used up: said loudly, with the worst slow tasks known.
-fn tell_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
+/// Emits the error that the spares are used up, with the labels that have the most stalled polls.
+fn emit_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
     let mut names = String::new();
     for (origin, stalled_polls) in worst {
         let _ = write!(names, "{origin} ({stalled_polls} stalled polls), ");
     }
-    let offenders = if names.is_empty() {
-        "nobody that is watched: spawn suspects with morpheus_runtime::spawn to find out"
+    let slow_tasks = if names.is_empty() {
+        "no watched task: spawn tasks with morpheus_runtime::spawn to find the slow ones"
     } else {
         names.trim_end_matches(", ")
     };
     tracing::error!(
         target: "morpheus::stall",
         spares = total,
-        offenders,
-        "every spare worker is in play and work still waits: raise max_spares, or mend the offenders"
+        offenders = slow_tasks,
+        "every spare worker is active and work still waits: raise max_spares, or shorten the polls of the slow tasks"
     );
 }

@@ -1,24 +1,23 @@
-//! Labels: what tasks of one origin have in common, be it a spawn location or a name that was given.
+//! Labels: group the tasks of one origin, which is a spawn location or a given name.
 //!
-//! Labels live for the whole process, in one table of bounded size, so that a slot in shared memory can
-//! name one by number. How their polls went is known by each runtime for itself, which has a budget of its own
-//! (its history). A label against which no runtime has anything costs its polls one relaxed load
-//! here ([`Label::is_healthy`]).
+//! Labels live for the whole process in one table of bounded size, so that a slot in shared memory can name one by
+//! its number. Each runtime has a budget of its own, and so keeps its own history of a label's polls. A label that is
+//! healthy on every runtime costs each poll one relaxed load here ([`Label::is_healthy`]).
 
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// How many labels a process may have; whatever comes later shares the last one.
+/// Most labels of a process. Labels after these share the last one.
 pub(crate) const MAX_LABELS: usize = 4096;
 
-/// Where a label comes from.
+/// The origin of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     Named(&'static str),
     At(&'static Location<'static>),
-    /// All that found the table full.
+    /// Shared by all origins that found the table full.
     Overflow,
 }
 
@@ -36,16 +35,17 @@ impl std::fmt::Display for Origin {
 pub(crate) struct Label {
     id: u32,
     origin: Origin,
-    /// Runtimes with a stalled poll among its last ones, and one more until the first runtime has found it calm.
+    /// Number of runtimes with a stalled poll among their last ones; plus one until the first runtime has found the
+    /// label healthy.
     doubts: AtomicU32,
-    /// That first one has.
+    /// Whether a first runtime has found the label healthy.
     is_proven: AtomicBool,
     #[cfg(tokio_unstable)]
     is_own: bool,
     pub(crate) totals: Totals,
 }
 
-/// Of all runtimes together: for the summary table and the exported series. Written by controllers, but for `polls`.
+/// Totals of all runtimes, for the summary and the exported series. Controllers write them, except for `polls`.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) polls: AtomicU64,
@@ -86,33 +86,34 @@ impl Label {
         self.origin
     }
 
-    /// Whether its tasks are Morpheus's own: held spares, and no-ops.
+    /// Whether its tasks are Morpheus's own: hold tasks and no-ops.
     #[cfg(tokio_unstable)]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
     }
 
-    /// Whether no runtime has anything against it. If one has, the history on the poll's own runtime counts.
+    /// Whether no runtime doubts the label. If one does, the history on the poll's own runtime decides.
     #[inline]
     pub(crate) fn is_healthy(&self) -> bool {
-        // Relaxed: whoever misses a change by one poll polls inline once more, which is always allowed.
+        // Relaxed, pairs with nothing: a poll that misses a change runs inline once more, which is always allowed.
         self.doubts.load(Ordering::Relaxed) == 0
     }
 
-    /// A runtime that had nothing against it has found a stalled poll; until [`end_doubt`](Self::end_doubt).
+    /// Adds a runtime's doubt after its first stalled poll, until [`end_doubt`](Self::end_doubt).
     pub(crate) fn doubt(&self) {
-        // Relaxed: see `is_healthy`. A doubt may end before it is counted: the sum wraps, and is right after both.
+        // Relaxed, pairs with nothing: see `is_healthy`. A doubt may end before it is counted. The sum then wraps,
+        // and is right after both.
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn end_doubt(&self) {
-        // Relaxed: see `doubt`.
+        // Relaxed, pairs with nothing: see `doubt`.
         self.doubts.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A runtime has found it calm.
+    /// Records that a runtime has found the label healthy.
     pub(crate) fn prove(&self) {
-        // Relaxed: one thread finds it unset, whichever.
+        // Relaxed, pairs with nothing: exactly one thread finds it unset.
         if !self.is_proven.swap(true, Ordering::Relaxed) {
             self.end_doubt();
         }
@@ -125,7 +126,7 @@ impl Label {
     }
 }
 
-/// Whether a label is that of tasks which this crate spawns for itself. Where a poll is hooked, only tests spawn.
+/// Whether a label belongs to tasks that this crate spawns itself. In the file of the poll hooks only tests spawn.
 #[cfg(tokio_unstable)]
 fn is_own(origin: Origin) -> bool {
     let sources = file!().trim_end_matches("report/label.rs");
@@ -146,7 +147,7 @@ fn table() -> &'static Table {
                 .map(|_| AtomicPtr::new(std::ptr::null_mut()))
                 .collect(),
         };
-        // The last number is the overflow label's; it exists from the start.
+        // The overflow label has the last number, and exists from the start.
         let overflow = Box::leak(Box::new(Label::new(
             MAX_LABELS as u32 - 1,
             Origin::Overflow,
@@ -156,7 +157,8 @@ fn table() -> &'static Table {
     })
 }
 
-/// The label of an origin, made on first sight. Never fails: a full table gives the overflow label.
+/// Returns the label of an origin, and makes it at the first call. Never fails: a full table returns the overflow
+/// label.
 pub(crate) fn of(origin: Origin) -> &'static Label {
     let table = table();
     let mut known = table
@@ -172,16 +174,15 @@ pub(crate) fn of(origin: Origin) -> &'static Label {
     }
     let label: &'static Label = Box::leak(Box::new(Label::new(id as u32, origin)));
     known.insert(origin, label);
-    // Release: pairs with the Acquire in `by_id`, so that a controller sees the label initialised.
+    // Release, pairs with the Acquire in `by_id`: a controller that sees the label sees it initialised.
     table.by_id[id].store(std::ptr::from_ref(label).cast_mut(), Ordering::Release);
     label
 }
 
-/// The label of a spawn location. A thread remembers the last few it asked for, because spawning is a
-/// hot path.
+/// Returns the label of a spawn location. Each thread caches its last few labels, because spawning is a hot path.
 pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
     use std::cell::Cell;
-    // With the task hooks it is asked before every poll.
+    // With the task hooks this function runs before every poll.
     const REMEMBERED: usize = if cfg!(tokio_unstable) { 256 } else { 16 };
     type Entry = Cell<Option<(&'static Location<'static>, &'static Label)>>;
     thread_local! {
@@ -201,18 +202,18 @@ pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
     })
 }
 
-/// The label with a number that was read from a slot: a claim, so it is looked up, not trusted.
+/// Returns the label with a number from a slot. The number is a claim, so it is looked up and not trusted.
 pub(crate) fn by_id(id: u32) -> Option<&'static Label> {
     let label = table()
         .by_id
         .get(id as usize)?
-        // Acquire: pairs with the Release in `of`.
+        // Acquire, pairs with the Release in `of`.
         .load(Ordering::Acquire);
-    // SAFETY: non-null entries are leaked boxes, initialised before they were stored and never freed.
+    // SAFETY: non-null entries are leaked boxes. They were initialised before they were stored, and are never freed.
     unsafe { label.as_ref() }
 }
 
-/// All labels, in the order in which they were first seen.
+/// Iterates over all labels, in the order in which they were first seen.
 pub(crate) fn all() -> impl Iterator<Item = &'static Label> {
     (0..MAX_LABELS as u32).filter_map(by_id)
 }

@@ -1,4 +1,4 @@
-//! Reports: labels, counters, the events of the application's subscriber, stacks, and the summary at exit.
+//! Reports: labels, counters, the events for the application's subscriber, stacks, and the summary at exit.
 
 pub(crate) mod counters;
 pub(crate) mod event;

@@ -1,5 +1,5 @@
-//! Names that are made while the program runs, some of them by whoever sends requests: bounded, so that
-//! nobody fills the table of labels, or the memory, with them.
+//! Names that are made while the program runs. Senders of requests choose some of them, so their number is bounded:
+//! requests must not fill the table of labels or the memory.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -7,16 +7,16 @@ use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 
 use crate::report::label::{self, Label, Origin};
 
-/// A longer name is cut off here.
+/// Longest name in bytes; a longer one is cut off.
 const LONGEST_NAME: usize = 96;
 
-/// What was given by the program itself, as a route or by [`watched_as`](crate::Watch::watched_as).
+/// Names from the program itself: routes, and those given to [`watched_as`](crate::Watch::watched_as).
 pub(crate) static GIVEN: Names = Names::new(1024, "(more names than are kept)");
-/// What was read from the paths of requests: others choose them.
+/// Names from the paths of requests, which senders choose.
 #[cfg(feature = "tower")]
 pub(crate) static PATHS: Names = Names::new(256, "(more paths than are kept)");
 
-/// Names and their labels: the first so many each have one, and all others share one.
+/// Names and their labels: the first `most` names have a label each, and all others share one.
 pub(crate) struct Names {
     most: usize,
     rest: &'static str,
@@ -34,16 +34,16 @@ impl Names {
         }
     }
 
-    /// The label of what is formatted. Takes no memory once the name is known.
+    /// Returns the label of a formatted name. Allocates nothing for a known name.
     pub(crate) fn label(&self, name: fmt::Arguments<'_>) -> &'static Label {
         let mut short = ShortName::default();
-        // A name that is too long is cut off, and that is no error.
+        // Formatting fails if the name is too long. The name is then cut off, which is no error.
         let _ = short.write_fmt(name);
         let name = short.as_str();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(name) {
             Some(label) => label,
-            // Full: nothing is locked for writing, however many unknown names come.
+            // Full: unknown names never lock for writing.
             None if known.len() >= self.most => self.rest(),
             None => {
                 drop(known);
@@ -100,7 +100,7 @@ impl fmt::Write for ShortName {
         let fits = text.floor_char_boundary(room);
         self.bytes[self.used..self.used + fits].copy_from_slice(&text.as_bytes()[..fits]);
         self.used += fits;
-        // What comes after a part that was cut off belongs to nothing.
+        // After a part that was cut off, the rest is refused.
         if fits < text.len() {
             return Err(fmt::Error);
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_too_late_shares_one_label() {
+    fn names_beyond_the_limit_share_one_label() {
         let names = Names::new(2, "(rest of the second test)");
         let first = names.label(format_args!("early 1"));
         names.label(format_args!("early 2"));

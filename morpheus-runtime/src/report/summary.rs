@@ -1,4 +1,4 @@
-//! The table of labels, and the stacks, that `MORPHEUS_SUMMARY=1` prints when the process exits.
+//! The summary: the table of labels and the stacks that `MORPHEUS_SUMMARY=1` prints when the process exits.
 
 use std::fmt::Write as _;
 use std::sync::Once;
@@ -11,12 +11,12 @@ fn stalled_polls(label: &Label) -> u64 {
     label.totals.stalled_polls.load(Ordering::Relaxed)
 }
 
-/// `MORPHEUS_SUMMARY=1`.
+/// Whether `MORPHEUS_SUMMARY=1` is set.
 pub(crate) fn wants_summary() -> bool {
     std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1")
 }
 
-/// With `MORPHEUS_SUMMARY=1`, prints the table of labels when the process exits.
+/// Prints the summary when the process exits, if `MORPHEUS_SUMMARY=1` is set.
 pub(crate) fn at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -28,11 +28,11 @@ pub(crate) fn at_exit() {
 }
 
 extern "C" fn print_summary() {
-    // A panic must not cross into C, and there is nobody left to tell.
+    // A panic must not cross into C, and at exit there is no receiver for it.
     let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::groups::summary()));
 }
 
-/// The table of labels that had a stalled poll, worst first, then the number of those that had none.
+/// Returns the table of labels, with the most stalled polls first.
 pub(crate) fn summary() -> String {
     let mut labels: Vec<&Label> = label::all()
         .filter(|label| stalled_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
@@ -47,12 +47,12 @@ pub(crate) fn summary() -> String {
     let _ = writeln!(
         table,
         "  {:>10} {:>8} {:>11} {:>8} {:>8} {:>9}  label",
-        "polls", "stalled", "longest", "blocked", "running", "convicted"
+        "polls", "stalled", "longest", "blocked", "running", "CPU hog"
     );
     for label in labels {
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let (stalled, blocked) = (stalled_polls(label), get(&label.totals.stalled_blocked));
-        let convicted = get(&label.totals.hog_ratings) > 0 || get(&label.totals.hog_polls) > 0;
+        let is_hog = get(&label.totals.hog_ratings) > 0 || get(&label.totals.hog_polls) > 0;
         let _ = writeln!(
             table,
             "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
@@ -61,7 +61,7 @@ pub(crate) fn summary() -> String {
             get(&label.totals.longest_ns) as f64 / 1e6,
             blocked,
             stalled - blocked.min(stalled),
-            if convicted { "yes" } else { "no" },
+            if is_hog { "yes" } else { "no" },
             label.origin(),
         );
     }
@@ -74,7 +74,7 @@ mod tests {
     use crate::report::label::Origin;
 
     #[test]
-    fn the_summary_names_the_offender() {
+    fn the_summary_names_the_stalled_label() {
         let label = label::of(Origin::Named("report summary"));
         label.totals.count_stalled(true);
         label.saw_duration(7_000_000);

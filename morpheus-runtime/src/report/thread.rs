@@ -1,8 +1,8 @@
-//! The reporter: the thread on which events reach the application's subscriber, which may panic or block.
+//! The reporter: the thread that passes events to the application's subscriber, which may panic or block.
 //!
-//! Each runtime has one, so that a subscriber that blocks for ever in the event of one runtime costs the others nothing.
-//! It starts with the first report, and sleeps until the next. Whoever has something to report puts it into a bounded
-//! queue and goes on: a report that finds the queue full is counted and dropped.
+//! Each runtime has a reporter of its own, so that a subscriber that blocks for ever in an event of one runtime costs
+//! the others nothing. It starts with the first report, and sleeps between reports. Senders put a report into a
+//! bounded queue and continue. If the queue is full, the report is counted and dropped.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,10 +15,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::os::supervise::{dismiss, supervise};
 use crate::report::event::{Report, Thread};
 
-/// Reports that wait. A label has one event a second, so that this is a second's worth of as many labels.
+/// Most reports that wait. A label has one event a second, so this is a second's worth of this many labels.
 const QUEUE: usize = 256;
 
-/// The way to the reporter, and what is known of it.
+/// The sending end of a runtime's reporter, with its counters.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     queue: Mutex<Queue>,
@@ -30,14 +30,14 @@ enum Queue {
     #[default]
     NotStarted,
     Open(Sender<Report>),
-    /// The runtime has gone.
+    /// The runtime has ended.
     Closed,
 }
 
-/// Outlives the runtime where the subscriber blocks.
+/// Shared with the thread; outlives the runtime if the subscriber blocks.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Relaxed, these three: statistics.
+    /// Relaxed, these three, and they pair with nothing: statistics.
     dropped: AtomicU64,
     subscriber_panics: AtomicU64,
     restarts: AtomicU64,
@@ -69,7 +69,7 @@ impl Reports {
         }
     }
 
-    /// Takes no more reports, and waits until those in the queue have been told, up to `at_most`.
+    /// Refuses further reports, and waits up to `at_most` until those in the queue have been emitted.
     pub(crate) fn close(&self, at_most: Duration) {
         if !matches!(
             std::mem::replace(&mut *lock(&self.queue), Queue::Closed),
@@ -84,23 +84,23 @@ impl Reports {
             .wait_timeout_while(is_running, at_most, |is_running| *is_running);
     }
 
-    /// Reports that found the queue full, or no thread.
+    /// Returns how many reports found the queue full, or no thread.
     pub(crate) fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
     }
 
-    /// Reports on which the subscriber panicked.
+    /// Returns how many reports the subscriber panicked on.
     pub(crate) fn subscriber_panics(&self) -> u64 {
         self.shared.subscriber_panics.load(Ordering::Relaxed)
     }
 
-    /// How often the thread restarted after a panic of its own.
+    /// Returns how often the thread restarted after a panic of its own.
     pub(crate) fn restarts(&self) -> u64 {
         self.shared.restarts.load(Ordering::Relaxed)
     }
 }
 
-/// Starts the thread; `None` where the system gives none.
+/// Starts the thread; `None` if the system refuses one.
 fn start(shared: &Arc<Shared>) -> Option<Sender<Report>> {
     let (sender, receiver) = bounded(QUEUE);
     *lock(&shared.is_running) = true;
@@ -127,22 +127,22 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Until the runtime goes and the queue is empty.
+/// Emits reports until the runtime ends and the queue is empty.
 fn serve(receiver: Receiver<Report>, shared: &Shared) {
     let subscriber = Subscriber {
         shared,
-        is_said: Cell::new(false),
+        is_reported: Cell::new(false),
     };
     let own_panic = Cell::new(None);
     let returned = supervise(
         || {
             if let Some(report) = own_panic.take() {
-                subscriber.tell(&report);
+                subscriber.emit(&report);
             }
             for report in &receiver {
                 #[cfg(test)]
                 assert!(!matches!(report, Report::Fault), "a fault, on purpose");
-                subscriber.tell(&report);
+                subscriber.emit(&report);
             }
         },
         |text, restarts| {
@@ -157,30 +157,30 @@ fn serve(receiver: Receiver<Report>, shared: &Shared) {
         },
     );
     if !returned && let Some(report) = own_panic.take() {
-        // With the receiver, the queue ends: reports are counted as dropped from now on.
-        subscriber.tell(&report);
+        // The drop of the receiver ends the queue: reports are counted as dropped from now on.
+        subscriber.emit(&report);
     }
 }
 
-/// The application's subscriber, seen from here.
+/// The application's subscriber, as the reporter calls it.
 struct Subscriber<'a> {
     shared: &'a Shared,
-    /// That it panics, which it has been told.
-    is_said: Cell<bool>,
+    /// Whether an event has reported that the subscriber panics.
+    is_reported: Cell<bool>,
 }
 
 impl Subscriber<'_> {
-    fn tell(&self, report: &Report) {
-        let told = catch_unwind(AssertUnwindSafe(|| report.tell()));
+    fn emit(&self, report: &Report) {
+        let emitted = catch_unwind(AssertUnwindSafe(|| report.emit()));
         let panics = &self.shared.subscriber_panics;
-        if let Err(panic) = told {
+        if let Err(panic) = emitted {
             panics.fetch_add(1, Ordering::Relaxed);
             dismiss(panic);
             return;
         }
         let before = panics.load(Ordering::Relaxed);
-        if before > 0 && !self.is_said.replace(true) {
-            self.tell(&Report::SubscriberPanicked { reports: before });
+        if before > 0 && !self.is_reported.replace(true) {
+            self.emit(&Report::SubscriberPanicked { reports: before });
         }
     }
 }
@@ -194,7 +194,7 @@ pub(crate) mod testing {
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
 
-    /// An event with this text makes it panic.
+    /// An event with this text makes the subscriber panic.
     pub(crate) const PANIC: &str = "the subscriber panics on this, on purpose";
 
     static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -239,7 +239,7 @@ pub(crate) mod testing {
         ONCE.call_once(|| tracing::subscriber::set_global_default(Keeps).unwrap());
     }
 
-    /// How many events so far have all these words.
+    /// Returns how many events so far have all these words.
     pub(crate) fn count(words: &[&str]) -> usize {
         let events = super::lock(&EVENTS);
         let has_all = |event: &&String| words.iter().all(|word| event.contains(word));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reporter_that_panics_starts_again_three_times() {
+    fn a_reporter_that_panics_restarts_three_times() {
         let reports = Reports::default();
         for restarts in 1..=3 {
             reports.send(Report::Fault);
@@ -293,20 +293,20 @@ mod tests {
         wait_for("the thread is given up", || {
             !*lock(&reports.shared.is_running)
         });
-        reports.send(Report::NoLink("to nobody".to_owned()));
+        reports.send(Report::NoLink("to no thread".to_owned()));
         assert_eq!((reports.dropped(), reports.restarts()), (1, 3));
     }
 
     #[test]
-    fn a_subscriber_that_panics_is_counted_and_told_once() {
+    fn panics_of_the_subscriber_are_counted_and_reported_once() {
         testing::install();
         let reports = Reports::default();
         let no_link = |text: &str| reports.send(Report::NoLink(text.to_owned()));
         no_link(testing::PANIC);
         no_link(testing::PANIC);
         wait_for("two panics", || reports.subscriber_panics() == 2);
-        let told = || testing::count(&["ERROR", "the subscriber panicked", "reports=2"]);
-        assert_eq!(told(), 0);
+        let emitted = || testing::count(&["ERROR", "the subscriber panicked", "reports=2"]);
+        assert_eq!(emitted(), 0);
         for _ in 0..3 {
             no_link("and goes on");
         }
@@ -315,21 +315,24 @@ mod tests {
         no_link("and on");
         wait_for("one more", || testing::count(&["and on"]) == 1);
         reports.close(Duration::from_secs(60));
-        assert_eq!((told(), reports.restarts(), reports.dropped()), (1, 0, 0));
+        assert_eq!(
+            (emitted(), reports.restarts(), reports.dropped()),
+            (1, 0, 0)
+        );
         assert_eq!(testing::count(&["ERROR", "the subscriber panicked"]), 1);
     }
 
     #[test]
-    fn what_finds_the_queue_full_is_counted() {
+    fn reports_that_find_the_queue_full_are_counted() {
         let reports = Reports::default();
         let (sender, receiver) = bounded(QUEUE);
         *lock(&reports.queue) = Queue::Open(sender);
         *lock(&reports.shared.is_running) = true;
         for _ in 0..QUEUE + 3 {
-            reports.send(Report::NoLink("nobody reads".to_owned()));
+            reports.send(Report::NoLink("no reader".to_owned()));
         }
         assert_eq!((receiver.len(), reports.dropped()), (QUEUE, 3));
-        // Nobody reads, and so the wait is over when its time is.
+        // The queue has no reader, so the wait takes its full time.
         let began = std::time::Instant::now();
         reports.close(Duration::from_millis(20));
         assert!(began.elapsed() >= Duration::from_millis(20));

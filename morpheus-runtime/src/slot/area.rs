@@ -1,8 +1,8 @@
-//! The memory that slots live in: this process's own, or what a daemon shared.
+//! The memory that holds slots: this process's own, or memory that a daemon shared.
 //!
-//! Shared memory is two maps of the kernel's: the runtime's area, which this process and the kernel side can
-//! write, and the kernel's area, which is mapped for reading. Both begin with a header of one entry. A forked child has
-//! private memory there instead (see [`fork`](super::fork)).
+//! Shared memory is two maps of the kernel. This process and the kernel side can write the runtime's area. The
+//! kernel's area is mapped for reading only. Both begin with a header of one entry. A forked child has private memory
+//! at these addresses instead (see [`fork`](super::fork)).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::io;
@@ -19,27 +19,28 @@ use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
 use super::fork::Place;
 
-/// Bytes of a slot and of a header.
+/// Size of a slot and of a header, in bytes.
 const ENTRY: usize = 64;
 
-/// What may be done with a mapping of memory that is shared.
+/// The permitted accesses to a mapping of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     ReadWrite,
 }
 
-/// A mapping, undone when it is dropped. It is accessed as atomics only (`at`), and by pointers: other processes and the
-/// kernel write there meanwhile.
+/// A mapping that is unmapped when it is dropped. It is accessed only as atomics (`at`) and by pointers, because
+/// other processes and the kernel write to it concurrently.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     memory: ManuallyDrop<MmapRaw>,
-    /// For a mapping that is shared: what keeps forked children out of it.
+    /// Keeps forked children out of a shared mapping; `None` for private memory.
     place: Option<&'static Place>,
 }
 
 impl Mapping {
-    /// Memory of a descriptor, shared with all that map it, except for forked children of this process.
+    /// Maps the memory of a descriptor. It is shared with all processes that map it, except for forked children of
+    /// this process.
     pub(crate) fn new(
         fd: &OwnedFd,
         bytes: usize,
@@ -56,12 +57,12 @@ impl Mapping {
             memory: ManuallyDrop::new(memory),
             place: None,
         };
-        // SAFETY: this mapping, which unmaps itself as it should.
+        // SAFETY: the mapping is this value's own, and `drop` unmaps it between `leave` and `give_back`.
         mapping.place = Some(unsafe { Place::keep_out(mapping.start(), bytes)? });
         Ok(mapping)
     }
 
-    /// Memory of nobody else's, all zero. Its pages are there when they are first written, not before.
+    /// Maps private memory, all zero. The kernel allocates each page on the first write to it.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapping> {
         Ok(Mapping {
             memory: ManuallyDrop::new(MmapMut::map_anon(bytes)?.into()),
@@ -73,24 +74,25 @@ impl Mapping {
         NonNull::new(self.memory.as_mut_ptr()).expect("no mapping begins at null")
     }
 
-    /// The `T` at an offset.
+    /// Returns the `T` at `offset`, in bytes from the start of the mapping.
     ///
     /// # Panics
     ///
-    /// When it is not within the mapping, or not aligned.
+    /// If the `T` is not within the mapping, or `offset` is not aligned for it.
     ///
     /// # Safety
     ///
-    /// `T` consists of atomics, for which every value is valid. Where the mapping is for reading, they are
-    /// not written.
+    /// `T` consists of atomics, for which every value is valid. The caller does not write to them if the mapping is
+    /// for reading only.
     pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
         assert!(
             offset + size_of::<T>() <= self.memory.len() && offset.is_multiple_of(align_of::<T>()),
             "{offset} is not in a mapping of {} bytes",
             self.memory.len()
         );
-        // SAFETY: within the mapping, which begins at a page, so that it is aligned; the rest is the
-        // caller's promise. The memory stays until `self` goes.
+        // SAFETY: the assertion above keeps the reference within the mapping. The mapping begins at a page, so the
+        // reference is aligned. The caller keeps the promises about `T` and about writes. The memory stays mapped
+        // until `self` is dropped.
         unsafe { self.start().add(offset).cast::<T>().as_ref() }
     }
 }
@@ -100,7 +102,7 @@ impl Drop for Mapping {
         if let Some(place) = self.place {
             place.leave();
         }
-        // SAFETY: not used again, and every reference to it has ended with `self`.
+        // SAFETY: the field is not used again, and every reference into the mapping has ended with `self`.
         unsafe { ManuallyDrop::drop(&mut self.memory) };
         if let Some(place) = self.place {
             place.give_back();
@@ -108,8 +110,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A slice of atomics, all zero at first, whose pages are there when they are first written. An allocator clears what
-/// it hands out, and so touches all of it: always where `T` is aligned to more than 16 bytes.
+/// A slice of atomics, all zero at first, whose pages the kernel allocates on the first write. An allocator would
+/// touch all of it, because it clears zeroed memory whenever `T` is aligned to more than 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Untouched<T> {
     mapping: Mapping,
@@ -118,11 +120,13 @@ pub(crate) struct Untouched<T> {
 }
 
 impl<T> Untouched<T> {
+    /// Makes a slice of `len` elements.
+    ///
     /// # Safety
     ///
     /// `T` consists of atomics, for which every value is valid.
     pub(crate) unsafe fn new(len: usize) -> Untouched<T> {
-        let layout = Layout::array::<T>(len).expect("a table of some thousand");
+        let layout = Layout::array::<T>(len).expect("a table that fits memory");
         // The kernel maps no empty range.
         let bytes = layout.size().max(1);
         let mapping = Mapping::anonymous(bytes).unwrap_or_else(|_| handle_alloc_error(layout));
@@ -138,25 +142,25 @@ impl<T> Deref for Untouched<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping has `len` of them and begins at a page, so that they are aligned; zero is valid for `T`, and
-        // nobody has a reference but by this one, which ends with `self`.
+        // SAFETY: the mapping has `len` elements and begins at a page, so they are aligned. Zero is valid for `T`.
+        // The only references are those made here, which end with `self`.
         unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast(), self.len) }
     }
 }
 
-/// Slots of both halves.
+/// Both halves of a table of slots: the runtime's and the kernel's.
 #[derive(Debug)]
 pub(crate) enum Area {
-    /// The controller writes the kernel's half.
+    /// Private memory: the controller writes the kernel's half.
     Own {
         runtime: Untouched<RuntimeSlot>,
         kernel: Untouched<KernelSlot>,
     },
-    /// The kernel side writes it.
+    /// Shared memory: the kernel side writes the kernel's half.
     Shared(SharedArea),
 }
 
-/// What a daemon shared.
+/// Memory that a daemon shared.
 #[derive(Debug)]
 pub(crate) struct SharedArea {
     runtime: Mapping,
@@ -165,7 +169,7 @@ pub(crate) struct SharedArea {
 }
 
 impl SharedArea {
-    /// Maps the two areas, and believes them only if they are what they should be.
+    /// Maps the two areas, and checks the header of the kernel's area.
     pub(crate) fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<SharedArea> {
         let page = rustix::param::page_size();
         let bytes = ((slots + 1) * ENTRY).next_multiple_of(page);
@@ -184,7 +188,7 @@ impl SharedArea {
             std::mem::offset_of!(abi::morpheus_kernel_header, abi_version),
             std::mem::offset_of!(abi::morpheus_kernel_header, slots),
         );
-        // SAFETY: three atomics, read only.
+        // SAFETY: three atomics that are only read, and every value is valid.
         let found = unsafe {
             (
                 shared
@@ -210,7 +214,7 @@ impl SharedArea {
         Ok(shared)
     }
 
-    /// As a daemon would share it, but of plain shared memory.
+    /// Makes an area as a daemon would share it, from a plain memory file.
     #[cfg(test)]
     pub(crate) fn for_tests(slots: usize) -> SharedArea {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -218,7 +222,7 @@ impl SharedArea {
             let fd = memfd_create("shared", MemfdFlags::CLOEXEC).expect("a memfd");
             let bytes = (slots + 1) * ENTRY;
             let page = rustix::param::page_size();
-            ftruncate(&fd, bytes.next_multiple_of(page) as u64).expect("room");
+            ftruncate(&fd, bytes.next_multiple_of(page) as u64).expect("room for the area");
             fd
         };
         let (runtime, kernel) = (memory(), memory());
@@ -230,7 +234,7 @@ impl SharedArea {
         };
         let start = Mapping::new(&kernel, ENTRY, 0, Access::ReadWrite).expect("the header's page");
         assert!(size_of_val(&header) <= ENTRY);
-        // SAFETY: the mapping has room for a header, and nobody else looks at it yet.
+        // SAFETY: the mapping has room for a header, and no other thread has access to it yet.
         unsafe { start.start().cast().write(header) };
         SharedArea::map(&runtime, &kernel, slots).expect("a control block")
     }
@@ -239,10 +243,10 @@ impl SharedArea {
         self.slots
     }
 
-    /// When the kernel side last said that it is there.
+    /// Returns the time of the kernel side's last heartbeat, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) fn heartbeat_ns(&self) -> u64 {
         let offset = std::mem::offset_of!(abi::morpheus_kernel_header, heartbeat_ns);
-        // SAFETY: an atomic, read only. Relaxed: it is this one word.
+        // SAFETY: an atomic that is only read. Relaxed, pairs with nothing: the reader uses this one word.
         unsafe { self.kernel.at::<AtomicU64>(offset) }.load(Ordering::Relaxed)
     }
 
@@ -252,8 +256,8 @@ impl SharedArea {
     }
 
     fn kernel(&self, index: usize) -> &KernelSlot {
-        // SAFETY: a slot consists of atomics; they are written through `Area::kernel_to_write` alone,
-        // which gives out none of these.
+        // SAFETY: a slot consists of atomics. Only `Area::kernel_to_write` hands out slots to write, and it returns
+        // none of these.
         unsafe { self.kernel.at((index + 1) * ENTRY) }
     }
 }
@@ -266,7 +270,7 @@ impl Area {
         }
     }
 
-    /// To read.
+    /// Returns the kernel's half of a slot, for reading.
     pub(crate) fn kernel(&self, index: usize) -> &KernelSlot {
         match self {
             Area::Own { kernel, .. } => &kernel[index],
@@ -274,7 +278,7 @@ impl Area {
         }
     }
 
-    /// The kernel's half, where there is no kernel side and the controller stands in for it.
+    /// Returns the kernel's half of a slot for writing, if the controller stands in for a kernel side.
     pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
         match self {
             Area::Own { kernel, .. } => Some(&kernel[index]),
@@ -294,7 +298,7 @@ mod tests {
         assert!(slice.len() == 5_000 && slice.iter().all(|n| n.load(Ordering::Relaxed) == 0));
         slice[4_999].store(7, Ordering::Relaxed);
         assert_eq!(slice[4_999].load(Ordering::Relaxed), 7);
-        // SAFETY: as above.
+        // SAFETY: `AtomicU64` is an atomic, for which every value is valid.
         let empty: Untouched<AtomicU64> = unsafe { Untouched::new(0) };
         assert!(empty.is_empty());
     }

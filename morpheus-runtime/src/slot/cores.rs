@@ -1,17 +1,19 @@
-//! The table of a runtime's cores: which are held, and which thread has each.
+//! The table of a runtime's cores: which cores are held, and which thread has each core.
 //!
-//! A *core* is tokio's word for what a worker thread runs: a queue and a place in the idle set. Its number is tokio's worker
-//! index. Threads write here, and the controller samples it; so all of it is Relaxed.
+//! A *core* is tokio's word for what a worker thread runs: a queue and a place in the idle set. Its number is tokio's
+//! worker index. Workers write to the table and the controller samples it. Every access is Relaxed and pairs with
+//! nothing, because no other memory depends on these words.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 struct Core {
-    /// Sits in a hold at this moment.
+    /// Whether a spare holds the core in a hold task now.
     is_held: AtomicBool,
-    /// How long it was held so far, without the hold that lasts.
+    /// Time that the core was held so far, in nanoseconds, without the present hold.
     held_ns: AtomicU64,
-    /// The thread that last came back from a park with it, and has not handed it off since; 0 when there is none.
+    /// Kernel thread ID of the thread that last unparked with this core and has not handed it off since; 0 if there
+    /// is none.
     thread: AtomicU32,
 }
 
@@ -39,39 +41,39 @@ impl CoreTable {
         }
     }
 
-    /// Adds the time of a hold that has ended.
+    /// Adds the duration of a hold that has ended.
     pub(crate) fn add_held_ns(&self, core: usize, held_ns: u64) {
         if let Some(core) = self.cores.get(core) {
             core.held_ns.fetch_add(held_ns, Ordering::Relaxed);
         }
     }
 
-    /// How long a core was held so far. Tokio counts a hold as busy a moment later.
+    /// Returns how long a core was held so far, in nanoseconds. Tokio counts the same time as busy, a moment later.
     pub(crate) fn held_ns(&self, core: usize) -> u64 {
         self.cores
             .get(core)
             .map_or(0, |core| core.held_ns.load(Ordering::Relaxed))
     }
 
-    /// For a thread that has a core, and says so.
+    /// Records the thread that has a core. Called by that thread.
     pub(crate) fn note_thread(&self, core: usize, tid: u32) {
         if let Some(core) = self.cores.get(core) {
             core.thread.store(tid, Ordering::Relaxed);
         }
     }
 
-    /// For a worker that is about to hand its core off.
+    /// Records that a core has no known thread. Called by a worker that is about to hand its core off.
     pub(crate) fn forget_thread(&self, core: usize) {
         self.note_thread(core, 0);
     }
 
-    /// The thread of a core, if it is known.
+    /// Returns the thread of a core, if it is known.
     pub(crate) fn thread(&self, core: usize) -> Option<u32> {
         let tid = self.cores.get(core)?.thread.load(Ordering::Relaxed);
         (tid != 0).then_some(tid)
     }
 
-    /// Whether a thread has a core, as far as it is known.
+    /// Whether a thread is known to have a core.
     pub(crate) fn has_thread(&self, tid: u32) -> bool {
         let has = |core: &Core| core.thread.load(Ordering::Relaxed) == tid;
         tid != 0 && self.cores.iter().any(has)

@@ -1,14 +1,14 @@
-//! Slot handles: how a thread finds the slot that it writes, in a nanosecond.
+//! Slot handles: a thread finds the slot that it writes in about a nanosecond.
 //!
-//! The hot path is [`current`]: one thread-local that holds two references. A thread without a slot has
-//! those of a shared, immutable stand-in, so that nothing there needs a null check.
+//! The hot path is [`current`]: one thread-local that holds two references. A thread without a slot has references to
+//! a shared, immutable stand-in, so the hot path needs no null check.
 //!
-//! **Invariant:** the references in the thread-local point into a table that their thread keeps alive;
-//! it calls [`clear`] before it lets the table go.
-//! While a thread belongs to another runtime, its handle is [put aside](put_aside) together with what keeps the table alive.
+//! **Invariant:** the references in the thread-local point into a table that their thread keeps alive. The thread
+//! calls [`clear`] before it drops the table. While a thread works for another runtime, its handle is [put
+//! aside](put_aside) together with the reference that keeps the table alive.
 //!
-//! **A [`SlotHandle`] is good until the thread parks or begins a watched poll**, for the slot may move then, with all its words.
-//! A guard that lives longer (a critical section) asks [`current`] again when it ends.
+//! **A [`SlotHandle`] is valid until the thread parks or begins a watched poll**, because the slot may then move with
+//! all its words. A guard that lives longer (a critical section) calls [`current`] again when it ends.
 
 use std::cell::Cell;
 use std::ptr;
@@ -25,31 +25,31 @@ use crate::slot::table::Table;
 pub(crate) struct SlotHandle {
     pub(crate) runtime: &'static RuntimeSlot,
     pub(crate) kernel: &'static KernelSlot,
-    /// The domain's [`Sleeper`] flag, here so that a poll need not look up the domain.
+    /// The flag of the domain's [`Sleeper`], copied here so that a poll does not look up the domain.
     controller_asleep: &'static AtomicBool,
-    /// Which memory the slot is in, and which it should be in.
+    /// The memory that the slot is in; `target` has the memory that it should be in.
     area: *mut Area,
     target: &'static AtomicPtr<Area>,
 }
 
-/// Never written: whoever would write checks [`SlotHandle::is_taken`] first.
+/// Never written: writers check [`SlotHandle::is_taken`] first.
 static NO_RUNTIME_SLOT: RuntimeSlot = RuntimeSlot::new();
-/// Differs from the slot above in the one word that a checkpoint compares.
+/// Differs from a fresh slot in the one word that a checkpoint compares.
 static NO_KERNEL_SLOT: KernelSlot = KernelSlot::never_requested();
 
-static NOBODY_SLEEPS: AtomicBool = AtomicBool::new(false);
-static NOBODY_MOVES: AtomicPtr<Area> = AtomicPtr::new(ptr::null_mut());
+static CONTROLLER_AWAKE: AtomicBool = AtomicBool::new(false);
+static NO_TARGET: AtomicPtr<Area> = AtomicPtr::new(ptr::null_mut());
 
 const STAND_IN: SlotHandle = SlotHandle {
     runtime: &NO_RUNTIME_SLOT,
     kernel: &NO_KERNEL_SLOT,
-    controller_asleep: &NOBODY_SLEEPS,
+    controller_asleep: &CONTROLLER_AWAKE,
     area: ptr::null_mut(),
-    target: &NOBODY_MOVES,
+    target: &NO_TARGET,
 };
 
-/// A [`SlotHandle`] as pointers: a thread-local of references would be tested for null at every access, the
-/// empty thread-local having that representation.
+/// A [`SlotHandle`] as pointers. A thread-local of references would cost a null test at every access, because null
+/// represents the empty thread-local.
 #[derive(Clone, Copy)]
 struct Pointers {
     runtime: *const RuntimeSlot,
@@ -73,12 +73,12 @@ impl Pointers {
 
 thread_local! {
     static SLOT: Cell<Pointers> = const { Cell::new(Pointers::to(STAND_IN)) };
-    /// The words of the thread's slot when it forks.
+    /// The words of the thread's slot at a fork.
     static AT_FORK: RuntimeSlot = const { RuntimeSlot::new() };
 }
 
 impl SlotHandle {
-    /// The handle of a slot in a table, for the thread that has it.
+    /// Returns the handle of a slot in a table, for the thread that has the slot.
     ///
     /// # Safety
     ///
@@ -89,8 +89,8 @@ impl SlotHandle {
         controller_asleep: &AtomicBool,
     ) -> SlotHandle {
         let (area, runtime, kernel) = table.settle(index);
-        // SAFETY: all of it lives as long as the table and the flag, which the caller keeps; nothing copies the references
-        // out of this thread or beyond the handle's life.
+        // SAFETY: all of it lives as long as the table and the flag, which the caller keeps alive until the thread
+        // calls `clear`. No code copies the references out of this thread or beyond the handle's life.
         unsafe {
             SlotHandle {
                 runtime: &*ptr::from_ref(runtime),
@@ -107,27 +107,27 @@ impl SlotHandle {
         !std::ptr::eq(self.runtime, &raw const NO_RUNTIME_SLOT)
     }
 
-    /// Whether the controller sleeps, and is to be woken after this thread wrote one of its sequence words.
+    /// Whether this thread must wake the controller after it wrote one of its sequence words.
     #[inline]
     pub(crate) fn must_wake_controller(self) -> bool {
         Sleeper::is_needed(self.controller_asleep)
     }
 
-    /// Whether the slot is where it should be.
+    /// Whether the slot is in the memory that it should be in.
     #[inline]
     pub(crate) fn is_settled(self) -> bool {
-        // Relaxed: `settle` loads it again, and what it finds there it acquires. Seen late, the slot moves
-        // with the next poll.
+        // Relaxed, pairs with nothing: `settle` loads the word again with Acquire. If this load is late, the slot
+        // moves with the next poll.
         self.target.load(Ordering::Relaxed) == self.area
     }
 }
 
-/// The calling thread's slot, or the stand-in.
+/// Returns the calling thread's slot, or the stand-in.
 #[inline]
 pub(crate) fn current() -> SlotHandle {
     let slot = SLOT.get();
-    // SAFETY: each pointer was made from a reference of a `SlotHandle` whose target is a static or is kept alive
-    // by this thread, which calls `clear` before it lets go (the module's invariant).
+    // SAFETY: each pointer was made from a reference of a `SlotHandle`. The target is a static, or the thread keeps
+    // it alive until it has called `clear` (the module's invariant).
     unsafe {
         SlotHandle {
             runtime: &*slot.runtime,
@@ -139,44 +139,45 @@ pub(crate) fn current() -> SlotHandle {
     }
 }
 
-/// Makes a handle the calling thread's.
+/// Sets the calling thread's handle.
 pub(crate) fn set(slot: SlotHandle) {
     SLOT.set(Pointers::to(slot));
 }
 
-/// The handle of a thread that has another one meanwhile; made by [`put_aside`].
+/// The handle of a thread that temporarily has another one; made by [`put_aside`].
 pub(crate) struct PutAside(Pointers);
 
-/// Puts the calling thread's handle aside, and the stand-in in its place.
+/// Puts the calling thread's handle aside and sets the stand-in.
 pub(crate) fn put_aside() -> PutAside {
     PutAside(SLOT.replace(Pointers::to(STAND_IN)))
 }
 
 impl PutAside {
-    /// Critical sections that the thread is in there.
+    /// Returns the number of critical sections that the thread is in there.
     ///
     /// # Safety
     ///
-    /// What the handle points to is still kept alive (the module's invariant, while it is put aside).
+    /// The target of the handle is still alive (the module's invariant, while the handle is put aside).
     pub(crate) unsafe fn critical_depth(&self) -> u32 {
-        // SAFETY: the caller's promise; or a static.
+        // SAFETY: the caller promises that the target is alive; otherwise it is a static.
         let runtime = unsafe { &*self.0.runtime };
-        // Relaxed: the thread's own word.
+        // Relaxed, pairs with nothing: the thread's own word.
         runtime.critical_depth.load(Ordering::Relaxed)
     }
 
-    /// Makes it the calling thread's again.
+    /// Makes it the calling thread's handle again.
     pub(crate) fn put_back(self) {
         SLOT.set(self.0);
     }
 }
 
-/// Puts the stand-in back: the thread has no slot any more.
+/// Sets the stand-in: the thread has no slot any more.
 pub(crate) fn clear() {
     SLOT.set(Pointers::to(STAND_IN));
 }
 
-/// For a thread that is about to fork: keeps the words of a slot in shared memory, which the child does not inherit.
+/// Saves the words of a slot in shared memory, which the child does not inherit. Called by a thread that is about to
+/// fork.
 pub(crate) fn save_for_child() {
     let slot = current();
     if !slot.area.is_null() {
@@ -184,7 +185,7 @@ pub(crate) fn save_for_child() {
     }
 }
 
-/// For the thread of a forked child: goes on in the slot that now is private memory, where it stopped.
+/// Restores the saved words into the private memory that the child has instead. Called by the child's thread.
 pub(crate) fn restore_in_child() {
     let slot = current();
     if !slot.area.is_null() {

@@ -1,13 +1,13 @@
-//! The table of a domain's slots: which are free, and which memory each one's slot is in.
+//! The table of a domain's slots: which slots are free, and which memory each slot is in.
 //!
-//! A slot is in this process's own memory, or in what a daemon shared. Only the
-//! thread that sits there moves it, outside of a poll, and then says so in `areas`; everybody else asks
-//! `areas` first. So nothing that a worker writes is lost on the way, and a worker that is stalled stays where
-//! it is (`morpheus-common/src/PROTOCOL.md`, "Moving a slot").
+//! A slot is in this process's own memory, or in memory that a daemon shared. Only the slot's own thread moves it,
+//! outside of a poll, and then publishes the new memory in `areas`. All other threads read `areas` first. So no word
+//! of a worker is lost in the move, and the slot of a stalled worker does not move
+//! (`morpheus-common/src/PROTOCOL.md`, "Moving a slot").
 //!
-//! **Invariant:** a pointer in `areas` or `target` is null, which means `own`, or points to an element of
-//! `shared`; none of these is dropped before the table is. So a reference to a slot is good for as long as the
-//! table is, wherever the slot has moved since.
+//! **Invariant:** a pointer in `areas` or `target` is null, which means `own`, or points to an element of `shared`.
+//! No element is dropped before the table is. So a reference to a slot is valid as long as the table, even after the
+//! slot has moved.
 
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
@@ -19,37 +19,38 @@ use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 use crate::os::clock;
 use crate::slot::area::{Area, SharedArea, Untouched};
 
-/// What only this process needs to know of a slot; the shared halves are in [`morpheus_common`].
+/// The words of a slot that only this process needs; the shared halves are in [`morpheus_common`].
 #[derive(Debug)]
 pub(crate) struct Private {
-    /// Core (tokio's worker index) + 1 that the present handoff poll handed over; 0 when none.
+    /// Core (tokio's worker index) + 1 that the present handoff poll handed off; 0 if none.
     pub(crate) core_handed_over: AtomicU32,
-    /// That core's park count at the time.
+    /// Park count of that core at the handoff.
     pub(crate) core_parks: AtomicU64,
-    /// For a poll under a label that is not calm: its number, the CPU clock of its thread and the time when
-    /// it began. Clocks are read there only, so that calm polls fixed cheap.
+    /// Start of a poll under a label that is not healthy: its number, the CPU clock of its thread, and the time. Only
+    /// such polls read clocks; polls of healthy labels do not pay for them.
     pub(crate) begun_seq: AtomicU64,
     pub(crate) begun_cpu_ns: AtomicU64,
     pub(crate) begun_ns: AtomicU64,
-    /// Class of the permit of the handoff poll, for the controller's count of those asleep.
+    /// Class of the handoff poll's permit. The controller counts sleeping handoff polls by class.
     pub(crate) permit_class: AtomicU32,
 }
 
 impl Private {
-    /// Notes when the poll `seq`, which is about to begin, begins.
+    /// Records the start of the poll `seq`, which is about to begin.
     pub(crate) fn stamp(&self, seq: u64) {
-        // Relaxed, these three: `begin_poll` releases them, and the controller, which acquires the number
-        // there, checks `begun_seq` against it.
+        // Relaxed, these three: `begin_poll` releases them. The controller acquires the poll's number there, and
+        // checks `begun_seq` against it.
         self.begun_cpu_ns
             .store(clock::own_cpu_ns(), Ordering::Relaxed);
         self.begun_ns.store(clock::now_ns(), Ordering::Relaxed);
         self.begun_seq.store(seq, Ordering::Relaxed);
     }
 
-    /// When the poll `seq` began, by the wall and by its thread's CPU clock, if that was noted.
+    /// Returns when the poll `seq` began, on the wall clock and on its thread's CPU clock, in nanoseconds. `None` if
+    /// that was not recorded.
     pub(crate) fn begun(&self, seq: u64) -> Option<(u64, u64)> {
-        // Relaxed: see `stamp`. The next poll may overwrite them at this moment; then the poll is over, and
-        // whatever is found about it concerns nobody.
+        // Relaxed: see `stamp`. The next poll may overwrite these words now; then this poll has ended, and no code
+        // uses the result.
         let noted = self.begun_seq.load(Ordering::Relaxed) == seq;
         noted.then(|| {
             (
@@ -60,26 +61,26 @@ impl Private {
     }
 }
 
-/// Memory that was shared, by its place in the table that it was shared to.
+/// Names one area of shared memory: a pointer to its element of [`Table::shared`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(NonNull<Area>);
 
-// SAFETY: it is a name; only the table, which is `Sync`, looks behind it.
+// SAFETY: a lease is only a name. Only the table, which is `Sync`, dereferences it.
 unsafe impl Send for Lease {}
 
 /// All slots of a domain.
 pub(crate) struct Table {
     own: Area,
     areas: Untouched<AtomicPtr<Area>>,
-    /// Where slots are to move; what workers compare with where theirs is.
+    /// The memory that slots should be in; workers compare it with the memory of their slot.
     target: AtomicPtr<Area>,
-    /// For slots that shared memory has no room for: never changes.
+    /// The target of slots for which shared memory has no room: always null.
     fixed: AtomicPtr<Area>,
-    /// Everything that was ever shared: a few pages for each daemon that came.
+    /// Every area that a daemon ever shared: a few pages for each daemon that was joined.
     shared: Mutex<Vec<NonNull<Area>>>,
     pub(crate) private: Untouched<Private>,
     free: Mutex<Vec<u32>>,
-    /// Slots below this number were taken at least once: what a controller has to look at.
+    /// Slots below this number were taken at least once; the controller samples these.
     high_water: AtomicUsize,
     refused: AtomicU64,
 }
@@ -89,7 +90,7 @@ unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
 
-/// A zeroed slice whose pages are not touched before they are used.
+/// Makes a zeroed slice whose pages are not touched before their first use.
 fn zeroed<T>(len: usize) -> Untouched<T> {
     // SAFETY: the callers' types (slots, `Private`, pointers) consist of atomics only.
     unsafe { Untouched::new(len) }
@@ -113,7 +114,7 @@ impl Table {
         }
     }
 
-    /// Slots there are.
+    /// Returns the number of slots.
     pub(crate) fn len(&self) -> usize {
         self.private.len()
     }
@@ -134,7 +135,7 @@ impl Table {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        // Release: pairs with the Acquire in `in_use`; the slots below are initialised memory.
+        // Release, pairs with the Acquire in `in_use`: the slots below are initialised memory.
         self.high_water.store(index + 1, Ordering::Release);
         Some(index)
     }
@@ -143,45 +144,46 @@ impl Table {
         self.free().push(index as u32);
     }
 
-    /// Slots a controller has to look at: all below this number.
+    /// Returns the number of slots that a controller has to sample: all below this index.
     pub(crate) fn in_use(&self) -> usize {
         self.high_water.load(Ordering::Acquire)
     }
 
-    /// Threads that found the table full and go unwatched.
+    /// Returns how many threads found the table full and are not watched.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// What a pointer in `areas` or `target` means.
+    /// Returns the area that a pointer in `areas` or `target` means.
     fn area(&self, pointer: *mut Area) -> &Area {
         // SAFETY: null or an element of `shared`, which lives as long as `self` (the module's invariant).
         unsafe { pointer.as_ref() }.unwrap_or(&self.own)
     }
 
-    /// Where the slot of a slot is.
+    /// Returns the area that a slot is in.
     fn area_of(&self, index: usize) -> &Area {
-        // Acquire, pairs with the Release in `settle`: who finds the slot there finds all of it.
+        // Acquire, pairs with the Release in `settle`: a reader that finds the slot there sees all of its words.
         self.area(self.areas[index].load(Ordering::Acquire))
     }
 
-    /// What the worker of a slot says.
+    /// Returns the runtime's half of a slot, which its worker writes.
     pub(crate) fn runtime(&self, index: usize) -> &RuntimeSlot {
         self.area_of(index).runtime(index)
     }
 
-    /// What every worker says.
+    /// Returns the runtime's halves of all slots that are or were in use.
     pub(crate) fn runtimes(&self) -> impl Iterator<Item = &RuntimeSlot> {
         (0..self.in_use()).map(|index| self.runtime(index))
     }
 
-    /// What is said to the worker of a slot, for whoever stands in for the kernel side; none where there is
-    /// a kernel side.
+    /// Returns the kernel's half of a slot, for a controller that stands in for the kernel side. `None` if there is a
+    /// kernel side.
     pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
         self.area_of(index).kernel_to_write(index)
     }
 
-    /// What a worker looks at to learn that its slot is to move: differs from where it is.
+    /// Returns the word that tells a worker where its slot should be. If it differs from the slot's memory, the slot
+    /// is to move.
     pub(crate) fn target_of(&self, index: usize) -> &AtomicPtr<Area> {
         match index < self.room() {
             true => &self.target,
@@ -189,44 +191,45 @@ impl Table {
         }
     }
 
-    /// Slots that shared memory has room for: a process may have so many slots, and one is the controller's.
+    /// Returns the number of slots that fit into shared memory: a process may have [`abi::MORPHEUS_MAX_SLOTS`], of
+    /// which one is the controller's.
     pub(crate) fn room(&self) -> usize {
         self.len().min(abi::MORPHEUS_MAX_SLOTS as usize - 1)
     }
 
-    /// Moves the slot of a slot to where slots are to be. Only for the thread that sits there, outside of a
-    /// poll. Returns where that is, as in `target_of`, and the two halves.
+    /// Moves a slot to the memory that it should be in. Only for the slot's own thread, outside of a poll. Returns
+    /// that memory, as in `target_of`, and the two halves.
     pub(crate) fn settle(&self, index: usize) -> (*mut Area, &RuntimeSlot, &KernelSlot) {
-        // Acquire, pairs with the Release in `share`: the area is there.
+        // Acquire, pairs with the Release in `share`: the area is initialised.
         let target = self.target_of(index).load(Ordering::Acquire);
         let to = self.area(target);
         let from = self.area_of(index);
         if !ptr::eq(from, to) {
             to.runtime(index).continue_from(from.runtime(index));
-            // Release, pairs with the Acquire in `home`.
+            // Release, pairs with the Acquire in `area_of`: a reader that finds the slot there sees all of its words.
             self.areas[index].store(target, Ordering::Release);
         }
         (target, to.runtime(index), to.kernel(index))
     }
 
-    /// Takes memory that was shared; slots move there from now on.
+    /// Adds shared memory. Slots move to it from now on.
     pub(crate) fn share(&self, shared: SharedArea) -> Lease {
         let area = NonNull::from(Box::leak(Box::new(Area::Shared(shared))));
         self.shared
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .push(area);
-        // Release, pairs with the Acquire in `settle`.
+        // Release, pairs with the Acquire in `settle`: the area is initialised.
         self.target.store(area.as_ptr(), Ordering::Release);
         Lease(area)
     }
 
-    /// Slots move to this process's own memory from now on.
+    /// Makes this process's own memory the target. Slots move to it from now on.
     pub(crate) fn use_own_memory(&self) {
         self.target.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// When the kernel side that shared this last said that it is there.
+    /// Returns the last heartbeat of the kernel side that shared this memory, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) fn heartbeat_ns(&self, lease: Lease) -> u64 {
         match self.area(lease.0.as_ptr()) {
             Area::Shared(shared) => shared.heartbeat_ns(),
@@ -234,7 +237,7 @@ impl Table {
         }
     }
 
-    /// A slot in shared memory, by its number.
+    /// Returns a slot in shared memory by its number.
     pub(crate) fn slot_in(&self, lease: Lease, index: usize) -> &RuntimeSlot {
         self.area(lease.0.as_ptr()).runtime(index)
     }
@@ -247,7 +250,8 @@ impl Drop for Table {
             .get_mut()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         for area in shared.drain(..) {
-            // SAFETY: leaked in `share`, and dropped only here; nobody has a reference to the table any more.
+            // SAFETY: leaked in `share`, and dropped only here. The table is being dropped, so no reference to it is
+            // left.
             drop(unsafe { Box::from_raw(area.as_ptr()) });
         }
     }
