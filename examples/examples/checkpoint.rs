@@ -17,7 +17,7 @@ fn mix(mut hash: u64) -> u64 {
 #[morpheus_runtime::main(worker_threads = 2)]
 async fn main() {
     let begun = Instant::now();
-    // `strip!` finds out by itself how many turns make 50 µs, and awaits a checkpoint after so many.
+    // `strip!` finds by itself how many iterations take 50 µs, and awaits a checkpoint after each such strip.
     let helper = morpheus_runtime::spawn(async {
         let mut hash = 0;
         morpheus_runtime::strip!(for i in 0..200_000u64 {
@@ -25,7 +25,7 @@ async fn main() {
         });
         hash
     });
-    // By hand: an await is a place to yield, `checkpoint` yields only if others wait.
+    // By hand: `checkpoint` yields only if the task was asked to.
     let by_hand = morpheus_runtime::spawn(async {
         let mut hash = 0;
         for block in 0..2_000u64 {
@@ -36,7 +36,7 @@ async fn main() {
         }
         hash
     });
-    // What another task notices of both: a timer on the main task.
+    // The delay that both cause for another task: a timer on the main task.
     let mut worst = Duration::ZERO;
     while !(helper.is_finished() && by_hand.is_finished()) {
         let due = Instant::now() + Duration::from_millis(1);

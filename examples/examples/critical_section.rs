@@ -1,4 +1,4 @@
-//! Critical sections: a task that holds what others need is not asked to yield before it is done.
+//! Critical sections: a task that holds a lock is not asked to yield before it has released it.
 //!
 //! ```text
 //! cargo run --release --example critical_section
@@ -30,7 +30,7 @@ async fn main() {
                     // Returns false until the section ends, even if a request is pending.
                     asked_inside += u32::from(morpheus_runtime::checkpoint_sync());
                 }
-                // A request that came during the section is answered here.
+                // Answers a request that came during the section.
                 asked_outside += u32::from(morpheus_runtime::checkpoint_sync());
                 morpheus_runtime::checkpoint().await;
             }

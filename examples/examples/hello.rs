@@ -1,5 +1,5 @@
-//! The smallest program: one line differs from a tokio program, and a task that computes costs the
-//! others nothing.
+//! The smallest program: it differs in one line from a tokio program, and tasks that compute do not delay the
+//! others.
 //!
 //! ```text
 //! cargo run --release --example hello
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 #[morpheus_runtime::main]
 async fn main() {
-    // One task per CPU computes for 200 ms without ever yielding: on plain tokio, no other task would run.
+    // One task for each CPU computes for 200 ms and never yields: on plain tokio no other task would run.
     for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
         tokio::spawn(async {
             let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Three hogs, and the stall reports that name them, on the terminal. At the end, with `MORPHEUS_SUMMARY=1`, a
-//! table of the watched ones.
+//! Three hogs, and the stall reports that name them, on the terminal. At the end, with `MORPHEUS_SUMMARY=1`,
+//! a table of the watched ones.
 //!
 //! ```text
 //! MORPHEUS_SUMMARY=1 cargo run --release --example hog
@@ -22,14 +22,14 @@ async fn main() {
         .with_ansi(std::io::stdout().is_terminal())
         .init();
 
-    // Watched, so the report has the line that spawned it.
+    // Watched: the report names the line that spawned it.
     let computes = morpheus_runtime::spawn(async {
         for _ in 0..5 {
             compute(Duration::from_millis(200));
             tokio::task::yield_now().await;
         }
     });
-    // Watched, and given a name.
+    // Watched under a name.
     let blocks = morpheus_runtime::task::Builder::new()
         .label("reads the config file")
         .spawn(async {
@@ -38,7 +38,7 @@ async fn main() {
                 tokio::task::yield_now().await;
             }
         });
-    // Not watched: worked around all the same, and reported as such.
+    // Not watched: a spare takes over from it too, and the report says "not watched".
     let unknown = tokio::spawn(async { compute(Duration::from_millis(500)) });
 
     for task in [computes, blocks, unknown] {

@@ -1,5 +1,5 @@
-//! An axum app whose handlers are watched by one line: the stall report has the route, and the others are answered
-//! meanwhile. At the end, with `MORPHEUS_SUMMARY=1`, a table of the routes.
+//! An axum app with one line that watches its handlers. The stall report names the route, and the other
+//! routes are answered meanwhile. At the end, with `MORPHEUS_SUMMARY=1`, a table of the routes.
 //!
 //! ```text
 //! MORPHEUS_SUMMARY=1 cargo run --release --example routes
@@ -26,7 +26,7 @@ async fn render(Path(id): Path<u32>) -> String {
     format!("report {id}")
 }
 
-/// Here an exporter would call `publish` on these, and render them all.
+/// An exporter would call `publish` on these, and render them all.
 async fn show() -> String {
     let metrics = Metrics::current().expect("a handler runs on the runtime");
     format!(

@@ -1,12 +1,12 @@
-//! A service with a page that shows where it was stalled: which route, which line, how often, how long.
+//! A service with a page that shows its stalls: which route, which line, how often, how long.
 //!
 //! ```text
 //! cargo run --release --example stall_page               serves until Ctrl-C, and says where
 //! cargo run --release --example stall_page -- --once     asks itself, prints the page, and ends
 //! ```
 //!
-//! `/hash` computes where it is called and `/file` reads from a slow pipe. Nothing in them is of Morpheus: one line has
-//! all routes watched, and the page is [`examples::stall_page`].
+//! `/hash` computes in the handler and `/file` reads from a slow pipe. The handlers contain nothing of
+//! Morpheus's: one line watches all routes, and the page is [`examples::stall_page`].
 
 use std::io::{self, Read as _, Write as _, pipe};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use morpheus_runtime::tower::WatchLayer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// For how long either is stalled.
+/// The duration of each stall.
 const STALLED: Duration = Duration::from_millis(50);
 
 async fn hash() -> String {
@@ -35,7 +35,7 @@ async fn hash() -> String {
 
 async fn file() -> io::Result<String> {
     let (mut reader, mut writer) = pipe()?;
-    // A slow disk.
+    // Stands for a slow disk.
     std::thread::spawn(move || {
         std::thread::sleep(STALLED);
         writer.write_all(b"content")
@@ -68,7 +68,7 @@ async fn ask(server: SocketAddr, path: &str) -> io::Result<String> {
     Ok(body.unwrap_or_default().into())
 }
 
-/// Some slow requests, and then the page.
+/// Sends some slow requests, and then prints the page.
 async fn once(server: SocketAddr) -> io::Result<String> {
     for _ in 0..3 {
         tokio::try_join!(ask(server, "/hash"), ask(server, "/file"))?;

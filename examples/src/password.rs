@@ -1,5 +1,5 @@
-//! A password is hashed for storage: work that computes and never yields; and how much of it takes as long as it should
-//! on this machine.
+//! Hashing a password: work that computes and never yields, with a number of passes that takes a given CPU
+//! time on this machine.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use argon2::password_hash::{Error, PasswordHasher};
 use argon2::{Argon2, Params};
 use morpheus_bench::clock;
 
-/// Argon2id on 19 MiB, the least that OWASP recommends, with `passes` passes over them.
+/// Argon2id on 19 MiB, the minimum that OWASP recommends, with `passes` passes over them.
 ///
 /// # Errors
-/// Fewer passes than one, or more than Argon2 has a number for.
+/// On fewer passes than one, or more than Argon2 has a number for.
 pub fn hasher(passes: u32) -> Result<Argon2<'static>, argon2::Error> {
     let params = Params::new(Params::DEFAULT_M_COST, passes, Params::DEFAULT_P_COST, None)?;
     Ok(params.into())
@@ -19,28 +19,29 @@ pub fn hasher(passes: u32) -> Result<Argon2<'static>, argon2::Error> {
 /// Hashes a password for storage, with a salt of its own. Never yields.
 ///
 /// # Errors
-/// The system has no random salt to give.
+/// The system has no random salt.
 pub fn hash(hasher: &Argon2<'_>) -> Result<String, Error> {
     let hash = hasher.hash_password(b"correct horse battery staple")?;
     Ok(hash.to_string())
 }
 
-/// The work of one hash. It is found once and handed to all services that are compared, so that each does the same.
+/// The work of one hash. It is determined once and passed to all services that are compared, so that each
+/// does the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Hash {
     /// Passes of Argon2 over its memory.
     pub passes: u32,
-    /// CPU time that these take.
+    /// The CPU time of these passes.
     pub cpu: Duration,
 }
 
 impl Hash {
-    /// A hash of about `ms` milliseconds; it has at least one pass.
+    /// Finds the work of a hash of about `ms` milliseconds, at least one pass.
     ///
     /// # Errors
     /// As [`hasher`] and [`hash`]; the text is for people.
     pub fn calibrate(ms: f64) -> Result<Self, String> {
-        // The difference leaves out what does not depend on the number of passes.
+        // The difference excludes the time that does not depend on the number of passes.
         let (short, long) = (cpu_of_hash(1)?, cpu_of_hash(3)?);
         let pass = (long.saturating_sub(short) / 2).max(Duration::from_micros(100));
         let more = (ms / 1e3 - short.as_secs_f64()).max(0.0) / pass.as_secs_f64();
@@ -50,7 +51,7 @@ impl Hash {
     }
 }
 
-/// CPU time of one hash: the fastest of several, because whatever disturbs it only makes it slower.
+/// Measures the CPU time of one hash: the fastest of several, because disturbances only add time.
 fn cpu_of_hash(passes: u32) -> Result<Duration, String> {
     let hasher = hasher(passes).map_err(|error| format!("{passes} passes: {error}"))?;
     let mut fastest = Duration::MAX;

@@ -1,4 +1,4 @@
-//! What a service shows of its stalls: a page with a bar for each place where polls were stalled.
+//! A page of a service's stalls, with a bar for each place where polls were stalled.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use axum::http::StatusCode;
 use axum::response::Html;
 use morpheus_runtime::{StallGroup, StallKind, Stalls};
 
-/// What is said where the runtime is not Morpheus.
+/// The answer where the runtime is not Morpheus.
 pub const NOBODY_LOOKS: &str =
     "This is plain tokio, where nobody looks for stalled polls; Morpheus has this page.\n";
 
-/// The handler: the stalls of the runtime that it runs on.
+/// The handler: shows the stalls of the current runtime.
 ///
 /// # Errors
 /// 501 on a runtime that is not Morpheus.
 pub async fn stalls() -> Result<Html<String>, (StatusCode, &'static str)> {
-    // To find names for addresses takes a while, and would be a stall of its own.
+    // Looking up symbol names takes a while, and would be a stall of its own.
     let stalls = tokio::task::spawn_blocking(Stalls::current).await;
     let stalls = stalls.ok().flatten();
     let stalls = stalls.ok_or((StatusCode::NOT_IMPLEMENTED, NOBODY_LOOKS))?;
     Ok(Html(page(&stalls)))
 }
 
-/// The page: a bar for each group, as long as its longest poll, and the stack beneath.
+/// Renders the page: a bar for each group, in proportion to its longest poll, and the stack beneath.
 #[must_use]
 pub fn page(stalls: &Stalls) -> String {
     let longest = stalls.groups.iter().map(|group| group.longest).max();

@@ -1,5 +1,5 @@
-//! The layer: a handler that is stalled is named by its route, and its neighbours are answered. With axum, tonic and
-//! hyper as they are, and each with its control on tokio alone.
+//! Tests of the layer with axum, tonic and hyper: the report names the route of a stalled handler, and the
+//! other requests are answered. Each has its control on tokio alone.
 
 #[path = "../../morpheus-runtime/tests/common/mod.rs"]
 mod common;
@@ -15,17 +15,17 @@ use morpheus_runtime::tower::WatchLayer;
 use morpheus_runtime::{Builder, Mechanism, Runtime};
 use tokio::net::TcpListener;
 
-/// How long a request goes unanswered before the test takes it that no worker can answer.
+/// The time without an answer after which the test concludes that no worker can answer.
 const NO_ANSWER: Duration = Duration::from_millis(400);
 
-/// A runtime with one worker, which a stalled handler keeps.
+/// Makes a runtime with one worker, which a stalled handler occupies.
 fn one_worker() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).max_spares(8);
     builder.build().unwrap()
 }
 
-/// The same without anything of Morpheus.
+/// Makes the same runtime without anything of Morpheus's.
 fn tokio_alone() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().unwrap()
@@ -45,7 +45,7 @@ fn asked(address: SocketAddr, path: &str, limit: Duration) -> Option<String> {
     Some(answer.rsplit("\r\n\r\n").next()?.to_owned())
 }
 
-/// Sends a request, and leaves the answer alone.
+/// Sends a request, and does not read the answer.
 fn send(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
@@ -74,7 +74,7 @@ fn serve(handle: &tokio::runtime::Handle, app: axum::Router) -> SocketAddr {
     address
 }
 
-/// By its path, but for the blanks.
+/// A route that no other test uses, without blanks.
 fn fresh_route() -> String {
     format!("/{}", fresh_label("stalled").replace(' ', "-"))
 }
@@ -98,7 +98,7 @@ fn a_stalled_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
     gate.open();
 }
 
-/// The control of all the others.
+/// The control of all other tests.
 #[test]
 fn on_tokio_alone_nobody_is_answered_beside_a_stalled_handler() {
     let _alone = alone();
@@ -107,7 +107,7 @@ fn on_tokio_alone_nobody_is_answered_beside_a_stalled_handler() {
     let address = serve(runtime.handle(), app("/stalled", &gate));
     assert!(asked(address, "/ping", PATIENCE).is_some());
     let _stalled = send(address, "/stalled");
-    // Once no request is answered the handler has stalled, and it stays so.
+    // Once no request is answered, the handler has stalled, and stays stalled.
     assert!(wait_for(PATIENCE, || asked(address, "/ping", NO_ANSWER).is_none()));
     assert!(asked(address, "/ping", NO_ANSWER).is_none());
     gate.open();
@@ -133,7 +133,8 @@ fn without_the_layer_it_is_not_watched() {
     gate.open();
 }
 
-/// By path, with a load of handlers that compute: they are suspects from the second on, so they are polled in place.
+/// The label is the path, and the handlers compute: they are slow from the second poll on, so they are handed
+/// off.
 #[test]
 fn handlers_that_compute_are_remembered_by_their_path() {
     let _alone = alone();
@@ -212,7 +213,7 @@ fn a_stalled_hyper_service_is_named_through_the_adapter() {
     gate.open();
 }
 
-/// A generated service with generated messages, unchanged; its `Check` is stalled by a layer inside of ours.
+/// A generated service with generated messages, unchanged; a layer inside of Morpheus's stalls its `Check`.
 #[test]
 fn a_stalled_tonic_method_is_named_by_its_path() {
     use tonic_health::pb::HealthCheckRequest;

@@ -1,4 +1,4 @@
-//! Handlers that keep their worker, several at once, until the test releases them.
+//! Handlers that occupy their worker, several at once, until the test releases them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use tokio::sync::Semaphore;
 
 use crate::PATIENCE;
 
-/// How long a hog is in its poll at the least.
+/// The minimum time that a hog spends in its poll.
 pub const POLL: Duration = Duration::from_millis(200);
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What a hog does in its poll.
+/// How a hog occupies its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It uses a CPU.
@@ -22,19 +22,20 @@ pub enum Kind {
     Sleeps,
 }
 
-/// When a hog's poll ends.
+/// The end of a hog's poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After [`POLL`].
     Time,
-    /// After [`POLL`], but not before the neighbour is answered. On tokio that would be never.
+    /// After [`POLL`], but not before the neighbour has its answer. On tokio the poll would never end.
     Answered,
 }
 
-/// Hogs that belong together, and where they have got to. Clones are the same hogs.
+/// Hogs that belong together, and their progress. Clones refer to the same hogs.
 ///
-/// They gather before they begin ([`Hogs::turn`]), so that all requests are in flight when the first of them takes its
-/// worker. The time of each counts from when enough of them are in their polls at the same time ([`Hogs::together`]).
+/// They gather before they begin ([`Hogs::turn`]), so that all requests are in flight when the first hog
+/// takes its worker. The time of each counts from the moment when enough of them are in their polls at once
+/// ([`Hogs::together`]).
 #[derive(Clone, Debug)]
 pub struct Hogs(Arc<Shared>);
 
@@ -51,7 +52,7 @@ struct Shared {
 }
 
 impl Hogs {
-    /// Hogs of which `together` will be in their polls at once.
+    /// Makes hogs of which `together` will be in their polls at once.
     #[must_use]
     pub fn new(kind: Kind, until: Until, together: usize) -> Hogs {
         Hogs(Arc::new(Shared {
@@ -66,13 +67,14 @@ impl Hogs {
         }))
     }
 
-    /// What a handler awaits: its turn, and then one long poll.
+    /// Waits until the test lets the hog begin, and then occupies the worker for one long poll. A handler
+    /// awaits it.
     pub async fn hog(&self) {
         self.turn().await;
         self.hold();
     }
 
-    /// Waits, as any task does, for the test to let the hogs begin.
+    /// Waits asynchronously until the test lets the hogs begin.
     pub async fn turn(&self) {
         self.0.gathered.fetch_add(1, Ordering::SeqCst);
         if let Ok(permit) = self.0.start.acquire().await {
@@ -80,7 +82,7 @@ impl Hogs {
         }
     }
 
-    /// Computes, or sleeps, and does not return to the runtime meanwhile.
+    /// Computes or sleeps, and does not return to the runtime meanwhile.
     pub fn hold(&self) {
         self.0.entered.fetch_add(1, Ordering::SeqCst);
         let last_resort = Instant::now() + PATIENCE;
@@ -100,9 +102,9 @@ impl Hogs {
         self.0.left.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Computes or sleeps until it is so.
-    fn pass_until(&self, is_so: impl Fn() -> bool) {
-        while !is_so() {
+    /// Computes or sleeps until `condition` holds.
+    fn pass_until(&self, condition: impl Fn() -> bool) {
+        while !condition() {
             match self.0.kind {
                 Kind::Computes => (0..1000).for_each(|_| std::hint::spin_loop()),
                 Kind::Sleeps => std::thread::sleep(MS),
@@ -110,25 +112,25 @@ impl Hogs {
         }
     }
 
-    /// How many have come as far as [`Hogs::turn`].
+    /// The number of hogs that have reached [`Hogs::turn`].
     #[must_use]
     pub fn gathered(&self) -> usize {
         self.0.gathered.load(Ordering::SeqCst)
     }
 
-    /// How many have begun their long poll.
+    /// The number of hogs that have begun their long poll.
     #[must_use]
     pub fn entered(&self) -> usize {
         self.0.entered.load(Ordering::SeqCst)
     }
 
-    /// How many have ended it.
+    /// The number of hogs that have ended their long poll.
     #[must_use]
     pub fn left(&self) -> usize {
         self.0.left.load(Ordering::SeqCst)
     }
 
-    /// How many are in their polls at once before any of them ends.
+    /// The number of hogs that are in their polls at once before any of them ends.
     #[must_use]
     pub fn together(&self) -> usize {
         self.0.together
@@ -139,7 +141,7 @@ impl Hogs {
         self.0.start.add_permits(hogs);
     }
 
-    /// Releases the hogs: the neighbour has its answer.
+    /// Releases the hogs, once the neighbour has its answer.
     pub fn answered(&self) {
         self.0.answered.store(true, Ordering::SeqCst);
     }

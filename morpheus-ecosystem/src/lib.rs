@@ -1,13 +1,14 @@
-//! The libraries that people build on, as published and unchanged, on the Morpheus runtime.
+//! Tests of published libraries, unchanged, on the Morpheus runtime.
 //!
-//! One file in `tests` for each. The first kind of test does real work through the library on a runtime of ours and
-//! checks what comes out. The second puts hogs into its handlers and asks what a neighbour notices ([`neighbour()`]): on
-//! tokio, with as many workers, it waits for them; here it must be answered while they are still in their polls.
-//! `ECOSYSTEM.md` has the table that these tests print.
+//! Each file in `tests` tests one library. The first kind of test does real work through the library on a
+//! Morpheus runtime and checks the result. The second kind puts hogs into its handlers and measures a
+//! neighbour's request ([`neighbour()`]). On tokio with the same number of workers the neighbour waits for
+//! the hogs. On Morpheus it must have its answer while they are still in their polls. `ECOSYSTEM.md` has the
+//! table that these tests print.
 //!
-//! Here is what the tests share: hogs that can be held ([`hog`]), the two runtimes and who stands outside of them
-//! ([`stage`]), certificates ([`tls`]), a Redis of one's own ([`redis_server`]), and what is in `Cargo.lock`
-//! ([`version`]).
+//! This library has what the tests share: hogs that can be held ([`hog`]), the two runtimes and a runtime
+//! outside of them ([`stage`]), certificates ([`tls`]), a Redis server ([`redis_server`]), and the versions
+//! in `Cargo.lock` ([`version`]).
 #![warn(missing_docs)]
 
 pub mod hog;
@@ -28,14 +29,14 @@ pub use stage::Stage;
 /// Workers of each runtime under test.
 pub const WORKERS: usize = 2;
 
-/// Longer than anything here takes on a machine that is busy with other things.
+/// A time limit that no step of a test exceeds, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `future`, or a panic when it takes longer than [`PATIENCE`]: a test that hangs says so.
+/// Returns the output of `future`.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// When `future` takes longer than [`PATIENCE`], so that a test that hangs fails with a message.
 #[track_caller]
 pub fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let at = std::panic::Location::caller();

@@ -1,8 +1,9 @@
-//! What a neighbour of hogs notices: under tokio, and here.
+//! The delay of a request beside hogs, on tokio and on Morpheus.
 //!
-//! The order of events is judged, and not milliseconds. Here the hogs stay in their polls until the neighbour has its
-//! answer, so it can only come from another worker. On tokio they end after 200 ms; with all its workers in hogs' polls, no
-//! answer comes before one of them has left. That is the negative control: the same request, the same hogs.
+//! The test judges the order of events and not milliseconds. On Morpheus the hogs stay in their polls until
+//! the neighbour has its answer, so the answer must come from another worker. On tokio they end after 200 ms.
+//! All its workers are in hogs' polls, so no answer comes before one of the hogs has left. That is the
+//! negative control: the same request, the same hogs.
 
 use std::panic::Location;
 use std::pin::Pin;
@@ -16,7 +17,7 @@ use crate::{in_time, version};
 
 type Request = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>>;
 
-/// A request to a handler that hogs, one to a handler that does not, and where both are sent from.
+/// A request to a handler that hogs, a request to one that does not, and the runtime that sends both.
 pub struct Scene {
     side: Handle,
     hog: Request,
@@ -30,7 +31,8 @@ impl std::fmt::Debug for Scene {
 }
 
 impl Scene {
-    /// A server is under test: the requests come from [`Stage::outside`]. Each checks its own answer.
+    /// Makes a scene with a server under test: [`Stage::outside`] sends the requests. Each request checks its
+    /// own answer.
     pub fn of_server<H, N>(
         stage: &Stage,
         hog: impl Fn() -> H + 'static,
@@ -47,7 +49,7 @@ impl Scene {
         }
     }
 
-    /// A client, or what runs inside of tasks, is under test: the requests are tasks of [`Stage::inside`].
+    /// Makes a scene with a client or tasks under test: the requests are tasks of [`Stage::inside`].
     pub fn of_tasks<H, N>(
         stage: &Stage,
         hog: impl Fn() -> H + 'static,
@@ -64,46 +66,48 @@ impl Scene {
     }
 }
 
-/// One run: what the neighbour's request took.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    /// Before the hogs came.
-    calm: Duration,
-    /// While they were in their polls.
+    /// The neighbour's request before the hogs began.
+    alone: Duration,
+    /// The neighbour's request while the hogs were in their polls.
     beside: Duration,
-    /// So many had left when it was answered.
+    /// The number of hogs that had left when it was answered.
     left: usize,
 }
 
-/// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the row of
-/// `ECOSYSTEM.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians, and behind a slash the
-/// longest that it took here.
+/// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the
+/// row of `ECOSYSTEM.md`.
+///
+/// `MORPHEUS_ROUNDS` sets the number of rounds (default 1). The row has the medians, and behind a slash the
+/// longest time on Morpheus.
 ///
 /// # Panics
 ///
-/// When the neighbour waits for the hogs here, or does not on tokio.
+/// When the neighbour waits for the hogs on Morpheus, or does not on tokio.
 #[track_caller]
 pub fn neighbour(package: &str, does: &str, prepare: impl AsyncFn(Stage) -> Scene) {
     let file = Location::caller().file();
-    let (mut calm, mut cells) = (Vec::new(), String::new());
+    let (mut alone, mut cells) = (Vec::new(), String::new());
     for kind in [Kind::Computes, Kind::Sleeps] {
         let (mut tokio, mut here) = (Vec::new(), Vec::new());
         for _ in 0..rounds() {
             tokio.push(judged(Subject::Tokio, kind, &prepare).beside);
             let measured = judged(Subject::Morpheus, kind, &prepare);
             here.push(measured.beside);
-            calm.push(measured.calm);
+            alone.push(measured.alone);
         }
         let worst = here.iter().max().copied().unwrap_or_default();
         let [tokio, here, worst] = [median(tokio), median(here), worst].map(milliseconds);
         cells += &format!(" {tokio} | **{here}** / {worst} |");
     }
-    let (version, calm) = (version::of(package), milliseconds(median(calm)));
-    // On a line of its own: without it, it would be behind the name of the test.
-    println!("\n| [{package}]({file}) {version} | {does} | {calm} |{cells}");
+    let (version, alone) = (version::of(package), milliseconds(median(alone)));
+    // On a line of its own, apart from the name of the test.
+    println!("\n| [{package}]({file}) {version} | {does} | {alone} |{cells}");
 }
 
-/// One run that was as it should be.
+/// Measures one run, and panics unless it was as it should be.
 fn judged(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene) -> Measured {
     let measured = measure(subject, kind, prepare);
     judge(subject, kind, measured);
@@ -142,9 +146,9 @@ fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene)
         let scene = in_time(prepare(stage.clone())).await;
         // The first request opens the connection.
         ask(&scene).await;
-        let mut calm = Vec::new();
+        let mut alone = Vec::new();
         for _ in 0..5 {
-            calm.push(ask(&scene).await);
+            alone.push(ask(&scene).await);
         }
         let hogging: Vec<_> = (0..HOGS).map(|_| scene.side.spawn((scene.hog)())).collect();
         stage
@@ -166,14 +170,14 @@ fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene)
         }
         assert_eq!(hogs.left(), HOGS);
         Measured {
-            calm: median(calm),
+            alone: median(alone),
             beside,
             left,
         }
     })
 }
 
-/// The neighbour's request, and what it took.
+/// Sends the neighbour's request and returns its duration.
 async fn ask(scene: &Scene) -> Duration {
     let begun = Instant::now();
     let request = scene.side.spawn((scene.neighbour)());
@@ -185,7 +189,7 @@ async fn ask(scene: &Scene) -> Duration {
     begun.elapsed()
 }
 
-/// Frees hogs when a test fails in between: else its runtime could not end.
+/// Releases the hogs when a test fails in between: otherwise its runtime could not end.
 struct FreeAtTheEnd(Hogs);
 
 impl Drop for FreeAtTheEnd {
@@ -236,10 +240,10 @@ mod tests {
         assert_eq!(median(times.to_vec()), Duration::from_millis(3));
     }
 
-    /// Whoever answers on a thread that no hog can take is no proof of anything: tokio's control must say so.
+    /// A neighbour that no hog can delay proves nothing: tokio's control must detect that.
     #[test]
     #[should_panic(expected = "tokio answered while all its workers were in hogs' polls")]
-    fn a_neighbour_that_needs_no_worker_is_found_out() {
+    fn a_neighbour_that_needs_no_worker_fails_the_control() {
         neighbour("tokio", "nothing", async |stage| {
             let hogs = stage.hogs.clone();
             let inside = stage.inside.clone();

@@ -1,4 +1,4 @@
-//! A Redis server of one's own: a process on a port of loopback, which ends with the test.
+//! A Redis server for one test: a process on a port of loopback, which ends with the test.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
 
-/// The program, as packages call it.
+/// The program, as packages name it.
 const PROGRAM: &str = "redis-server";
 
-/// Somebody may take the port between finding it and starting.
+/// Another process may take the port between the search and the start.
 const ATTEMPTS: usize = 5;
 
 /// A server that answers, until this is dropped.
@@ -21,12 +21,12 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one. `None`, with a line that says so, where the machine has none; with `MORPHEUS_REQUIRE_REDIS` set that is
-    /// a failure.
+    /// Starts a server. Where the machine has none it prints a line and returns `None`; with
+    /// `MORPHEUS_REQUIRE_REDIS` set that is a failure.
     ///
     /// # Panics
     ///
-    /// When there is one, and it does not come up.
+    /// When the server is installed and does not start.
     #[must_use]
     pub fn start() -> Option<RedisServer> {
         for _ in 0..ATTEMPTS {
@@ -58,17 +58,17 @@ impl RedisServer {
         panic!("{PROGRAM} ended {ATTEMPTS} times right after its start");
     }
 
-    /// For `redis::Client::open`.
+    /// The address for `redis::Client::open`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// Whether it answers before it ends.
+    /// Whether the server answers before it ends.
     fn comes_up(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            // The answer of another server on that port would not count: ours then ends.
+            // Another server on that port may answer: then this one ends.
             if self.process.try_wait().expect("it is our child").is_some() {
                 return false;
             }
@@ -95,7 +95,7 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It has nothing that it would have to save.
+        // The server has nothing to save.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

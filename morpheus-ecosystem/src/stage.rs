@@ -1,4 +1,4 @@
-//! The runtime under test, and who is not on it.
+//! The runtime under test, and the runtime outside of it.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio::runtime::Handle;
 use crate::hog::{Hogs, Kind, Until};
 use crate::{WORKERS, in_time};
 
-/// So many hogs are in flight: more than there are workers.
+/// The number of hogs in flight: more than there are workers.
 pub const HOGS: usize = 2 * WORKERS;
 
-/// Which runtime is under test.
+/// The kind of the runtime under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Tokio's, with [`WORKERS`] workers.
     Tokio,
-    /// Ours, with as many, and the spares that it has by default.
+    /// Morpheus's, with the same number of workers and the default spares.
     Morpheus,
 }
 
-/// The runtime itself.
+/// A running runtime under test.
 pub(crate) enum Running {
     Tokio(tokio::runtime::Runtime),
     Morpheus(morpheus_runtime::Runtime),
@@ -52,22 +52,22 @@ impl Running {
     }
 }
 
-/// What a test sets its scene on.
+/// The runtimes and the hogs that a test builds its scene from.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Which runtime is under test.
+    /// The kind of the runtime under test.
     pub subject: Subject,
     /// The runtime under test.
     pub inside: Handle,
-    /// A tokio of its own, on which no hog runs: the clients of a server under test, the server of a client.
+    /// A tokio runtime without hogs: for the clients of a server under test, or the server of a client.
     pub outside: Handle,
-    /// What the handlers call.
+    /// The hogs, which the handlers call.
     pub hogs: Hogs,
 }
 
 impl Stage {
     pub(crate) fn new(subject: Subject, kind: Kind, inside: Handle, outside: Handle) -> Stage {
-        // Tokio gets as many hogs into their polls as it has workers.
+        // Tokio can have one hog in its poll for each worker.
         let hogs = match subject {
             Subject::Tokio => Hogs::new(kind, Until::Time, WORKERS),
             Subject::Morpheus => Hogs::new(kind, Until::Answered, HOGS),
@@ -80,11 +80,11 @@ impl Stage {
         }
     }
 
-    /// Runs a future as a task of the runtime under test, and gives what it gives.
+    /// Runs a future as a task of the runtime under test, and returns its output.
     ///
     /// # Panics
     ///
-    /// When the task does, or takes longer than [`PATIENCE`](crate::PATIENCE).
+    /// When the task panics, or takes longer than [`PATIENCE`](crate::PATIENCE).
     pub async fn inside<F>(&self, future: F) -> F::Output
     where
         F: Future + Send + 'static,
@@ -95,10 +95,10 @@ impl Stage {
             .expect("the task does not panic")
     }
 
-    /// Waits until it is so.
-    pub(crate) async fn wait_for(&self, what: &str, is_so: impl Fn() -> bool) {
+    /// Waits until `condition` holds.
+    pub(crate) async fn wait_for(&self, what: &str, condition: impl Fn() -> bool) {
         let wait = async {
-            while !is_so() {
+            while !condition() {
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
         };

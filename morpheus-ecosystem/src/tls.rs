@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 /// The name in the certificate.
 pub const NAME: &str = "localhost";
 
-/// A server with a fresh certificate for [`NAME`], and a client that trusts it.
+/// Makes a server with a fresh certificate for [`NAME`], and a client that trusts it.
 ///
 /// # Panics
 ///
@@ -33,7 +33,7 @@ pub fn pair() -> (ServerConfig, ClientConfig) {
     (server, client(trusted))
 }
 
-/// A client that trusts no certificate.
+/// Makes a client that trusts no certificate.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Which release of a library was tested.
+//! The release of a library that was tested.
 
 /// The workspace's lock file, as it was when this was built.
 const LOCK: &str = include_str!("../../Cargo.lock");
@@ -7,7 +7,7 @@ const LOCK: &str = include_str!("../../Cargo.lock");
 ///
 /// # Panics
 ///
-/// When it is not there.
+/// When the lock file does not have it.
 #[must_use]
 pub fn of(package: &str) -> &'static str {
     let name = format!("name = \"{package}\"");

@@ -1,13 +1,13 @@
 //! Rewrites `async fn f() -> T { … }` into a plain `fn f() -> T` that builds a runtime and runs the function in it.
 //!
-//! The user's function moves, unchanged and still `async`, inside the new one. So the compiler's messages about its
-//! types and its `?` are those of any `async fn`, at the user's own tokens. The body is never parsed: a half-written
-//! one reaches the compiler (and an editor's analysis) as it is.
+//! The user's function moves, unchanged and still `async`, inside the new one. So the compiler's messages
+//! about its types and its `?` are those of any `async fn`, at the user's own tokens. The body is never
+//! parsed: an unfinished body reaches the compiler (and an editor's analysis) as it is.
 //!
-//! A function with arguments, a generic one or a method cannot move: there the body becomes an `async` block, which uses
-//! what is around it, and the compiler is told the type that it has to have.
+//! A function with arguments, a generic function or a method cannot move. There the body becomes an `async`
+//! block, which uses the names around it, and the expansion tells the compiler the type of the block.
 //!
-//! A refused function still leaves something of its name behind, so that one mistake is one message.
+//! A refused function still leaves a function of its name, so that one mistake gives one message.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote};
@@ -16,7 +16,7 @@ use syn::{AttrStyle, Attribute, ReturnType, Signature, Visibility};
 
 use crate::options::{Flavor, Options};
 
-/// Which of the two attributes is expanded.
+/// The attribute that is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Main,
@@ -31,12 +31,12 @@ impl Kind {
         }
     }
 
-    /// The attribute with these words, as one writes it.
+    /// The attribute with these words, as in the source.
     pub(crate) fn attribute_with(self, words: &str) -> String {
         self.attribute().replace(']', &format!("({words})]"))
     }
 
-    /// The flavor where none is named: as tokio's.
+    /// The default flavor, as tokio's.
     pub(crate) fn flavor(self) -> Flavor {
         match self {
             Kind::Main => Flavor::MultiThread,
@@ -70,7 +70,7 @@ impl Parse for Function {
     }
 }
 
-/// The whole expansion; mistakes become `compile_error!` at the wrong token.
+/// Returns the whole expansion; mistakes become `compile_error!` at the wrong token.
 pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> TokenStream {
     let function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
@@ -90,7 +90,7 @@ fn with_error(error: &syn::Error, rest: TokenStream) -> TokenStream {
     quote! { #error #rest }
 }
 
-/// What stands for a refused function: a `main` must exist, and callers must find their name.
+/// Returns a stand-in for a refused function: a `main` must exist, and callers must find the name.
 fn stand_in(function: &Function) -> TokenStream {
     let Function {
         visibility,
@@ -121,7 +121,7 @@ fn check(kind: Kind, function: &Function) -> syn::Result<()> {
     Ok(())
 }
 
-/// `#[test]`, or its full name, as another attribute macro may have left it.
+/// Whether an attribute is `#[test]`, or its full name, as another attribute macro may have left it.
 fn is_test(attribute: &Attribute) -> bool {
     let names: Vec<String> = attribute
         .path()
@@ -133,7 +133,7 @@ fn is_test(attribute: &Attribute) -> bool {
     matches!(names[..], ["test"] | ["core" | "std", "prelude", _, "test"])
 }
 
-/// Whether the function can move into another one: it uses nothing of what is around it.
+/// Whether the function can move into another one: it uses no name of the function or the `impl` around it.
 fn can_move(function: &Function) -> bool {
     let signature = &function.signature;
     // `const`, `unsafe`, `extern "C"`.
@@ -158,7 +158,8 @@ fn mentions(tokens: TokenStream, name: &str) -> bool {
     })
 }
 
-/// The inner attributes of a body, which no `async` block may have, as attributes of the function; and the rest.
+/// Splits a body into its inner attributes, as attributes of the function, and the rest. An `async` block may
+/// have no inner attributes.
 fn without_inner_attributes(body: &TokenStream) -> (Vec<Attribute>, TokenStream) {
     let split = |input: ParseStream<'_>| {
         let attributes = input.call(Attribute::parse_inner)?;
@@ -179,7 +180,7 @@ fn without_inner_attributes(body: &TokenStream) -> (Vec<Attribute>, TokenStream)
     (attributes, TokenTree::Group(rest).into())
 }
 
-/// Tells the compiler the type that the block `morpheus_body` ends with, where it can be written.
+/// Tells the compiler the type of the block `morpheus_body`, where that type can be written.
 fn type_of_body(output: &ReturnType) -> TokenStream {
     let output = match output {
         ReturnType::Default => quote! { () },
@@ -212,8 +213,8 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
         Kind::Main => TokenStream::new(),
         Kind::Test => quote! { #[::core::prelude::v1::test] },
     };
-    // `clippy::unused_async`: a `main` that awaits nothing is the user's to write. The names with `morpheus_` in front
-    // cannot be taken for a constant or a macro's pattern that the user has in scope.
+    // `clippy::unused_async`: the user may write a `main` that awaits nothing. The prefix `morpheus_` keeps
+    // the names apart from constants and macro patterns that the user has in scope.
     let (inner, before, future) = if can_move(function) {
         let before = quote! {
             #[allow(clippy::unused_async)]
@@ -249,7 +250,8 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
     }
 }
 
-/// `::morpheus_runtime::Builder::new_multi_thread()`, or the other flavor, and a call for each option that is set.
+/// Returns `::morpheus_runtime::Builder::new_multi_thread()`, or the other flavor, and a call for each option
+/// that is set.
 fn builder(options: &Options) -> TokenStream {
     let krate = match &options.crate_path {
         Some(path) => path.clone(),
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_has_one_thread_unless_told_otherwise() {
+    fn a_test_has_one_thread_unless_an_option_says_otherwise() {
         let item = quote! { async fn works() {} };
         let builder = |arguments| {
             let expansion = test_of(arguments, item.clone());
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_function_is_refused_and_kept() {
+    fn an_item_that_is_no_function_is_refused_and_kept() {
         for item in [quote! { struct Main; }, quote! { async fn main(); }] {
             let expansion = main_of(TokenStream::new(), item.clone());
             assert!(expansion.contains("compile_error !"), "{expansion}");

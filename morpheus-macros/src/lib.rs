@@ -1,6 +1,6 @@
 //! The attributes `#[morpheus_runtime::main]` and `#[morpheus_runtime::test]`.
 //!
-//! Use them through `morpheus_runtime`, which re-exports both. This file is what the compiler calls;
+//! Use them through `morpheus_runtime`, which re-exports both. The compiler calls the functions in this file;
 //! `options` reads the words in the parentheses, `expand` rewrites the function.
 #![warn(missing_docs)]
 
@@ -21,7 +21,7 @@ use crate::expand::{Kind, expand};
 /// }
 /// ```
 ///
-/// is short for a plain `fn main` with this in it:
+/// This is short for a plain `fn main` with this body:
 ///
 /// ```
 /// async fn body() {
@@ -37,21 +37,21 @@ use crate::expand::{Kind, expand};
 ///
 /// # Options
 ///
-/// Those of `#[tokio::main]`, and some of Morpheus's. Each names a method of `morpheus_runtime::Builder`, and one that is left
-/// out keeps the builder's default.
+/// The options are those of `#[tokio::main]`, and some of Morpheus's. Each names a method of
+/// `morpheus_runtime::Builder`. An option that is left out keeps the builder's default.
 ///
-/// | option | unit | what it sets |
+/// | option | unit | sets |
 /// |---|---|---|
 /// | `flavor = "multi_thread"`, `"current_thread"` | | `Builder::new_multi_thread`, the default, or `Builder::new_current_thread` |
-/// | `worker_threads = N` | threads, at least 1 | `Builder::worker_threads`: how many run tasks side by side |
+/// | `worker_threads = N` | threads, at least 1 | `Builder::worker_threads`: the number of threads that run tasks in parallel |
 /// | `start_paused = BOOL` | | `Builder::start_paused`, with the cargo feature `test-util` of `morpheus-runtime` |
 /// | `name = "text"` | | `Builder::name` |
-/// | `max_spares = N` | threads | `Builder::max_spares`: how many may take over from stuck workers |
-/// | `reserve = N` | threads | `Builder::reserve`: how many stand ready before a worker is stuck |
-/// | `budget_us = N` | microseconds | `Builder::budget`: how long one poll may take before it is asked to yield |
-/// | `grace_us = N` | microseconds | `Builder::grace`: how long it has for that |
-/// | `report_after_us = N` | microseconds | `Builder::report_after`: how long a poll may be stuck before its stack is taken |
-/// | `crate = "path"` | | where `morpheus_runtime` is found, when it is renamed or re-exported |
+/// | `max_spares = N` | threads | `Builder::max_spares`: the number of spares that may take over from stalled workers |
+/// | `reserve = N` | threads | `Builder::reserve`: the number of spares that are active before a worker is stalled |
+/// | `budget_us = N` | microseconds | `Builder::budget`: the time that a poll may take before it is asked to yield |
+/// | `grace_us = N` | microseconds | `Builder::grace`: the time that a poll then has to yield |
+/// | `report_after_us = N` | microseconds | `Builder::report_after`: the time for which a poll may be stalled before its stack is taken |
+/// | `crate = "path"` | | the path of `morpheus_runtime`, when it is renamed or re-exported |
 ///
 /// A number is an integer literal. For anything else (a policy, a link, hooks), use the builder. `worker_threads`,
 /// `max_spares` and `reserve` need the flavor `multi_thread`, and `start_paused` needs `current_thread`.
@@ -74,10 +74,11 @@ use crate::expand::{Kind, expand};
 /// async fn main() {}
 /// ```
 ///
-/// # What it may stand on
+/// # Functions that it accepts
 ///
-/// An `async fn` of any name; all but `main` may take arguments, be generic, or be a method. Its attributes, its visibility
-/// and its return type stay. Attributes below this one see the rewritten function, which is no longer `async`.
+/// It accepts an `async fn` of any name; all but `main` may take arguments, be generic, or be a method. The
+/// function keeps its attributes, its visibility and its return type. Attributes below this one see the
+/// rewritten function, which is no longer `async`.
 ///
 /// ```
 /// #[morpheus_runtime::main(flavor = "current_thread")]
@@ -96,7 +97,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expand(Kind::Main, options.into(), item.into()).into()
 }
 
-/// Makes a test of an `async fn`, and runs it on a Morpheus runtime of its own.
+/// Turns an `async fn` into a test that runs on a Morpheus runtime of its own.
 ///
 /// ```
 /// #[morpheus_runtime::test]
@@ -112,10 +113,10 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The options are those of `#[main]` (see there), but the flavor is `current_thread` unless said otherwise, as under
-/// `#[tokio::test]`. With several threads `max_spares` is 4 unless said otherwise, because tests run many at a time.
-/// `#[ignore]`, `#[should_panic]` and a `Result` as return type mean what they mean for
-/// any test. There is no need for `#[test]` beside it.
+/// The options are those of `#[main]` (see there). As under `#[tokio::test]`, the default flavor is
+/// `current_thread`. With the flavor `multi_thread` the default of `max_spares` is 4, because many tests run
+/// at a time. `#[ignore]`, `#[should_panic]` and a `Result` as return type work as for any test. `#[test]` is
+/// not needed beside it.
 ///
 /// # Panics
 ///

@@ -1,6 +1,6 @@
-//! The words in the parentheses: `flavor = "multi_thread", worker_threads = 2, budget_us = 500`.
+//! Parses the words in the parentheses: `flavor = "multi_thread", worker_threads = 2, budget_us = 500`.
 //!
-//! Every mistake is reported, not only the first, each at the token that is wrong.
+//! It reports every mistake and not only the first, each at the wrong token.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens as _;
@@ -11,7 +11,7 @@ use syn::{Expr, ExprLit, Lit, LitStr, Path, Token};
 
 use crate::expand::Kind;
 
-/// Which of tokio's schedulers the runtime has.
+/// The tokio scheduler of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavor {
     CurrentThread,
@@ -27,7 +27,7 @@ impl Flavor {
     }
 }
 
-/// What the attribute asks for. `None` leaves the builder's default alone.
+/// The options of the attribute. `None` keeps the builder's default.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) flavor: Flavor,
@@ -53,10 +53,10 @@ const OF_ONE_FLAVOR: [(&str, Flavor); 4] = [
     ("start_paused", Flavor::CurrentThread),
 ];
 
-/// Spares of a runtime for one test, which is small: tests run many at a time.
+/// The default number of spares of a test's runtime. It is small, because many tests run at a time.
 const SPARES_OF_A_TEST: usize = 4;
 
-/// One `name = value`, or the bare name of an option whose value was forgotten.
+/// One `name = value`, or the bare name of an option without a value.
 struct Word {
     name: Ident,
     value: Option<Expr>,
@@ -76,7 +76,7 @@ impl Parse for Word {
 }
 
 impl Word {
-    /// A mistake in the value, or in its absence.
+    /// The error for a mistake in the value, or for a missing value.
     fn wants(&self, wanted: &str) -> syn::Error {
         match &self.value {
             Some(value) => syn::Error::new_spanned(value, wanted),
@@ -106,7 +106,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// All mistakes, combined into one error.
+    /// Returns all mistakes, combined into one error.
     pub(crate) fn parse(kind: Kind, arguments: TokenStream) -> syn::Result<Options> {
         let words = Punctuated::<Word, Token![,]>::parse_terminated.parse2(arguments)?;
         let mut options = Options::of(kind);
@@ -125,7 +125,7 @@ impl Options {
             seen.push(name);
             mistakes.extend(read.err());
         }
-        // With a mistake somewhere it is not known which flavor is meant.
+        // With another mistake it is not known which flavor is meant.
         if mistakes.is_empty() {
             mistakes.extend(
                 words
@@ -143,7 +143,7 @@ impl Options {
         combined.map_or(Ok(options), Err)
     }
 
-    /// The mistake of a word that the flavor does not have.
+    /// The error for an option that the flavor does not have.
     fn misplaced(&self, kind: Kind, word: &Word) -> Option<syn::Error> {
         let name = word.name.to_string();
         let (_, flavor) = OF_ONE_FLAVOR
@@ -292,7 +292,7 @@ mod tests {
         Options::parse(Kind::Main, arguments)
     }
 
-    /// Every message of the error, in order.
+    /// The messages of the error, in order.
     fn mistakes_of(kind: Kind, arguments: TokenStream) -> Vec<String> {
         Options::parse(kind, arguments)
             .expect_err("must be refused")
@@ -385,7 +385,7 @@ mod tests {
             ),
             [message("test")]
         );
-        // Two at once, each at its own word.
+        // Two mistakes at once, each at its own word.
         assert_eq!(
             mistakes_of(Kind::Test, quote!(worker_threads = 1, reserve = 1)).len(),
             2

@@ -1,9 +1,10 @@
 //! A domain: everything that the workers, the tasks and the controller of one runtime share.
 //!
-//! There is one per [`Runtime`](crate::Runtime), and one more per process for threads of other runtimes
-//! on which something is watched: that one has no spares and no canary, but a controller that asks,
-//! judges and reports all the same. So has that of a current-thread runtime, with the settings of its own builder; a thread
-//! belongs to it while it is in the runtime's `block_on` (`enter` in `poll/own_slot.rs`).
+//! There is one for each [`Runtime`](crate::Runtime). One more in each process serves threads of other
+//! runtimes on which a future is watched. It has no spares and no canary task, but a controller that makes
+//! requests and verdicts, and reports. The domain of a current-thread runtime is like that one, with the
+//! settings of its own builder. A thread belongs to it while it is in the runtime's `block_on` (`enter` in
+//! `poll/own_slot.rs`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,7 +28,7 @@ use crate::settings::Settings;
 use crate::slot::cores::CoreTable;
 use crate::slot::table::Table;
 
-/// Panics that a test makes.
+/// Panics that a test injects.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -37,35 +38,36 @@ pub(crate) struct Faults {
 
 pub(crate) struct Domain {
     pub(crate) settings: Settings,
-    /// The tokio runtime it belongs to, once that is built.
+    /// The tokio runtime that the domain belongs to, once that is built.
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) slots: Table,
     #[cfg(tokio_unstable)]
     pub(crate) thread_ids: crate::os::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
-    /// How polls of each label went here.
+    /// How polls of each label went on this runtime.
     pub(crate) histories: Histories,
     pub(crate) cores: CoreTable,
-    /// The application has the runtime: its tasks may wait anywhere in it.
+    /// Whether the application has the runtime: from then on its tasks may be queued on any worker.
     pub(crate) has_tasks: AtomicBool,
-    /// Only the last spare is left: slow tasks wait rather than take a worker.
+    /// Whether only the last spare is left: slow tasks then wait rather than take a worker.
     pub(crate) spares_scarce: AtomicBool,
-    /// Whether slow tasks are lowered by `nice`: asked for, and the process may raise them again.
+    /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
     pub(crate) link: link::State,
-    /// The controller's thread; 0 until it runs.
+    /// The controller's thread id; 0 until it runs.
     pub(crate) controller_tid: AtomicU32,
     pub(crate) counters: Counters,
     pub(crate) reports: Reports,
     #[cfg(test)]
     pub(crate) faults: Faults,
-    /// Where polls were stalled.
+    /// The stacks of stalled polls.
     pub(crate) stacks: Arc<stacks::groups::Shared>,
     pub(crate) mask: Option<Mask>,
-    /// Only where there are no workers: for threads of other runtimes, and for a current-thread runtime. When each runtime that
-    /// such a thread is a worker of was last asked for a blocking thread, and whether it has one.
+    /// The blocking pools of plain tokio runtimes: when each was last asked for a thread (monotonic
+    /// nanoseconds), and whether it has one. `None` where the domain has workers of its own; `Some` for
+    /// threads of other runtimes and for a current-thread runtime.
     pub(crate) warm_pools: Option<Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>>,
 }
 
@@ -107,7 +109,8 @@ impl Domain {
         }
     }
 
-    /// For threads that are nobody's workers, or another runtime's: they keep the slices that they have.
+    /// Makes a domain without workers, for threads of other runtimes or for a current-thread runtime. These
+    /// threads keep their slices.
     pub(crate) fn without_workers(settings: Settings) -> Domain {
         Domain {
             warm_pools: Some(Mutex::default()),
@@ -115,7 +118,7 @@ impl Domain {
         }
     }
 
-    /// For a thread that starts: keeps it on the CPUs that the quota pays for, if the application wants that.
+    /// Keeps a thread that starts on the CPUs that the quota pays for, if the application asked for that.
     pub(crate) fn place_thread(&self) {
         if let Some(mask) = &self.mask {
             // Relaxed: a number; that thread's affinity is asked of the kernel.
@@ -123,7 +126,7 @@ impl Domain {
         }
     }
 
-    /// For a thread that has a core of this runtime: gives it a worker's slice, unless it has one.
+    /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet.
     pub(crate) fn shorten_slice(&self) {
         if self.warm_pools.is_none()
             && self.settings.mechanisms.slice
@@ -134,24 +137,25 @@ impl Domain {
         }
     }
 
-    /// Whether there can be workers to take over from one that is stalled.
+    /// Whether there can be workers that take over from a stalled one.
     pub(crate) fn has_workers(&self) -> bool {
         self.warm_pools.is_none()
     }
 
-    /// Whether the controller only looks and reports.
+    /// Whether the controller only observes and reports.
     pub(crate) fn observes(&self) -> bool {
         self.settings.policy == Policy::Observe
     }
 
-    /// Wakes the controller if it sleeps, wherever.
+    /// Wakes the controller if it sleeps, be it on its condition variable or on a link's ring.
     pub(crate) fn wake_controller(&self) {
         if self.sleeper.wake() {
             self.link.wake_controller();
         }
     }
 
-    /// For a thread that has a core, and says so: back from a park or a hold, or with a canary.
+    /// Records the calling thread as the thread of the core that it has: after a park, after a hold, or in a
+    /// canary task.
     pub(crate) fn note_core_thread(&self, tid: u32) {
         self.shorten_slice();
         if let Some(core) = tokio::runtime::worker_index() {
@@ -159,10 +163,10 @@ impl Domain {
         }
     }
 
-    /// Goes on without a controller, so that nothing waits for one: every spare is released for good, no poll waits for
-    /// a permit or is handed off any more, and a daemon's link ends. What is left is tokio with that many workers.
+    /// Goes on without a controller, so that nothing waits for one.
     ///
-    /// Returns the wakes to make.
+    /// It releases every spare for good and ends a daemon's link. No poll waits for a permit or is handed off
+    /// any more. The runtime goes on as tokio with that many workers. Returns the wakes to make.
     pub(crate) fn go_on_without_controller(&self) -> Vec<Wake> {
         // Relaxed, both: a statistic; and a hint, which `permits.close` makes pointless.
         self.counters.controller_off.store(true, Ordering::Relaxed);
@@ -186,7 +190,7 @@ impl std::fmt::Debug for Domain {
     }
 }
 
-/// The domains of the runtimes that there are.
+/// The domains of all runtimes in this process.
 fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
     static RUNTIMES: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
     RUNTIMES
@@ -194,14 +198,14 @@ fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Makes a domain known whose tokio runtime has been built.
+/// Registers a domain whose tokio runtime has been built.
 pub(crate) fn register(domain: &Arc<Domain>) {
     let mut runtimes = runtimes();
     runtimes.retain(|domain| domain.strong_count() > 0);
     runtimes.push(Arc::downgrade(domain));
 }
 
-/// The runtime that is current on this thread, if it is one of Morpheus's.
+/// The current runtime of the calling thread and its domain, if it is one of Morpheus's.
 pub(crate) fn of_current() -> Option<(tokio::runtime::Handle, Arc<Domain>)> {
     let handle = tokio::runtime::Handle::try_current().ok()?;
     let domain = of_runtime(handle.id())?;

@@ -1,75 +1,79 @@
 //! A tokio that no task can starve.
 //!
-//! A task that computes for 200 ms inside one `poll`, or blocks in a system call there, costs the other
-//! tasks of the same runtime nothing that they can notice. It needs no cooperation from that task, no
-//! change in the libraries that spawned it, no root and no special kernel. Keep your tokio program, and
-//! change one line:
+//! A task that computes for 200 ms inside one `poll`, or blocks in a system call there, does not noticeably
+//! delay the other tasks of the same runtime. That needs no cooperation from the task, no change in the
+//! library that spawned it, no root and no special kernel. Keep your tokio program, and change one line:
 //!
 //! ```
 //! #[morpheus_runtime::main]
 //! async fn main() {
-//!     // Somebody computes for ever so long, on a task of his own …
+//!     // This task blocks its worker for 50 ms …
 //!     let hog = tokio::spawn(async { std::thread::sleep(std::time::Duration::from_millis(50)) });
-//!     // … and everybody else goes on.
+//!     // … and the other tasks go on.
 //!     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
 //!     hog.await.unwrap();
 //! }
 //! ```
 //!
-//! The executor is stock tokio with `workers + max_spares` worker threads, of which the spares are held
-//! back. A controller thread notices that work waits and nobody serves it, and releases spares until it
-//! is served; nothing is added while nobody is stalled, and what was added is taken back.
+//! The executor is stock tokio with `workers + max_spares` worker threads, of which the spares are held. A
+//! controller thread detects work that waits while no worker serves it, and releases spares until the work is
+//! served. It releases none while no worker is stalled, and holds the released spares again afterwards.
 //!
 //! # What is watched, and how
 //!
 //! | what | how | named as | asked to yield | handed off |
 //! |---|---|---|---|---|
-//! | every task, of whatever library | nothing to do: the canary, and tokio's counters | "not watched" | no | no |
+//! | every task, of whatever library | nothing to do: the canary task, and tokio's counters | "not watched" | no | no |
 //! | tasks that you spawn | [`spawn`], or [`task::Builder`] | the place, or a name | yes | yes |
-//! | a part of somebody else's task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
+//! | a part of another task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
 //! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the route | yes | yes |
 //! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
 //! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | no |
 //! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |
 //! | tasks of a current-thread runtime, and the future of its `block_on` | by the same, but for the first row | the place, or the name | yes | no |
 //!
-//! All of them are worked around: a spare takes the waiting work. *Asked to yield* is what [`checkpoint()`] and
-//! [`checkpoint_sync`] answer. *Handed off* is what happens to tasks and labels that are known to be slow: nothing
-//! queues behind them any more, and a few of them run at a time. That takes the future itself; a hook around its
-//! poll cannot do it. A stalled poll that several of these watch counts once, for the innermost.
+//! On a multi-thread runtime a spare takes the work that waits behind any of them. *Asked to yield* means
+//! that [`checkpoint()`] and [`checkpoint_sync`] yield when the controller asks. *Handed off* means that the
+//! worker hands off its core before it polls a task that is rated slow, or whose label is. Then nothing
+//! queues behind the poll, and a few of these polls run at a time. That takes the future itself; a hook
+//! around its poll cannot do it. Where several of these rows watch one stalled poll, it counts once, for the
+//! innermost.
 //!
-//! A current-thread runtime ([`Builder::new_current_thread`]) has no second thread for its tasks: what is watched there is
-//! asked to yield and reported, and nothing takes over from it.
+//! A current-thread runtime ([`Builder::new_current_thread`]) has no second thread for its tasks. Its watched
+//! polls are asked to yield and reported, and nothing takes over from them.
 //!
-//! **What the canary alone sees** is what no row but the first covers: without the flag, whatever libraries do in tasks
-//! of their own, such as accepting, TLS, parsing, and streaming a body after the handler has answered. The canary is
-//! a no-op that must run within the [budget](Builder::budget). It tells that work waits and nobody serves it, and
-//! a spare is released; it does not tell who it was. So the report says "not watched", nobody is asked or
-//! remembered, and the next poll of that kind takes a worker again.
+//! **Only the canary task sees** a poll that no row but the first covers. Without the flag, that is all that
+//! libraries do in tasks of their own: accepting, TLS, parsing, and streaming a body after the handler has
+//! answered. The canary task is a no-op that must run within the [budget](Builder::budget). If it is late,
+//! work waits and no worker serves it, and the controller releases a spare. The canary task does not tell
+//! which task is slow. So the report says "not watched", no task is asked to yield or remembered, and the
+//! next poll of that kind stalls a worker again.
 //!
-//! **One hole.** A task that an unknown hog woke *last*, before it computed on in the same poll, sits in
-//! its worker's LIFO slot, which tokio lets nobody steal from, and waits for that poll. From the second
-//! time on a watched hog is handed off and the slot handed over; a [`checkpoint()`] or
-//! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable`
-//! [`Builder::disable_lifo_slot`] does without the slot.
+//! **One hole.** A hog that is not yet rated may wake a task and then compute on in the same poll. The task
+//! that it woke *last* sits in the worker's LIFO slot. Tokio lets no other worker steal from that slot, so
+//! the task waits until the poll ends. From the second time on, the worker of a watched hog hands off its
+//! core with the slot. A [`checkpoint()`] or [`checkpoint_sync`] that is asked to yield flushes the slot at
+//! once. With `--cfg tokio_unstable`, [`Builder::disable_lifo_slot`] does without the slot.
 //!
-//! # Telling who it was
+//! # Naming the slow task
 //!
-//! Stall reports are [`tracing`] events under `morpheus::stall`. They come from a thread of their own, which starts with the
-//! first: install a global subscriber. One that is slow, blocks or panics loses events and holds up nothing else. `MORPHEUS_SUMMARY=1` prints a table of labels when the process exits, and
-//! the lines in which polls were stalled; [`Runtime::stalls`] gives these to the program.
+//! Stall reports are [`tracing`] events under `morpheus::stall`. A thread of their own emits them, which
+//! starts with the first event: install a global subscriber. A subscriber that is slow, blocks or panics
+//! loses events and delays nothing else. `MORPHEUS_SUMMARY=1` prints a table of labels when the process
+//! exits, with the lines in which polls were stalled. [`Runtime::stalls`] returns these to the program.
 //!
-//! [`Runtime::metrics`] and [`Metrics::current`] have the counters; feature `metrics` publishes them, and the labels that
-//! were ever stalled, to the `metrics` crate, under the names that `dashboards/morpheus.json` shows in Grafana.
+//! [`Runtime::metrics`] and [`Metrics::current`] have the counters. Feature `metrics` publishes the counters,
+//! and the labels that were ever stalled, to the `metrics` crate, under the names that
+//! `dashboards/morpheus.json` shows in Grafana.
 #![warn(missing_docs)]
-// Which cargo feature an item needs stands beside it on docs.rs, which builds with nightly.
+// On docs.rs, which builds with nightly, each item names the cargo feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(target_os = "linux")]
 
-// For the attributes' expansion inside this crate's own tests.
+// The attributes expand to paths of this name, also inside this crate's own tests.
 extern crate self as morpheus_runtime;
 
-/// The program in the README is compiled and run.
+/// Compiles and runs the program in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
@@ -100,8 +104,8 @@ pub use api::task::{self, spawn};
 pub use api::tower;
 pub use api::watch::{Watch, Watched, watch};
 
-/// What a program uses of `tokio::runtime`, with Morpheus's [`Builder`] and [`Runtime`]: `use tokio::runtime` becomes
-/// `use morpheus_runtime::runtime`.
+/// The items of `tokio::runtime` that a program uses, with Morpheus's [`Builder`] and [`Runtime`]: `use
+/// tokio::runtime` becomes `use morpheus_runtime::runtime`.
 ///
 /// ```
 /// use morpheus_runtime::runtime::{self, Handle, Runtime};

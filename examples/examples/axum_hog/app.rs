@@ -1,4 +1,4 @@
-//! The application: axum 0.8, nothing of Morpheus in it but the layer that one variant adds.
+//! The application: axum 0.8, with nothing of Morpheus's but the layer that one variant adds.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use examples::password;
 use morpheus_runtime::tower::WatchLayer;
 use serde::{Deserialize, Serialize};
 
-/// What the handlers are busy with, where they hold a worker up.
+/// The work of the handlers that occupy a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
-    /// Passwords are hashed: it computes.
+    /// A password is hashed: the handler computes.
     Hash,
-    /// Something is read by a call that blocks for 5 ms, as from a disk or by a database's client. (A sleep in its
-    /// place: all variants wait for as long.)
+    /// The handler blocks for 5 ms, as in a read from a disk or in a database's client. It is a sleep, so
+    /// that it takes equally long in all variants.
     Read,
 }
 
 impl Work {
-    /// Where it is asked for.
+    /// The path of the handler.
     pub fn path(self) -> &'static str {
         match self {
             Work::Hash => "/hash",
@@ -33,19 +33,19 @@ impl Work {
     }
 }
 
-/// For how long `/read` blocks.
+/// The time for which `/read` blocks.
 pub const READ: Duration = Duration::from_millis(5);
 
 /// How the handlers of `/hash` and `/read` are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handler {
-    /// As most people write it first: it computes where it is called.
+    /// As most programs are written at first: the handler computes itself.
     Inline,
-    /// As tokio's documentation wants it: on the pool for blocking calls.
+    /// As tokio's documentation recommends: on the pool for blocking calls.
     SpawnBlocking,
 }
 
-/// The app with one of the two kinds of handlers.
+/// Builds the app with one of the two kinds of handlers.
 pub fn router(handler: Handler, hasher: Argon2<'static>) -> Router {
     let app = Router::new().route("/ping", get(async || "pong"));
     let app = match handler {
@@ -59,7 +59,7 @@ pub fn router(handler: Handler, hasher: Argon2<'static>) -> Router {
     app.with_state(hasher)
 }
 
-/// The line that has all handlers watched, each under its route.
+/// Adds the line that watches all handlers, each under its route.
 pub fn watched(app: Router) -> Router {
     app.layer(WatchLayer::by_route(|request| {
         Some(request.extensions().get::<MatchedPath>()?.as_str())

@@ -1,5 +1,5 @@
-//! One variant in a process of its own: the child that measures, and the parent that waits for it. What a
-//! runtime leaves behind (threads, memory, slices) cannot reach the next one.
+//! One variant in a process of its own: the child that measures, and the parent that waits for it. So the
+//! threads, the memory and the slices of one runtime do not affect the next.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,10 +16,10 @@ use crate::load::{Load, Seen, Window};
 use crate::options::Options;
 use crate::variant::Variant;
 
-/// A child may take so much longer than its window for starting, ending and printing.
+/// The time that a child may take beyond its window, for starting, ending and printing.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Measures, prints one line, and ends the process, whatever state the runtime is in by then.
+/// Measures, prints one line, and ends the process, whatever the state of the runtime.
 pub fn main(options: &Options, variant: Variant) -> ! {
     end_with_parent();
     let run = match measure(options, variant) {
@@ -31,8 +31,8 @@ pub fn main(options: &Options, variant: Variant) -> ! {
     process::exit(i32::from(printed.is_err()));
 }
 
-/// The parent holds the other end of our stdin, and the kernel closes it however the parent ends: Ctrl-C
-/// and `kill -9` leave no child behind.
+/// Ends the process when its parent ends. The parent holds the other end of stdin, and the kernel closes it
+/// however the parent ends: Ctrl-C and `kill -9` leave no child running.
 fn end_with_parent() {
     thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);
@@ -55,7 +55,7 @@ fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
         .finish()
 }
 
-/// Measures one variant in a child. `tick` is called a few times a second while it lasts.
+/// Measures one variant in a child. It calls `tick` a few times a second meanwhile.
 pub fn run(options: &Options, variant: Variant, passes: u32, tick: impl FnMut()) -> Run {
     let outcome = start(options, variant, passes).and_then(|mut child| {
         let line = child.line(options.warmup() + options.duration() + GRACE, tick)?;
@@ -64,14 +64,14 @@ pub fn run(options: &Options, variant: Variant, passes: u32, tick: impl FnMut())
     outcome.unwrap_or_else(|why| Run::failed(variant, why))
 }
 
-/// A child that does not outlive this.
+/// A child that ends with this at the latest.
 struct Supervised {
     child: Child,
     stdout: Receiver<String>,
 }
 
 fn start(options: &Options, variant: Variant, passes: u32) -> Result<Supervised, String> {
-    // By the link in /proc, which leads here even when the file was replaced by a new build.
+    // The link in /proc leads to the running program even after a new build has replaced the file.
     let child = Command::new("/proc/self/exe")
         .arg0("axum_hog")
         .args(options.for_child(variant, passes))
@@ -91,7 +91,7 @@ fn start(options: &Options, variant: Variant, passes: u32) -> Result<Supervised,
 }
 
 impl Supervised {
-    /// All that the child prints.
+    /// Returns all that the child prints.
     fn line(&self, limit: Duration, mut tick: impl FnMut()) -> Result<String, String> {
         let deadline = Instant::now() + limit;
         loop {
@@ -108,7 +108,7 @@ impl Supervised {
         }
     }
 
-    /// For a child that printed no figures.
+    /// The reason why a child printed no figures.
     fn how_it_ended(&mut self) -> String {
         match self.child.wait() {
             Ok(status) => format!("no figures, {status}"),
@@ -119,7 +119,7 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The figures of one run, their medians over rounds, and the ratios that tell who did how much better.
+//! The figures of one run, their medians over rounds, and the ratios between variants.
 
 use morpheus_bench::histogram::{Summary, median};
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::load::Seen;
 use crate::variant::Variant;
 
-/// What was measured of one variant, in one round or as the median of all.
+/// The figures of one variant, of one round or as the median of all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     pub variant: Variant,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     pub failed: Option<String>,
     pub ping_ns: Summary,
     /// From 0 to 1.
@@ -39,8 +39,8 @@ impl Run {
         }
     }
 
-    /// The medians of the rounds of one variant. A round that failed is a failure of the whole: a median
-    /// of the lucky ones would hide it.
+    /// The medians of the rounds of one variant. A round that failed makes the whole fail: medians of the
+    /// other rounds alone would hide it.
     fn median(variant: Variant, runs: &[Run]) -> Self {
         let own: Vec<&Run> = runs.iter().filter(|run| run.variant == variant).collect();
         if let Some(why) = own.iter().find_map(|run| run.failed.clone()) {

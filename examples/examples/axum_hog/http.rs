@@ -1,14 +1,14 @@
-//! As much of an HTTP/1.1 client as the load needs: GET on a connection that is kept alive.
+//! A minimal HTTP/1.1 client for the load: GET on a connection that is kept alive.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// More than any answer of the app has before its body.
+/// The maximum size of an answer's head, in bytes: more than the app ever sends.
 const LONGEST_HEAD: usize = 16 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// A connection that asks for the same thing again and again.
+/// A connection that repeats one request.
 pub struct Connection {
     stream: TcpStream,
     request: Vec<u8>,
@@ -19,7 +19,7 @@ impl Connection {
     /// Connects to `server` for GETs of `path`.
     pub fn open(server: SocketAddr, path: &str) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
-        // A request must not wait for the acknowledgement of the one before.
+        // A request must not wait for the acknowledgement of the previous one.
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
@@ -28,7 +28,7 @@ impl Connection {
         })
     }
 
-    /// The same socket once more, to shut it down while another thread waits on this one.
+    /// A second handle of the socket, to shut it down while another thread waits on this one.
     pub fn stream(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
@@ -36,7 +36,7 @@ impl Connection {
     /// Sends the request and reads the answer to its last byte.
     ///
     /// # Errors
-    /// When the connection ends, and on an answer that is not 200, has no length, or does not end where
+    /// When the connection ends, and on an answer that is not 200, has no length, or has another length than
     /// it says.
     pub fn get(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.request)?;
@@ -74,7 +74,7 @@ fn read_more(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// How long head and body are together, once the head is there.
+/// The length of head and body together, once the head is complete.
 fn length_of(answer: &[u8]) -> io::Result<Option<usize>> {
     let ends = answer.windows(HEAD_END.len());
     let Some(end) = ends.into_iter().position(|bytes| bytes == HEAD_END) else {
@@ -105,7 +105,7 @@ fn bad(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Hands an answer out a few bytes at a time, as a network may.
+    /// Returns an answer a few bytes at a time, as a network may.
     struct Trickle<'a>(&'a [u8], usize);
 
     impl Read for Trickle<'_> {

@@ -1,8 +1,8 @@
-//! The clients: OS threads outside of any runtime, so that what they see is the server's doing.
+//! The clients: OS threads outside of any runtime, so that the server alone causes the delays that they see.
 //!
-//! Pings have times at which they are meant to be sent, and their latency counts from there, whether the
-//! server kept the connection waiting or not: free of coordinated omission. Those still waiting at the
-//! end count with their age.
+//! Each ping is due at a fixed time, and its latency counts from there, even if the server kept the
+//! connection waiting. So there is no coordinated omission. Pings that still wait at the end count with their
+//! age.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,11 +21,11 @@ use crate::http::Connection;
 /// Pings a second, of all threads together.
 pub const PINGS_PER_S: u32 = 1_000;
 const PING_THREADS: u32 = 4;
-/// Between two pings of one thread.
+/// The time between two pings of one thread.
 const PERIOD: Duration =
     Duration::from_nanos(1_000_000_000 * PING_THREADS as u64 / PINGS_PER_S as u64);
 
-/// From when to when it counts. What is before warms up.
+/// The window that counts. The time before it warms the server up.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub from: Instant,
@@ -38,13 +38,13 @@ impl Window {
     }
 }
 
-/// What the clients saw.
+/// The figures that the clients saw.
 pub struct Seen {
     /// Latency of the pings that were due in the window.
     pub ping_ns: Summary,
-    /// The share of them that was answered in time to be seen.
+    /// The part of them that was answered before the end.
     pub ping_answered: f64,
-    /// Answers of the handlers that hold workers up, a second.
+    /// Answers a second of the handlers that occupy workers.
     pub work_per_s: f64,
 }
 
@@ -59,7 +59,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the pings and `clients` that ask for `work` again and again.
+    /// Starts the pings and `clients` that repeat requests for `work`.
     pub fn start(
         server: SocketAddr,
         work: Work,
@@ -76,7 +76,7 @@ impl Load {
         };
         for i in 0..PING_THREADS {
             let connection = load.connect(server, "/ping")?;
-            // Spread over the period: clients that all fire at once would measure their own queue.
+            // Spread over the period: clients that all send at once would measure their own queue.
             let first = Instant::now() + PERIOD * i / PING_THREADS;
             let client = move || Pings::send(connection, first, window);
             load.pings.push(thread::Builder::new().spawn(client)?);
@@ -99,11 +99,11 @@ impl Load {
     /// Waits for the end of the window, and ends the clients.
     ///
     /// # Errors
-    /// The first that a client met before the end.
+    /// The first error that a client met before the end.
     pub fn finish(self) -> Result<Seen, String> {
         clock::sleep_until(self.window.end);
         for stream in &self.streams {
-            // Ends a client that waits for an answer. An error means that it is closed already.
+            // Ends a client that waits for an answer. An error means that the socket is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let mut all = Latencies::default();
@@ -129,7 +129,7 @@ impl Load {
     }
 }
 
-/// What one thread saw of its pings.
+/// The pings of one thread.
 struct Pings {
     latencies: Latencies,
     answered: u64,
@@ -161,7 +161,7 @@ impl Pings {
         pings
     }
 
-    /// The ping that waits since `due`, and those that came due behind it.
+    /// Counts the ping that waits since `due`, and those that came due behind it.
     fn count_unanswered(&mut self, mut due: Instant, window: Window) {
         while due < window.end {
             if window.contains(due) {
@@ -184,7 +184,7 @@ fn ask_for_work(mut connection: Connection, window: Window, worked: &AtomicU64) 
     Ok(())
 }
 
-/// After the end, the error is our own doing: the socket was shut down.
+/// After the end the error is expected: the socket was shut down.
 fn unless_over(error: io::Error, window: Window) -> io::Result<()> {
     if Instant::now() < window.end {
         Err(error)

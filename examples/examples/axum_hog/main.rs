@@ -1,12 +1,12 @@
-//! An unchanged axum server with a handler that hashes passwords where it is called, on several runtimes.
+//! An unchanged axum server with a handler that hashes passwords itself, on several runtimes.
 //!
 //! ```text
 //! cargo run --release --example axum_hog
 //! ```
 //!
 //! `app` is the application, `variant` starts it, `http` and `load` are its clients, `child` measures one
-//! variant in a process of its own, and `figures` and `print` are for reading the outcome. `--help` says what
-//! is measured.
+//! variant in a process of its own, and `figures` and `print` show the result. `--help` says what is
+//! measured.
 
 mod app;
 mod child;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         eprintln!("This build is not optimized, and a hash takes much longer: use --release.");
     }
-    // Before there is any load of ours.
+    // Before the load begins.
     let host = Host::read();
     let hash = match Hash::calibrate(options.hash_ms) {
         Ok(hash) => hash,
@@ -55,17 +55,17 @@ fn main() -> ExitCode {
     } else {
         as_text(&options, &host, &hash, &medians)
     };
-    // A reader that closes the pipe has seen enough: no error.
+    // A reader that closes the pipe has seen enough: this is no error.
     let _ = writeln!(io::stdout(), "{text}");
     ExitCode::from(u8::from(runs.iter().any(|run| run.failed.is_some())))
 }
 
-/// All variants in all rounds.
+/// Measures all variants in all rounds.
 fn measure(options: &Options, passes: u32) -> Vec<Run> {
     let mut runs = Vec::new();
     for round in 1..=options.rounds {
         let mut variants = Variant::ALL;
-        // A B B A …: a machine that gets slower over time then favours no variant.
+        // A B B A …: a machine that slows down over time then favours no variant.
         if round % 2 == 0 {
             variants.reverse();
         }
@@ -79,7 +79,7 @@ fn measure(options: &Options, passes: u32) -> Vec<Run> {
     runs
 }
 
-/// On stderr, where a person looks.
+/// Prints progress on stderr.
 fn progress(text: &str) {
     if io::stderr().is_terminal() {
         eprint!("{text}");

@@ -37,23 +37,23 @@ Examples:
   cargo run --release --example axum_hog -- --work read --clients 64
       Handlers that block.";
 
-/// An axum server whose handlers compute for 50 ms, or block: what does /ping see of it?
+/// An axum server whose handlers compute for 50 ms, or block: how late are its answers to /ping?
 ///
-/// Serves one small axum 0.8 app over TCP, on several runtimes in turn, each in a process of its own. Some
-/// clients ask for /hash or /read without a pause; others send /ping 1,000 times a second. All are threads outside
-/// of the runtime.
+/// Serves one small axum 0.8 app over TCP, on several runtimes one after the other, each in a process of its
+/// own. Some clients request /hash or /read without a pause; others send /ping 1,000 times a second. All are
+/// threads outside of the runtime.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "axum_hog", after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// What the other clients ask for: /hash computes, /read blocks for 5 ms, both where they are called
+    /// The requests of the other clients: /hash computes, /read blocks for 5 ms, both in the handler itself
     #[arg(long, value_name = "WORK", default_value = "hash")]
     pub work: Work,
 
-    /// Clients that ask for that, each again as soon as it has its answer
+    /// Clients that request it, each without a pause between answer and next request
     #[arg(long, visible_alias = "hash-clients", value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
     pub clients: usize,
 
-    /// CPU time that a hash should take; found by trying how many passes of Argon2 it needs
+    /// CPU time that a hash should take; the program finds the passes of Argon2 that take it
     #[arg(long, value_name = "MS", default_value = "50", value_parser = number(0.0, 10_000.0))]
     pub hash_ms: f64,
 
@@ -61,15 +61,15 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value = "4", value_parser = number(0.1, 3_600.0))]
     pub duration: f64,
 
-    /// Seconds before anything counts
+    /// Seconds of warm-up before the measurement
     #[arg(long, value_name = "S", default_value = "1", value_parser = number(0.0, 600.0))]
     pub warmup: f64,
 
-    /// Measure everything so often, in the order A B B A …, and show medians
+    /// Rounds to measure, in the order A B B A …; the figures are medians
     #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
     pub rounds: usize,
 
-    /// Workers of each runtime [default: the CPUs that there are]
+    /// Workers of each runtime [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = counted(1, 1_024))]
     workers: Option<usize>,
 
@@ -77,11 +77,11 @@ pub struct Options {
     #[arg(long)]
     pub json: bool,
 
-    /// Passes that the hash of a child has.
+    /// Passes of Argon2 in the hash of a child.
     #[arg(long, hide = true, default_value = "1")]
     pub passes: u32,
 
-    /// Measure this variant and print the figures: how this program calls itself.
+    /// Measure this variant and print the figures: for the program's own children.
     #[arg(long, hide = true)]
     pub child: Option<Variant>,
 }

@@ -1,4 +1,4 @@
-//! What a person reads: the table, the ratios, and one sentence.
+//! The output for people: the table, the ratios, and one sentence.
 
 use examples::password::Hash;
 use morpheus_bench::report::{Table, count, maybe_time, time, times};
@@ -9,10 +9,10 @@ use crate::load::PINGS_PER_S;
 use crate::options::Options;
 use crate::variant::Variant;
 
-/// Columns that the output may take.
+/// The maximum width of the output, in columns.
 pub const WIDTH: usize = 110;
 
-/// One line that says what is measured. `hash` is the work of one hash.
+/// The title: one line that says what is measured. `hash` is the work of one hash.
 pub fn title(options: &Options, hash: &Hash) -> String {
     let each = match options.work {
         Work::Hash => format!("{} of CPU a hash", time(hash.cpu.as_nanos() as u64)),
@@ -29,7 +29,7 @@ pub fn title(options: &Options, hash: &Hash) -> String {
     )
 }
 
-/// The medians of each variant.
+/// The table of the medians of each variant.
 pub fn table(work: Work, medians: &[Run]) -> String {
     let mut table = Table::default();
     let mut column = |head: &str, cell: &dyn Fn(&Run) -> String| {
@@ -73,7 +73,7 @@ fn notes(medians: &[Run]) -> String {
     medians.iter().filter_map(note).collect()
 }
 
-/// The ratios, and what Morpheus is to reach on two cores with four clients.
+/// The table of the ratios, with the targets for two cores and four clients.
 pub fn ratios(ratios: &Ratios) -> String {
     let shown = |ratio: Option<f64>| match ratio {
         None => "–".into(),
@@ -124,7 +124,7 @@ pub fn ratios(ratios: &Ratios) -> String {
     table.render(WIDTH)
 }
 
-/// One sentence that says what happened, made from the figures.
+/// One sentence that sums the figures up.
 pub fn sentence(options: &Options, medians: &[Run]) -> String {
     let p99 = |variant| find(medians, variant).and_then(|run| run.ping_ns.p99);
     let Some(own) = p99(Variant::Morpheus) else {

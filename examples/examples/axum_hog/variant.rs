@@ -1,4 +1,4 @@
-//! What is compared: a runtime, and how the handler is written for it.
+//! The variants that are compared: a runtime, and how the handler is written for it.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::app::{self, Handler};
 
-/// Workers that a sceptic would add to tokio instead of using Morpheus: as many as Morpheus has spares.
+/// Workers that could be added to tokio instead of using Morpheus: the number of Morpheus's spares.
 const MORE_WORKERS: usize = 32;
 
 /// One way to serve the app.
@@ -39,7 +39,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// In the order of the table.
+    /// All variants, in the order of the table.
     pub const ALL: [Variant; 6] = [
         Variant::Tokio,
         Variant::TokioMoreSlice,
@@ -49,7 +49,7 @@ impl Variant {
         Variant::MorpheusLayer,
     ];
 
-    /// How it is called on the command line and in the JSON.
+    /// The name on the command line and in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Tokio => "tokio",
@@ -85,7 +85,7 @@ impl Variant {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(workers + more).enable_all();
         if matches!(self, Variant::TokioMoreSlice | Variant::RewrittenSlice) {
-            // Called on the threads for blocking calls too.
+            // Tokio calls this on the threads for blocking calls too.
             builder.on_thread_start(|| {
                 slice::set_current(WORKER_SLICE_NS);
             });
@@ -93,8 +93,8 @@ impl Variant {
         builder
     }
 
-    /// Starts the app on a runtime with `workers` workers. It is never dropped, because that would wait for polls under
-    /// way, and the process ends anyway.
+    /// Starts the app on a runtime with `workers` workers. The runtime is never dropped: that would wait for
+    /// polls under way, and the process ends anyway.
     pub fn serve(
         self,
         listener: TcpListener,
@@ -122,7 +122,7 @@ impl Variant {
     }
 }
 
-/// The same for every runtime, because each is a tokio.
+/// The same for every runtime, because each is a tokio runtime.
 fn serve_on(runtime: &Handle, listener: TcpListener, app: Router) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let _context = runtime.enter();

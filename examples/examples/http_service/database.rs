@@ -1,4 +1,4 @@
-//! Rows in SQLite, by calls that return when they are done: the whole of what a synchronous client of a database is.
+//! Rows in SQLite, by blocking calls: all that a synchronous client of a database offers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Result};
 use serde::{Deserialize, Serialize};
 
-/// For how long [`Database::report`] waits for its disk.
+/// The time that [`Database::report`] waits for its disk.
 pub const DISK: Duration = Duration::from_millis(5);
 
-/// How long a writer waits for another one.
+/// The time that a writer waits for another one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What there is at the start, so that a report has something to count.
+/// The rows at the start, so that a report has something to count.
 const FIRST_ROWS: usize = 1_000;
 
 /// A row.
@@ -25,22 +25,22 @@ pub struct Row {
     pub text: String,
 }
 
-/// What [`Database::report`] finds.
+/// The result of [`Database::report`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Of the rows that it looked at, which are the newest.
+    /// The number of rows that it read, the newest ones.
     pub rows: i64,
     pub mean_length: f64,
 }
 
-/// A file, and its idle connections: as many as were ever used at once.
+/// A database file, and its idle connections: at most the number ever used at once.
 pub struct Database {
     file: PathBuf,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Database {
-    /// Opens it, and makes the table where there is none.
+    /// Opens the database, and makes the table where there is none.
     pub fn open(file: &Path) -> Result<Self> {
         let database = Self {
             file: file.to_owned(),
@@ -95,8 +95,8 @@ impl Database {
         })
     }
 
-    /// Counts what is in the newest rows, as if they came from a disk that takes 5 ms. A sleep inside SQLite stands for
-    /// that disk: it takes equally long in every variant that is compared, and no CPU time.
+    /// Counts the contents of the newest rows, as if a disk took 5 ms to read them. A sleep inside SQLite
+    /// replaces the disk: it takes equally long in every variant that is compared, and no CPU time.
     pub fn report(&self) -> Result<Report> {
         self.with(|connection| {
             connection
@@ -113,7 +113,7 @@ impl Database {
         })
     }
 
-    /// A connection for as long as `work` takes.
+    /// Runs `work` with a connection.
     fn with<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let one = idle().pop();
@@ -126,7 +126,7 @@ impl Database {
     fn connect(&self) -> Result<Connection> {
         let connection = Connection::open(&self.file)?;
         connection.busy_timeout(PATIENCE)?;
-        // Of this connection, and not of the file.
+        // A setting of this connection, and not of the file.
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.create_scalar_function("wait_for_disk", 0, FunctionFlags::empty(), |_| {
             thread::sleep(DISK);

@@ -1,5 +1,5 @@
-//! A service. `service.rs` says what it does and how to ask it; `http_service` and `http_service_tokio` are the same, and
-//! differ in one line: the attribute.
+//! The service on Morpheus. `service.rs` says what it does and how to use it. `http_service` and
+//! `http_service_tokio` differ in one line: the attribute.
 
 mod database;
 mod observe;

@@ -1,4 +1,4 @@
-//! What the service shows of its runtime, beside the page of stalls: its name, and its counters for Prometheus.
+//! The routes that show the runtime, beside the page of stalls: its name, and its counters for Prometheus.
 
 use std::sync::OnceLock;
 
@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use morpheus_runtime::Metrics;
 
-/// What renders everything that the process records with the crate `metrics`.
+/// The exporter, which renders all that the process records with the crate `metrics`.
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// What is said where the runtime is not Morpheus.
+/// The answer where the runtime is not Morpheus.
 const NO_COUNTERS: &str = "This is plain tokio; Morpheus has counters to show here.\n";
 
 /// Installs the exporter, once for the process.
@@ -30,7 +30,7 @@ pub async fn metrics() -> Result<String, (StatusCode, &'static str)> {
     Ok(exporter.render())
 }
 
-/// The runtime that this runs on.
+/// The name of the current runtime.
 pub fn runtime_name() -> &'static str {
     match Metrics::current() {
         Some(_) => "Morpheus",

@@ -22,15 +22,15 @@ Examples:
 
 Exit codes: 0 ended as asked, 1 something failed or requests were left unanswered, 2 bad usage.";
 
-/// A service with axum and SQLite whose handlers block and compute where they stand.
+/// A service with axum and SQLite whose handlers block and compute themselves.
 #[derive(Clone, Debug, Parser)]
 #[command(name = env!("CARGO_CRATE_NAME"), after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// Where to listen; port 0 is any that is free
+    /// The address to listen on; port 0 is any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3000")]
     pub listen: SocketAddr,
 
-    /// The handlers rewritten with spawn_blocking around SQLite and argon2
+    /// Serve with the handlers rewritten with spawn_blocking around SQLite and argon2
     #[arg(long)]
     pub hand_written: bool,
 
@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long)]
     pub layer: bool,
 
-    /// Passes of argon2 over its 19 MiB in each hash; OWASP recommends 2 at the least
+    /// Passes of argon2 over its 19 MiB in each hash; OWASP recommends at least 2
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub passes: u32,
 
@@ -46,7 +46,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
 
-    /// Seconds that open requests have when the service is asked to end
+    /// Seconds that open requests have to finish at shutdown
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured(0.0, 3_600.0))]
     pub grace: f64,
 
@@ -56,7 +56,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// How long open requests have.
+    /// The time that open requests have at shutdown.
     pub fn grace(&self) -> Duration {
         Duration::from_secs_f64(self.grace)
     }

@@ -1,4 +1,4 @@
-//! The handlers, as most people write them first, and as tokio's documentation wants them.
+//! The handlers, as most programs are written at first, and as tokio's documentation recommends.
 
 use axum::Json;
 use axum::Router;
@@ -19,14 +19,14 @@ use crate::{observe, shutdown};
 /// How the handlers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handlers {
-    /// SQLite and argon2 are called where they are needed.
+    /// The handlers call SQLite and argon2 themselves.
     AsPeopleWriteThem,
-    /// They are called on the pool for blocking calls.
+    /// The handlers call them on the pool for blocking calls.
     HandWritten,
 }
 
 impl Handlers {
-    /// Those that were asked for.
+    /// The kind that the command line asks for.
     pub fn of(options: &Options) -> Self {
         if options.hand_written {
             Handlers::HandWritten
@@ -36,7 +36,7 @@ impl Handlers {
     }
 }
 
-/// The app. `layer` has the handlers watched, each under its route: on Morpheus.
+/// Builds the app. `layer` watches the handlers, each under its route: on Morpheus.
 pub fn router(handlers: Handlers, layer: bool, service: Service) -> Router {
     let app = match handlers {
         Handlers::AsPeopleWriteThem => Router::new()
@@ -63,7 +63,7 @@ pub fn router(handlers: Handlers, layer: bool, service: Service) -> Router {
     app.layer(count).with_state(service)
 }
 
-/// What a client posts.
+/// The body of a POST.
 #[derive(Debug, Deserialize)]
 struct Draft {
     text: String,
@@ -120,7 +120,7 @@ mod hand_written {
     }
 }
 
-/// Anything that went wrong, told to the client.
+/// Any error, reported to the client.
 struct Failure(String);
 
 impl<E: std::error::Error> From<E> for Failure {

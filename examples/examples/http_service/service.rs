@@ -1,5 +1,5 @@
-//! A service as people write them: axum, JSON, rows in SQLite, passwords. Nothing in its handlers is made for Morpheus:
-//! they call SQLite and argon2 where they stand, and hold a worker up meanwhile.
+//! A typical service: axum, JSON, rows in SQLite, passwords. Its handlers contain nothing of Morpheus's: they
+//! call SQLite and argon2 themselves, and occupy a worker meanwhile.
 //!
 //! ```text
 //! cargo run --release --example http_service             on Morpheus, until Ctrl-C or SIGTERM
@@ -14,16 +14,17 @@
 //! curl localhost:3000/metrics                            the runtime's counters, as Prometheus reads them
 //! ```
 //!
-//! Ask for /hash from several terminals at once, and for /ping meanwhile: on Morpheus it is answered in a millisecond,
-//! on tokio when the hashes leave a worker in peace. `cargo xtask service` measures both with a load generator, and with
-//! `--hand-written`: the handlers moved to `spawn_blocking`, as an expert would write them for tokio. `--layer` has
-//! Morpheus watch each handler under its route: then known offenders are polled out of the way, however many there are.
+//! Request /hash from several terminals at once, and /ping meanwhile. On Morpheus /ping is answered in a
+//! millisecond, on tokio when the hashes leave a worker free. `cargo xtask service` measures both with a load
+//! generator. `--hand-written` moves the handlers to `spawn_blocking`, as an expert would write them for
+//! tokio. `--layer` has Morpheus watch each handler under its route: handlers found slow are then handed off,
+//! and a few of them run at a time.
 //!
-//! On Ctrl-C or SIGTERM the service accepts no new connection and finishes open requests, for at most `--grace` seconds.
-//! It then says how many it left, and ends with 1.
+//! On Ctrl-C or SIGTERM the service accepts no new connection and finishes open requests, for at most
+//! `--grace` seconds. It then prints how many it left, and exits with code 1 if there are any.
 //!
-//! `routes` are the handlers, `database` is where rows are, `observe` shows the runtime, `shutdown` ends it, `options` is the
-//! command line.
+//! `routes` has the handlers, `database` the rows, `observe` shows the runtime, `shutdown` ends the service,
+//! `options` is the command line.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,10 +41,10 @@ use crate::routes::Handlers;
 use crate::shutdown::{Open, Signals};
 use crate::{observe, routes, shutdown};
 
-/// As which of the two programs this was built.
+/// Which of the two programs this is.
 const PROGRAM: &str = env!("CARGO_CRATE_NAME");
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub type Service = Arc<Shared>;
 
 /// See [`Service`].
@@ -53,7 +54,8 @@ pub struct Shared {
     pub open: Open,
 }
 
-/// The whole program. Exit codes: 0 ended as asked, 1 something failed or requests were left, 2 bad usage.
+/// Runs the whole program. Exit codes: 0 ended as asked, 1 something failed or requests were left, 2 bad
+/// usage.
 pub async fn run() -> ExitCode {
     let options = Options::parse();
     let outcome = match options.calibrate {
@@ -73,7 +75,8 @@ pub async fn run() -> ExitCode {
     }
 }
 
-/// Prints how many passes a hash of `ms` milliseconds takes on this machine, so that several services can do the same work.
+/// Prints how many passes a hash of `ms` milliseconds takes on this machine, so that several services can do
+/// the same work.
 fn calibrate(ms: f64) -> Result<(), String> {
     let Hash { passes, cpu } = Hash::calibrate(ms)?;
     let answer = serde_json::json!({ "passes": passes, "cpu_ns": cpu.as_nanos() as u64 });
@@ -82,7 +85,7 @@ fn calibrate(ms: f64) -> Result<(), String> {
 }
 
 async fn serve(options: &Options) -> Result<(), String> {
-    // Removed with everything in it when this ends.
+    // Removed with its contents when it is dropped.
     let directory =
         tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let file = match &options.database {
@@ -97,7 +100,7 @@ async fn serve(options: &Options) -> Result<(), String> {
             .map_err(|error| cannot("the hash".into())(&error))?,
         open: Open::default(),
     });
-    // Before anybody can ask: a signal that comes now is not lost.
+    // Before the first request can arrive, so that no signal is lost.
     let signals = Signals::listen().map_err(|error| cannot("signals".into())(&error))?;
     observe::install()?;
     let listener = TcpListener::bind(options.listen)
@@ -126,7 +129,7 @@ async fn serve(options: &Options) -> Result<(), String> {
         println!("ended; no request was left");
         return Ok(());
     }
-    // Dropping the runtime would wait for their polls, however long these take, and they had their time.
+    // Dropping the runtime would wait for their polls without a limit, and they have had their grace.
     eprintln!(
         "{PROGRAM}: {left} requests were left unanswered after {} s",
         options.grace

@@ -1,4 +1,5 @@
-//! How the service ends: on Ctrl-C or SIGTERM it accepts no new connection, and finishes open requests.
+//! The shutdown of the service: on Ctrl-C or SIGTERM it accepts no new connection, and finishes open
+//! requests.
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -16,14 +17,14 @@ use tokio::sync::Notify;
 
 use crate::service::Service;
 
-/// Requests that have no answer yet.
+/// The requests that have no answer yet.
 #[derive(Debug, Default)]
 pub struct Open(AtomicUsize);
 
 impl Open {
-    /// How many there are.
+    /// The number of open requests.
     pub fn count(&self) -> usize {
-        // Relaxed: a number for people, no memory is read by it.
+        // Relaxed: a number for people; no other memory depends on it.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -41,20 +42,20 @@ impl Open {
     }
 }
 
-/// Around every handler: the request is open until there is an answer, or its client has gone.
+/// A layer around every handler: the request is open until there is an answer, or its client has gone.
 pub async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
     let _open = service.open.one();
     next.run(request).await
 }
 
-/// What asks a service to end.
+/// The signals that ask the service to end.
 pub struct Signals {
     ctrl_c: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// From now on they end the process no more.
+    /// Installs handlers: from now on these signals no longer end the process.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             ctrl_c: signal(SignalKind::interrupt())?,
@@ -62,7 +63,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the first.
+    /// Waits for the first signal.
     pub async fn asked(mut self) {
         tokio::select! {
             _ = self.ctrl_c.recv() => {}
@@ -71,7 +72,8 @@ impl Signals {
     }
 }
 
-/// Serves until `asked`, and then until the open requests are finished, or for `grace`. Returns how many were left.
+/// Serves until `asked` completes, and then until the open requests are finished, or for `grace`. Returns how
+/// many were left.
 pub async fn serve(
     listener: TcpListener,
     app: Router,

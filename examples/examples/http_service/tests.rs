@@ -1,4 +1,4 @@
-//! The service on both runtimes, and how it ends.
+//! Tests of the service on both runtimes, and of its shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,14 +18,14 @@ use crate::service::{Service, Shared};
 use crate::shutdown::{Open, Signals};
 use crate::{observe, shutdown};
 
-/// Far longer than anything here takes on a slow machine.
+/// A time limit that no step exceeds, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Running {
     address: SocketAddr,
     service: Service,
     stop: oneshot::Sender<()>,
-    /// How many requests were left.
+    /// The number of requests that were left.
     ended: JoinHandle<usize>,
     _rows: TempDir,
 }
@@ -49,7 +49,7 @@ impl Running {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (on, shared) = (on.clone(), Arc::clone(&service));
-        // As in `main`: served from a thread that is no worker.
+        // As in `main`: a thread that is no worker serves.
         let ended = thread::spawn(move || {
             let asked = async { stopped.await.unwrap_or_default() };
             on.block_on(shutdown::serve(listener, app, asked, grace, &shared.open))
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-/// The status and what follows the headers.
+/// The status, and the part after the headers.
 fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -156,7 +156,7 @@ fn it_answers_on_tokio_and_says_what_only_morpheus_has() {
     }
 }
 
-/// A client whose hash is being made.
+/// A client whose hash is being computed.
 fn open_request(running: &Running) -> JoinHandle<(u16, String)> {
     let address = running.address;
     let client = thread::spawn(move || ask(address, "GET", "/hash", ""));
@@ -195,7 +195,7 @@ fn a_request_that_takes_too_long_is_left_and_counted() {
         .worker_threads(2)
         .build()
         .unwrap();
-    // Seconds of hashing, and no time for it.
+    // The hash takes seconds, and the grace is zero.
     let running = Running::start(
         runtime.handle(),
         Handlers::AsPeopleWriteThem,
@@ -205,7 +205,7 @@ fn a_request_that_takes_too_long_is_left_and_counted() {
     );
     let _client = open_request(&running);
     assert_eq!(running.end(), 1);
-    // Not by dropping it, which would wait for the hash.
+    // Not by a drop, which would wait for the hash.
     runtime.shutdown_background();
 }
 
@@ -223,7 +223,7 @@ fn a_signal_asks_it_to_end() {
     }
 }
 
-/// What makes the comparison honest.
+/// The comparison is fair only if the two programs are the same.
 #[test]
 fn the_twin_differs_in_the_attribute_and_in_nothing_else() {
     let (own, twin) = (include_str!("main.rs"), include_str!("main_tokio.rs"));

@@ -1,5 +1,5 @@
-//! Building a runtime: tokio's multi-thread scheduler with spare workers, held, and a controller; or its current-thread
-//! scheduler, with a controller alone.
+//! Building a runtime: tokio's multi-thread scheduler with held spares and a controller, or its
+//! current-thread scheduler with a controller alone.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,28 +28,31 @@ use crate::slot::handle;
 pub use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 
-/// Spares that a runtime has at the least by default; see `max_spares`.
+/// The minimum of the default number of spares; see [`Builder::max_spares`].
 const MIN_DEFAULT_SPARES: usize = 32;
-/// For a while after anything was stalled.
+/// The default reserve, in spares, for ten seconds after a stall.
 const DEFAULT_RESERVE: usize = 1;
-/// Under pressure, so many spares per CPU are in reserve. Beside two hogs, 64 tasks of 20 µs polls had a
-/// twelfth more polls a second with six than with four, for they share the CPU with the hogs by threads;
-/// with one, a third as many.
+/// The reserve under pressure, in spares for each CPU. A larger reserve gives tasks with short polls more
+/// threads, and so a larger part of the CPU time that hogs leave.
 const RESERVE_UNDER_PRESSURE_PER_CPU: usize = 6;
-/// Threads for handoff polls, as many as tokio's default for blocking calls: each stalled task that sleeps
-/// needs one.
-const DEFAULT_IN_PLACE: usize = 512;
-/// The smallest stack that threads of a runtime get. The controller is one of them: in a debug build
-/// `the_controller_needs_no_more_than_the_smallest_stack` (`tests/builder.rs`) passes with 32 KiB and not with 24.
+/// The default limit of handoff polls: tokio's default for blocking calls, because each stalled task that
+/// sleeps needs a thread.
+const DEFAULT_HANDOFFS: usize = 512;
+/// The minimum stack of a runtime's threads, in bytes. The controller is one of them: in a debug build
+/// `the_controller_needs_no_more_than_the_smallest_stack` (`tests/builder.rs`) passes with 32 KiB and not
+/// with 24.
 const LEAST_STACK: usize = 64 << 10;
 /// Tokio's own default.
 const DEFAULT_BLOCKING_THREADS: usize = 512;
-/// Threads on which something may be watched at once on a current-thread runtime: those in `block_on`, and blocking ones.
-const CURRENT_THREAD_SEATS: usize = 128;
-/// Tokio counts idle workers in 16 bits, and more threads than this are a mistake anyway.
+/// Slots of a current-thread runtime, for the threads in `block_on` and for blocking threads on which a
+/// future is watched.
+const CURRENT_THREAD_SLOTS: usize = 128;
+/// The maximum number of workers and spares. Tokio counts idle workers in 16 bits, and more threads than this
+/// are a mistake anyway.
 const MAX_WORKERS: usize = 4096;
 
-/// A budget or grace of this long is never over; longer ones would only overflow.
+/// The longest budget or grace, in nanoseconds: no poll takes an hour, and a longer time could
+/// overflow.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -85,19 +88,19 @@ pub struct Builder {
     demotable: bool,
     nice_hogs: bool,
     confine_to_quota: bool,
-    /// Only where the application set it.
+    /// `None` unless the application set it.
     max_blocking_threads: Option<usize>,
     max_handoffs: usize,
     event_interval: u32,
     thread_name: ThreadName,
-    /// Only where the application set it.
+    /// `None` unless the application set it.
     thread_stack_size: Option<usize>,
     mechanisms: Mechanisms,
     on_start: Option<Hook>,
     on_stop: Option<Hook>,
     on_park: Option<Hook>,
     on_unpark: Option<Hook>,
-    /// Where nothing was said, what tokio was built for.
+    /// `None` unless the application set it: then every task is watched where tokio was built for it.
     watch_every_task: Option<bool>,
     disable_lifo_slot: bool,
     #[cfg(tokio_unstable)]
@@ -118,9 +121,10 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Why a runtime could not be built. Nothing is left behind.
+/// The error of a runtime that could not be built. No thread of it is left running.
 ///
-/// [`Builder::build`] gives it in an [`io::Error`](std::io::Error), as tokio's does, [`Builder::try_build`] as it is.
+/// [`Builder::build`] returns it inside an [`io::Error`](std::io::Error), as tokio's does;
+/// [`Builder::try_build`] returns it as it is.
 ///
 /// ```
 /// use morpheus_runtime::{BuildError, Builder};
@@ -136,23 +140,23 @@ pub enum BuildError {
     /// `worker_threads(0)`.
     #[error("worker_threads must be at least 1")]
     NoWorkers,
-    /// More threads than make sense.
+    /// More threads than a runtime may have.
     #[error("{asked} workers and spares are more than the {max} that a runtime may have")]
     TooManyWorkers {
         /// Workers and spares together.
         asked: usize,
-        /// How many there may be.
+        /// The maximum.
         max: usize,
     },
     /// `budget(Duration::ZERO)`.
-    #[error("budget must not be zero: it is how long a poll may take")]
+    #[error("budget must not be zero: it is the time that a poll may take")]
     NoBudget,
-    /// A reserve that the spares cannot supply.
+    /// A reserve larger than the number of spares.
     #[error("a reserve of {reserve} cannot come out of {max_spares} spares: raise max_spares")]
     ReserveTooLarge {
         /// The reserve asked for.
         reserve: usize,
-        /// The spares there would be.
+        /// The spares that the runtime would have.
         max_spares: usize,
     },
     /// The system gives too few threads even without spares.
@@ -161,9 +165,9 @@ pub enum BuildError {
          (ulimit -u, pids.max) or ask for fewer workers"
     )]
     TooFewThreads {
-        /// Threads that could be had.
+        /// Threads that the system gives.
         available: usize,
-        /// Workers, the controller, and nothing else.
+        /// Threads that are needed: the workers and the controller.
         needed: usize,
     },
     /// [`Link::Required`], and there is no link to a daemon.
@@ -174,14 +178,15 @@ pub enum BuildError {
         "a current-thread runtime joins no daemon: build a multi-thread one, or ask for Link::Auto"
     )]
     LinkOnOneThread,
-    /// Tokio could not be started, for instance for want of file descriptors.
+    /// Tokio could not be started, for instance for lack of file descriptors.
     #[error("tokio could not be started: {0}")]
     Tokio(#[from] std::io::Error),
 }
 
-/// Tokio's own error stays as it is, with the system's number where it has one. Around every other [`BuildError`] there is a
-/// kind: `InvalidInput` for numbers that make no sense, `QuotaExceeded` for threads that the system does not give, and for
-/// a link `NotFound` without a daemon, `PermissionDenied` from one that refuses or is not believed.
+/// Converts to the error that tokio's builder would return. Tokio's own error stays as it is, with the
+/// system's error number where it has one. Every other [`BuildError`] is wrapped in one of these kinds:
+/// `InvalidInput` for invalid numbers, `QuotaExceeded` for threads that the system does not give, and for a
+/// link `NotFound` without a daemon, or `PermissionDenied` from a daemon that refuses or is not trusted.
 impl From<BuildError> for std::io::Error {
     fn from(error: BuildError) -> std::io::Error {
         use std::io::ErrorKind;
@@ -204,22 +209,24 @@ impl From<BuildError> for std::io::Error {
 }
 
 impl Builder {
-    /// A runtime of several threads. The defaults: a worker per CPU (fewer under a CPU quota), `max(32, 2 × workers)`
-    /// spares, a budget of 1 ms and as much grace, [`Policy::Demote`]; I/O and time enabled.
+    /// A builder for a runtime of several threads. The defaults: one worker for each CPU (fewer under a CPU
+    /// quota), `max(32, 2 × workers)` spares, a budget of 1 ms, a grace of 1 ms, [`Policy::Demote`]; I/O and
+    /// time enabled.
     #[must_use]
     pub fn new_multi_thread() -> Builder {
         Builder::over(tokio::runtime::Builder::new_multi_thread(), false)
     }
 
-    /// A runtime whose tasks run on the thread that is in [`Runtime::block_on`], as tokio's. The defaults: a budget of 1 ms;
-    /// I/O and time enabled.
+    /// A builder for a runtime whose tasks run on the thread that is in [`Runtime::block_on`], as tokio's.
+    /// The defaults: a budget of 1 ms; I/O and time enabled.
     ///
-    /// What is watched there is asked to yield once its budget is used up, and reported with its stack. Nothing takes over
-    /// from it, since there is no other thread for tasks, and unwatched polls go unreported. So these options have no effect:
-    /// [`worker_threads`](Self::worker_threads), [`max_spares`](Self::max_spares), [`reserve`](Self::reserve),
-    /// [`max_handoffs`](Self::max_handoffs), [`confine_to_quota`](Self::confine_to_quota) and
-    /// [`disable_lifo_slot`](Self::disable_lifo_slot). The runtime joins no daemon, and with [`Link::Required`] it is not
-    /// built. The calling thread keeps its slice and its CPUs.
+    /// Watched polls are asked to yield once they have used up the budget, and are reported with their stack.
+    /// Nothing takes over from them, because no other thread runs tasks, and unwatched polls are not
+    /// reported. So these options have no effect: [`worker_threads`](Self::worker_threads),
+    /// [`max_spares`](Self::max_spares), [`reserve`](Self::reserve), [`max_handoffs`](Self::max_handoffs),
+    /// [`confine_to_quota`](Self::confine_to_quota) and [`disable_lifo_slot`](Self::disable_lifo_slot). The
+    /// runtime joins no daemon, and with [`Link::Required`] it is not built. The calling thread keeps its
+    /// slice and its CPUs.
     ///
     /// ```
     /// use morpheus_runtime::{Builder, Watch as _};
@@ -257,7 +264,7 @@ impl Builder {
             nice_hogs: false,
             confine_to_quota: false,
             max_blocking_threads: None,
-            max_handoffs: DEFAULT_IN_PLACE,
+            max_handoffs: DEFAULT_HANDOFFS,
             event_interval: DEFAULT_EVENT_INTERVAL,
             thread_name: Arc::new(|| "morpheus-worker".into()),
             thread_stack_size: None,
@@ -276,7 +283,8 @@ impl Builder {
         }
     }
 
-    /// Workers that are always active. Default: the CPUs that affinity and quota leave. A current-thread runtime has none.
+    /// The number of workers that are always active. Default: the CPUs that affinity and quota leave. A
+    /// current-thread runtime has none.
     ///
     /// Tokio panics on 0; this builder reports [`BuildError::NoWorkers`].
     pub fn worker_threads(&mut self, threads: usize) -> &mut Self {
@@ -299,109 +307,116 @@ impl Builder {
         self
     }
 
-    /// Spares: workers that are held until others are stalled. Default: `max(32, 2 × workers)`. Each is a
-    /// thread (about 14 KB resident); more than a hundred slow tokio's stealing down, and let as many
-    /// unwatched hogs run at once. With 0 nothing is ever taken over.
+    /// The number of spares: workers that are held until others are stalled. Default: `max(32, 2 × workers)`.
+    /// Each is a thread (about 14 KB resident). More than a hundred slow down tokio's work stealing, and let
+    /// that many unwatched hogs run at once. With 0 nothing takes over from a stalled worker.
     pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
         self.max_spares = Some(max_spares);
         self
     }
 
-    /// Spares that are active before one is needed, so that the next takeover has no delay. It grows by itself under
-    /// pressure. Default: 1 for ten seconds after anything was stalled, and none on a good day, for each worker more than
-    /// there are CPUs costs those that sleep and wake often; the first takeover after such a time comes up to four
-    /// milliseconds later. A number that is set here stays, and with 0 it does not grow.
+    /// The number of spares that are active before one is needed, so that the next takeover has no delay. The
+    /// reserve grows by itself under pressure.
+    ///
+    /// Default: 1 for ten seconds after a stall, and 0 while the runtime is healthy. Each worker beyond the
+    /// number of CPUs slows down tasks that sleep and wake often. The first takeover after a healthy period
+    /// comes up to 4 ms later. A number that is set here applies in healthy periods too, and with 0 the
+    /// reserve does not grow.
     pub fn reserve(&mut self, reserve: usize) -> &mut Self {
         self.reserve = Some(reserve);
         self
     }
 
-    /// How long a poll may take, and a task wait that nobody serves (default 1 ms). The controller looks
-    /// once a millisecond, so that shorter budgets end at the first look that finds them over.
+    /// The time that a poll may take, and that a queued task may wait while no worker serves it (default
+    /// 1 ms). The controller samples once a millisecond, so a shorter budget ends at the first sample that
+    /// finds it exceeded.
     pub fn budget(&mut self, budget: Duration) -> &mut Self {
         self.budget = budget;
         self
     }
 
-    /// How long a poll that was asked to yield has time to, before its worker is replaced (default 1 ms
-    /// of its CPU time).
+    /// The CPU time that a poll has to answer a request to yield, before a spare takes over from its worker
+    /// (default 1 ms).
     pub fn grace(&mut self, grace: Duration) -> &mut Self {
         self.grace = grace;
         self
     }
 
-    /// How long a watched poll may be stalled before its stack is taken, for [`Runtime::stalls`] and the summary
-    /// (default 10 ms). Polls that nobody watches are found after 100 ms.
+    /// The time for which a watched poll may be stalled before its stack is taken, for [`Runtime::stalls`]
+    /// and the summary (default 10 ms). Unwatched polls are found after 100 ms.
     pub fn report_after(&mut self, report_after: Duration) -> &mut Self {
         self.report_after = report_after;
         self
     }
 
-    /// How far the escalation may go (default [`Policy::Demote`]).
+    /// The last step that the escalation may take (default [`Policy::Demote`]).
     ///
-    /// [`Policy::Observe`] is a dry run. There are no spares; threads keep the slices and CPUs that they have; no poll
-    /// is asked to yield, is handed off or waits. Stall events say what the default policy would have done. What the
-    /// runtime adds to tokio then is the controller's thread, and the no-op task by which that finds out whether workers
-    /// serve ([`Mechanism::Canary`]).
+    /// [`Policy::Observe`] is a dry run. There are no spares; threads keep their slices and CPUs; no poll is
+    /// asked to yield, is handed off or waits. Stall events name what the default policy would have done. The
+    /// runtime then adds two things to tokio: the controller's thread, and the canary task
+    /// ([`Mechanism::Canary`]).
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
         self.policy = policy;
         self
     }
 
-    /// Where the controller learns of stalled workers: a daemon's link is used where there is one
-    /// (default [`Link::Auto`]).
+    /// The source of events about stalled workers (default [`Link::Auto`]: a daemon's link where there is
+    /// one, beside the watchdog).
     pub fn link(&mut self, link: Link) -> &mut Self {
         self.link = link;
         self
     }
 
-    /// Where the daemon listens (default: what `MORPHEUS_SOCKET` says, else `/run/morpheus/broker.sock`).
+    /// The socket of the daemon (default: the value of `MORPHEUS_SOCKET`, else `/run/morpheus/broker.sock`).
     pub fn link_socket(&mut self, path: impl Into<PathBuf>) -> &mut Self {
         self.link_socket = Some(path.into());
         self
     }
 
-    /// Whether tasks may be demoted unless they say otherwise (default true).
+    /// Whether tasks may be demoted unless they set [`demotable`](crate::task::Builder::demotable) themselves
+    /// (default true).
     pub fn demotable(&mut self, demotable: bool) -> &mut Self {
         self.demotable = demotable;
         self
     }
 
-    /// Lowers the thread of a demoted poll by `nice` 10 until the poll ends, where the process may raise
-    /// it again (default false: it hands CPU time to other processes too).
+    /// Lowers the thread of a demoted poll by `nice` 10 until the poll ends, where the process may raise it
+    /// again (default false: it gives CPU time to other processes too).
     pub fn nice_hogs(&mut self, nice_hogs: bool) -> &mut Self {
         self.nice_hogs = nice_hogs;
         self
     }
 
-    /// Under a CPU quota (a container's limit), confines the runtime's threads, blocking ones included, to as many CPUs as
-    /// the quota pays for, rounded down, at least one (default false). Without a quota it does nothing.
+    /// Confines the runtime's threads, blocking ones included, to the number of CPUs that a CPU quota (a
+    /// container's limit) pays for: rounded down, at least one (default false). Without a quota it does nothing.
     ///
-    /// This trades CPU time for latency. Hogs on more CPUs than that use up a period's quota before its end (usually 100
-    /// ms), and the kernel then stops every thread for the rest. On fewer CPUs they take turns with the workers, and the
-    /// part of the quota above a whole CPU stays unused: of 1.9 CPUs the runtime can use one. Without the option it can
-    /// use all of them, as tokio does; then a spare goes only to the aid of a poll that has computed for 10 ms or sleeps, and
-    /// not whenever the workers are late, because one thread more makes the stop longer.
+    /// This trades CPU time for latency. Hogs on more CPUs than that use up the bandwidth of a period
+    /// (usually 100 ms) before its end, and then the kernel throttles every thread for the rest. On fewer
+    /// CPUs they alternate with the workers, and the part of the quota above a whole CPU stays unused: of
+    /// 1.9 CPUs the runtime can use one. Without the option the runtime can use all of them, as tokio does. A
+    /// spare is then released only for a poll that has computed for 10 ms or sleeps, and not for a late
+    /// canary task alone, because one thread more makes the throttling longer.
     ///
-    /// The CPUs are chosen at random among those that the thread that builds the runtime may use, so that two containers
-    /// rarely get the same. An affinity that is set later wins: threads that start afterwards keep what they inherit, once
-    /// the runtime's threads or the thread that starts them have another one (`taskset -ap`, a cpuset).
+    /// The CPUs are chosen at random among those of the thread that builds the runtime, so that two containers
+    /// rarely get the same. An affinity that is set later wins: once the runtime's threads, or the thread
+    /// that starts others, have another affinity (`taskset -ap`, a cpuset), new threads keep what they
+    /// inherit.
     ///
-    /// Threads and processes that a task starts inherit the CPUs, as they inherit any affinity. A child that needs more
-    /// sets its own (`sched_setaffinity`, `taskset`).
+    /// Threads and processes that a task starts inherit the CPUs, as they inherit any affinity. A child that
+    /// needs more sets its own (`sched_setaffinity`, `taskset`).
     pub fn confine_to_quota(&mut self, confine: bool) -> &mut Self {
         self.confine_to_quota = confine;
         self
     }
 
-    /// Blocking calls (`spawn_blocking`, files) that run at once, as in tokio (default 512).
+    /// The number of blocking calls (`spawn_blocking`, files) that run at once, as in tokio (default 512).
     ///
-    /// A number that is set here holds: the application can have that many at once, and no more. It costs handoffs. A slow
-    /// task that is polled after its worker handed its core off keeps a thread of tokio's pool, which has no part for the
-    /// application alone. So with a number set here slow tasks are polled inline on their workers, as with
+    /// A number that is set here holds: the application can have that many at once, and no more. It costs
+    /// handoffs. A handoff poll occupies a thread of tokio's pool, and the pool reserves no threads for the
+    /// application. So with a number set here slow tasks are polled inline on their workers, as with
     /// [`max_handoffs(0)`](Self::max_handoffs), and spares take over from them
-    /// ([`handoffs_refused`](crate::Metrics::handoffs_refused) counts these polls). By default the threads for handoffs come
-    /// on top.
+    /// ([`handoffs_refused`](crate::Metrics::handoffs_refused) counts these polls). By default the threads
+    /// for handoff polls come on top.
     ///
     /// # Panics
     ///
@@ -413,17 +428,17 @@ impl Builder {
         self
     }
 
-    /// Slow tasks that are handed off at once, those asleep included; each has a thread while it lasts (default 512). Beyond
-    /// that they are polled inline, like any task, and so they are with
-    /// [`max_blocking_threads`](Self::max_blocking_threads) set, whatever is set here.
+    /// The number of slow tasks that are handed off at once, those asleep included; each occupies a thread
+    /// (default 512). Beyond that, slow tasks are polled inline. With
+    /// [`max_blocking_threads`](Self::max_blocking_threads) set they always are, whatever is set here.
     pub fn max_handoffs(&mut self, polls: usize) -> &mut Self {
         self.max_handoffs = polls;
         self
     }
 
-    /// Polls of a worker between two looks at the I/O driver and the timers, as in tokio (default 61). Set here, and not
-    /// by [`tokio`](Self::tokio): with each of these looks a worker gives a sign of life, and the controller goes by
-    /// how often that is.
+    /// The number of polls after which a worker checks the I/O driver and the timers, as in tokio (default
+    /// 61). Set it here and not through [`tokio`](Self::tokio): each check is a worker's sign of life, and
+    /// the controller must know the interval.
     ///
     /// # Panics
     ///
@@ -435,8 +450,8 @@ impl Builder {
         self
     }
 
-    /// Tasks that a worker takes from its own queue between two looks at the queue for all workers, as in tokio. By default
-    /// tokio adapts it to how long polls take.
+    /// The number of tasks that a worker takes from its own queue before it takes one from the global queue,
+    /// as in tokio. By default tokio adapts it to the length of polls.
     ///
     /// # Panics
     ///
@@ -453,8 +468,9 @@ impl Builder {
         self.thread_name_fn(move || name.clone())
     }
 
-    /// Called for the name of each thread of the runtime, as in tokio. Spares, and one thread for the controller, are threads
-    /// of the runtime too: a number that counts calls goes beyond the workers.
+    /// A function that returns the name of each thread of the runtime, as in tokio. Spares, and one thread
+    /// for the controller, are threads of the runtime too: a number that counts calls exceeds the number of
+    /// workers.
     pub fn thread_name_fn(
         &mut self,
         name: impl Fn() -> String + Send + Sync + 'static,
@@ -474,8 +490,8 @@ impl Builder {
         self
     }
 
-    /// Whether the clock of tokio's timers starts paused, as in tokio. It then goes on when no task has anything to do, to the
-    /// next timer at once. Budgets and reports go by the real time. (Only with the cargo feature `test-util`.)
+    /// Whether the clock of tokio's timers starts paused, as in tokio. When no task can run, it jumps to the
+    /// next timer at once. Budgets and reports go by real time. (Only with the cargo feature `test-util`.)
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -498,69 +514,73 @@ impl Builder {
         self
     }
 
-    /// The stack of each thread of the runtime, in bytes: workers, spares, and the threads of blocking calls. Default: that
-    /// of the standard library (2 MiB, or what `RUST_MIN_STACK` says).
+    /// The stack of each thread of the runtime, in bytes: workers, spares, and blocking threads. Default: the
+    /// standard library's (2 MiB, or the value of `RUST_MIN_STACK`).
     ///
-    /// The controller runs on such a thread too, and needs less than 64 KiB: what is set below that is raised to it. Hooks
-    /// of threads have the stack of the thread that they are called on.
+    /// The controller runs on such a thread too, and needs less than 64 KiB: a smaller number is raised to
+    /// 64 KiB. Hooks of threads run on the stack of the thread that calls them.
     pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
         self.thread_stack_size = Some(bytes.max(LEAST_STACK));
         self
     }
 
-    /// How long a thread for blocking calls waits for the next call before it ends, as in tokio (default 10 s).
+    /// The time that an idle blocking thread waits for the next call before it ends, as in tokio (default
+    /// 10 s).
     pub fn thread_keep_alive(&mut self, time: Duration) -> &mut Self {
         self.tokio.thread_keep_alive(time);
         self
     }
 
-    /// Called on each thread of the runtime when it starts, the controller's and blocking ones included.
+    /// A function that each thread of the runtime calls when it starts, the controller's and blocking ones
+    /// included.
     pub fn on_thread_start(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.on_start = Some(Arc::new(hook));
         self
     }
 
-    /// Called on each thread of the runtime when it ends.
+    /// A function that each thread of the runtime calls when it ends.
     pub fn on_thread_stop(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.on_stop = Some(Arc::new(hook));
         self
     }
 
-    /// Called on a worker before it parks. It must not block: a worker that blocks there can leave
-    /// everybody asleep (tokio's rule).
+    /// A function that a worker calls before it parks. It must not block: a worker that blocks there can
+    /// leave all workers asleep (tokio's rule).
     pub fn on_thread_park(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.on_park = Some(Arc::new(hook));
         self
     }
 
-    /// Called on a worker after it unparked.
+    /// A function that a worker calls after it unparked.
     pub fn on_thread_unpark(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.on_unpark = Some(Arc::new(hook));
         self
     }
 
-    /// Whether every task is watched, under the place that spawned it, libraries' ones included: seen, asked to
-    /// yield, worked around and reported, but not handed off, for which it takes a [`watch`](crate::watch()).
+    /// Whether every task is watched under the place that spawned it, those of libraries included. Such tasks
+    /// are sampled, asked to yield, taken over from and reported. They are not handed off: that takes a
+    /// [`watch`](crate::watch()).
     ///
-    /// That needs tokio's task hooks, which are there with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the default.
-    /// Asked for without them, nothing changes, and [`Limitation::TaskHooks`](crate::Limitation::TaskHooks) says so.
+    /// This needs tokio's task hooks, which exist with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the
+    /// default. Without them the option has no effect, and
+    /// [`Limitation::TaskHooks`](crate::Limitation::TaskHooks) reports that.
     pub fn watch_every_task(&mut self, watch: bool) -> &mut Self {
         self.watch_every_task = Some(watch);
         self
     }
 
-    /// Switches tokio's LIFO slot off (default: on). A task that a hog woke last waits there until that poll ends,
-    /// and nobody can steal it; without the slot messages between two tasks take longer.
+    /// Disables tokio's LIFO slot (default: enabled). A task that a hog woke last waits there until that poll
+    /// ends, and no other worker can steal it. Without the slot, messages between two tasks take longer.
     ///
-    /// That needs `RUSTFLAGS="--cfg tokio_unstable"`. Without, nothing changes, and
-    /// [`Limitation::LifoSwitch`](crate::Limitation::LifoSwitch) says so.
+    /// This needs `RUSTFLAGS="--cfg tokio_unstable"`. Without that the option has no effect, and
+    /// [`Limitation::LifoSwitch`](crate::Limitation::LifoSwitch) reports that.
     pub fn disable_lifo_slot(&mut self, disable: bool) -> &mut Self {
         self.disable_lifo_slot = disable;
         self
     }
 
-    /// Called before each poll of a task, as in tokio; set here, and not by [`tokio`](Self::tokio), because Morpheus
-    /// uses that hook too. (Only with `--cfg tokio_unstable`.)
+    /// A function that tokio calls before each poll of a task. Set it here and not through
+    /// [`tokio`](Self::tokio), because Morpheus uses that hook too. (Only with `--cfg tokio_unstable`.)
     #[cfg(tokio_unstable)]
     pub fn on_before_task_poll(
         &mut self,
@@ -570,7 +590,7 @@ impl Builder {
         self
     }
 
-    /// Called after each poll of a task, as in tokio. (Only with `--cfg tokio_unstable`.)
+    /// A function that tokio calls after each poll of a task. (Only with `--cfg tokio_unstable`.)
     #[cfg(tokio_unstable)]
     pub fn on_after_task_poll(
         &mut self,
@@ -580,9 +600,10 @@ impl Builder {
         self
     }
 
-    /// Every other option of tokio's builder. What this builder sets itself (worker and blocking
-    /// threads, their name, the hooks of threads and of polls) is set after this and wins. For
-    /// [`event_interval`](Self::event_interval) and [`thread_stack_size`](Self::thread_stack_size) use the builder's own.
+    /// Sets any other option of tokio's builder. This builder sets its own options afterwards, and they win:
+    /// worker and blocking threads, their names, the hooks of threads and of polls. For
+    /// [`event_interval`](Self::event_interval) and [`thread_stack_size`](Self::thread_stack_size) use this
+    /// builder's methods.
     ///
     /// ```
     /// let runtime = morpheus_runtime::Builder::new_multi_thread()
@@ -598,7 +619,7 @@ impl Builder {
         self
     }
 
-    /// Switches a mechanism off, to measure what it buys.
+    /// Switches a mechanism off, to measure its gain.
     pub fn without(&mut self, mechanism: Mechanism) -> &mut Self {
         self.mechanisms.switch_off(mechanism);
         self
@@ -613,12 +634,12 @@ impl Builder {
         Ok(self.try_build()?)
     }
 
-    /// Starts the runtime, and says in a type of its own why it cannot.
+    /// Starts the runtime, or returns the reason as a [`BuildError`].
     ///
     /// # Errors
     ///
-    /// On numbers that make no sense, and when the system does not give what is needed. Too few threads
-    /// for all spares is no error: there are fewer, and [`Metrics`](crate::Metrics) say so.
+    /// On invalid numbers, and when the system does not give what is needed. Too few threads for all spares
+    /// is no error: the runtime has fewer spares, and [`Metrics`](crate::Metrics) report that.
     pub fn try_build(&mut self) -> Result<Runtime, BuildError> {
         summary::at_exit();
         sleeper::register_barrier();
@@ -654,7 +675,8 @@ impl Builder {
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
         life::prepare(&domain);
-        // Tokio panics where no thread can be had: somebody took the one that was there a moment ago.
+        // Tokio panics where the system gives no thread: another thread of the process may have used up the
+        // limit since it was checked.
         let start = || {
             let (domain, own) = (domain.clone(), handle.clone());
             drop(handle.spawn_blocking(move || life::serve(&domain, Some(own))));
@@ -669,8 +691,8 @@ impl Builder {
         Ok(runtime)
     }
 
-    /// A domain without workers, whose controller has a thread of its own: a blocking thread would count as one, and a
-    /// paused clock waits for those.
+    /// Builds a current-thread runtime: a domain without workers, and a controller on a thread of its own. A
+    /// blocking thread would count as a blocking call, and a paused clock waits for those.
     fn build_current_thread(&mut self) -> Result<Runtime, BuildError> {
         let domain = Arc::new(Domain::without_workers(self.settings_of_current_thread()?));
         self.set_hooks_of_current_thread(&domain);
@@ -700,8 +722,8 @@ impl Builder {
         if self.budget.is_zero() {
             return Err(BuildError::NoBudget);
         }
-        // A daemon sees no more of one thread than the watchdog does, and that thread would be bound and let go with each
-        // `block_on`.
+        // A daemon sees no more of a single thread than the watchdog does. It would also have to bind and
+        // unbind that thread with each `block_on`.
         if self.link == Link::Required {
             return Err(BuildError::LinkOnOneThread);
         }
@@ -718,7 +740,7 @@ impl Builder {
             demotable: self.demotable,
             nice_hogs: self.nice_hogs && !self.observes(),
             max_handoffs: 0,
-            slots: CURRENT_THREAD_SEATS,
+            slots: CURRENT_THREAD_SLOTS,
             event_interval: u64::from(self.event_interval),
             report_after_ns: clock::nanos(self.report_after).min(LONGEST_NS),
             refused: self.refused(),
@@ -761,15 +783,15 @@ impl Builder {
         } else {
             0
         };
-        // The default of one asks for nothing of somebody who wants no spares.
+        // The default reserve of one is no error where there are no spares.
         if reserve > wanted {
             return Err(BuildError::ReserveTooLarge {
                 reserve,
                 max_spares: wanted,
             });
         }
-        // When tokio cannot start a worker it panics half-way, and in that waits for ever for those that it
-        // started: so it is found out before.
+        // When tokio cannot start a worker it panics half-way, and then waits for ever for the workers that
+        // it has started. So the threads are counted before.
         let available = threads::available(asked + 1, self.thread_stack_size);
         let needed = workers + 1;
         if available < needed {
@@ -806,13 +828,13 @@ impl Builder {
         })
     }
 
-    /// Whether the runtime only looks and reports.
+    /// Whether the runtime only observes and reports.
     fn observes(&self) -> bool {
         self.policy == Policy::Observe
     }
 
-    /// Slow tasks that may be handed off at once. None with a limit on blocking threads: a handoff takes one of tokio's
-    /// pool for as long as the poll lasts, and nothing can keep that thread from being the one that a call waits for.
+    /// The number of slow tasks that may be handed off at once. It is 0 with a limit on blocking threads: a
+    /// handoff poll occupies a thread of tokio's pool, and a blocking call might wait for that thread.
     fn handoffs(&self) -> usize {
         match self.max_blocking_threads {
             Some(_) => 0,
@@ -821,7 +843,8 @@ impl Builder {
         }
     }
 
-    /// Threads of tokio's blocking pool: the application's, those for handoffs, the controller's.
+    /// The number of threads in tokio's blocking pool: for the application, for handoff polls, and for the
+    /// controller.
     fn pool_threads(&self) -> usize {
         self.max_blocking_threads
             .unwrap_or(DEFAULT_BLOCKING_THREADS)
@@ -842,7 +865,7 @@ impl Builder {
         })
     }
 
-    /// Chains the application's hooks with ours.
+    /// Sets the hooks of threads: Morpheus's, chained with the application's.
     fn set_hooks(&mut self, domain: &Arc<Domain>) {
         let call = |hook: &Option<Hook>| {
             if let Some(hook) = hook {
@@ -859,10 +882,11 @@ impl Builder {
         self.tokio.on_thread_stop(move || call(&theirs));
         let (own, theirs) = (domain.clone(), self.on_park.clone());
         self.tokio.on_thread_park(move || {
-            // In this order: theirs may take long, and then the worker is not parked yet.
+            // The application's hook runs first: it may take long, and the worker is not parked until it
+            // returns.
             call(&theirs);
             if let Some(slot) = own_slot::claim() {
-                // One that had lost its core, and has another.
+                // The thread may have lost its core and taken another one, with the kernel's slice.
                 own.shorten_slice();
                 slot.runtime.park();
             }
@@ -872,12 +896,12 @@ impl Builder {
             let slot = handle::current();
             if slot.is_taken() {
                 slot.runtime.unpark();
-                // Marked for a poll that is over.
+                // The flag marks a poll that is over.
                 if slot.runtime.has_flag(SlotFlag::Hog) {
                     slot.runtime.clear_flag(SlotFlag::Hog);
                 }
                 let slot = own_slot::settled(slot);
-                // Relaxed: this thread's own word.
+                // Relaxed: the thread's own word.
                 back.note_core_thread(slot.runtime.tid.load(Ordering::Relaxed));
                 own_slot::notice(slot);
             }
@@ -887,8 +911,8 @@ impl Builder {
         self.set_task_hooks();
     }
 
-    /// The same for a current-thread runtime. Its parks wake no controller: there is nothing to be seen before a watched poll
-    /// begins, which does.
+    /// Sets the hooks of threads on a current-thread runtime. Unparking wakes no controller there: there is
+    /// nothing to sample until a watched poll begins, and that wakes it.
     fn set_hooks_of_current_thread(&mut self, domain: &Arc<Domain>) {
         let call = |hook: &Option<Hook>| {
             if let Some(hook) = hook {
@@ -923,8 +947,8 @@ impl Builder {
         self.set_task_hooks();
     }
 
-    /// The application's around ours: its own time is no part of the poll. Set anew for each runtime, because
-    /// tokio's builder forgets nothing.
+    /// Sets the task hooks. The application's run outside of Morpheus's, so that their time is no part of the
+    /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
     #[cfg(tokio_unstable)]
     fn set_task_hooks(&mut self) {
         let watch = self.watch_every_task.unwrap_or(true) && self.mechanisms.watch;
@@ -951,7 +975,7 @@ impl Builder {
         }
     }
 
-    /// What was asked for, and takes an unstable tokio.
+    /// The options that were set and need an unstable tokio.
     fn refused(&self) -> Vec<Limitation> {
         let asked = [
             (self.watch_every_task == Some(true), Limitation::TaskHooks),
@@ -964,8 +988,8 @@ impl Builder {
     }
 }
 
-/// Waits until every spare sits in its hold, so that the application's first tasks meet the workers they
-/// asked for. Bounded: on a machine that is that busy, the rest get there on the way.
+/// Waits up to 200 ms until every spare is held, so that the application's first tasks run on the workers
+/// asked for. On a machine too busy for that, the remaining spares are held later.
 fn wait_until_held(domain: &Domain) {
     let until_ns = clock::now_ns() + 200_000_000;
     while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {

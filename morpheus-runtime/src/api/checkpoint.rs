@@ -5,20 +5,21 @@ use std::sync::atomic::Ordering;
 use crate::poll::handoff;
 use crate::slot::handle::{self, SlotHandle};
 
-/// The first look, which is all that a checkpoint costs when nobody asked: two words of the thread's
-/// slot, compared. Equal, they may still be those of a slot in which nothing was ever polled.
+/// Whether a request is possible, which is all that a checkpoint checks without a request. It compares two
+/// words of the thread's slot. They are also equal in a slot in which nothing was ever polled.
 #[inline]
 fn may_be_requested(slot: SlotHandle) -> bool {
-    // SAFETY: `poll_seq` is written by this thread alone (the slot's protocol), so that this plain read
-    // races with nothing. It is plain because compilers fold no atomic load into a comparison: one
-    // instruction less.
+    // SAFETY: only this thread writes `poll_seq` (the slot's protocol), so this plain read races with
+    // nothing. An atomic load would take one instruction more, because compilers do not fold it into a
+    // comparison.
     let own = unsafe { slot.runtime.poll_seq.as_ptr().read() };
-    // Relaxed: a request that is seen one checkpoint later is a request that came later (see
+    // Relaxed: a request that is seen one checkpoint later counts as one that came later (see
     // `KernelSlot::requested`).
     slot.kernel.request_seq.load(Ordering::Relaxed) == own
 }
 
-/// Whether the poll that runs here was asked to yield. Only looks; outside a watched poll always false.
+/// Whether the current poll was asked to yield. It changes nothing, and is always false outside a watched
+/// poll.
 ///
 /// ```
 /// assert!(!morpheus_runtime::yield_requested());
@@ -30,11 +31,12 @@ pub fn yield_requested() -> bool {
     may_be_requested(slot) && slot.runtime.in_poll()
 }
 
-/// Yields if this task was asked to, outside a critical section; else costs as much as
+/// Yields if this task was asked to, outside a critical section; otherwise it costs the same as
 /// [`checkpoint_sync`].
 ///
-/// For loops that compute: one every 10 to 100 µs is plenty, [`strip!`](macro@crate::strip) finds the distance
-/// by itself. Works in watched tasks; elsewhere it never yields.
+/// It is for loops that compute. One checkpoint every 10 to 100 µs is enough, and
+/// [`strip!`](macro@crate::strip) finds the distance by itself. It works in watched tasks; elsewhere it never
+/// yields.
 ///
 /// ```
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
@@ -54,12 +56,11 @@ pub async fn checkpoint() {
     }
 }
 
-/// True when this task was asked to yield, outside a critical section: return `Pending` or await
-/// something soon.
+/// Whether this task was asked to yield, outside a critical section. If true, return `Pending` or await soon.
 ///
-/// Acknowledges the request, and moves a task that waits in this worker's LIFO slot to where others can
-/// take it. Until the poll ends it goes on to say true. Not asked, it is a load of a thread-local, two of
-/// the thread's slot, and a comparison.
+/// It acknowledges the request, and flushes the worker's LIFO slot, so that other workers can take the task
+/// in it. It returns true until the poll ends. Without a request it costs a load of a thread-local, two loads
+/// from the thread's slot, and a comparison.
 ///
 /// ```
 /// fn sum_until_asked(numbers: &mut impl Iterator<Item = u64>) -> u64 {
@@ -80,7 +81,7 @@ pub fn checkpoint_sync() -> bool {
     may_be_requested(handle::current()) && answer()
 }
 
-/// Finds the slot again by itself, so that the caller has nothing to keep in registers.
+/// Answers a request. It finds the slot again by itself, so that the caller has nothing to keep in registers.
 #[cold]
 #[inline(never)]
 fn answer() -> bool {

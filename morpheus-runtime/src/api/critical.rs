@@ -1,4 +1,5 @@
-//! Critical sections: stretches in which a task holds what others need, and must not be slowed down.
+//! Critical sections: stretches in which a task holds a resource that other tasks need, and must not be
+//! slowed down.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -8,26 +9,27 @@ use crate::control::plain;
 use crate::poll::own_slot;
 use crate::slot::handle;
 
-/// A critical section that lasts as long as this guard; made by [`critical_section`].
+/// A critical section that lasts until this guard is dropped; made by [`critical_section`].
 #[must_use = "the section ends when the guard is dropped"]
 #[derive(Debug)]
 pub struct CriticalSection {
-    /// The thread had a slot to count the section in. Which slot is asked again at the end: it may have moved.
+    /// Whether the thread had a slot that counts the section. The guard looks the slot up again at the end,
+    /// because it may have moved.
     is_counted: bool,
-    /// The depth is the thread's: a guard must not be dropped on another one.
+    /// The depth belongs to the thread: the guard must not be dropped on another one.
     not_send: PhantomData<*const ()>,
 }
 
-/// Begins a critical section on this thread; nestable.
+/// Begins a critical section on this thread. Sections may nest.
 ///
-/// Within one a task is neither demoted nor throttled, and [`checkpoint_sync`](crate::checkpoint_sync)
-/// says false: whoever holds a lock that others wait for should be done with it first. The workers that
-/// wait behind it are taken over all the same. It is not `Send`, so that it cannot be kept over an
-/// `.await` of a spawned task; see [`critical`] for that.
+/// Within a section a task is neither demoted nor throttled, and [`checkpoint_sync`](crate::checkpoint_sync)
+/// returns false: a task that holds a lock should release it before it yields. Spares still take over from
+/// its worker. The guard is not `Send`, so it cannot be kept over an `.await` of a spawned task; [`critical`]
+/// is for that.
 ///
 /// ```
 /// let guard = morpheus_runtime::critical_section();
-/// // … touch what others wait for …
+/// // … touch what other tasks wait for …
 /// drop(guard);
 /// ```
 pub fn critical_section() -> CriticalSection {
@@ -44,7 +46,7 @@ pub fn critical_section() -> CriticalSection {
 impl Drop for CriticalSection {
     fn drop(&mut self) {
         let slot = handle::current();
-        // Not taken: the thread is being torn down, and has given its slot back.
+        // Without a slot the thread is being torn down, and has given the slot back.
         if self.is_counted && slot.is_taken() {
             slot.runtime.leave_critical();
         }
@@ -89,16 +91,16 @@ mod tests {
     use crate::slot::area::SharedArea;
     use crate::{Builder, Link, Watch as _};
 
-    /// A daemon comes within one section, and goes within the next.
+    /// A daemon joins within one section, and leaves within the next.
     #[test]
-    fn a_section_ends_in_the_slot_that_moved_meanwhile() {
+    fn a_section_ends_in_the_slot_it_moved_to() {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
         let runtime = builder.build().unwrap();
         let slot = || std::ptr::from_ref(handle::current().runtime) as usize;
-        // Not watched: a slot moves outside of a watched poll.
+        // The task is not watched, because a slot moves only outside of a watched poll.
         let task = runtime.handle().spawn(async move {
-            async {}.watched("critical: sits down").await;
+            async {}.watched("critical: claims a slot").await;
             let table = |act: fn(&crate::slot::table::Table)| {
                 own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
             };
@@ -113,7 +115,7 @@ mod tests {
                     let inner = async { handle::current().runtime.in_critical() };
                     assert!(
                         inner.watched("critical: moves").await,
-                        "the depth moves along"
+                        "the depth moves with the slot"
                     );
                 })
                 .await;

@@ -1,8 +1,8 @@
-//! The counters where people look: under stable names, to whatever recorder the application has installed for the
+//! Export of the counters under stable names, to the recorder that the application has installed for the
 //! `metrics` crate (Prometheus, statsd, …). (Feature `metrics`.)
 //!
-//! The names are a promise, and so is what they count; `dashboards/morpheus.json` shows all of them, and a test
-//! compares the two.
+//! The names and their meaning are stable. `dashboards/morpheus.json` shows all of them, and a test compares
+//! the two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::api::metrics::Metrics;
 use crate::report::counters::LatencySummary;
 use crate::report::label::{self, Label, Totals};
 
-/// One name, what it counts, and where it is found.
+/// One time series: its name, its meaning, and its value.
 struct Series<S> {
     name: &'static str,
     unit: Unit,
@@ -21,7 +21,7 @@ struct Series<S> {
 }
 
 enum Value<S> {
-    /// Only ever grows.
+    /// A value that never falls.
     Counter(fn(&S) -> u64),
     Gauge(fn(&S) -> f64),
 }
@@ -51,21 +51,23 @@ const fn gauges<S>(name: &'static str, help: &'static str, get: fn(&S) -> f64) -
     }
 }
 
-/// What there is once for each runtime.
+/// The series of each runtime.
 static OF_A_RUNTIME: &[Series<Metrics>] = &[
     gauges(
         "morpheus_workers",
-        "Workers that are always in play",
+        "Workers that are always active",
         |metrics| metrics.workers as f64,
     ),
     gauges(
         "morpheus_active_workers",
-        "Workers in play: those that always are, and released spares",
+        "Active workers: those that always are, and released spares",
         |metrics| metrics.active_workers() as f64,
     ),
-    gauges("morpheus_spares", "Spares there are", |metrics| {
-        metrics.spares as f64
-    }),
+    gauges(
+        "morpheus_spares",
+        "All spares, held and released",
+        |metrics| metrics.spares as f64,
+    ),
     gauges(
         "morpheus_spares_released",
         "Spares that are released",
@@ -73,7 +75,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     gauges(
         "morpheus_spares_peak",
-        "The most spares that were ever released at once",
+        "The maximum number of spares that were released at once",
         |metrics| metrics.spares_peak as f64,
     ),
     gauges(
@@ -83,7 +85,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_spares_exhausted_total",
-        "How often the last spare was in play while more were needed",
+        "Times that the last spare was active while more were needed",
         |metrics| metrics.spares_exhausted,
     ),
     counts(
@@ -93,17 +95,17 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_takeovers_watched_total",
-        "Stalled watched polls that were worked around",
+        "Stalled watched polls that a spare took over from",
         |metrics| metrics.takeovers_watched,
     ),
     counts(
         "morpheus_takeovers_canary_total",
-        "Spares released because the canary was late",
+        "Spares released because the canary task was late",
         |metrics| metrics.takeovers_canary,
     ),
     counts(
         "morpheus_takeovers_kernel_total",
-        "Spares released because the kernel side saw a worker go to sleep in a poll while work waited",
+        "Spares released because the kernel side reported that a worker slept in a poll while work waited",
         |metrics| metrics.takeovers_kernel,
     ),
     counts(
@@ -113,12 +115,12 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_taken_back_total",
-        "Spares taken back because releasing them had not helped",
+        "Spares held again because releasing them had not helped",
         |metrics| metrics.taken_back,
     ),
     counts(
         "morpheus_holds_total",
-        "Spares held again, for whatever reason",
+        "Spares held again, for any reason",
         |metrics| metrics.holds,
     ),
     counts(
@@ -143,45 +145,47 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_hogs_marked_total",
-        "Workers in polls that nobody watches, given up to the kernel side as hogs",
+        "Workers in unwatched polls that the runtime reported to the kernel side as hogs",
         |metrics| metrics.hogs_marked,
     ),
     counts(
         "morpheus_slow_tasks_total",
-        "Tasks that became suspects",
+        "Tasks that were rated slow",
         |metrics| metrics.slow_tasks,
     ),
     counts(
         "morpheus_hog_tasks_total",
-        "Tasks that were convicted",
+        "Tasks that were rated CPU hogs",
         |metrics| metrics.hog_tasks,
     ),
     gauges(
         "morpheus_permits_waiting",
-        "Offenders that wait for a permit",
+        "Slow tasks that wait for a permit",
         |metrics| metrics.permits_waiting as f64,
     ),
-    gauges("morpheus_handoffs", "Polls in place", |metrics| {
+    gauges("morpheus_handoffs", "Handoff polls", |metrics| {
         metrics.handoffs_now as f64
     }),
     gauges(
         "morpheus_handoffs_peak",
-        "The most polls in place there ever were at once",
+        "The maximum number of handoff polls at once",
         |metrics| metrics.handoffs_peak as f64,
     ),
     counts(
         "morpheus_handoff_polls_total",
-        "Polls in place, all there ever were",
+        "All handoff polls",
         |metrics| metrics.handoff_polls,
     ),
     counts(
         "morpheus_handoffs_refused_total",
-        "Offenders that were polled inline for want of a thread",
+        "Slow tasks that were polled inline for lack of a thread",
         |metrics| metrics.handoffs_refused,
     ),
-    counts("morpheus_canaries_total", "Canaries injected", |metrics| {
-        metrics.canaries
-    }),
+    counts(
+        "morpheus_canaries_total",
+        "Canary tasks injected",
+        |metrics| metrics.canaries,
+    ),
     counts(
         "morpheus_pokes_total",
         "No-op tasks injected to get the I/O driver served",
@@ -194,17 +198,17 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_links_joined_total",
-        "How often a daemon was joined",
+        "Times that the runtime joined a daemon",
         |metrics| metrics.links_joined,
     ),
     counts(
         "morpheus_links_lost_total",
-        "How often a daemon went, or fell silent",
+        "Times that a daemon ended or stopped responding",
         |metrics| metrics.links_lost,
     ),
     gauges(
         "morpheus_missing",
-        "Things that the runtime would use and the system does not give",
+        "Features that the runtime would use and does not have",
         |metrics| metrics.missing.len() as f64,
     ),
     nanoseconds(
@@ -214,7 +218,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_controller_samples_total",
-        "How often the controller looked",
+        "Samples of the controller",
         |metrics| metrics.samples,
     ),
     Series {
@@ -230,7 +234,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     },
     counts(
         "morpheus_controller_restarts_total",
-        "How often the controller's thread restarted after a panic",
+        "Times that the controller's thread restarted after a panic",
         |metrics| metrics.controller_restarts,
     ),
     gauges(
@@ -240,17 +244,17 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_reporter_restarts_total",
-        "How often the thread that makes the stall events restarted after a panic of its own",
+        "Times that the thread that emits the stall events restarted after a panic of its own",
         |metrics| metrics.reporter_restarts,
     ),
     counts(
         "morpheus_joiner_restarts_total",
-        "How often the thread that keeps the link to a daemon restarted after a panic",
+        "Times that the thread that keeps the link to a daemon restarted after a panic",
         |metrics| metrics.joiner_restarts,
     ),
     counts(
         "morpheus_reports_dropped_total",
-        "Events that were dropped, because the subscriber was too slow for them or blocks",
+        "Events that were dropped because the subscriber was too slow or blocked",
         |metrics| metrics.reports_dropped,
     ),
     counts(
@@ -260,17 +264,17 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_controller_sleeps_total",
-        "How often the controller slept with no time set",
+        "Times that the controller slept without a timeout",
         |metrics| metrics.sleeps,
     ),
     gauges(
         "morpheus_alive_tasks",
-        "Tasks that have not ended: tokio's count without those that hold spares",
+        "Tasks that have not ended: tokio's count without the hold tasks of spares",
         |metrics| metrics.alive_tasks as f64,
     ),
     gauges(
         "morpheus_queue_depth",
-        "Tasks that wait in tokio's queue for all workers",
+        "Tasks that wait in tokio's global queue",
         |metrics| metrics.queue_depth as f64,
     ),
     nanoseconds(
@@ -280,12 +284,12 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_parks_total",
-        "How often workers parked",
+        "Times that workers parked",
         |metrics| metrics.parks,
     ),
 ];
 
-/// A distribution: three quantiles since the runtime began, and how many values there were.
+/// A distribution: three quantiles since the runtime began, and the number of values.
 struct Distribution {
     name: &'static str,
     count_name: &'static str,
@@ -297,19 +301,19 @@ static DISTRIBUTIONS: &[Distribution] = &[
     Distribution {
         name: "morpheus_takeover_latency_seconds",
         count_name: "morpheus_takeover_latency_count_total",
-        help: "From the release of a spare until it runs",
+        help: "Latency from the release of a spare until it runs",
         get: |metrics| metrics.takeover_latency,
     },
     Distribution {
         name: "morpheus_detection_latency_seconds",
         count_name: "morpheus_detection_latency_count_total",
-        help: "From what the kernel side saw until the controller read of it",
+        help: "Latency from an event in the kernel until the controller read it",
         get: |metrics| metrics.detection_latency,
     },
     Distribution {
         name: "morpheus_canary_lateness_seconds",
         count_name: "morpheus_canary_lateness_count_total",
-        help: "From the injection of a canary until it runs",
+        help: "Latency from the injection of a canary task until it runs",
         get: |metrics| metrics.canary_lateness,
     },
 ];
@@ -319,7 +323,8 @@ fn get(total: &AtomicU64) -> u64 {
     total.load(Ordering::Relaxed)
 }
 
-/// What there is once for each label that had a stalled poll; labels are the process's, and these are totals of all runtimes.
+/// The series of each label that had a stalled poll. A label belongs to the process, so these are totals of
+/// all runtimes.
 static OF_A_LABEL: &[Series<Totals>] = &[
     counts(
         "morpheus_label_polls_total",
@@ -399,11 +404,11 @@ fn describe() {
 }
 
 impl Metrics {
-    /// Hands them to the recorder that is installed for the `metrics` crate, under the names of
-    /// `dashboards/morpheus.json`, which is a dashboard for Grafana. (Feature `metrics`.)
+    /// Passes the counters to the recorder that is installed for the `metrics` crate, under the names that
+    /// `dashboards/morpheus.json` shows in Grafana. (Feature `metrics`.)
     ///
-    /// Nothing is published by itself, so that an idle runtime sleeps: call it before your exporter answers, or, for
-    /// one that pushes, as often as that does.
+    /// The runtime publishes nothing by itself, so that it can sleep while it is idle. Call this before your
+    /// exporter answers, or, for an exporter that pushes, whenever it pushes.
     ///
     /// ```
     /// # use morpheus_runtime::Metrics;
@@ -419,13 +424,13 @@ impl Metrics {
     /// # async fn main() { show().await; }
     /// ```
     ///
-    /// Labels that had a stalled poll have five series each; the others have none. They are totals of all runtimes of the
-    /// process.
+    /// Labels that had a stalled poll have five series each; the others have none. They are totals of all
+    /// runtimes of the process.
     pub fn publish(&self) {
         self.publish_with(&[]);
     }
 
-    /// The same for one runtime of several: each has a name, which becomes the label `runtime`.
+    /// Publishes the counters of one of several runtimes, with the label `runtime` set to its name.
     pub fn publish_as(&self, runtime: &str) {
         self.publish_with(&[Tag::new("runtime", runtime.to_owned())]);
     }
@@ -439,8 +444,8 @@ impl Metrics {
         for distribution in DISTRIBUTIONS {
             distribution.publish(self, tags);
         }
-        let bad = |label: &&Label| get(&label.totals.stalled_polls) > 0;
-        for label in label::all().filter(bad) {
+        let has_stalled = |label: &&Label| get(&label.totals.stalled_polls) > 0;
+        for label in label::all().filter(has_stalled) {
             let tag = Tag::new("label", label.origin().to_string());
             for series in OF_A_LABEL {
                 series.publish(&label.totals, vec![tag.clone()]);

@@ -9,122 +9,123 @@ use crate::os::limitation::Limitation;
 use crate::os::{asleep, clock, sleeper};
 use crate::report::counters::LatencySummary;
 
-/// What a runtime has done so far; see [`Runtime::metrics`](crate::Runtime::metrics).
+/// The counters of a runtime; see [`Runtime::metrics`](crate::Runtime::metrics). Counts and sums are since
+/// the runtime began, unless a field says otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Workers that are always active. 1 for a current-thread runtime: the thread in `block_on`.
+    /// Workers that are always active. It is 1 for a current-thread runtime: the thread in `block_on`.
     pub workers: usize,
-    /// Tasks that have not ended: tokio's count without those that hold spares.
+    /// Tasks that have not ended: tokio's count without the hold tasks of spares.
     pub alive_tasks: usize,
-    /// Tasks that wait in tokio's queue for all workers.
+    /// Tasks that wait in tokio's global queue.
     pub queue_depth: usize,
-    /// Time that workers spent on anything but waiting, all together, in nanoseconds: tokio's count without the time
-    /// for which they were held as spares. It grows when a worker parks, or has had
+    /// Time that all workers together spent on anything but waiting, in nanoseconds: tokio's count without
+    /// the time for which they were held as spares. It grows when a worker parks, or has had
     /// [`event_interval`](crate::Builder::event_interval) polls.
     pub busy_ns: u64,
-    /// How often workers parked.
+    /// The number of times that workers parked.
     pub parks: u64,
     /// Watched polls that were asked to yield.
     pub requests: u64,
-    /// Spares released because a worker was stalled or the canary late: the three below together.
+    /// Spares released because a worker was stalled or the canary task late: the sum of the next three.
     pub takeovers: u64,
-    /// Stalled watched polls that were worked around.
+    /// Stalled watched polls that a spare took over from.
     pub takeovers_watched: u64,
-    /// Spares released because the canary was late.
+    /// Spares released because the canary task was late.
     pub takeovers_canary: u64,
-    /// Spares released because the kernel side saw a worker go to sleep in a poll while work waited.
+    /// Spares released because the kernel side reported that a worker slept in a poll while work waited.
     pub takeovers_kernel: u64,
-    /// Spares released to make or enlarge the reserve, which also grows with workers that sleep in polls that nobody
-    /// watches.
+    /// Spares released to make or enlarge the reserve, which also grows with workers that sleep in unwatched
+    /// polls.
     pub takeovers_reserve: u64,
-    /// Spares taken back because releasing them had not helped.
+    /// Spares held again because releasing them had not helped.
     pub taken_back: u64,
-    /// Spares held again, for whatever reason.
+    /// Spares held again, for any reason.
     pub holds: u64,
-    /// Spares there are.
+    /// All spares, held and released.
     pub spares: usize,
-    /// Of those, released at this moment.
+    /// Spares that are released at this moment.
     pub spares_released: usize,
-    /// The most that were ever released at once.
+    /// The maximum number of spares that were released at once.
     pub spares_peak: usize,
     /// Spares that were asked for and could not be started.
     pub spares_unavailable: usize,
-    /// How often the last spare was in play while more were needed.
+    /// The number of times that the last spare was active while more were needed.
     pub spares_exhausted: u64,
     /// Polls that were demoted: they used 5 ms of CPU.
     pub demotions: u64,
     /// Polls whose task was throttled.
     pub throttles: u64,
-    /// Tasks that became slow tasks.
+    /// Tasks that were rated slow.
     pub slow_tasks: u64,
-    /// Tasks that were convicted.
+    /// Tasks that were rated CPU hogs.
     pub hog_tasks: u64,
     /// Slow tasks that wait for a permit at this moment.
     pub permits_waiting: usize,
     /// No-op tasks injected to get the I/O driver served.
     pub pokes: u64,
-    /// Canaries injected.
+    /// Canary tasks injected.
     pub canaries: u64,
     /// Handoff polls at this moment.
     pub handoffs_now: usize,
-    /// The most there ever were at once.
+    /// The maximum number of handoff polls at once.
     pub handoffs_peak: usize,
-    /// All there ever were.
+    /// All handoff polls.
     pub handoff_polls: u64,
-    /// Slow tasks that were polled inline for want of a thread.
+    /// Slow tasks that were polled inline for lack of a thread.
     pub handoffs_refused: u64,
-    /// From the release of a spare until it runs.
+    /// The latency from the release of a spare until it runs.
     pub takeover_latency: LatencySummary,
-    /// From what the kernel side saw until the controller read of it. None with the watchdog alone.
+    /// The latency from an event in the kernel until the controller read it. Empty with the watchdog alone.
     pub detection_latency: LatencySummary,
     /// Events that the kernel side sent.
     pub link_events: u64,
-    /// How often a daemon was joined.
+    /// The number of times that the runtime joined a daemon.
     pub links_joined: u64,
-    /// How often one went, or fell silent.
+    /// The number of times that a daemon ended or stopped responding.
     pub links_lost: u64,
     /// Threads that the kernel side demoted until their poll ended.
     pub kernel_demotions: u64,
     /// Threads that the kernel side throttled.
     pub kernel_throttles: u64,
-    /// Workers in polls that nobody watches, which the runtime gave up to the kernel side as hogs.
+    /// Workers in unwatched polls that the runtime reported to the kernel side as hogs.
     pub hogs_marked: u64,
-    /// From the injection of a canary until it runs.
+    /// The latency from the injection of a canary task until it runs.
     pub canary_lateness: LatencySummary,
     /// CPU time of the controller, in nanoseconds.
     pub controller_cpu_ns: u64,
-    /// How often the controller looked.
+    /// The number of the controller's samples.
     pub samples: u64,
-    /// Age of the controller's last sample, in nanoseconds; before the first, the age of the runtime. Up to a few
-    /// milliseconds, and more while [`controller_sleeps`](Self::controller_sleeps), when it grows. Else a larger age
-    /// means that the controller had no CPU, or is off.
+    /// Age of the controller's last sample, in nanoseconds; before the first sample, the age of the runtime.
+    /// It is up to a few milliseconds, and grows while [`controller_sleeps`](Self::controller_sleeps).
+    /// Otherwise a larger age means that the controller had no CPU, or is off.
     pub sample_age_ns: u64,
     /// Whether the controller sleeps at this moment, because the runtime is idle.
     pub controller_sleeps: bool,
-    /// How often the controller slept truly, with no time set.
+    /// The number of times that the controller slept without a timeout.
     pub sleeps: u64,
-    /// How often the controller's thread restarted after a panic.
+    /// The number of times that the controller's thread restarted after a panic.
     pub controller_restarts: u64,
-    /// Whether the controller is off for good: it panicked again within a minute of its third restart. Every spare is
-    /// released then, nothing is watched, and the runtime is tokio's with that many workers.
+    /// Whether the controller is off for good: it panicked again within a minute of its third restart. Then
+    /// every spare is released, nothing is watched, and the runtime is tokio's with that many workers.
     pub controller_off: bool,
-    /// How often the thread that makes the stall events restarted after a panic of its own.
+    /// The number of times that the thread that emits the stall events restarted after a panic of its own.
     pub reporter_restarts: u64,
-    /// How often the thread that keeps the link to a daemon restarted after a panic.
+    /// The number of times that the thread that keeps the link to a daemon restarted after a panic.
     pub joiner_restarts: u64,
-    /// Events that were dropped, because the subscriber was too slow for them or blocks.
+    /// Events that were dropped because the subscriber was too slow or blocked.
     pub reports_dropped: u64,
     /// Events on which the subscriber panicked.
     pub subscriber_panics: u64,
-    /// What the system does not give.
+    /// The features that the runtime would use and does not have.
     pub missing: Vec<Limitation>,
     tokio: RuntimeMetrics,
 }
 
 impl Metrics {
-    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
-    /// `None` outside, and on a runtime that is not Morpheus's.
+    /// The counters of the current runtime, for instance for a handler that shows them. `None` outside a
+    /// runtime, and on a runtime that is not Morpheus's.
     ///
     /// ```
     /// # #[morpheus_runtime::main(worker_threads = 2, max_spares = 4)]
@@ -139,26 +140,26 @@ impl Metrics {
         Some(Metrics::of(&domain, handle.metrics()))
     }
 
-    /// Workers that the runtime was built with, as [`workers`](Self::workers); by the name that tokio's metrics have for it.
-    /// Spares do not count, released or not.
+    /// The number of workers that the runtime was built with: [`workers`](Self::workers) under the name that
+    /// tokio's metrics use. Spares do not count, released or not.
     #[must_use]
     pub fn num_workers(&self) -> usize {
         self.workers
     }
 
-    /// Tasks that have not ended, as [`alive_tasks`](Self::alive_tasks); by the name that tokio's metrics have for it.
+    /// Tasks that have not ended: [`alive_tasks`](Self::alive_tasks) under the name that tokio's metrics use.
     ///
-    /// These are the application's and its libraries' tasks, and for moments one of the runtime's own: the no-op by which
-    /// the controller finds out whether workers serve. Tasks that hold spares do not count.
+    /// These are the tasks of the application and its libraries, and sometimes the canary task of the
+    /// controller. The hold tasks of spares do not count.
     #[must_use]
     pub fn num_alive_tasks(&self) -> usize {
         self.alive_tasks
     }
 
-    /// Tasks that wait in tokio's queue for all workers, as [`queue_depth`](Self::queue_depth); by the name that tokio's
-    /// metrics have for it.
+    /// Tasks that wait in tokio's global queue: [`queue_depth`](Self::queue_depth) under the name that
+    /// tokio's metrics use.
     ///
-    /// A no-op of the controller's, or a task on its way to hold a spare again, counts while it waits there.
+    /// A no-op of the controller's and a hold task also count while they wait there.
     #[must_use]
     pub fn global_queue_depth(&self) -> usize {
         self.queue_depth
@@ -170,9 +171,9 @@ impl Metrics {
         self.workers + self.spares_released
     }
 
-    /// Tokio's own metrics of the runtime, in which held spares count as workers, as tasks, and as busy. What is
-    /// corrected for them: [`active_workers`](Self::active_workers), [`alive_tasks`](Self::alive_tasks),
-    /// [`busy_ns`](Self::busy_ns).
+    /// Tokio's own metrics of the runtime, in which held spares count as workers, as tasks, and as busy.
+    /// These are corrected for held spares: [`active_workers`](Self::active_workers),
+    /// [`alive_tasks`](Self::alive_tasks), [`busy_ns`](Self::busy_ns).
     #[must_use]
     pub fn tokio(&self) -> &RuntimeMetrics {
         &self.tokio
@@ -247,7 +248,7 @@ impl Metrics {
     }
 }
 
-/// What a core was busy with but for being held, which tokio takes for a long poll.
+/// The busy time of a core in nanoseconds without its holds, which tokio counts as long polls.
 fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
     let held_ns = domain.cores.held_ns(core);
     clock::nanos(tokio.worker_total_busy_duration(core)).saturating_sub(held_ns)

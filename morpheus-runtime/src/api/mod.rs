@@ -1,4 +1,4 @@
-//! What applications use.
+//! The public API: what applications use.
 
 pub(crate) mod builder;
 pub(crate) mod checkpoint;

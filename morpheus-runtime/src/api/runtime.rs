@@ -1,4 +1,4 @@
-//! The runtime: tokio's, with a controller beside it, and an orderly end.
+//! The runtime: tokio's, with a controller beside it, and an orderly shutdown.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -23,16 +23,16 @@ use crate::poll::own_slot;
 use crate::report::label;
 use crate::report::stacks::Stalls;
 
-/// Requests in the last second put a runtime into [`Health::UnderPressure`].
+/// A request to yield puts the runtime into [`Health::UnderPressure`] for this time, in nanoseconds.
 const UNDER_PRESSURE_FOR_NS: u64 = 1_000_000_000;
 
-/// After the kernel side was lost a runtime is in [`Health::DaemonLost`] for so long.
+/// The loss of a daemon puts the runtime into [`Health::DaemonLost`] for this time, in nanoseconds.
 const DAEMON_LOST_FOR_NS: u64 = 1_000_000_000;
 
-/// The end of a runtime waits up to this long for events that the subscriber has not got yet.
+/// The end of a runtime waits up to this time for events that the subscriber has not received yet.
 const REPORTS_WITHIN: Duration = Duration::from_millis(100);
 
-/// How a runtime fares; see [`Runtime::health`].
+/// The condition of a runtime; see [`Runtime::health`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
@@ -40,27 +40,27 @@ pub enum Health {
     Healthy,
     /// Tasks were asked to yield in the last second.
     UnderPressure,
-    /// The daemon ended or fell silent in the last second, and the watchdog alone watches.
+    /// The daemon ended or stopped responding in the last second, and only the watchdog is left.
     DaemonLost,
 }
 
-/// Tokio's runtime, whose tasks are watched. The multi-thread one no task can starve.
+/// Tokio's runtime with a controller, so that no task can starve a multi-thread runtime.
 ///
-/// Everything of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`,
-/// `block_in_place`, `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it
-/// down as tokio does: it waits for polls and blocking calls under way.
+/// All of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`, `block_in_place`,
+/// `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it down as tokio does: the
+/// drop waits for polls and blocking calls under way.
 ///
-/// A current-thread runtime ([`Builder::new_current_thread`]) has one thread for its tasks, and nothing can take over from
-/// it. What is watched there is asked to yield, and reported with its stack.
+/// A current-thread runtime ([`Builder::new_current_thread`]) has one thread for its tasks, and nothing can
+/// take over from it. Its watched polls are asked to yield, and reported with their stack.
 pub struct Runtime {
-    /// Never handed out by value: whoever dropped it with spares held would wait for ever.
+    /// Never moved out of this struct while spares are held: dropping it then would wait for ever.
     tokio: Option<tokio::runtime::Runtime>,
     domain: Arc<Domain>,
-    /// The controller's thread where that is none of tokio's.
+    /// The controller's thread, where that is not one of tokio's.
     controller: Option<thread::JoinHandle<()>>,
 }
 
-// As tokio's: a panic in `block_on` or in a task leaves the runtime as good as it was.
+// As tokio's: a panic in `block_on` or in a task leaves the runtime usable.
 impl UnwindSafe for Runtime {}
 impl RefUnwindSafe for Runtime {}
 
@@ -78,22 +78,22 @@ impl fmt::Debug for Runtime {
 pub struct Leftover {
     /// The label of the watched task.
     pub label: String,
-    /// The thread it occupies, as in `/proc/self/task`.
+    /// The kernel's number of the thread that polls it, as in `/proc/self/task`.
     pub tid: u32,
 }
 
-/// What a shutdown left behind.
+/// The polls and workers that did not end before a shutdown gave up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Watched polls that did not end in time. Their threads go on until they do.
+    /// Watched polls that did not end in time. Their threads go on until the polls end.
     pub left: Vec<Leftover>,
-    /// Workers that did not end in time for a reason nobody watched.
+    /// The number of threads that did not end in time and are in no watched poll.
     pub unwatched: usize,
 }
 
 impl Runtime {
-    /// A multi-thread runtime with the defaults of [`Builder::new_multi_thread`].
+    /// Builds a multi-thread runtime with the defaults of [`Builder::new_multi_thread`].
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Runtime {
         }
     }
 
-    /// The same, with a thread of its own for the controller, which ends with the runtime.
+    /// Adds a controller's thread, which ends with the runtime.
     pub(crate) fn with_controller(mut self, controller: Option<thread::JoinHandle<()>>) -> Runtime {
         self.controller = controller;
         self
@@ -127,10 +127,10 @@ impl Runtime {
     }
 
     /// Runs a future on the calling thread until it is done, as tokio's `block_on` does. The future itself
-    /// sits on no worker, so nothing can queue behind it.
+    /// runs on no worker, so no task can queue behind it.
     ///
-    /// A current-thread runtime runs its tasks on this thread meanwhile, and they do wait for each poll of the future: watch
-    /// it, too ([`Watch::watched`](crate::Watch::watched)).
+    /// A current-thread runtime runs its tasks on this thread meanwhile, and they wait for each poll of the
+    /// future. So watch the future there too ([`Watch::watched`](crate::Watch::watched)).
     ///
     /// # Panics
     ///
@@ -164,12 +164,13 @@ impl Runtime {
         self.handle().spawn_blocking(function)
     }
 
-    /// Tokio's own handle: what is spawned through it is protected like everything else, and reported as
-    /// "not watched".
+    /// Tokio's own handle. The runtime takes over from tasks spawned through it like from any other, and
+    /// reports them as "not watched".
     ///
-    /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its `num_alive_tasks` and
-    /// busy times the held ones. Its `global_queue_depth` can be 0 where tasks would wait in tokio, because a spare has
-    /// taken them. To export, use [`metrics`](Self::metrics), which has these names too.
+    /// Tokio's `Handle::metrics()` does not know of spares: its `num_workers` counts all of them, its
+    /// `num_alive_tasks` and busy times count the held ones. Its `global_queue_depth` can be 0 where tasks
+    /// would wait in tokio, because a spare has taken them. Export [`metrics`](Self::metrics) instead, which
+    /// has these names too.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.tokio().handle()
@@ -180,15 +181,15 @@ impl Runtime {
         self.tokio().enter()
     }
 
-    /// What the runtime has done so far, and tokio's metrics without the held spares, which
-    /// [`handle`](Self::handle)`().metrics()` takes for workers and tasks.
+    /// The runtime's counters, and tokio's metrics without the held spares, which
+    /// [`handle`](Self::handle)`().metrics()` counts as workers and tasks.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.domain, self.handle().metrics())
     }
 
-    /// Where polls were stalled for [`Builder::report_after`] and longer: which label, which line, how often,
-    /// how long. Looks names up, so the first call may take a second in a large program.
+    /// The lines in which polls were stalled for [`Builder::report_after`] or longer, by label, with counts
+    /// and durations. It looks up symbol names, so the first call may take a second in a large program.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,13 +209,13 @@ impl Runtime {
         self.domain.stacks.stalls()
     }
 
-    /// Which link is in force at this moment.
+    /// The link that is in use at this moment.
     #[must_use]
     pub fn link(&self) -> ActiveLink {
         self.domain.link.active()
     }
 
-    /// How the runtime fares at this moment.
+    /// The condition of the runtime at this moment.
     #[must_use]
     pub fn health(&self) -> Health {
         let now_ns = clock::now_ns();
@@ -230,13 +231,13 @@ impl Runtime {
         }
     }
 
-    /// Shuts down, waiting at most this long for polls and blocking calls under way. Each watched poll that is left is an
-    /// event under `morpheus::stall`.
+    /// Shuts down, waiting at most `timeout` for polls and blocking calls under way. Each watched poll that
+    /// is left is an event under `morpheus::stall`.
     pub fn shutdown_timeout(self, timeout: Duration) {
         let _report = self.shutdown_and_report(timeout);
     }
 
-    /// As [`shutdown_timeout`](Self::shutdown_timeout), and says which polls were left.
+    /// Shuts down as [`shutdown_timeout`](Self::shutdown_timeout) does, and returns the polls that were left.
     pub fn shutdown_and_report(mut self, timeout: Duration) -> ShutdownReport {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");
@@ -258,13 +259,13 @@ impl Runtime {
         }
     }
 
-    /// Whoever still has a slot is a thread that did not end.
+    /// The threads that did not end: they still have a slot.
     fn leftovers(&self) -> ShutdownReport {
         let slots = &self.domain.slots;
-        let taken = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
+        let has_thread = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
         let left: Vec<Leftover> = slots
             .runtimes()
-            .filter(taken)
+            .filter(has_thread)
             .filter(|slot| slot.observe_poll() % 2 == 1)
             .map(|slot| Leftover {
                 label: label::by_id(slot.label.load(Ordering::Relaxed))
@@ -275,31 +276,33 @@ impl Runtime {
         ShutdownReport {
             unwatched: slots
                 .runtimes()
-                .filter(taken)
+                .filter(has_thread)
                 .count()
                 .saturating_sub(left.len()),
             left,
         }
     }
 
-    /// After tokio's shutdown: waits for the controller, and gives the last events their time.
+    /// Ends the rest after tokio's shutdown: waits for the controller, and up to [`REPORTS_WITHIN`] for the
+    /// last events.
     fn end(&mut self) {
         if let Some(controller) = self.controller.take() {
-            // It was told to stop, and does so at its next turn. It passes no panic on.
+            // It was asked to stop, and does so at its next iteration. Its panics are caught there.
             let _ = controller.join();
         }
         self.domain.reports.close(REPORTS_WITHIN);
         self.free_waiting();
     }
 
-    /// Wakes what waits for a permit elsewhere, as a future can that moved to another runtime. Only after tokio began
-    /// its shutdown, and its own tasks are not run for it any more.
+    /// Wakes futures that wait for a permit of this runtime on another runtime. It is called after tokio has
+    /// begun its shutdown: this runtime's own tasks are not polled for that any more.
     fn free_waiting(&self) {
         let woken = self.domain.permits.close();
         woken.into_iter().for_each(Wake::here);
     }
 
-    /// Frees the spares and ends the controller: before tokio's shutdown, which waits for both.
+    /// Releases the spares and ends the controller. It is called before tokio's shutdown, which waits for
+    /// both.
     fn close(&self) {
         self.domain.spares.close();
         self.domain.sleeper.stop();
@@ -309,9 +312,9 @@ impl Runtime {
 }
 
 impl Stalls {
-    /// Of the runtime that is current on this thread: a task's own, for instance, so that a handler can show them.
-    /// `None` outside, and on a runtime that is not Morpheus's. Looks names up, as
-    /// [`Runtime::stalls`](crate::Runtime::stalls) does: to be called where that may block.
+    /// The stalled polls of the current runtime, for instance for a handler that shows them. `None` outside a
+    /// runtime, and on a runtime that is not Morpheus's. It looks up symbol names as
+    /// [`Runtime::stalls`](crate::Runtime::stalls) does: call it where that may block.
     #[must_use]
     pub fn current() -> Option<Stalls> {
         let (_, domain) = domain::of_current()?;
@@ -323,7 +326,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.close();
         if let Some(tokio) = self.tokio.take() {
-            // Panics in async code, as tokio's does. Then nobody waits for anything.
+            // The drop panics in async code, as tokio's does. Then `end` is not reached.
             drop(tokio);
             self.end();
         }

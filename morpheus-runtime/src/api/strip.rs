@@ -1,40 +1,41 @@
-//! Strip-mining: loops that pass a checkpoint every so often, at a distance they find themselves.
+//! Strip-mining: loops that pass a checkpoint about every 50 µs, at a distance that they find themselves.
 //!
-//! What a checkpoint costs is not its own nanosecond but what it does to the loop around it: a loop that
-//! the compiler could vectorise no longer is. So the loop is cut into strips, inside which nothing is
-//! checked, and a strip grows or shrinks until it takes about 50 µs.
+//! A checkpoint itself costs about a nanosecond, but a loop with a checkpoint inside is no longer vectorised.
+//! So the loop is cut into strips without a checkpoint inside, and a strip grows or shrinks until it takes
+//! about 50 µs.
 //!
-//! Which form for what (`loops` of `morpheus-bench` measures all of them):
+//! Each kind of loop has a form (`loops` of `morpheus-bench` measures all of them):
 //!
 //! | the loop | the form |
 //! |---|---|
-//! | goes through a slice or through indices, and may be vectorised | [`strips`]: each strip is a slice or a range, and the loop over it is the one that was there |
+//! | goes through a slice or through indices, and may be vectorised | [`strips`]: each strip is a slice or a range, and the loop over it is the original one |
 //! | is an iterator chain with a consumer (`sum`, `for_each`, `any`, …) in code that is not async | [`StripMine::strip`] |
-//! | is a `for` loop with `break` and `continue`, whose turns are worth some nanoseconds each | [`strip!`](macro@crate::strip) |
+//! | is a `for` loop with `break` and `continue`, whose iterations take some nanoseconds each | [`strip!`](macro@crate::strip) |
 //!
-//! What `strip!` cannot do is keep a sum in a register. In async code a variable that outlives an `.await` lies in the
-//! future, in memory; the compiler must assume that the slice it reads lies there, too, and vectorises nothing. With
-//! [`strips`] the sum of a strip is a variable of the loop over that strip.
+//! `strip!` cannot keep a sum in a register. In async code a variable that outlives an `.await` lies in the
+//! future, in memory. The compiler must assume that the slice that the loop reads lies there too, and
+//! vectorises nothing. With [`strips`] the sum of a strip is a variable of the loop over that strip.
 
 use std::ops::Range;
 use std::time::Instant;
 
 use crate::api::checkpoint::checkpoint_sync;
 
-/// How long a strip should take, in nanoseconds: a twentieth of the default budget, and long enough that
-/// reading a clock once costs less than a tenth of a percent.
+/// The time that a strip should take, in nanoseconds: a twentieth of the default budget. It is long enough
+/// that reading a clock once costs less than a tenth of a percent.
 const STRIP_NS: u128 = 50_000;
-/// A strip's length changes by this factor at most, so that one slow strip does not make the next tiny.
+/// The maximum factor between the lengths of two strips, so that one slow strip does not make the next one
+/// tiny.
 const STEP: usize = 8;
-/// A strip that took less than this part of what it should may grow by this factor: the way from 16 turns to 50 µs is
-/// then three strips, also where a turn takes a tenth of a nanosecond.
+/// The factor by which a strip may grow after one that took less than `STRIP_NS / LEAP`. From
+/// 16 iterations it is then three strips to 50 µs, even where an iteration takes a tenth of a nanosecond.
 const LEAP: usize = 64;
 const LONGEST: usize = 1 << 24;
 
-/// Finds out how many turns take about 50 µs.
+/// Finds the number of iterations that take about 50 µs.
 #[derive(Clone, Debug)]
 pub struct Tuner {
-    turns: usize,
+    iterations: usize,
     begun: Option<Instant>,
 }
 
@@ -45,38 +46,40 @@ impl Default for Tuner {
 }
 
 impl Tuner {
-    /// Begins with strips of 16 turns.
+    /// A tuner that begins with strips of 16 iterations.
     #[must_use]
     pub const fn new() -> Tuner {
         Tuner {
-            turns: 16,
+            iterations: 16,
             begun: None,
         }
     }
 
-    /// Turns that the next strip should have. Its time begins now, or began when the last one ended.
+    /// Begins a strip and returns its number of iterations. Its time begins now, or began when the last strip
+    /// ended.
     #[must_use]
     pub fn begin(&mut self) -> usize {
         self.begun.get_or_insert_with(Instant::now);
-        self.turns
+        self.iterations
     }
 
-    /// The strip is over. The time of the next one begins, unless there is a [`pause`](Self::pause): what lies between two
-    /// strips is some nanoseconds, and reading the clock takes more.
+    /// Ends a strip. The time of the next one begins, unless [`pause`](Self::pause) is called: the code
+    /// between two strips takes some nanoseconds, and reading the clock again would take more.
     pub fn end(&mut self) {
         if let Some(begun) = self.begun {
             let now = Instant::now();
-            self.turns = next_length(self.turns, (now - begun).as_nanos());
+            self.iterations = next_length(self.iterations, (now - begun).as_nanos());
             self.begun = Some(now);
         }
     }
 
-    /// What passes until the next strip begins is not its own.
+    /// Excludes the time until the next strip begins.
     pub fn pause(&mut self) {
         self.begun = None;
     }
 
-    /// Ends a strip where one was begun, yields if the task was asked to, and says how long the next one is.
+    /// Ends a strip where one was begun, yields if the task was asked to, and returns the length of the next
+    /// strip.
     #[doc(hidden)]
     #[inline]
     pub async fn next_or_yield(&mut self) -> usize {
@@ -89,20 +92,21 @@ impl Tuner {
     }
 }
 
-fn next_length(turns: usize, took_ns: u128) -> usize {
+fn next_length(iterations: usize, took_ns: u128) -> usize {
     let took_ns = took_ns.max(1);
-    let wanted = (turns as u128 * STRIP_NS / took_ns) as usize;
+    let wanted = (iterations as u128 * STRIP_NS / took_ns) as usize;
     let grow = if took_ns < STRIP_NS / LEAP as u128 {
         LEAP
     } else {
         STEP
     };
     wanted
-        .clamp(turns / STEP, turns.saturating_mul(grow))
+        .clamp(iterations / STEP, iterations.saturating_mul(grow))
         .clamp(1, LONGEST)
 }
 
-/// What goes on at the end of a strip. Apart from the iterator, so that a call does not pin that in memory.
+/// The state that changes at the end of a strip. It is kept apart from the iterator, so that a call does not
+/// pin the iterator in memory.
 #[derive(Clone, Debug, Default)]
 struct Pace {
     tuner: Tuner,
@@ -110,10 +114,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// Ends a strip, and says how long the next one is.
+    /// Ends a strip, and returns the length of the next one.
     #[cold]
     #[inline(never)]
-    fn turn(&mut self) -> usize {
+    fn end_strip(&mut self) -> usize {
         self.tuner.end();
         self.asked |= checkpoint_sync();
         self.tuner.begin()
@@ -122,8 +126,8 @@ impl Pace {
 
 /// An iterator that passes [`checkpoint_sync`] between strips; made by [`StripMine::strip`].
 ///
-/// It yields every item, asked or not: in code that is not async a checkpoint can only acknowledge the
-/// request and free the task in the worker's LIFO slot. [`asked`](Self::asked) tells a loop that could
+/// It returns every item, with and without a request: in code that is not async a checkpoint can only
+/// acknowledge the request and flush the worker's LIFO slot. [`asked`](Self::asked) tells a loop that it may
 /// stop early. In async code use [`strip!`](macro@crate::strip), which yields.
 #[derive(Clone, Debug)]
 pub struct Strip<I> {
@@ -145,7 +149,7 @@ impl<I: Iterator> Iterator for Strip<I> {
     #[inline]
     fn next(&mut self) -> Option<I::Item> {
         if self.left == 0 {
-            self.left = self.pace.turn();
+            self.left = self.pace.end_strip();
         }
         self.left -= 1;
         self.items.next()
@@ -156,7 +160,7 @@ impl<I: Iterator> Iterator for Strip<I> {
         self.items.size_hint()
     }
 
-    /// Strips run inside the inner iterator's own loop, which can be vectorised.
+    /// Runs strips inside the inner iterator's own loop, which can be vectorised.
     #[inline]
     fn fold<B, F: FnMut(B, I::Item) -> B>(self, init: B, mut f: F) -> B {
         let Strip {
@@ -167,17 +171,18 @@ impl<I: Iterator> Iterator for Strip<I> {
         let mut value = init;
         loop {
             if left == 0 {
-                left = pace.turn();
+                left = pace.end_strip();
             }
-            // A loop of a known length, as long as the iterator knows of so many: that is what can be vectorised.
-            let known = items.size_hint().0.min(left);
-            for _ in 0..known {
+            // The number of iterations of this loop is known in advance, which is what the compiler can
+            // vectorise.
+            let sized = items.size_hint().0.min(left);
+            for _ in 0..sized {
                 let Some(item) = items.next() else {
                     return value;
                 };
                 value = f(value, item);
             }
-            left -= known;
+            left -= sized;
             while left > 0 && items.size_hint().0 == 0 {
                 let Some(item) = items.next() else {
                     return value;
@@ -188,18 +193,19 @@ impl<I: Iterator> Iterator for Strip<I> {
         }
     }
 
-    /// Likewise; and so do `any`, `position` and `find`, which are made of it.
+    /// Runs strips inside the inner iterator's own loop, as `fold` does; `any`, `position` and `find` are
+    /// built on it.
     #[inline]
     fn all<F: FnMut(I::Item) -> bool>(&mut self, mut f: F) -> bool {
         loop {
             if self.left == 0 {
-                self.left = self.pace.turn();
+                self.left = self.pace.end_strip();
             }
-            let known = self.items.size_hint().0.min(self.left);
-            if known > 0 {
-                // Where it ends early, the rest of the strip is forgotten: the next one begins sooner.
-                self.left -= known;
-                if !self.items.by_ref().take(known).all(&mut f) {
+            let sized = self.items.size_hint().0.min(self.left);
+            if sized > 0 {
+                // If it ends early, the rest of the strip is skipped: the next strip begins sooner.
+                self.left -= sized;
+                if !self.items.by_ref().take(sized).all(&mut f) {
                     return false;
                 }
                 continue;
@@ -266,19 +272,19 @@ pub trait StripMine: Iterator + Sized {
 
 impl<I: Iterator> StripMine for I {}
 
-/// What [`strips`] cuts into pieces: a slice, or a range of indices.
+/// A value that [`strips`] cuts into pieces: a slice, or a range of indices.
 pub trait Cut: Sized {
-    /// Takes so many from its beginning, or fewer where there are fewer; `None` when nothing is left.
+    /// Cuts off the first `iterations` elements, or all if there are fewer; `None` when nothing is left.
     #[must_use]
-    fn cut(&mut self, turns: usize) -> Option<Self>;
+    fn cut(&mut self, iterations: usize) -> Option<Self>;
 }
 
 impl Cut for Range<usize> {
-    fn cut(&mut self, turns: usize) -> Option<Self> {
+    fn cut(&mut self, iterations: usize) -> Option<Self> {
         if self.start >= self.end {
             return None;
         }
-        let end = self.start.saturating_add(turns).min(self.end);
+        let end = self.start.saturating_add(iterations).min(self.end);
         let part = self.start..end;
         self.start = end;
         Some(part)
@@ -286,17 +292,17 @@ impl Cut for Range<usize> {
 }
 
 impl<T> Cut for &[T] {
-    fn cut(&mut self, turns: usize) -> Option<Self> {
-        let (part, rest) = self.split_at(turns.min(self.len()));
+    fn cut(&mut self, iterations: usize) -> Option<Self> {
+        let (part, rest) = self.split_at(iterations.min(self.len()));
         *self = rest;
         (!part.is_empty()).then_some(part)
     }
 }
 
 impl<T> Cut for &mut [T] {
-    fn cut(&mut self, turns: usize) -> Option<Self> {
+    fn cut(&mut self, iterations: usize) -> Option<Self> {
         let whole = std::mem::take(self);
-        let (part, rest) = whole.split_at_mut(turns.min(whole.len()));
+        let (part, rest) = whole.split_at_mut(iterations.min(whole.len()));
         *self = rest;
         (!part.is_empty()).then_some(part)
     }
@@ -304,15 +310,16 @@ impl<T> Cut for &mut [T] {
 
 /// The strips of a slice or of a range of indices; made by [`strips`].
 ///
-/// As an iterator it passes [`checkpoint_sync`] between them; [`next_or_yield`](Self::next_or_yield) is for async code.
+/// As an iterator it passes [`checkpoint_sync`] between them; [`next_or_yield`](Self::next_or_yield) is for
+/// async code.
 #[derive(Clone, Debug)]
 pub struct Strips<S> {
     rest: S,
     pace: Pace,
 }
 
-/// Cuts a slice or a range of indices into strips of about 50 µs, for loops that are vectorised: the loop over a strip is
-/// an ordinary one.
+/// Cuts a slice or a range of indices into strips of about 50 µs. The loop over a strip is an ordinary one,
+/// and can be vectorised.
 ///
 /// ```
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
@@ -345,13 +352,14 @@ pub fn strips<S: Cut>(whole: S) -> Strips<S> {
 }
 
 impl<S: Cut> Strips<S> {
-    /// The next strip; before it, a [`checkpoint`](crate::checkpoint()), which yields where the task was asked to.
+    /// Passes a [`checkpoint`](crate::checkpoint()), which yields if the task was asked to, and returns the
+    /// next strip.
     pub async fn next_or_yield(&mut self) -> Option<S> {
-        let turns = self.pace.tuner.next_or_yield().await;
-        self.rest.cut(turns)
+        let iterations = self.pace.tuner.next_or_yield().await;
+        self.rest.cut(iterations)
     }
 
-    /// Whether this task was asked to yield since the last call, by what the iterator passed.
+    /// Whether this task was asked to yield at the iterator's checkpoints since the last call.
     pub fn asked(&mut self) -> bool {
         std::mem::take(&mut self.pace.asked)
     }
@@ -361,12 +369,13 @@ impl<S: Cut> Iterator for Strips<S> {
     type Item = S;
 
     fn next(&mut self) -> Option<S> {
-        let turns = self.pace.turn();
-        self.rest.cut(turns)
+        let iterations = self.pace.end_strip();
+        self.rest.cut(iterations)
     }
 }
 
-/// One strip of an iterator: at most so many items, and afterwards it is known whether there may be more.
+/// One strip of an iterator: up to a number of items. Afterwards `ended_by_length` says whether there may be
+/// more.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct OneStrip<'a, I> {
@@ -377,10 +386,10 @@ pub struct OneStrip<'a, I> {
 
 impl<'a, I> OneStrip<'a, I> {
     #[doc(hidden)]
-    pub fn new(items: &'a mut I, turns: usize, ended_by_length: &'a mut bool) -> Self {
+    pub fn new(items: &'a mut I, iterations: usize, ended_by_length: &'a mut bool) -> Self {
         OneStrip {
             items,
-            left: turns,
+            left: iterations,
             ended_by_length,
         }
     }
@@ -392,7 +401,7 @@ impl<I: Iterator> Iterator for OneStrip<'_, I> {
     #[inline]
     fn next(&mut self) -> Option<I::Item> {
         if self.left == 0 {
-            // Asked for one more than the strip has: the loop neither broke nor ran dry.
+            // The loop asks for one item more than the strip has: it neither broke nor ran dry.
             *self.ended_by_length = true;
             return None;
         }
@@ -437,8 +446,8 @@ macro_rules! __strip {
         let mut tuner = $crate::strip::Tuner::new();
         loop {
             let mut more = false;
-            let turns = tuner.next_or_yield().await;
-            for $item in $crate::strip::OneStrip::new(&mut items, turns, &mut more) $body
+            let iterations = tuner.next_or_yield().await;
+            for $item in $crate::strip::OneStrip::new(&mut items, iterations, &mut more) $body
             if !more {
                 break;
             }
@@ -465,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_item_comes_once_whichever_way_it_is_taken() {
+    fn every_item_comes_once_in_every_form() {
         for length in [0usize, 1, 15, 16, 17, 1000, 100_000] {
             let mut seen = Vec::new();
             for item in (0..length).strip() {
@@ -476,14 +485,14 @@ mod tests {
             let mut begun = (0..length).strip();
             let first = begun.by_ref().take(20).count();
             assert_eq!(first + begun.count(), length);
-            // Of which nobody knows how many there are.
+            // An iterator of unknown length.
             let odd = (0..length).filter(|n| n % 2 == 1).strip();
             assert_eq!(odd.count(), length / 2);
         }
     }
 
     #[test]
-    fn searches_end_where_they_should_and_can_go_on() {
+    fn searches_end_at_the_match_and_can_continue() {
         for length in [1usize, 17, 1000, 100_000] {
             let last = length - 1;
             let mut items = (0..length).strip();
@@ -500,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn strips_are_the_whole_in_its_order() {
+    fn strips_make_up_the_whole_in_order() {
         for length in [0usize, 1, 16, 17, 1000, 100_000] {
             let mut numbers: Vec<usize> = (0..length).collect();
             let ranges: Vec<usize> = strips(0..length).flatten().collect();
@@ -513,7 +522,7 @@ mod tests {
             }
             assert_eq!(numbers, vec![7; length]);
         }
-        // The other way round is empty, as everywhere.
+        // A reversed range is empty, as everywhere.
         let nothing = std::ops::Range { start: 5, end: 3 };
         assert_eq!(strips(nothing).count(), 0);
     }
@@ -538,11 +547,14 @@ mod tests {
         let mut tuner = Tuner::new();
         let _ = tuner.begin();
         tuner.end();
-        let grown = tuner.turns;
+        let grown = tuner.iterations;
         tuner.pause();
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert_eq!(tuner.begin(), grown);
         tuner.end();
-        assert!(tuner.turns > grown, "a strip of nothing may grow");
+        assert!(
+            tuner.iterations > grown,
+            "a strip that took no time may grow"
+        );
     }
 }

@@ -61,7 +61,8 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A task that is labelled by where it is spawned, demotable if the runtime says so, and remembered when it offends.
+    /// Options of a task with the place of the spawn as its label. It is demotable if the runtime's tasks
+    /// are, and handed off once it is slow.
     #[must_use]
     pub const fn new() -> Builder {
         Builder {
@@ -71,22 +72,23 @@ impl Builder {
         }
     }
 
-    /// Names the label instead of the place: all tasks of one label share one record.
+    /// Sets a name as the label, instead of the place of the spawn. All tasks of one label share one history
+    /// on each runtime.
     #[must_use]
     pub const fn label(mut self, label: &'static str) -> Builder {
         self.name = Some(label);
         self
     }
 
-    /// The same as [`label`](Self::label): a task's name is its label.
+    /// Sets the label, as [`label`](Self::label) does: a task's name is its label.
     #[must_use]
     pub const fn name(self, name: &'static str) -> Builder {
         self.label(name)
     }
 
-    /// Whether the task may be demoted or throttled (default: what the runtime's
-    /// [`demotable`](crate::Builder::demotable) says, which this overrides). One that is not is still asked, worked around
-    /// and reported.
+    /// Whether the task may be demoted or throttled. It overrides the runtime's
+    /// [`demotable`](crate::Builder::demotable), which is the default. A task that is not demotable is still
+    /// asked to yield, taken over from and reported.
     #[must_use]
     pub const fn demotable(mut self, demotable: bool) -> Builder {
         self.demotable = Some(demotable);
@@ -113,8 +115,8 @@ impl Builder {
         }
     }
 
-    /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of somebody
-    /// else's task. The label is the place of this call unless it has a name.
+    /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of
+    /// another task. Without a name the label is the place of this call.
     ///
     /// ```
     /// use morpheus_runtime::task::Builder;

@@ -1,5 +1,5 @@
-// The module's docs are in a file of their own, because their examples need axum, tonic and hyper: the crate
-// `examples`, which has these, compiles them, and its `tests/tower.rs` tries the layer with each.
+// The module's docs are in a file of their own, because their examples need axum, tonic and hyper. The crate
+// `examples` has these: it compiles the docs, and its `tests/tower.rs` tests the layer with each.
 #![cfg_attr(not(doctest), doc = include_str!("tower.md"))]
 
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::api::watch::Watched;
 use crate::report::label::{self, Label, Origin};
 use crate::report::names::{self, Names};
 
-/// The label of requests that have no route: somebody tries what is there.
+/// The label of requests without a route, such as those of a scanner.
 const NO_ROUTE: &str = "(no route)";
 
-/// A request without its body: what tells its route.
+/// A request without its body, from which its route is determined.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     method: &'a Method,
@@ -54,7 +54,7 @@ impl<'a> Head<'a> {
         self.headers
     }
 
-    /// What others have put beside the request: axum its `MatchedPath`.
+    /// Values that other layers have attached to the request, such as axum's `MatchedPath`.
     #[must_use]
     pub fn extensions(self) -> &'a Extensions {
         self.extensions
@@ -65,7 +65,7 @@ impl<'a> Head<'a> {
         content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
     }
 
-    /// What there is to go by in a path of which nobody says what the route is.
+    /// The label of a request without a known route, from its path.
     fn path_label(self, names: &Names) -> &'static Label {
         let path = self.uri.path();
         if self.is_grpc() {
@@ -87,10 +87,10 @@ fn no_route() -> &'static Label {
 
 type Route = dyn for<'a> Fn(Head<'a>) -> Option<&'a str> + Send + Sync;
 
-/// Watches what the services it is laid around answer; see the [module](self).
+/// A layer that watches the responses of a service while they are computed; see the [module](self).
 #[derive(Clone, Default)]
 pub struct WatchLayer {
-    /// By path where there is none.
+    /// Returns the route of a request; without this function its path is used.
     route: Option<Arc<Route>>,
 }
 
@@ -101,10 +101,11 @@ impl WatchLayer {
         WatchLayer::default()
     }
 
-    /// Labels by the method and by what `route` says of a request. Where it says nothing, the request goes by
-    /// `(no route)`, so that paths that nobody serves get no labels.
+    /// Labels by the method and the route that `route` returns. Where it returns `None`, the label is `(no
+    /// route)`, so that paths that the program does not serve get no labels.
     ///
-    /// The routes should be the program's own. What a client can choose would use the [room](self) up.
+    /// The routes should be the program's own. Routes that a client chooses would use up the [limited
+    /// number](self) of labels.
     #[must_use]
     pub fn by_route<F>(route: F) -> WatchLayer
     where
@@ -148,7 +149,7 @@ impl<S> Layer<S> for WatchLayer {
     }
 }
 
-/// A service whose answers are watched while they are worked out; made by [`WatchLayer`].
+/// A service whose responses are watched while they are computed; made by [`WatchLayer`].
 #[derive(Clone, Debug)]
 pub struct WatchService<S> {
     inner: S,
@@ -186,13 +187,13 @@ mod tests {
         layer.label(Head::of(request)).origin().to_string()
     }
 
-    /// The process's own is used up by the test that shows its bound.
+    /// Another test uses up the process's own names.
     fn room() -> Names {
         Names::new(100, "(rest)")
     }
 
     #[test]
-    fn a_path_goes_by_its_method_and_first_segment() {
+    fn the_label_of_a_path_is_its_method_and_first_segment() {
         let names = room();
         for (method, uri, label) in [
             ("GET", "/users/7/posts?page=2", "GET /users"),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grpc_request_goes_by_its_path() {
+    fn the_label_of_a_grpc_request_is_its_path() {
         let mut grpc = request("POST", "/grpc.health.v1.Health/Check");
         let content_type = "application/grpc+proto".parse().unwrap();
         grpc.headers_mut()
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_told_and_what_has_none_shares_a_label() {
+    fn a_request_has_its_route_as_label_and_all_others_share_one() {
         #[derive(Clone)]
         struct Matched(&'static str);
         let layer = WatchLayer::by_route(|head| Some(head.extensions().get::<Matched>()?.0));
@@ -242,10 +243,10 @@ mod tests {
             shared += usize::from(label.origin().to_string().starts_with("(more paths"));
         }
         let made = label::all().count() - before;
-        // Other tests make some at the same time.
+        // Other tests create labels at the same time.
         assert!((1..400).contains(&made), "{made}");
         assert!(shared >= 999_000, "{shared}");
-        // Hostile methods fill no more than that, either.
+        // Hostile methods create no further labels either.
         for number in 0..1000 {
             layer.label(Head::of(&request(&format!("M{number}"), "/")));
         }

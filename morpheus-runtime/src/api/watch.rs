@@ -1,8 +1,8 @@
 //! Watched futures: each poll leaves its mark in the thread's slot.
 //!
-//! A poll of a future of which nothing bad is known costs two stores to the thread's own cache line and
-//! one look at the verdict word; no clock is read. Futures with a record take the slow way, which may
-//! hand them off and make them wait for a permit.
+//! A poll of a future without a rating costs two stores to the thread's own cache line and one load of the
+//! verdict word. It reads no clock. A future with a rating takes the slow path, which may hand off the core
+//! or wait for a permit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -48,20 +48,22 @@ impl<F> Watched<F> {
     }
 }
 
-/// Watches a future that is part of somebody else's task, under the place of this call as its label.
+/// Watches a future that is part of another task, under the place of this call as its label.
 ///
-/// Works on every runtime. On Morpheus's a stalled poll is asked to yield, worked around and remembered;
-/// on a plain tokio runtime it is asked and reported, and slow tasks are handed off where tokio
-/// allows it (a worker of a multi-thread runtime). A watched future inside another watched one lends its
-/// label to the time it is polled.
+/// It works on every runtime. On a multi-thread runtime of Morpheus's a stalled poll is asked to yield, a
+/// spare takes over from its worker, and its task is remembered. On a plain tokio runtime the poll is asked
+/// to yield and reported, and slow tasks are handed off where tokio allows it (a worker of a multi-thread
+/// runtime). A watched future inside another watched one lends its label to the outer poll while it is
+/// polled.
 ///
-/// In a program built with `panic = "abort"` no poll is handed off on a plain tokio runtime, nor on the first worker of one
-/// of Morpheus's: tokio says by a panic that it does not allow it there.
+/// In a program built with `panic = "abort"` no poll is handed off on a plain tokio runtime, nor on the first
+/// worker of one of Morpheus's: tokio reports by a panic that it does not allow it there.
 ///
-/// A poll may return `Pending` without polling the future inside, once this future or its label was found slow: it waits
-/// for a permit then, and is woken when it has one. So code that polls once and gives up (`now_or_never`, a timeout of
-/// zero) can find nothing although the future inside is ready. Watch such a future from outside of that code, or use
-/// [`Handoff::Never`](crate::task::Handoff::Never), which never waits.
+/// A poll may return `Pending` without polling the future inside, once this future or its label was found
+/// slow. It then waits for a permit, and is woken when it has one. So code that polls once and gives up
+/// (`now_or_never`, a timeout of zero) can get no result although the future inside is ready. Watch such a
+/// future from outside of that code, or use [`Handoff::Never`](crate::task::Handoff::Never), which never
+/// waits.
 ///
 /// ```
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
@@ -77,7 +79,7 @@ pub fn watch<F: Future>(future: F) -> Watched<F> {
 
 /// [`watch`] as a method, with a name for the label.
 pub trait Watch: Future + Sized {
-    /// Watches the future under a name: everything under one name shares one record on each runtime.
+    /// Watches the future under a name. All futures under one name share one history on each runtime.
     ///
     /// ```
     /// use morpheus_runtime::Watch as _;
@@ -92,8 +94,8 @@ pub trait Watch: Future + Sized {
         Watched::labelled(self, label::of(Origin::Named(label)))
     }
 
-    /// The same, under a name that is made while the program runs. Labels live for ever, so a process keeps the
-    /// first 1024 such names, cut off after 96 bytes, and what comes later shares one.
+    /// Watches the future under a name that is made while the program runs. Labels are never freed, so a
+    /// process keeps the first 1024 such names, each cut off after 96 bytes. All later names share one label.
     ///
     /// ```
     /// use morpheus_runtime::Watch as _;
@@ -119,10 +121,10 @@ impl<F: Future> Future for Watched<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         if own_slot::claim_or(|| Some(plain::domain())).is_none() {
-            // More threads than slots: unwatched, and counted as such.
+            // There are more threads than slots: the poll is not watched, and the thread is counted as such.
             return this.future.poll(cx);
         }
-        // The mark of the task around it, if it has one: this poll gets its own.
+        // The mark of the task around this future, if it has one, is paused: this poll gets its own.
         #[cfg(tokio_unstable)]
         let _paused = crate::poll::hooks::pause();
         let slot = handle::current();
@@ -160,13 +162,13 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// Whether the calling thread may be demoted, as its slot says.
-    fn says_demotable() -> bool {
+    /// Whether the calling thread's slot says that it may be demoted.
+    fn is_demotable() -> bool {
         handle::current().runtime.has_flag(SlotFlag::Demotable)
     }
 
     #[test]
-    fn a_task_says_for_its_own_polls_whether_it_is_demotable() {
+    fn a_task_sets_demotable_for_its_own_polls() {
         for of_runtime in [true, false] {
             let runtime = runtime(of_runtime);
             let task = runtime.handle().spawn(async move {
@@ -175,11 +177,11 @@ mod tests {
                     if let Some(demotable) = of_task {
                         builder = builder.demotable(demotable);
                     }
-                    // Long enough to become calm under its label, so that both ways are taken.
+                    // 40 polls make the label healthy, so that both paths are taken.
                     for _ in 0..40 {
-                        let found = builder.watch(async { says_demotable() }).await;
+                        let found = builder.watch(async { is_demotable() }).await;
                         assert_eq!(found, of_task.unwrap_or(of_runtime), "{of_task:?}");
-                        let restored = async { says_demotable() }.watched("watch: other").await;
+                        let restored = async { is_demotable() }.watched("watch: other").await;
                         assert_eq!(restored, of_runtime, "after {of_task:?}");
                     }
                 }
@@ -188,17 +190,17 @@ mod tests {
         }
     }
 
-    /// Polls of a future that waits for a permit are none of its label's, and as many as its task likes.
+    /// A poll that returns `Pending` for lack of a permit does not count for its label.
     #[test]
     fn a_poll_that_waits_for_a_permit_is_not_counted() {
         static POLLED: AtomicU32 = AtomicU32::new(0);
         let runtime = runtime(true);
         let task = runtime.handle().spawn(async {
-            async {}.watched("watch: sits down").await;
+            async {}.watched("watch: claims a slot").await;
             let domain = own_slot::with_domain(|domain, _| domain.clone()).unwrap();
             let mut taken = Vec::new();
             let mut queued = Vec::new();
-            // So many wait in front of it that its turn does not come within the test.
+            // The 1,000 waiters in front of it keep it from a permit during the test.
             while queued.len() < 1_000 {
                 let request = Request {
                     class: Class::Hog,
@@ -219,8 +221,8 @@ mod tests {
             let mut watched = std::pin::pin!(polled.watched("watch: waits"));
             {
                 let state = watched.as_mut().project().state;
-                let offence = VerdictFlags::STALLED | VerdictFlags::HOG;
-                assert!(state.record.learn(offence));
+                let hog_poll = VerdictFlags::STALLED | VerdictFlags::HOG;
+                assert!(state.rating.learn(hog_poll));
                 state.polls = u16::MAX;
             }
             for _ in 0..10 {

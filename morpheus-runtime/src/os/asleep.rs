@@ -1,7 +1,8 @@
-//! Is a thread asleep in the kernel? Read, not guessed.
+//! Tells whether a thread is asleep in the kernel, by the state letter in `/proc/self/task/TID/stat`.
 //!
-//! "It used little CPU in the last millisecond" is also what a preempted thread looks like, and taking
-//! those for blocked ones feeds on itself. The state letter in `/proc/self/task/TID/stat` knows.
+//! The state is read, not inferred from CPU time: a preempted thread also uses little CPU in a millisecond.
+//! Taking preempted threads for blocked ones would release spares, and these would preempt still more
+//! threads.
 
 use std::fs::File;
 use std::io;
@@ -10,21 +11,22 @@ use std::path::Path;
 
 use crate::os::clock;
 
-/// The most `stat` files that stay open between two samples. Opening one costs two to three times what reading it does.
+/// The maximum number of `stat` files that stay open between two samples. Opening one costs two to three
+/// times the CPU time of a read.
 const MOST_KEPT: usize = 16;
 /// Of the descriptors that a process may have, one in this many may be a kept `stat` file.
 const KEPT_SHARE: u64 = 16;
-/// A kept file that was not read for this long is closed.
+/// A kept file is closed when it was not read for this time, in nanoseconds.
 const UNUSED_NS: u64 = clock::SECOND_NS / 2;
 
-/// One thread's `stat` file.
+/// The `stat` file of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadStat {
     file: File,
 }
 
 impl ThreadStat {
-    /// `None` where the thread is gone, no descriptor is left, or `/proc` is not mounted.
+    /// Opens the file. `None` where the thread is gone, no descriptor is left, or `/proc` is not mounted.
     pub(crate) fn open(tid: u32) -> Option<ThreadStat> {
         ThreadStat::try_open(tid).ok()
     }
@@ -36,17 +38,17 @@ impl ThreadStat {
 
     /// Whether the thread sleeps (state S or D); `None` when it is gone.
     pub(crate) fn is_asleep(&self) -> Option<bool> {
-        // The name may contain anything up to 16 bytes, parentheses included: the state follows the last ')'.
+        // The name may contain any bytes, up to 16, parentheses included: the state follows the last ')'.
         let mut head = [0u8; 64];
         let read = self.file.read_at(&mut head, 0).ok()?;
         state_letter(&head[..read]).map(|state| matches!(state, b'S' | b'D'))
     }
 }
 
-/// Reads thread states, and keeps the files of the threads that it reads again and again.
+/// Reads thread states, and keeps the files of threads that it reads repeatedly.
 ///
-/// The number of open files is bounded ([`most_kept`]); further threads' files are opened, read and closed. A file of
-/// a thread that has ended is closed at the next read, or with those that are no longer read.
+/// The number of open files is bounded ([`most_kept`]); files of further threads are opened, read and closed.
+/// The file of a thread that has ended is closed at the next read, or with the unused files.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadStats {
     kept: Vec<Kept>,
@@ -60,8 +62,8 @@ struct Kept {
 }
 
 impl ThreadStats {
-    /// Whether the thread sleeps; one that has ended does not. `None` when its state cannot be read: no descriptor is
-    /// left, or `/proc` is not mounted.
+    /// Whether the thread sleeps; a thread that has ended does not. `None` when its state cannot be read: no
+    /// descriptor is left, or `/proc` is not mounted.
     pub(crate) fn is_asleep(&mut self, tid: u32, now_ns: u64) -> Option<bool> {
         if let Some(index) = self.kept.iter().position(|kept| kept.tid == tid) {
             let kept = &mut self.kept[index];
@@ -69,7 +71,7 @@ impl ThreadStats {
             if let Some(asleep) = kept.stat.is_asleep() {
                 return Some(asleep);
             }
-            // The thread has ended. Another one may have its number by now.
+            // The thread has ended. Another thread may have its number by now.
             self.kept.swap_remove(index);
         }
         let stat = match self.open(tid) {
@@ -91,7 +93,7 @@ impl ThreadStats {
         Some(asleep)
     }
 
-    /// Opens a file. Where the process has used up its descriptors, it gives its own back first.
+    /// Opens a file. Where the process has used up its descriptors, it closes the kept files first.
     fn open(&mut self, tid: u32) -> io::Result<ThreadStat> {
         let used_up =
             |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
@@ -104,7 +106,7 @@ impl ThreadStats {
         }
     }
 
-    /// Closes files that were not read for [`UNUSED_NS`], those of ended threads among them.
+    /// Closes the files that were not read for [`UNUSED_NS`], those of ended threads included.
     pub(crate) fn close_unused(&mut self, now_ns: u64) {
         self.kept
             .retain(|kept| now_ns.saturating_sub(kept.read_ns) < UNUSED_NS);
@@ -116,7 +118,7 @@ impl ThreadStats {
     }
 }
 
-/// How many files may stay open: fewer than [`MOST_KEPT`] under a low `RLIMIT_NOFILE`.
+/// The number of files that may stay open: less than [`MOST_KEPT`] under a low `RLIMIT_NOFILE`.
 fn most_kept() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -129,7 +131,7 @@ fn most_kept() -> usize {
     (limit.rlim_cur / KEPT_SHARE).min(MOST_KEPT as u64) as usize
 }
 
-/// Whether the process may have so few descriptors that fewer files stay open than are of use.
+/// Whether a low descriptor limit keeps fewer files open than would be useful.
 pub(crate) fn are_descriptors_scarce() -> bool {
     most_kept() < MOST_KEPT
 }
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(state_letter(b"12 (a)"), None);
     }
 
-    /// A thread that waits until the sender is dropped.
+    /// Starts a thread that waits until the sender is dropped.
     fn waiting_thread() -> (u32, mpsc::Sender<()>, std::thread::JoinHandle<()>) {
         let (tid_tx, tid_rx) = mpsc::channel();
         let (stop_tx, stop_rx) = mpsc::channel::<()>();
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(stats.kept.len(), 1);
         drop(stop);
         thread.join().unwrap();
-        // Joined before the kernel has taken it off the list.
+        // The join returns before the kernel has taken the thread off its list.
         let ended = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             stats.is_asleep(tid, 2) == Some(false) && stats.kept.is_empty()

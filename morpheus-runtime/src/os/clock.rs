@@ -1,4 +1,4 @@
-//! The two clocks of the controller. Nothing here is called on the path of a poll.
+//! The clocks that the controller reads. The hot path of a poll calls nothing here.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub(crate) fn own_cpu_ns() -> u64 {
 
 /// CPU time that thread `tid` of this process has used, in nanoseconds; `None` once it is gone.
 ///
-/// The clock id is what `pthread_getcpuclockid(3)` computes: the thread id inverted and shifted by
-/// three, with the bits for "per thread" and "scheduler's clock" (Linux, `posix-timers.h`).
+/// The clock id is computed as `pthread_getcpuclockid(3)` does: the thread id inverted and shifted by three,
+/// with the bits for "per thread" and "scheduler's clock" (Linux, `posix-timers.h`).
 pub(crate) fn cpu_ns_of(tid: u32) -> Option<u64> {
     const PER_THREAD_SCHED: libc::clockid_t = 6;
     read((!(tid as libc::clockid_t) << 3) | PER_THREAD_SCHED)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_s_clock_is_the_same_from_inside_and_outside() {
+    fn the_cpu_clock_of_a_thread_is_the_same_from_inside_and_outside() {
         let tid = crate::os::threads::own_tid();
         let before = own_cpu_ns();
         let seen = cpu_ns_of(tid).expect("own thread is alive");
@@ -56,7 +56,7 @@ mod tests {
         let tid = std::thread::spawn(crate::os::threads::own_tid)
             .join()
             .unwrap();
-        // The id may linger for a moment after join returned.
+        // The id may remain valid for a moment after join returned.
         for _ in 0..1000 {
             if cpu_ns_of(tid).is_none() {
                 return;

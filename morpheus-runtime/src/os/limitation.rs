@@ -1,34 +1,36 @@
-//! What the runtime would use, and the system does not give.
+//! Limitations: features that the runtime would use and does not have.
 
 use std::fmt;
 
-/// Something the runtime would use and the system does not give.
+/// A feature that the runtime would use, and that the system or this build of tokio does not offer. Each
+/// variant says what the runtime does without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limitation {
-    /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
-    /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
-    /// together with the slice: wake-ups beside hogs take longer.
+    /// Threads keep the kernel's slice, so wake-ups beside hogs take longer. The kernel takes no slices
+    /// (before Linux 6.12, or where a seccomp filter refuses `sched_setattr`), or the threads have a negative
+    /// niceness or utilization clamps, which children would lose together with the slice.
     ShortSlices,
-    /// The state of a thread could not be read, because `/proc` is not mounted or the process had used up its descriptors:
-    /// a watched poll counts as blocked once it has stood for 50 ms, and before that the canary notices it.
+    /// The state of a thread could not be read, because `/proc` is not mounted or the process had used up its
+    /// descriptors. A watched poll then counts as blocked once it has been stalled for 50 ms; before that the
+    /// canary task detects it.
     ThreadStates,
-    /// The process may have fewer than 256 descriptors (`RLIMIT_NOFILE`): the runtime keeps fewer of its own open between
-    /// two samples, at more CPU time for the controller.
+    /// The process may have fewer than 256 descriptors (`RLIMIT_NOFILE`). The runtime keeps fewer of its own
+    /// open between two samples, which costs the controller CPU time.
     Descriptors,
-    /// No `membarrier`: an idle runtime wakes fifty times a second.
+    /// No `membarrier` (before Linux 4.14, or refused): an idle runtime wakes fifty times a second.
     Membarrier,
-    /// Fewer spares than asked for, because the system gives no more threads.
+    /// There are fewer spares than asked for, because the system gives no more threads.
     Spares,
-    /// More threads at once than slots in the table: some go unwatched.
+    /// There were more threads at once than slots in the table: some threads are not watched.
     Slots,
-    /// Lowering slow tasks by `nice` was asked for, and the process may not raise them again.
+    /// Slow tasks are not lowered by `nice` although it was asked for: the process may not raise them again.
     ReversibleNice,
-    /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) was asked for, and tokio was built without
-    /// `--cfg tokio_unstable`.
+    /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) has no effect, because tokio was built
+    /// without `--cfg tokio_unstable`.
     TaskHooks,
-    /// [`Builder::disable_lifo_slot`](crate::Builder::disable_lifo_slot) was asked for, and tokio was built without
-    /// `--cfg tokio_unstable`.
+    /// [`Builder::disable_lifo_slot`](crate::Builder::disable_lifo_slot) has no effect, because tokio was
+    /// built without `--cfg tokio_unstable`.
     LifoSwitch,
 }
 

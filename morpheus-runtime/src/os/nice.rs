@@ -1,13 +1,13 @@
-//! Lowering a slow task's thread by `nice`, where the process may raise it again. Opt-in: it hands the
-//! CPU to other processes, not only to the workers.
+//! Lowers a slow task's thread by `nice`, where the process may raise it again. It is opt-in: it gives CPU
+//! time to other processes too, not only to the workers.
 
-/// By how much. A tenth of the weight, near enough; 19 would be a sixty-eighth, beside which a busy
-/// machine leaves nothing (Linux, `sched_prio_to_weight`).
+/// The difference in niceness. 10 leaves about a tenth of the weight. 19 would leave a sixty-eighth, which is
+/// next to nothing beside a busy machine (Linux, `sched_prio_to_weight`).
 const DEMOTED_BY: libc::c_int = 10;
 
 fn niceness_of(tid: libc::id_t) -> libc::c_int {
-    // SAFETY: getpriority takes no pointers. An error reads as -1, which is also a niceness; the callers
-    // only ever add to what is there or put back what they saw.
+    // SAFETY: getpriority takes no pointers. An error reads as -1, which is also a niceness; the callers only
+    // ever add to the value, or restore one that they read.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, tid) }
 }
 
@@ -17,7 +17,7 @@ fn set(tid: libc::id_t, niceness: libc::c_int) -> bool {
 }
 
 thread_local! {
-    /// What the thread had when it took its slot: what it goes back to.
+    /// The thread's niceness when it took its slot, which it goes back to.
     static OWN: std::cell::Cell<Option<libc::c_int>> = const { std::cell::Cell::new(None) };
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn remember_own() {
     });
 }
 
-/// Puts the calling thread back to where it was when it took its slot.
+/// Restores the niceness that the calling thread had when it took its slot.
 pub(crate) fn undo_own() {
     if let Some(niceness) = OWN.with(std::cell::Cell::get) {
         set(0, niceness);
@@ -43,18 +43,19 @@ pub(crate) fn is_own_negative() -> bool {
         .is_some_and(|niceness| niceness < 0)
 }
 
-/// Lowers another thread. Returns what it had, for [`raise_to`].
+/// Lowers another thread. Returns its previous niceness, for [`raise_to`].
 pub(crate) fn lower(tid: u32) -> Option<libc::c_int> {
     let before = niceness_of(tid);
     set(tid, before + DEMOTED_BY).then_some(before)
 }
 
-/// Raises a thread again: the poll ended while it was lowered.
+/// Raises a thread again whose poll ended while it was lowered.
 pub(crate) fn raise_to(tid: u32, niceness: libc::c_int) {
     set(tid, niceness);
 }
 
-/// Whether a thread of this process may go down and up again; tried on one that then ends.
+/// Whether a thread of this process may lower its niceness and raise it again, tried on a thread that then
+/// ends.
 pub(crate) fn is_reversible() -> bool {
     std::thread::spawn(|| {
         let before = niceness_of(0);

@@ -1,16 +1,16 @@
-//! Under a CPU quota, keeps a runtime's threads on as many CPUs as the quota pays for
+//! Keeps a runtime's threads on the number of CPUs that a CPU quota pays for
 //! ([`Builder::confine_to_quota`](crate::Builder::confine_to_quota)).
 //!
-//! Hogs that run in parallel use up the quota of a period in a part of it, and then the kernel stops every
-//! thread for the rest. On max(1, ⌊quota⌋) CPUs they take turns instead, and the workers run between them.
-//! The standard library finds the quota (`available_parallelism`, cgroup v1 and v2).
+//! Hogs that run in parallel use up the bandwidth of a period in a part of it, and then the kernel throttles
+//! every thread for the rest. On max(1, ⌊quota⌋) CPUs they alternate instead, and the workers run between
+//! them. The standard library finds the quota (`available_parallelism`, cgroup v1 and v2).
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The CPUs a runtime's threads are kept on.
+/// The CPUs that a runtime's threads are kept on.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask {
-    /// What the thread that built the runtime might use, and so what it passes on to those it starts.
+    /// The affinity of the thread that built the runtime, which the threads that it starts inherit.
     allowed: libc::cpu_set_t,
     chosen: libc::cpu_set_t,
 }
@@ -28,7 +28,7 @@ fn cpus_in(set: &libc::cpu_set_t) -> Vec<usize> {
         .collect()
 }
 
-/// Of a thread of this process; 0 is the calling one.
+/// The affinity of a thread of this process; 0 is the calling thread.
 fn affinity_of(tid: u32) -> Option<libc::cpu_set_t> {
     // SAFETY: all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -38,7 +38,7 @@ fn affinity_of(tid: u32) -> Option<libc::cpu_set_t> {
     (!failed).then_some(set)
 }
 
-/// CPUs that the affinity and the quota together pay for, at least one.
+/// The number of CPUs that the affinity allows and the quota pays for, at least one.
 pub(crate) fn cpus_paid_for() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -49,11 +49,11 @@ pub(crate) fn leaves_cpus_unpaid() -> bool {
 }
 
 impl Mask {
-    /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the affinity in
-    /// force, and starts anywhere in it: processes that start on the same CPU spread over all of them.
+    /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the current
+    /// affinity and starts at a random CPU, so that several processes spread over all CPUs.
     pub(crate) fn for_quota() -> Option<Mask> {
         let allowed = affinity_of(0)?;
-        // Its keys are random in each process.
+        // `RandomState` has random keys in each process.
         let anywhere = RandomState::new().hash_one(std::process::id()) as usize;
         let cpus = choose(&cpus_in(&allowed), cpus_paid_for(), anywhere)?;
         // SAFETY: all zeroes is the empty set.
@@ -65,11 +65,13 @@ impl Mask {
         Some(Mask { allowed, chosen })
     }
 
-    /// Keeps the calling thread, which starts, on the mask, unless somebody set another affinity after the runtime was
-    /// built: for the thread that started this one, which then passes it on, or for the runtime's threads, of which
-    /// `witness` is one that lasts. With 0 there is none yet.
+    /// Keeps the calling thread, which has just started, on the mask.
     ///
-    /// Best effort: a refusal costs tail latency, not correctness.
+    /// It does nothing where the application has set another affinity since the runtime was built. That is so
+    /// if the calling thread has inherited another affinity than `allowed`, or if the lasting thread
+    /// `witness` of the runtime is no longer on the mask. A `witness` of 0 means that there is none yet.
+    ///
+    /// A refusal of the kernel is ignored: it costs tail latency, not correctness.
     pub(crate) fn apply_to_current(&self, witness: u32) {
         // SAFETY: compares two sets by value.
         let is_equal = |a: &_, b: &_| unsafe { libc::CPU_EQUAL(a, b) };
@@ -83,7 +85,7 @@ impl Mask {
     }
 }
 
-/// `paid` of the CPUs, from the one at `start` on, counted round and round; `None` where there are no more anyway.
+/// Chooses `paid` of the CPUs, from index `start` on, cyclically; `None` where there are no more than that.
 fn choose(cpus: &[usize], paid: usize, start: usize) -> Option<Vec<usize>> {
     let paid = paid.max(1);
     if cpus.len() <= paid {
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_cpus_as_are_paid_for_from_the_start_on() {
+    fn chooses_the_paid_cpus_from_the_start_on() {
         assert_eq!(choose(&[0, 1], 2, 0), None);
         assert_eq!(choose(&[0, 1], 1, 1), Some(vec![1]));
         assert_eq!(choose(&[2, 5, 7], 2, 2), Some(vec![7, 2]));

@@ -1,10 +1,10 @@
-//! Timer slack: sleeps of the controller that end on time.
+//! Timer slack: lets the sleeps of the controller end on time.
 //!
 //! The kernel may end a sleep up to 50 µs late, to end several at once. Threads and processes inherit that
-//! slack when they start. So the controller goes without it only while it sleeps: code that runs on its
-//! thread may start others at any other time.
+//! slack when they start. So the controller sets its slack to 1 ns only while it sleeps: code that runs on
+//! its thread may start other threads at any other time.
 
-/// The calling thread's sleeps end on time until this is dropped.
+/// Lets the calling thread's sleeps end on time until this is dropped.
 pub(crate) struct OnTime {
     before_ns: libc::c_long,
 }
@@ -22,7 +22,7 @@ impl OnTime {
 
 impl Drop for OnTime {
     fn drop(&mut self) {
-        // After an error, 0: the thread's default.
+        // The kernel reports no slack after an error: 0 sets the thread's default.
         set(self.before_ns.max(0));
     }
 }

@@ -1,20 +1,20 @@
-//! How the controller sleeps truly, and who wakes it.
+//! How the controller sleeps without a timeout, and how a worker wakes it.
 //!
-//! While anything is busy the controller samples by the clock. Once everything has been quiet for a
-//! while it sleeps without a timeout, so that an idle runtime has no wakeups at all; the next worker
-//! that unparks, or the next watched poll, wakes it. For those that is one load.
+//! While a worker is busy the controller samples by the clock. Once all workers have been quiet for a while
+//! it sleeps without a timeout, so that an idle runtime has no wakeups at all. The next worker that unparks,
+//! or the next watched poll, wakes it. The check costs them one load.
 //!
-//! That load must not miss a controller that is just falling asleep: the worker writes its sequence word
-//! and then reads `asleep`, the controller writes `asleep` and then reads the words. Each needs a full
-//! barrier between its two steps; the controller's `membarrier(2)` supplies both, so that the worker's
-//! side costs nothing (proof and model: `morpheus-common/src/PROTOCOL.md`, "Falling asleep"). Where the
-//! kernel has no membarrier the sleep gets a timeout instead, and the metrics say so.
+//! That load must not miss a controller that is just falling asleep. The worker writes its sequence word and
+//! then reads `asleep`; the controller writes `asleep` and then reads the words. Each needs a full barrier
+//! between its two steps. The controller's `membarrier(2)` supplies both, so that the worker's side costs
+//! nothing (proof and model: `morpheus-common/src/PROTOCOL.md`, "Falling asleep"). Where the kernel has no
+//! membarrier the sleep gets a timeout instead, and the metrics say so.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, Once};
 use std::time::Duration;
 
-/// Longest sleep where the barrier is missing.
+/// The longest sleep where the barrier is missing.
 const WITHOUT_BARRIER: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -26,28 +26,28 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// For the stand-in of threads without a slot: a flag that is never set.
+    /// The flag that slot handles refer to, for [`is_needed`](Self::is_needed).
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.asleep
     }
 
-    /// Whether the controller sleeps at this moment, for who asks.
+    /// Whether the controller sleeps at this moment, as a hint for metrics and tests.
     pub(crate) fn is_asleep(&self) -> bool {
         // Relaxed: it orders nothing.
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// The worker's side, after it wrote its sequence word.
+    /// Whether the controller must be woken. A worker asks it after it wrote its sequence word.
     #[inline]
     pub(crate) fn is_needed(asleep: &AtomicBool) -> bool {
-        // Keeps the compiler from moving the load before the caller's store; the CPU is kept from it by
-        // the controller's membarrier.
+        // Keeps the compiler from moving the load before the caller's store. The controller's membarrier
+        // keeps the CPU from it.
         compiler_fence(Ordering::SeqCst);
         // Relaxed: pairs with the store in `sleep_while`, ordered by the barrier there.
         asleep.load(Ordering::Relaxed)
     }
 
-    /// Wakes the controller if it sleeps. Returns whether it did.
+    /// Wakes the controller if it sleeps. Returns whether it slept.
     #[cold]
     pub(crate) fn wake(&self) -> bool {
         let sleeps = self.asleep.swap(false, Ordering::AcqRel);
@@ -61,10 +61,10 @@ impl Sleeper {
         sleeps
     }
 
-    /// Sleeps until woken, unless `still_quiet`, asked after the barrier, says no.
+    /// Sleeps until woken, unless `still_quiet`, called after the barrier, returns false.
     ///
-    /// `elsewhere` sleeps in place of this, until woken or for another reason that the caller has; whoever
-    /// wakes the controller must wake that, too.
+    /// `elsewhere` replaces the sleep on the condition variable. It returns when the controller is woken, or
+    /// for a reason of the caller's. A thread that wakes the controller must then wake `elsewhere` too.
     pub(crate) fn sleep_while(
         &self,
         still_quiet: impl FnOnce() -> bool,
@@ -74,8 +74,8 @@ impl Sleeper {
             .woken
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
-        // Relaxed: the membarrier below orders it before the reads of `still_quiet`, and after every
-        // worker's store whose load of `asleep` did not see it.
+        // Relaxed: the membarrier below orders it before the reads of `still_quiet`, and after every worker's
+        // store whose load of `asleep` did not see it.
         self.asleep.store(true, Ordering::Relaxed);
         let timeout = (!heavy_barrier()).then_some(WITHOUT_BARRIER);
         if !still_quiet() || self.stops() {
@@ -91,7 +91,7 @@ impl Sleeper {
             .woken
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        // A timeout ends the sleep even when nobody woke it; the controller looks for itself then.
+        // A timeout ends the sleep even without a wake; the controller then samples.
         match timeout {
             None => drop(self.changed.wait_while(woken, |woken| !*woken)),
             Some(timeout) => {
@@ -106,7 +106,7 @@ impl Sleeper {
 
     /// Sleeps until [`stop`](Self::stop), and wakes for nothing else.
     pub(crate) fn sleep_until_stopped(&self) {
-        // No worker is to wake this thread.
+        // Relaxed, and no partner is needed: no worker has to wake this thread.
         self.asleep.store(false, Ordering::Relaxed);
         let woken = self
             .woken
@@ -115,14 +115,14 @@ impl Sleeper {
         drop(self.changed.wait_while(woken, |_| !self.stops()));
     }
 
-    /// Ends the controller at its next turn, and wakes it for that.
+    /// Ends the controller's loop at its next iteration, and wakes it for that.
     pub(crate) fn stop(&self) {
-        // SeqCst with the swap in `wake`: a controller that falls asleep now either sees `stop` in
-        // `sleep_while` or has set `asleep` and is woken.
+        // SeqCst, with the fence: pairs with the barrier in `sleep_while`. A controller that falls asleep now
+        // either sees `stop` there, or has set `asleep`, and the swap in `wake` sees that.
         self.stop.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         let _ = self.wake();
-        // For `sleep_until_stopped`. Under the lock: a thread there either sees `stop` or waits by now.
+        // For `sleep_until_stopped`. Under the lock: a thread there either sees `stop` or already waits.
         let _woken = self
             .woken
             .lock()
@@ -147,11 +147,11 @@ fn membarrier(command: libc::c_long) -> bool {
 const UNKNOWN: u8 = 0;
 const WORKS: u8 = 1;
 const REFUSED: u8 = 2;
-/// Whether membarrier works, once somebody tried.
+/// Whether membarrier works: [`UNKNOWN`], [`WORKS`] or [`REFUSED`].
 static BARRIER: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// A full barrier on every CPU that runs a thread of this process; false where the kernel has none, or
-/// it is not registered yet.
+/// Executes a full barrier on every CPU that runs a thread of this process. Returns false where the kernel
+/// has none, or the process is not registered yet.
 fn heavy_barrier() -> bool {
     BARRIER.load(Ordering::Relaxed) == WORKS && membarrier(PRIVATE_EXPEDITED)
 }
@@ -161,9 +161,9 @@ pub(crate) fn is_barrier_refused() -> bool {
     BARRIER.load(Ordering::Relaxed) == REFUSED
 }
 
-/// Registers the process for the barrier, once, before a runtime starts its threads: with one thread that
-/// is immediate. With more the kernel waits for a grace period, which takes seconds on a busy machine, so
-/// that is left to a thread of its own, and until it is done the controller sleeps with a timeout.
+/// Registers the process for the barrier, once, before a runtime starts its threads. With a single thread
+/// that is immediate. With more the kernel waits for a grace period, which takes seconds on a busy machine.
+/// Then a thread of its own registers, and until it is done the controller sleeps with a timeout.
 pub(crate) fn register_barrier() {
     static ONCE: Once = Once::new();
     fn register() {
@@ -196,12 +196,12 @@ mod tests {
         let thread = std::thread::spawn({
             let sleeper = sleeper.clone();
             move || {
-                let mut turns = 0;
+                let mut wakes = 0;
                 while !sleeper.stops() {
                     sleeper.sleep_while(|| true, None::<fn()>);
-                    turns += 1;
+                    wakes += 1;
                 }
-                turns
+                wakes
             }
         });
         for _ in 0..100 {
@@ -222,7 +222,7 @@ mod tests {
             move || sleeper.sleep_until_stopped()
         });
         for _ in 0..100 {
-            assert!(!sleeper.wake(), "it wakes for nothing else");
+            assert!(!sleeper.wake(), "only `stop` ends the sleep");
         }
         sleeper.stop();
         thread.join().unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_sleep_when_something_moved() {
+    fn does_not_sleep_when_a_word_has_changed() {
         Sleeper::default().sleep_while(|| false, None::<fn()>);
     }
 }

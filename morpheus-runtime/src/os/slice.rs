@@ -1,31 +1,32 @@
-//! Short EEVDF slices: how long a thread runs before the kernel looks whether another should.
+//! Short EEVDF slices: how long a thread runs before the kernel considers another thread.
 //!
-//! A worker with a short slice has an early virtual deadline, so that the kernel lets it run before a
-//! hog when it wakes. Any thread may shorten its own slice (`sched_setattr`, `sched_runtime`, Linux
-//! 6.12); before that, and where a seccomp filter refuses the call, nothing changes and
-//! [`set_current`] says so.
+//! A worker with a short slice has an early virtual deadline, so the kernel runs it before a hog when it
+//! wakes. Any thread may shorten its own slice (`sched_setattr`, `sched_runtime`, Linux 6.12). Before that
+//! version, and where a seccomp filter refuses the call, nothing changes and [`set_current`] returns false.
 //!
-//! Children do not inherit the slice: with it the thread gets `SCHED_FLAG_RESET_ON_FORK`, and the kernel
-//! gives each process and thread that it starts the default, however it starts it. Only a thread with
-//! `CAP_SYS_NICE` could clear that flag again, so it stays, and every later call passes it.
+//! Children do not inherit the slice. With it the thread gets `SCHED_FLAG_RESET_ON_FORK`, and the kernel
+//! gives the default to each process and thread that it starts, by whichever call. Only a thread with
+//! `CAP_SYS_NICE` could clear that flag again. So the flag stays, and every later call passes it.
 //!
 //! The flag would also take a negative niceness and utilization clamps from the children. A thread that has
 //! either keeps the kernel's slice.
 
 use std::cell::Cell;
 
-/// The slice of a worker, in nanoseconds: a fifteenth of the usual 3 ms. Shorter ones cost context
-/// switches without improving the tail.
+/// The slice of a worker, in nanoseconds: a fifteenth of the kernel's usual 3 ms. A shorter one costs context
+/// switches without improving the tail latency.
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
-/// The slice of a thread that polls a slow task in place, in nanoseconds. Shorter than the workers',
-/// because longer ones made the tail of those worse.
-pub(crate) const IN_PLACE_SLICE_NS: u64 = 100_000;
+/// The slice of a thread in a handoff poll, in nanoseconds. It is shorter than a worker's: a longer one makes
+/// the tail latency of the workers worse.
+pub(crate) const HANDOFF_SLICE_NS: u64 = 100_000;
 
-/// What the kernel reports as the upper utilization clamp of a thread that has none; 0 without clamps.
+/// The upper utilization clamp that the kernel reports for a thread without clamps. A kernel built without
+/// clamps reports 0.
 const NO_CLAMP: u32 = 1024;
 
-/// `struct sched_attr`. Its first version is [`ATTR_SIZE`] bytes; a kernel that knows no more leaves the rest.
+/// `struct sched_attr` (Linux, `sched/types.h`). Its first version is [`ATTR_SIZE`] bytes; a kernel that
+/// knows no more leaves the rest as it is.
 #[repr(C)]
 #[derive(Default)]
 struct SchedAttr {
@@ -41,7 +42,7 @@ struct SchedAttr {
     sched_util_max: u32,
 }
 
-/// How much of it is set: clamps stay as they are.
+/// The size passed to `sched_setattr`, in bytes: it leaves the clamps as they are.
 const ATTR_SIZE: u32 = 48;
 
 impl SchedAttr {
@@ -62,7 +63,7 @@ impl SchedAttr {
         (fair && self.sched_runtime != 0).then_some(self.sched_runtime)
     }
 
-    /// Whether the thread's children inherit more than the slice that the flag would take from them.
+    /// Whether the thread's children inherit a niceness or clamps that the flag would take from them.
     fn passes_on_more(&self) -> bool {
         self.sched_nice < 0
             || crate::os::nice::is_own_negative()
@@ -71,18 +72,18 @@ impl SchedAttr {
     }
 }
 
-/// The slice of the calling thread in nanoseconds; `None` where the kernel does not tell (before 6.12),
-/// or where the thread is not in the fair class.
+/// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux
+/// 6.12), or where the thread is not in the fair class.
 #[must_use]
 pub fn current() -> Option<u64> {
     SchedAttr::of_current_thread()?.slice()
 }
 
-/// Gives the calling thread a slice of `ns` nanoseconds (the kernel clamps to 0.1–100 ms).
+/// Gives the calling thread a slice of `ns` nanoseconds (the kernel clamps it to 0.1–100 ms).
 ///
 /// Returns whether the kernel took it. Threads and processes that the thread starts get the kernel's default
-/// (`SCHED_FLAG_RESET_ON_FORK`). These threads keep what they have: one in a real-time or deadline class, and
-/// one with a negative niceness or with utilization clamps, which its children would lose.
+/// (`SCHED_FLAG_RESET_ON_FORK`). A thread in a real-time or deadline class keeps its slice. So does a thread
+/// with a negative niceness or utilization clamps, which its children would lose.
 ///
 /// ```
 /// // Needs no rights; false on a kernel before 6.12.
@@ -102,14 +103,14 @@ pub fn set_current(ns: u64) -> bool {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
 }
 
-/// What a thread of a runtime has.
+/// The slice that this module has given to a thread.
 #[derive(Clone, Copy)]
 enum State {
-    /// Its own slice.
+    /// The thread's own slice.
     Own,
-    /// A worker's, which the kernel refused to give it: it is not asked again.
+    /// The kernel refused a worker's slice, and is not asked again.
     Refused,
-    /// A worker's; before that this one, in nanoseconds.
+    /// A worker's slice; the value is the previous slice in nanoseconds.
     Worker(u64),
 }
 
@@ -131,7 +132,7 @@ pub(crate) fn become_worker() -> bool {
     matches!(state, State::Worker(_))
 }
 
-/// Gives the calling thread the slice back that it had before [`become_worker`].
+/// Restores the slice that the calling thread had before [`become_worker`].
 pub(crate) fn leave_worker() {
     if let State::Worker(own) = STATE.get() {
         set_current(own);

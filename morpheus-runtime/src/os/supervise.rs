@@ -1,4 +1,4 @@
-//! Supervision: a thread of this crate that panics starts again, and stays off where that does not help.
+//! Supervision: restarts a thread of this crate that panics, and gives up where that does not help.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +9,12 @@ use crate::os::clock;
 const RESTARTS: usize = 3;
 const WINDOW_NS: u64 = 60 * clock::SECOND_NS;
 
-/// The restarts of one thread in the last minute.
+/// The times of one thread's restarts in the last minute, in nanoseconds.
 #[derive(Debug, Default)]
 struct Restarts(Vec<u64>);
 
 impl Restarts {
-    /// Counts one more, if there may be one.
+    /// Counts a restart and returns true, if the limit allows one.
     fn may_restart(&mut self, now_ns: u64) -> bool {
         self.0
             .retain(|at_ns| now_ns.saturating_sub(*at_ns) < WINDOW_NS);
@@ -26,11 +26,11 @@ impl Restarts {
     }
 }
 
-/// Runs `body` until it returns, and again after a panic. Returns whether `body` returned; after too many panics it
-/// has not.
+/// Runs `body` until it returns, and again after a panic. Returns whether `body` returned: false after too
+/// many panics.
 ///
-/// `panicked` learns of each panic: its text, and whether `body` runs again. The state of `body` is lost with the
-/// panic, so `body` builds it from what outlives it.
+/// `panicked` is called for each panic with its text, and with whether `body` runs again. The panic destroys
+/// the state of `body`, so `body` builds it anew from what outlives it.
 pub(crate) fn supervise(mut body: impl FnMut(), mut panicked: impl FnMut(&str, bool)) -> bool {
     let mut restarts = Restarts::default();
     loop {
@@ -55,14 +55,14 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a panic without a text")
 }
 
-/// Drops what a panic carried. Where that comes from the application, its destructor may panic in turn.
+/// Drops the payload of a panic. A payload of the application's may panic in turn when it is dropped.
 pub(crate) fn dismiss(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }
 }
 
-/// Panics to make, for tests.
+/// A number of panics that a test injects.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Fault(std::sync::atomic::AtomicUsize);
@@ -109,17 +109,17 @@ mod tests {
     #[test]
     fn a_body_that_returns_is_done() {
         let mut runs = 0;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let returned = supervise(
             || {
                 runs += 1;
                 assert!(runs > 2, "run {runs}");
             },
-            |text, restarts| told.push((text.to_owned(), restarts)),
+            |text, restarts| reported.push((text.to_owned(), restarts)),
         );
         assert!(returned);
         assert_eq!(
-            told,
+            reported,
             [("run 1".to_owned(), true), ("run 2".to_owned(), true)]
         );
     }

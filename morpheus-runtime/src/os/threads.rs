@@ -1,4 +1,4 @@
-//! Threads: the number of one, and how many the system gives, found out by asking for them.
+//! Threads: the number of the calling thread, and how many more threads the system gives.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ pub(crate) fn own_tid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// The names that the standard library, and so tokio, gives to threads, by the kernel's numbers.
+/// The standard library's ids of threads, which tokio reports, by the kernel's numbers.
 #[cfg(tokio_unstable)]
 #[derive(Debug, Default)]
 pub(crate) struct Ids(Mutex<std::collections::HashMap<u32, std::thread::ThreadId>>);
@@ -24,7 +24,7 @@ impl Ids {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The calling thread is `tid`.
+    /// Records the calling thread, whose number is `tid`.
     pub(crate) fn note(&self, tid: u32) {
         self.lock().insert(tid, std::thread::current().id());
     }
@@ -38,11 +38,12 @@ impl Ids {
     }
 }
 
-/// How many of `wanted` threads can be had at this moment. Starts them, and lets them end again.
+/// Counts how many of `wanted` threads the system gives at this moment: it starts them and ends them again.
 ///
-/// They are gone when this returns: who starts a thread next meets the limits without them. Their stacks are as large as
-/// those of the workers that come next, for the C library keeps some of them: others it would keep for nobody, resident.
-/// With `None` these have the standard library's default.
+/// They are gone when this returns, so they do not count against the limits of threads started next.
+/// `stack_size` (bytes; `None`: the standard library's default) should be that of the workers to come. The C
+/// library keeps some of the stacks for later threads, and would keep stacks of another size resident without
+/// a use.
 pub(crate) fn available(wanted: usize, stack_size: Option<usize>) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let threads: Vec<_> = (0..wanted)
@@ -74,10 +75,10 @@ pub(crate) fn available(wanted: usize, stack_size: Option<usize>) -> usize {
     available
 }
 
-/// Waits until the kernel has taken a thread that ended off its books. A join returns when the thread has
-/// let go of its memory, and it counts against the limits until it is released, which is later: the kernel
-/// takes it out of the count first and of the table of threads then (`release_task` in `kernel/exit.c`).
-/// Bounded, for the number may have gone to another thread of this process.
+/// Waits until the kernel no longer counts a thread that has ended. A join returns when the thread has
+/// released its memory, but the thread counts against the limits until the kernel releases it. The kernel
+/// first decrements the count and then removes the thread from its table (`release_task` in `kernel/exit.c`).
+/// The wait is bounded to 200 ms, because the number may have gone to another thread of this process.
 fn wait_until_gone(tid: u32) {
     let until = Instant::now() + Duration::from_millis(200);
     while is_there(tid) && Instant::now() < until {
@@ -85,23 +86,23 @@ fn wait_until_gone(tid: u32) {
     }
 }
 
-/// Whether this process has a thread of that number.
+/// Whether this process has a thread with that number.
 fn is_there(tid: u32) -> bool {
     let (process, thread) = (std::process::id() as libc::pid_t, tid as libc::pid_t);
-    // SAFETY: tgkill takes numbers, and signal 0 only asks whether it could be sent.
+    // SAFETY: tgkill takes numbers, and signal 0 only asks whether a signal could be sent.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) == 0 }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_few_threads_can_be_had() {
+    fn the_system_gives_a_few_threads() {
         assert_eq!(super::available(8, None), 8);
         assert_eq!(super::available(0, Some(128 << 10)), 0);
     }
 
     #[test]
-    fn who_has_been_waited_for_is_gone() {
+    fn a_thread_is_gone_after_the_wait() {
         for _ in 0..200 {
             let tid = std::thread::spawn(super::own_tid).join().unwrap();
             super::wait_until_gone(tid);

@@ -1,15 +1,16 @@
-//! Polling a slow task in place: tokio hands the worker's queue to another thread meanwhile.
+//! Handoff polls: tokio hands the worker's core to another thread while this thread polls a slow task.
 //!
-//! `tokio::task::block_in_place` moves the worker's core (its queue, LIFO slot included) to a thread of
-//! the blocking pool, so that nothing is left behind the slow task to starve. Inside it, the future is
-//! polled through `Handle::block_on`: that gives it tokio's coop budget back, without which a future that
-//! is always ready would never return, and keeps the calls that tokio refuses inside a task refused.
+//! `tokio::task::block_in_place` moves the worker's core (its queue and its LIFO slot) to a thread of the
+//! blocking pool. So no queued task waits behind the slow poll. Inside it, `Handle::block_on` polls the
+//! future. This gives the future tokio's coop budget back: without one, a future that is always ready would
+//! never return. It also makes tokio refuse the same calls that it refuses inside a task.
 //!
-//! **Panics.** Two facts tokio tells by a panic alone: that it refuses `block_in_place` on worker 0 (see `is_refused`),
-//! and that a pool has no thread (see `has_blocking_thread`). What can be known without is asked first; a panic that comes all
-//! the same is caught, and the poll runs inline. In a program built with `panic = "abort"` it would end the process. There,
-//! worker 0 hands its core over for no poll, and neither does a worker of a plain tokio runtime: such polls run inline. A
-//! hold is unaffected: it is a task of this runtime's own, and no `LocalSet` or current-thread runtime ever polls it.
+//! **Panics.** Tokio reports two facts by a panic alone: that it refuses `block_in_place` on worker 0 (see
+//! `is_refused`), and that a pool has no thread (see `has_blocking_thread`). This module first asks what can
+//! be known without a panic. It catches a panic that comes all the same, and polls inline. In a program built
+//! with `panic = "abort"` that panic would end the process. There, worker 0 hands its core over for no poll,
+//! and neither does a worker of a plain tokio runtime: both poll inline. A hold is unaffected: its task is
+//! the runtime's own, and no `LocalSet` or current-thread runtime ever polls it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -30,13 +31,14 @@ use crate::os::slice;
 use crate::os::threads;
 use crate::slot::handle::SlotHandle;
 
-/// A thread of tokio's blocking pool lives for 10 s without work, unless the application says otherwise;
-/// one that was seen so long ago is still there.
-const POOL_STAYS_WARM_NS: u64 = 2_000_000_000;
+/// How long an answer about a blocking pool stays valid, in nanoseconds. A thread of tokio's blocking pool
+/// lives for 10 s without work unless the application sets another time, so a thread seen 2 s ago still
+/// exists.
+const POOL_ANSWER_VALID_NS: u64 = 2_000_000_000;
 
-/// Whether the calling thread is in a place where tokio allows `block_in_place`: a worker of a
-/// multi-thread runtime that has its core. Elsewhere (a `LocalSet`, a current-thread runtime, a blocking
-/// thread, the future of `block_on`) it would panic, and nobody queues behind the poll anyway.
+/// Whether tokio allows `block_in_place` on the calling thread: it must be a worker of a multi-thread runtime
+/// that has its core. Elsewhere (a `LocalSet`, a current-thread runtime, a blocking thread, the future of
+/// `block_on`) tokio would panic. No task queues behind the poll there.
 pub(crate) fn is_allowed(domain: &Domain) -> bool {
     if tokio::runtime::worker_index().is_none() {
         return false;
@@ -44,8 +46,8 @@ pub(crate) fn is_allowed(domain: &Domain) -> bool {
     let Ok(handle) = Handle::try_current() else {
         return false;
     };
-    // With another runtime entered on this worker, tokio would hand the core to that one's pool, and its
-    // shutdown would wait for a worker of ours.
+    // With another runtime entered on this worker, tokio would hand the core to the pool of that runtime, and
+    // the shutdown of that runtime would wait for this worker.
     let entered_another = domain.runtime.get().is_some_and(|own| *own != handle.id());
     handle.runtime_flavor() == RuntimeFlavor::MultiThread
         && !entered_another
@@ -57,16 +59,19 @@ pub(crate) fn is_allowed(domain: &Domain) -> bool {
 }
 
 thread_local! {
-    /// The runtime with whose handle entered this thread was last refused `block_in_place`.
+    /// The runtime that was current when tokio last refused `block_in_place` to this thread.
     static REFUSED: Cell<Option<tokio::runtime::Id>> = const { Cell::new(None) };
 }
 
-/// Whether tokio refuses `block_in_place` here although worker and flavor look right, as far as this can be known.
+/// Whether tokio refuses `block_in_place` here although worker and flavor look right, as far as this can be
+/// known.
 ///
-/// That is so on a current-thread runtime in whose future a multi-thread one was entered: `worker_index` is that of the
-/// first, which is 0, and the flavor that of the second. Tokio tells this from worker 0 of the second by a panic alone. It
-/// is caught, and remembered for the thread, so that it is printed once and not for each poll. The price is that
-/// a thread of the second one's pool that ran the first polls nothing in place for the rest of its life.
+/// It refuses on a current-thread runtime in whose future a multi-thread runtime was entered. There
+/// `worker_index` belongs to the current-thread runtime and is 0, and the flavor belongs to the multi-thread
+/// runtime. Only the panic tells this thread from worker 0 of the multi-thread runtime. The panic is caught,
+/// and remembered for the thread, so that it is printed once and not for each poll. The price: a thread of
+/// the multi-thread runtime's pool that ran the current-thread runtime hands its core over for no poll during
+/// the rest of its life.
 fn is_refused(handle: &Handle) -> bool {
     // A panic that aborts cannot be tried.
     (cfg!(panic = "abort") && tokio::runtime::worker_index() == Some(0))
@@ -77,13 +82,14 @@ fn note_refusal() {
     REFUSED.set(Handle::try_current().ok().map(|handle| handle.id()));
 }
 
-/// On somebody else's runtime: makes sure that its pool has a thread, because without one, and without
-/// leave to start one, `block_in_place` panics after it gave the core away. (A Morpheus runtime has its
-/// controller there.)
+/// Makes sure that the blocking pool of a plain tokio runtime has a thread. Without one, and where none can
+/// be started, `block_in_place` panics after it has given the core away. (On a Morpheus runtime the
+/// controller occupies such a thread.)
 ///
-/// Tokio says by a panic that it can start no thread, and the standard library by an error. So a thread is started and ended
-/// first. If another thread takes its place before tokio asks, tokio panics after all. Either answer is remembered for
-/// [`POOL_STAYS_WARM_NS`].
+/// Tokio reports by a panic that it can start no thread, and the standard library by an error. So this
+/// function first starts a thread through the standard library and ends it. If another thread uses up the
+/// limit before tokio starts its own, tokio panics after all. Either answer stays valid for
+/// [`POOL_ANSWER_VALID_NS`].
 fn has_blocking_thread(
     handle: &Handle,
     pools: &Mutex<HashMap<tokio::runtime::Id, (u64, bool)>>,
@@ -100,7 +106,7 @@ fn has_blocking_thread(
     {
         let mut pools = lock();
         let (asked_ns, is_warm) = pools.entry(handle.id()).or_insert((0, false));
-        if now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS {
+        if now_ns.saturating_sub(*asked_ns) < POOL_ANSWER_VALID_NS {
             return *is_warm;
         }
         // Other workers poll inline until there is an answer: a thread can take milliseconds to start.
@@ -111,12 +117,13 @@ fn has_blocking_thread(
     let mut pools = lock();
     pools.insert(handle.id(), (now_ns, is_started));
     if pools.len() > 1024 {
-        pools.retain(|_, (asked_ns, _)| now_ns.saturating_sub(*asked_ns) < POOL_STAYS_WARM_NS);
+        pools.retain(|_, (asked_ns, _)| now_ns.saturating_sub(*asked_ns) < POOL_ANSWER_VALID_NS);
     }
     is_started
 }
 
-/// A handoff poll, as the controller sees it: from before the core is handed over until it is back.
+/// A handoff poll, as the controller sees it: from before the core is handed over until the poll has ended
+/// and the core is back.
 pub(crate) struct HandoffMark<'a> {
     domain: &'a Domain,
     index: usize,
@@ -133,8 +140,8 @@ impl<'a> HandoffMark<'a> {
         let private = &domain.slots.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
             let metrics = handle.metrics();
-            // Only a Morpheus runtime's cores are counted by anybody, and only there the handle is known
-            // to be the core's.
+            // Only cores of a Morpheus runtime are counted, and only there the handle is known to belong to
+            // the core's runtime.
             if domain.warm_pools.is_none() && core < metrics.num_workers() {
                 let parks = metrics.worker_park_unpark_count(core);
                 // Relaxed, these three: the flag set below releases them.
@@ -170,12 +177,14 @@ impl Drop for HandoffMark<'_> {
     }
 }
 
-/// Polls `future` once with the worker's queue handed over. Only where [`is_allowed`]; where tokio refuses
-/// all the same (a current-thread runtime in whose future the handle of a multi-thread one was entered),
-/// inline.
+/// Polls `future` once with the worker's core handed over.
 ///
-/// `begin` marks the poll's beginning, and what it returns its end: handing the core over, which may wait
-/// for a lock of tokio's, is no part of the poll and says nothing about its task.
+/// The caller has checked [`is_allowed`]. Where tokio refuses all the same (a current-thread runtime in whose
+/// future a multi-thread runtime was entered), it polls inline.
+///
+/// `begin` marks the beginning of the poll, and the value that it returns marks the end when it is dropped.
+/// Handing the core over may wait for a lock of tokio's. That time is no part of the poll, and says nothing
+/// about its task.
 pub(crate) fn poll<F: Future, M>(
     domain: &Domain,
     mut future: Pin<&mut F>,
@@ -190,7 +199,7 @@ pub(crate) fn poll<F: Future, M>(
             && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
         slice_before = short.then(slice::current).flatten();
         if slice_before.is_some() {
-            slice::set_current(slice::IN_PLACE_SLICE_NS);
+            slice::set_current(slice::HANDOFF_SLICE_NS);
         }
         Handle::current().block_on(poll_fn(|_| {
             let _mark = begin();
@@ -210,10 +219,10 @@ pub(crate) fn poll<F: Future, M>(
     }
 }
 
-/// Pushes whatever sits in this worker's LIFO slot into the queue that others can steal from.
+/// Moves the task in this worker's LIFO slot into the queue that other workers steal from.
 ///
-/// Tokio lets nobody steal the slot; a task that is spawned takes it, and moves the one before along. A current-thread
-/// runtime has none.
+/// Tokio lets no other worker steal from the slot. A task that is spawned takes the slot and moves the
+/// previous one into the queue. A current-thread runtime has no LIFO slot.
 pub(crate) fn flush_lifo() {
     if tokio::runtime::worker_index().is_some()
         && let Ok(handle) = Handle::try_current()
@@ -223,25 +232,28 @@ pub(crate) fn flush_lifo() {
     }
 }
 
-/// Puts what waits on this worker alone to where others can take it; whether the worker has its core back.
+/// Moves the tasks that only this worker can reach to where other workers can steal them. Returns whether the
+/// worker has its core back.
 ///
-/// That is the task in the LIFO slot, which cannot be stolen, and the tasks that yielded or used up their coop
-/// budget, which tokio keeps in a list of the thread and wakes when the worker parks. Both go into the queue that
-/// others steal from when the core is handed over, so it is, and taken back.
+/// These are the task in the LIFO slot, and the tasks that yielded or used up their coop budget. Tokio keeps
+/// the latter in a list of the thread and wakes them when the worker parks. Handing the core over puts both
+/// into the queue that other workers steal from. So this function hands it over and takes it back.
 ///
-/// The thread that was to take the core over may be faster: then it serves what waits, and this one has none.
-/// `meanwhile` is done in between, and gives it the more time the longer it takes.
-/// Where the pool has no thread for it, this one takes the core back: it takes no thread from blocking calls.
+/// The pool's thread that is to take the core over may be faster. Then that thread serves the queue, and the
+/// calling thread has no core any more. `meanwhile` runs between the two steps; the longer it takes, the more
+/// often the other thread is faster. Where the pool has no free thread, the calling thread takes the core
+/// back. So this call takes no thread from blocking calls.
 ///
-/// Only for a task that this runtime spawned for itself: only its workers poll it, so that tokio refuses nothing.
-/// [`try_flush_queue`] is for any other.
+/// Only for a task that this runtime spawned for itself: only workers of this runtime poll it, so tokio does
+/// not refuse. [`try_flush_queue`] is for any other task.
 pub(crate) fn flush_queue(domain: &Domain, meanwhile: impl FnOnce()) -> bool {
     before_handoff(domain);
     tokio::task::block_in_place(meanwhile);
     after_handoff(domain, has_core())
 }
 
-/// The same for a poll, where [`is_allowed`]. Where tokio refuses all the same, as in [`poll`], there is no core to lose.
+/// Does the same as [`flush_queue`] for a task of the application, where [`is_allowed`]. Where tokio refuses
+/// all the same, as in [`poll`], there is no core to lose.
 pub(crate) fn try_flush_queue(domain: &Domain) -> bool {
     before_handoff(domain);
     let is_refused = catch_unwind(|| tokio::task::block_in_place(|| ())).is_err();
@@ -259,7 +271,7 @@ fn before_handoff(domain: &Domain) {
     }
 }
 
-/// Returns whether the thread still is a worker.
+/// Records the thread of the core, and restores the slice, after a handoff. Returns whether the thread still is a worker.
 fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
     if domain.warm_pools.is_none() && is_worker {
         domain.note_core_thread(threads::own_tid());
@@ -269,8 +281,8 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
     is_worker
 }
 
-/// After a handoff: the slice from before, or, for a thread of this runtime whose core is gone, the slice that it had
-/// before it was a worker, because it serves blocking calls of the application next.
+/// Restores the slice after a handoff. A thread of this runtime that lost its core gets the slice from before
+/// it became a worker, because it serves blocking calls of the application next.
 fn put_slice_back(domain: &Domain, before: Option<u64>) {
     if domain.warm_pools.is_none() && !has_core() {
         slice::leave_worker();
@@ -279,7 +291,8 @@ fn put_slice_back(domain: &Domain, before: Option<u64>) {
     }
 }
 
-/// Without its core, a thread of tokio's wakes at once who yields there; with it, later.
+/// Whether the calling thread has its core. Without a core, tokio wakes a task that yields at once; with a
+/// core, later.
 fn has_core() -> bool {
     struct Flag(AtomicBool);
     impl Wake for Flag {

@@ -1,10 +1,11 @@
 //! The hold task: takes the worker that polls it out of service.
 //!
-//! Its poll blocks until [`Spares`](crate::act::spare::Spares) lets it go. What waits on that worker alone
-//! would wait as long, and nobody could help it, so the hold task first leaves nothing behind
-//! ([`handoff::flush_queue`]). Meanwhile it injects a task, so that somebody comes and looks.
+//! Its poll blocks until [`Spares`](crate::act::spare::Spares) releases the worker. Tasks that only this
+//! worker can reach would wait equally long. So the hold task first moves them to where other workers steal
+//! ([`handoff::flush_queue`]). In between it spawns a no-op, so that tokio wakes a worker that looks for
+//! work.
 //!
-//! The thread that was to take the core over may be faster. Then the hold is asked for again.
+//! The pool's thread that is to take the core over may be faster. Then the hold task is spawned again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,8 @@ use crate::poll::handoff;
 use crate::poll::own_slot;
 use crate::slot::handle;
 
-/// Takes one more worker out of service, whichever comes first, unless all spares are out already.
+/// Takes one more worker out of service, whichever polls the hold task first, unless all spares are held
+/// already.
 pub(crate) fn ask_for_one(domain: &Arc<Domain>, handle: &Handle) {
     if domain.spares.announce_hold() {
         inject(domain.clone(), handle);
@@ -29,7 +31,8 @@ pub(crate) fn ask_for_one(domain: &Arc<Domain>, handle: &Handle) {
 fn inject(domain: Arc<Domain>, handle: &Handle) {
     let again = handle.clone();
     drop(handle.spawn(async move {
-        // Before that there is nothing that could be left behind.
+        // Before the application has tasks, none can be queued on this worker. Acquire: pairs with the
+        // Release store of the builder.
         if domain.has_tasks.load(Ordering::Acquire)
             && !handoff::flush_queue(&domain, || drop(tokio::spawn(async {})))
         {
@@ -42,11 +45,11 @@ fn inject(domain: Arc<Domain>, handle: &Handle) {
 
 fn hold_worker(domain: &Domain) {
     let has_slot = own_slot::claim().is_some();
-    // Now: once released, it has to run at once.
+    // Shortens the slice now: a released worker must run at once.
     domain.shorten_slice();
     let core = tokio::runtime::worker_index();
     let mark = |held: bool| {
-        // A daemon may have come meanwhile, and the slot moves.
+        // A daemon may have connected meanwhile, and then the slot moves.
         if has_slot {
             let slot = own_slot::settled(handle::current());
             if held {
@@ -69,7 +72,7 @@ fn hold_worker(domain: &Domain) {
     }
     mark(false);
     if has_slot {
-        // Relaxed: this thread's own word.
+        // Relaxed: the thread's own word.
         let tid = handle::current().runtime.tid.load(Ordering::Relaxed);
         domain.note_core_thread(tid);
     }

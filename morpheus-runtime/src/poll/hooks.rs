@@ -1,16 +1,16 @@
-//! Every task watched, under the place that spawned it: where tokio is built with `--cfg tokio_unstable`, it
-//! says when it begins a poll and when that has ended.
+//! Watches every task under the place that spawned it, through tokio's task hooks (`--cfg tokio_unstable`).
 //!
-//! Such a poll is marked in the thread's slot as a [`Watched`](crate::Watched) one is, so it is seen,
-//! asked to yield, taken over and reported alike. It cannot be put off or handed off: that takes the future.
+//! A hooked poll is marked in the thread's slot as a [`Watched`](crate::Watched) one is. So the controller
+//! samples it, asks it to yield, takes over from it and reports it alike. The hooks cannot delay the poll or
+//! hand off the core: that takes the future.
 //!
-//! **One poll counts once.** A watched future inside the task has a mark of its own, with all that belongs to
-//! it. So the task's mark is [paused](pause) for that time: what ran before and what comes after is watched, and
-//! counted with the part that the task ends with, only if nothing was paused.
+//! **One poll counts once.** A watched future inside the task has a mark of its own, with its own label. So
+//! the task's mark is [paused](pause) while that future is polled. The parts before and after are watched.
+//! The whole poll is counted for the task's label only if nothing was paused.
 //!
-//! A thread that hands its core over in the poll (`block_in_place`) stays in it, and nothing waits behind it any
-//! more; the watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks,
-//! held spares first of all, are left alone.
+//! A thread that hands its core over inside the poll (`block_in_place`) stays in the poll, but no task waits
+//! behind it. The watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks, above
+//! all the hold tasks of spares, are not watched.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -24,19 +24,20 @@ use crate::poll::own_slot;
 use crate::report::label::{self, Label};
 use crate::slot::handle::{self, SlotHandle};
 
-/// Polls are added to a label's total in lots of at most this, so that its cache line stays put.
+/// A thread adds polls to a label's total in lots of at most this many, so that the label's cache line stays
+/// put.
 const POLLS_A_LOT: u32 = 64;
-/// Labels for which a thread counts at the same time.
+/// The number of labels for which a thread keeps a count at the same time.
 const COUNTED_LABELS: usize = 64;
 
-/// The poll of a task that this thread is in.
+/// The task poll that this thread is in.
 #[derive(Clone, Copy)]
 struct Hooked {
     task: Id,
     label: &'static Label,
-    /// The number of the part under way; `None` while it is paused.
+    /// The sequence number of the part under way; `None` while the mark is paused.
     seq: Option<u64>,
-    /// No part of it was left to a watched future.
+    /// Whether no watched future inside had a mark of its own.
     whole: bool,
 }
 
@@ -45,19 +46,19 @@ thread_local! {
     static COUNTS: Counts = const { Counts([const { Cell::new((None, 0)) }; COUNTED_LABELS]) };
 }
 
-/// Polls that are not in their labels' totals yet.
+/// Counts of polls that are not in the labels' totals yet.
 struct Counts([Cell<(Option<&'static Label>, u32)>; COUNTED_LABELS]);
 
 impl Counts {
     fn count(&self, label: &'static Label) {
         let entry = &self.0[label.id() as usize % COUNTED_LABELS];
-        let (known, polls) = entry.get();
-        let is_same = known.is_some_and(|known| std::ptr::eq(known, label));
+        let (counted, polls) = entry.get();
+        let is_same = counted.is_some_and(|counted| std::ptr::eq(counted, label));
         if is_same && polls + 1 < POLLS_A_LOT {
-            entry.set((known, polls + 1));
+            entry.set((counted, polls + 1));
             return;
         }
-        add(known, polls);
+        add(counted, polls);
         entry.set((Some(label), 1));
     }
 }
@@ -65,8 +66,8 @@ impl Counts {
 impl Drop for Counts {
     fn drop(&mut self) {
         for entry in &self.0 {
-            let (known, polls) = entry.get();
-            add(known, polls);
+            let (counted, polls) = entry.get();
+            add(counted, polls);
         }
     }
 }
@@ -78,7 +79,7 @@ fn add(label: Option<&'static Label>, polls: u32) {
     }
 }
 
-/// Tokio is about to poll a task.
+/// Marks the beginning of a task's poll. Tokio calls it before the poll.
 pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     let label = label::at(meta.spawned_at());
     if label.is_own() || own_slot::claim().is_none() {
@@ -86,7 +87,7 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     }
     let slot = handle::current();
     if slot.runtime.in_poll() {
-        // Not seen with any tokio; whoever is in there has the mark.
+        // No version of tokio nests these calls. The poll that is under way keeps its mark.
         return;
     }
     HOOKED.set(Some(Hooked {
@@ -97,7 +98,7 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     }));
 }
 
-/// Tokio has polled it.
+/// Marks the end of a task's poll. Tokio calls it after the poll.
 pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
     let Some(hooked) = HOOKED.get().filter(|hooked| hooked.task == meta.id()) else {
         return;
@@ -107,7 +108,7 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
         end(hooked, seq);
     }
     if hooked.whole {
-        // A thread that is being torn down counts no more.
+        // A thread that is being torn down counts nothing more.
         let _ = COUNTS.try_with(|counts| counts.count(hooked.label));
     }
 }
@@ -134,26 +135,26 @@ fn end(hooked: Hooked, seq: u64) {
     if verdict.contains(VerdictFlags::DEMOTED) {
         crate::os::nice::undo_own();
     }
-    // The controller counts the bad ones.
+    // The controller counts the stalled polls itself.
     if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {
         own_slot::with_history(hooked.label, History::learn_good);
     }
 }
 
-/// The poll of a task that a thread was in, while it belongs to another domain.
+/// The task poll that a thread was in before it entered another domain.
 pub(crate) struct PutAside(Option<Hooked>);
 
-/// The thread is about to poll tasks of another domain, within this poll.
+/// Sets the poll of the previous domain aside: the thread is about to poll tasks of another domain within it.
 pub(crate) fn put_aside() -> PutAside {
     PutAside(HOOKED.take())
 }
 
-/// It has left that domain.
+/// Restores the poll that [`put_aside`] returned, after the thread has left the other domain.
 pub(crate) fn put_back(hooked: PutAside) {
     HOOKED.set(hooked.0);
 }
 
-/// Ends the mark of the task's poll until what this returns is dropped; `None` where there is none, or it is
+/// Ends the mark of the task's poll until the guard is dropped. `None` where there is no mark, or where it is
 /// paused already.
 #[inline]
 pub(crate) fn pause() -> Option<Paused> {
@@ -173,7 +174,7 @@ fn pause_slow(hooked: Hooked, seq: u64) {
     HOOKED.set(Some(rest));
 }
 
-/// See [`pause`].
+/// Continues the mark when dropped; made by [`pause`].
 #[must_use]
 pub(crate) struct Paused(());
 
@@ -210,7 +211,8 @@ mod tests {
         counter.load(Ordering::Relaxed)
     }
 
-    /// Spawns what is made, waits for it, and tells what is known of the place after all threads have ended.
+    /// Spawns `future`, waits for it, and returns the totals of the caller's label after all threads have
+    /// ended.
     #[track_caller]
     fn totals_of<F>(future: F) -> &'static Totals
     where
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_and_after_a_watched_part_is_watched_too() {
+    fn the_parts_before_and_after_a_watched_future_are_watched() {
         let before = totals_of(async {
             std::thread::sleep(NAP);
             yields(0).watched("hooks: before").await;
@@ -268,9 +270,9 @@ mod tests {
         assert_eq!(get(&after.stalled_polls), 1);
     }
 
-    /// A thread that could not be had in time is a stalled poll in truth, so a few may be.
+    /// A few polls may be stalled: the pool may be late with a thread that takes the core over.
     #[test]
-    fn who_handed_the_core_over_is_not_stalled() {
+    fn a_task_that_handed_its_core_over_is_not_stalled() {
         let inline = totals_of(async {
             for _ in 0..10 {
                 std::thread::sleep(NAP);

@@ -1,5 +1,5 @@
-//! Polls of futures that are known to be slow, or of which nothing is known yet: in place, after a wait for a permit, or
-//! inline.
+//! Polls of futures whose task or label is rated slow, or not rated yet: handed off, delayed until there is a
+//! permit, or inline.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use crate::slot::handle::{self, SlotHandle};
 /// A throttled slow task gets one part in this many of a CPU.
 const THROTTLED_SHARE: u64 = 4;
 
-/// Who is to be polled inline is, after so many tries to leave nothing behind, whatever is.
+/// After this many failed flushes the poll runs inline, even if the worker still has queued tasks.
 const TRIES_INLINE: u8 = 8;
 
-/// A future with a record, or under a label with one, or with none yet; or one that says whether it is demotable.
+/// Polls a future that needs more than a mark: one with a rating, one under a label with a rating or with
+/// none yet, or one that sets `demotable` itself.
 #[cold]
 pub(crate) fn poll<F: Future>(
     future: Pin<&mut F>,
@@ -34,11 +35,11 @@ pub(crate) fn poll<F: Future>(
     slot: SlotHandle,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
-    let says_so_already = state
+    let demotable_is_set = state
         .own_demotable()
         .is_none_or(|demotable| demotable == slot.runtime.has_flag(SlotFlag::Demotable));
-    let has_no_record = state.record.is_clean() && state.waiter.is_none();
-    if says_so_already && has_no_record && is_healthy_here(state.label) {
+    let has_no_rating = state.rating.is_clean() && state.waiter.is_none();
+    if demotable_is_set && has_no_rating && is_healthy_here(state.label) {
         let (result, verdict) = poll_inline(future, state.label, slot, cx);
         if !verdict.is_empty() || state.is_lot_full() {
             learn(state, verdict);
@@ -47,16 +48,16 @@ pub(crate) fn poll<F: Future>(
     }
     let done = own_slot::with_domain(|domain, index| {
         let history = domain.histories.of(state.label);
-        let may_go = may_hand_off_poll(state, domain, history);
-        let turn = may_go.then(|| permit_for(state, domain, history, cx.waker()));
-        let (permit, is_refused) = match turn {
-            Some(Turn::Now(permit)) => (Some(permit), false),
-            Some(Turn::Later) => {
-                // Counted by the caller, and not polled after all.
+        let may_hand_off = may_hand_off_poll(state, domain, history);
+        let plan = may_hand_off.then(|| permit_for(state, domain, history, cx.waker()));
+        let (permit, is_refused) = match plan {
+            Some(Plan::Handoff(permit)) => (Some(permit), false),
+            Some(Plan::Wait) => {
+                // The caller counted this poll, which does not take place.
                 state.polls = state.polls.wrapping_sub(1);
                 return Poll::Pending;
             }
-            Some(Turn::Inline) => (None, true),
+            Some(Plan::Inline) => (None, true),
             None => (None, false),
         };
         let _demotable = state
@@ -65,7 +66,7 @@ pub(crate) fn poll<F: Future>(
         domain.slots.private[index].stamp(slot.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
-                let _in_place = handoff::HandoffMark::begin(domain, index, slot, &permit);
+                let _handoff = handoff::HandoffMark::begin(domain, index, slot, &permit);
                 let label = state.label;
                 let begun = std::cell::Cell::new(0);
                 let result = handoff::poll(domain, future, cx, || {
@@ -76,7 +77,8 @@ pub(crate) fn poll<F: Future>(
                 (result, slot.kernel.verdict_for(begun.get()))
             }
             None => {
-                // It may hold up its worker for long: what waits in the LIFO slot would wait with it.
+                // The poll may be long: without the flush, the task in the LIFO slot would wait until it
+                // ends.
                 let unrated = history.is_unrated();
                 let may_flush = !is_refused && !domain.observes();
                 if may_flush && (unrated || state.rating(history) >= Rating::Slow) {
@@ -96,17 +98,18 @@ pub(crate) fn poll<F: Future>(
         learn(state, verdict);
         result
     });
-    // A thread that has a slot has a home, but for one that is being torn down, which polls nothing.
+    // A thread with a slot belongs to a domain. The exception is a thread that is being torn down, and it
+    // polls nothing.
     done.unwrap_or(Poll::Pending)
 }
 
-/// Has the slot's `demotable` flag say for one poll what the task says, and not what the runtime says.
+/// Sets the slot's `demotable` flag to the task's own setting for one poll, instead of the runtime's.
 struct Demotable {
     before: bool,
 }
 
 impl Demotable {
-    /// `None` where the flag says so already.
+    /// `None` where the flag has this value already.
     fn mark(slot: SlotHandle, demotable: bool) -> Option<Demotable> {
         let before = slot.runtime.has_flag(SlotFlag::Demotable);
         (before != demotable).then(|| {
@@ -125,36 +128,40 @@ impl Demotable {
 
 impl Drop for Demotable {
     fn drop(&mut self) {
-        // The thread's slot of this moment, which has the flags of the one before if it moved.
+        // The thread's current slot, which has the flags of the previous one if it moved.
         Demotable::set(handle::current(), self.before);
     }
 }
 
-/// Whether the calling thread's runtime has nothing against a label.
+/// Whether the calling thread's runtime rates a label healthy.
 fn is_healthy_here(label: &'static Label) -> bool {
     label.is_healthy() || own_slot::with_history(label, History::is_healthy).unwrap_or(true)
 }
 
 fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &History) -> bool {
-    let known = state.waiter.is_some()
+    let wants_handoff = state.waiter.is_some()
         || (state.may_hand_off
             && domain.settings.mechanisms.handoffs
             && domain.settings.policy >= Policy::Takeover
             && (state.rating(history) >= Rating::Slow || history.has_unproven()));
-    // Without a controller nobody would end the wait for a permit.
-    if known && !domain.permits.is_closed() && handoff::is_allowed(domain) {
+    // Without a controller no permit would ever be granted.
+    if wants_handoff && !domain.permits.is_closed() && handoff::is_allowed(domain) {
         return true;
     }
-    // It may have queued on a worker and be polled elsewhere now.
+    // The task may have waited for a permit on a worker, and be polled elsewhere now.
     if let Some(waiter) = state.waiter.take() {
         waiter.leave();
     }
     false
 }
 
-enum Turn {
-    Now(Permit),
-    Later,
+/// How a poll of a slow task runs.
+enum Plan {
+    /// Now, with the core handed off.
+    Handoff(Permit),
+    /// Later: the task is woken for the next attempt.
+    Wait,
+    /// Now, on the worker.
     Inline,
 }
 
@@ -163,22 +170,22 @@ fn permit_for(
     domain: &Arc<Domain>,
     history: &Arc<History>,
     waker: &Waker,
-) -> Turn {
+) -> Plan {
     if let Some(waiter) = state.waiter.take() {
         match waiter.take_up(waker) {
-            Ok(Some(permit)) => return Turn::Now(permit),
+            Ok(Some(permit)) => return Plan::Handoff(permit),
             Ok(None) => {
                 state.waiter = Some(waiter);
-                return Turn::Later;
+                return Plan::Wait;
             }
-            // It took too long to come: from the start.
+            // The permit was taken back because the task did not take it up in time: it asks anew.
             Err(NoPermit::TakenBack) => {}
             Err(NoPermit::Inline) => {
-                let turn = refused(state, domain, waker);
-                if matches!(turn, Turn::Later) {
+                let plan = plan_without_permit(state, domain, waker);
+                if matches!(plan, Plan::Wait) {
                     state.waiter = Some(waiter);
                 }
-                return turn;
+                return plan;
             }
         }
     }
@@ -197,29 +204,31 @@ fn permit_for(
     };
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
     match domain.permits.ask(request, scarce, waker) {
-        Answer::Granted(permit) => Turn::Now(permit),
+        Answer::Granted(permit) => Plan::Handoff(permit),
         Answer::Wait(waiter) => {
             state.waiter = Some(waiter);
-            // Its turn may depend on the controller's clock.
+            // The controller's clock may decide when the permit is granted.
             domain.wake_controller();
-            Turn::Later
+            Plan::Wait
         }
-        Answer::Full => refused(state, domain, waker),
+        Answer::Full => plan_without_permit(state, domain, waker),
     }
 }
 
-/// No place to be handed off: inline, once nothing that waits on this worker alone is left behind the poll.
+/// Decides for a poll that gets no permit: it runs inline, once the tasks that only this worker can reach are
+/// flushed.
 ///
-/// It asks again where the worker lost its core over that: without one it would be one more in place. Not for ever: on a
-/// machine that is full, cores change hands more often than not.
-fn refused(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Turn {
+/// If the worker loses its core in the flush, the task asks again: polled here, it would run on one more
+/// thread without a permit. The number of tries is limited ([`TRIES_INLINE`]): on a machine that is full, a
+/// worker loses its core more often than not.
+fn plan_without_permit(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Plan {
     if state.tries_inline < TRIES_INLINE && domain.permits.has_places() {
         state.tries_inline += 1;
         if !handoff::try_flush_queue(domain) {
             waker.wake_by_ref();
-            return Turn::Later;
+            return Plan::Wait;
         }
-        // Takes the LIFO slot, so that the next one wakes somebody, who comes and looks.
+        // Fills the LIFO slot, so that the next spawned task makes tokio wake a worker that looks for work.
         handoff::flush_lifo();
     }
     state.tries_inline = 0;
@@ -228,24 +237,24 @@ fn refused(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Turn {
         .handoffs_refused
         .fetch_add(1, Ordering::Relaxed);
     handoff::flush_lifo();
-    Turn::Inline
+    Plan::Inline
 }
 
 #[cold]
 pub(crate) fn learn(state: &mut WatchState, verdict: VerdictFlags) {
     state.count_polls();
-    let was_clean = state.record.is_clean();
-    let convicted = state.record.learn(verdict);
+    let was_healthy = state.rating.is_clean();
+    let became_hog = state.rating.learn(verdict);
     if verdict.is_empty() && !state.label.is_healthy() {
         own_slot::with_history(state.label, History::learn_good);
     }
-    if convicted || (was_clean && !state.record.is_clean()) {
+    if became_hog || (was_healthy && !state.rating.is_clean()) {
         own_slot::with_domain(|domain, _| {
             let counters = &domain.counters;
-            if was_clean {
+            if was_healthy {
                 counters.slow_tasks.fetch_add(1, Ordering::Relaxed);
             }
-            if convicted {
+            if became_hog {
                 counters.hog_tasks.fetch_add(1, Ordering::Relaxed);
             }
         });

@@ -11,7 +11,7 @@ use crate::poll::state::WatchState;
 use crate::report::label::Label;
 use crate::slot::handle::SlotHandle;
 
-/// Marks the end of a poll, also of one that panics.
+/// Marks a poll in the slot from `begin` until it is dropped, also when the poll panics.
 pub(crate) struct PollMark {
     slot: SlotHandle,
     pub(crate) seq: u64,
@@ -49,7 +49,7 @@ pub(crate) fn poll_inline<F: Future>(
     (result, slot.kernel.verdict_for(seq))
 }
 
-/// A watched future inside the poll of another one: it shares its label for the time.
+/// Polls a watched future inside the poll of another one: it lends its label to that poll meanwhile.
 #[cold]
 pub(crate) fn poll_within<F: Future>(
     future: Pin<&mut F>,
@@ -67,7 +67,7 @@ pub(crate) fn poll_within<F: Future>(
     if state.is_lot_full() {
         state.count_polls();
     }
-    // Relaxed: the thread's own word; the controller takes the label that it happens to find.
+    // Relaxed: the thread's own word. The controller reads whichever label is there.
     let outer = slot.runtime.label.load(Ordering::Relaxed);
     let _restore = Restore(slot, outer);
     slot.runtime

@@ -1,4 +1,5 @@
-//! Around one poll: its mark in the slot, the handoff of a slow one, the hold of a spare, tokio's task hooks.
+//! Around one poll: its mark in the slot, the handoff of a slow task, the hold of a spare, tokio's task
+//! hooks.
 
 pub(crate) mod handoff;
 pub(crate) mod hold;

@@ -1,7 +1,8 @@
-//! Homes: which runtime a thread belongs to, and how it gets and leaves its slot there.
+//! The calling thread's slot and domain: which runtime the thread belongs to, and how it gets and leaves its
+//! slot there.
 //!
-//! A thread gets a slot when it first parks as a worker, sits in a hold, or polls a watched future; not
-//! when it starts, because tokio's hooks run for blocking threads too. It leaves the slot when it ends.
+//! A thread gets a slot when it first parks as a worker, is held, or polls a watched future. It gets none
+//! when it starts, because tokio's hooks run for blocking threads too. It gives the slot back when it ends.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use crate::report::label::Label;
 use crate::slot::handle::{self, SlotHandle};
 
 thread_local! {
-    static HOME: RefCell<Home> = const { RefCell::new(Home { domain: None, claimed: None }) };
+    static MEMBERSHIP: RefCell<Membership> = const { RefCell::new(Membership { domain: None, claimed: None }) };
 }
 
-/// The slow side of a thread's slot.
-struct Home {
-    /// The runtime whose thread this is; `None` for threads of others.
+/// The calling thread's domain and slot, for all but the hot path ([`handle::current`]).
+struct Membership {
+    /// The domain of the runtime that started this thread; `None` for threads of others.
     domain: Option<Arc<Domain>>,
     claimed: Option<Claimed>,
 }
 
-/// A taken slot; given back when the thread ends.
+/// A taken slot. It is given back when this is dropped, at the latest when the thread ends.
 struct Claimed {
     domain: Arc<Domain>,
     index: usize,
@@ -36,8 +37,8 @@ struct Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        // First nobody finds the slot any more, then it may go to the next thread, then the domain may
-        // go: this order is the module's invariant.
+        // **Invariant:** first the thread lets go of its handle, then the slot is free for the next thread,
+        // then the domain may be freed.
         let slot = handle::current();
         handle::clear();
         slot.runtime.set_state(WorkerState::Dead);
@@ -51,45 +52,47 @@ impl Drop for Claimed {
     }
 }
 
-/// Gives the domain of threads that belong to no runtime of Morpheus's.
+/// Returns the domain for threads that belong to no runtime of Morpheus's.
 pub(crate) type Plain = fn() -> Option<Arc<Domain>>;
 
-/// Says whose thread this is; called by tokio's thread-start hook.
+/// Sets the domain of the calling thread. Tokio's thread-start hook calls it.
 pub(crate) fn belongs_to(domain: Arc<Domain>) {
     // `try_with`: a thread that is being torn down needs no slot.
-    let _ = HOME.try_with(|home| home.borrow_mut().domain = Some(domain));
+    let _ = MEMBERSHIP.try_with(|membership| membership.borrow_mut().domain = Some(domain));
 }
 
-/// Makes the calling thread one of `domain`'s until what this returns is dropped: the thread in `block_on` of a
-/// current-thread runtime. What it was before is put aside: the domain, a slot there with all its words, and a poll under
-/// way in it, which goes on to count as under way.
+/// Makes the calling thread a thread of `domain` until the guard is dropped. This serves `block_on` of a
+/// current-thread runtime.
 ///
-/// `plain` is the domain of a thread that belongs to no runtime, as for [`claim_or`].
+/// The thread's previous membership is put aside: its domain, its slot there with all words, and a poll under
+/// way in it. That poll still counts as under way.
+///
+/// `plain` returns the domain of a thread that belongs to no runtime, as for [`claim_or`].
 pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
-    let put_aside = HOME.try_with(|home| {
-        let mut home = home.borrow_mut();
-        let belongs_there = home
+    let put_aside = MEMBERSHIP.try_with(|membership| {
+        let mut membership = membership.borrow_mut();
+        let belongs_there = membership
             .domain
             .as_ref()
             .is_some_and(|own| Arc::ptr_eq(own, domain));
         (!belongs_there).then(|| {
-            let own = Home {
+            let own = Membership {
                 domain: Some(domain.clone()),
                 claimed: None,
             };
-            let home = std::mem::replace(&mut *home, own);
-            (home, handle::put_aside())
+            let membership = std::mem::replace(&mut *membership, own);
+            (membership, handle::put_aside())
         })
     });
-    // A thread that is being torn down, or one of that domain's anyway: nothing changes.
-    let Ok(Some((home, slot))) = put_aside else {
+    // A thread that is being torn down, or one that belongs to that domain already: nothing changes.
+    let Ok(Some((membership, slot))) = put_aside else {
         return Entered {
             before: None,
             plain,
         };
     };
     let before = Before {
-        home,
+        membership,
         slot,
         #[cfg(tokio_unstable)]
         hooked: hooks::put_aside(),
@@ -102,16 +105,16 @@ pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
     entered
 }
 
-/// A thread that belongs to a domain for a time; made by [`enter`].
+/// Makes the thread belong to a domain while it exists; made by [`enter`].
 #[must_use = "the thread belongs to the domain until this is dropped"]
 pub(crate) struct Entered {
     before: Option<Before>,
     plain: Plain,
 }
 
-/// What the thread was before.
+/// The thread's membership before [`enter`].
 struct Before {
-    home: Home,
+    membership: Membership,
     slot: handle::PutAside,
     #[cfg(tokio_unstable)]
     hooked: hooks::PutAside,
@@ -122,7 +125,7 @@ impl Entered {
         let Some(before) = &self.before else {
             return 0;
         };
-        // SAFETY: `before.home.claimed` keeps the table alive.
+        // SAFETY: `before.membership.claimed` keeps the table alive.
         unsafe { before.slot.critical_depth() }
     }
 }
@@ -138,13 +141,13 @@ impl Drop for Entered {
             .critical_depth
             .load(Ordering::Relaxed);
         let had_slot = handle::current().is_taken();
-        // First the slot is given back, with its handle in force, then the one from before returns.
-        let claimed = HOME.try_with(|home| home.borrow_mut().claimed.take());
+        // The slot is given back while its handle is in force. Then the previous handle returns.
+        let claimed = MEMBERSHIP.try_with(|membership| membership.borrow_mut().claimed.take());
         drop(claimed);
         before.slot.put_back();
         #[cfg(tokio_unstable)]
         hooks::put_back(before.hooked);
-        let own = HOME.try_with(|home| home.replace(before.home));
+        let own = MEMBERSHIP.try_with(|membership| membership.replace(before.membership));
         drop(own);
         if had_slot {
             carry_critical_depth(depth, self.plain);
@@ -152,8 +155,8 @@ impl Drop for Entered {
     }
 }
 
-/// Has the calling thread be in as many critical sections as it was in its other domain: a guard counts for the thread,
-/// and may be dropped on the other side of a `block_on`.
+/// Carries the thread's number of critical sections over to its slot in another domain. A guard counts for
+/// the thread, and may be dropped on the other side of a `block_on`.
 fn carry_critical_depth(depth: u32, plain: Plain) {
     let slot = match depth {
         0 => Some(handle::current()).filter(|slot| slot.is_taken()),
@@ -165,33 +168,34 @@ fn carry_critical_depth(depth: u32, plain: Plain) {
     }
 }
 
-/// The calling thread's slot, taken now if it has none; `None` when the table is full, and on a thread of no runtime of
-/// Morpheus's.
+/// The calling thread's slot; takes one if the thread has none. `None` when the table is full, and on a
+/// thread that belongs to no runtime of Morpheus's.
 #[inline]
 pub(crate) fn claim() -> Option<SlotHandle> {
     claim_or(|| None)
 }
 
-/// The same, on the domain that `plain` gives where the thread belongs to no runtime of Morpheus's.
+/// Does the same as [`claim`], on the domain that `plain` returns where the thread belongs to no runtime of
+/// Morpheus's.
 #[inline]
 pub(crate) fn claim_or(plain: Plain) -> Option<SlotHandle> {
     (handle::current().is_taken() || claim_slow(plain)).then(handle::current)
 }
 
-/// Takes a slot. Returns whether there was one, and not the slot itself: handed back through memory, it
-/// would cost every poll a stalled load.
+/// Takes a slot. Returns whether there was one, and not the slot itself: returned through memory, it would
+/// cost every poll a load that stalls.
 #[cold]
 fn claim_slow(plain: Plain) -> bool {
-    let taken = HOME.try_with(|home| {
-        let mut home = home.borrow_mut();
-        let domain = match &home.domain {
+    let taken = MEMBERSHIP.try_with(|membership| {
+        let mut membership = membership.borrow_mut();
+        let domain = match &membership.domain {
             Some(domain) => domain.clone(),
             None => plain()?,
         };
         let index = domain.slots.take()?;
         nice::remember_own();
         domain.shorten_slice();
-        let slot = sit_down(&domain, index);
+        let slot = handle_of(&domain, index);
         slot.runtime.flags.store(0, Ordering::Relaxed);
         slot.runtime.critical_depth.store(0, Ordering::Relaxed);
         if domain.settings.demotable {
@@ -200,20 +204,22 @@ fn claim_slow(plain: Plain) -> bool {
         let tid = threads::own_tid();
         #[cfg(tokio_unstable)]
         domain.thread_ids.note(tid);
-        // Release: pairs with the controller's Acquire load of `tid`; zero means nobody sits here.
+        // Release: pairs with the controller's Acquire load of `tid`. Zero means that the slot is free.
         slot.runtime.tid.store(tid, Ordering::Release);
         slot.runtime.set_state(WorkerState::Running);
         handle::set(slot);
         domain.link.slots_changed();
-        home.claimed = Some(Claimed { domain, index });
+        membership.claimed = Some(Claimed { domain, index });
         Some(())
     });
     matches!(taken, Ok(Some(())))
 }
 
-/// The slot of the calling thread in a table, with its slot where it should be.
-fn sit_down(domain: &Arc<Domain>, index: usize) -> SlotHandle {
-    // SAFETY: `domain` has both; `Claimed` keeps it alive, and calls `clear` before it lets it go.
+/// The calling thread's handle of a slot in a domain's table, after the slot's words moved to their target
+/// memory.
+fn handle_of(domain: &Arc<Domain>, index: usize) -> SlotHandle {
+    // SAFETY: `domain` owns the table and the flag. `Claimed` keeps `domain` alive, and calls `clear` before
+    // it lets it go.
     unsafe { SlotHandle::of(&domain.slots, index, domain.sleeper.flag()) }
 }
 
@@ -225,50 +231,52 @@ pub(crate) fn notice(slot: SlotHandle) {
     }
 }
 
-/// The slot, after its slot moved to where it should be. Only outside of a poll, and by whoever has no
-/// other copy of the slot: the slot that it stands for is given up.
+/// Moves the slot to its target memory if it is not there, and returns the handle. Only outside of a poll,
+/// and only where no other copy of the handle is in use: a move makes the old handle invalid.
 #[inline]
 pub(crate) fn settled(slot: SlotHandle) -> SlotHandle {
     if slot.is_settled() {
         return slot;
     }
-    move_over();
+    move_slot();
     handle::current()
 }
 
 /// Moves the calling thread's slot.
 #[cold]
-fn move_over() {
+fn move_slot() {
     with_domain(|domain, index| {
-        handle::set(sit_down(domain, index));
+        handle::set(handle_of(domain, index));
     });
 }
 
-/// Runs `f` with the domain and the number of the calling thread's slot, when it has one.
+/// Runs `f` with the domain and the index of the calling thread's slot; `None` without a slot.
 pub(crate) fn with_domain<R>(f: impl FnOnce(&Arc<Domain>, usize) -> R) -> Option<R> {
-    HOME.try_with(|home| {
-        let (domain, index) = {
-            let home = home.borrow();
-            let claimed = home.claimed.as_ref()?;
-            (claimed.domain.clone(), claimed.index)
-        };
-        // The borrow has ended: `f` may poll futures that come back here.
-        Some(f(&domain, index))
-    })
-    .ok()
-    .flatten()
+    MEMBERSHIP
+        .try_with(|membership| {
+            let (domain, index) = {
+                let membership = membership.borrow();
+                let claimed = membership.claimed.as_ref()?;
+                (claimed.domain.clone(), claimed.index)
+            };
+            // The borrow has ended: `f` may poll futures that come back here.
+            Some(f(&domain, index))
+        })
+        .ok()
+        .flatten()
 }
 
-/// Runs `f` with the history of a label on the runtime of the calling thread's slot. Cheaper than [`with_domain`], and `f`
-/// may poll nothing.
+/// Runs `f` with the history of a label on the runtime of the calling thread's slot; `None` without a slot.
+/// It is cheaper than [`with_domain`], and `f` must not poll.
 pub(crate) fn with_history<R>(label: &'static Label, f: impl FnOnce(&History) -> R) -> Option<R> {
-    HOME.try_with(|home| {
-        let home = home.borrow();
-        let claimed = home.claimed.as_ref()?;
-        Some(f(claimed.domain.histories.of(label)))
-    })
-    .ok()
-    .flatten()
+    MEMBERSHIP
+        .try_with(|membership| {
+            let membership = membership.borrow();
+            let claimed = membership.claimed.as_ref()?;
+            Some(f(claimed.domain.histories.of(label)))
+        })
+        .ok()
+        .flatten()
 }
 
 #[cold]
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_what_it_was_before() {
+    fn a_thread_returns_to_its_previous_slot_and_domain() {
         let (one, two) = (runtime(), runtime());
         let before = (own_slot(), own_domain());
         let seq = handle::current().runtime.begin_poll();
@@ -310,11 +318,11 @@ mod tests {
             let entered = enter(runtime.domain(), plain);
             assert!(!handle::current().is_taken() && !handle::current().runtime.in_poll());
             assert_eq!(own_domain(), Arc::as_ptr(runtime.domain()));
-            // There already: nothing is put aside.
+            // The thread is there already: nothing is put aside.
             let slot = own_slot();
             drop(enter(runtime.domain(), plain));
             assert_eq!(own_slot(), slot);
-            // One within another.
+            // One runtime inside another.
             let inner = enter(two.domain(), plain);
             assert_eq!(own_domain(), Arc::as_ptr(two.domain()));
             drop(inner);
@@ -336,12 +344,15 @@ mod tests {
         handle::current().runtime.end_poll(seq);
         for runtime in [one, two] {
             let slots = runtime.domain().slots.in_use();
-            assert!(slots <= 1, "{slots} slots were taken, each given back");
+            assert!(
+                slots <= 1,
+                "{slots} slots were in use, although each was given back"
+            );
         }
     }
 
     #[test]
-    fn critical_sections_are_the_thread_s() {
+    fn critical_sections_belong_to_the_thread() {
         let runtime = runtime();
         own_slot();
         let outer = crate::critical_section();
@@ -353,7 +364,7 @@ mod tests {
         drop(entered);
         assert!(
             handle::current().runtime.in_critical(),
-            "of the one from inside"
+            "the guard from inside still counts"
         );
         drop(inner);
         assert!(!handle::current().runtime.in_critical());

@@ -1,4 +1,4 @@
-//! What a watched future carries from poll to poll.
+//! The state that a watched future keeps from poll to poll.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,36 +8,38 @@ use crate::decide::history::History;
 use crate::decide::rating::{Handoff, Rating, TaskRating};
 use crate::report::label::Label;
 
-/// Polls are added to the label's total in lots of this size, so that the label's cache line stays put.
+/// A future adds its polls to the label's total in lots of this size, so that the label's cache line stays
+/// put.
 const POLLS_A_LOT: u16 = 256;
 
 pub(crate) struct Options {
     pub(crate) label: &'static Label,
-    /// `None`: as the runtime says.
+    /// `None`: the runtime's setting applies.
     pub(crate) demotable: Option<bool>,
     pub(crate) handoff: Handoff,
 }
 
-/// What is known of one watched future. The reference points to the label, which lives for ever.
+/// The rating and the settings of one watched future. The reference points to the label, which is never
+/// freed.
 #[derive(Debug)]
 pub(crate) struct WatchState {
     pub(crate) label: &'static Label,
     pub(crate) waiter: Option<Arc<Waiter>>,
     pub(crate) not_before_ns: u64,
     pub(crate) polls: u16,
-    pub(crate) record: TaskRating,
-    /// It is demotable if the runtime says so. Two bytes and no `Option<bool>`: comparing that with `None` costs a poll up to
-    /// three instructions.
+    pub(crate) rating: TaskRating,
+    /// Whether the runtime decides if the task is demotable. These are two bytes and no `Option<bool>`:
+    /// comparing that with `None` costs a poll up to three instructions.
     pub(crate) demotable_by_default: bool,
-    /// What it says itself, where it does.
+    /// The task's own setting; meaningless while `demotable_by_default` is set.
     pub(crate) demotable: bool,
     pub(crate) may_hand_off: bool,
-    /// So often it was to be polled inline, and its worker lost its core over what that takes.
+    /// How many times in a row the worker lost its core in the flush before an inline poll.
     pub(crate) tries_inline: u8,
 }
 
-/// What a watched task has more than another. Tokio puts tasks on whole lines of 128 bytes, so that eight bytes more can be
-/// another line.
+/// A watched task is this many bytes larger than another task. Tokio aligns tasks to 128 bytes, so eight more
+/// bytes can cost one more cache line.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<WatchState>() == 32);
 
@@ -57,7 +59,7 @@ impl WatchState {
             waiter: None,
             not_before_ns: 0,
             polls: 0,
-            record: TaskRating::clean(),
+            rating: TaskRating::clean(),
             demotable_by_default: options.demotable.is_none(),
             demotable: options.demotable.unwrap_or_default(),
             may_hand_off: options.handoff == Handoff::Allowed,
@@ -78,28 +80,28 @@ impl WatchState {
         self.polls >= POLLS_A_LOT
     }
 
-    /// Nothing is known, so nothing has to be looked up.
+    /// Whether nothing is rated or set, so that the poll needs no lookup.
     #[inline]
     pub(crate) fn is_clean(&self) -> bool {
-        self.record.is_clean()
+        self.rating.is_clean()
             && self.waiter.is_none()
             && self.demotable_by_default
             && self.label.is_healthy()
     }
 
-    /// What the task says, if it says anything.
+    /// The task's own `demotable` setting, if it has one.
     pub(crate) fn own_demotable(&self) -> Option<bool> {
         (!self.demotable_by_default).then_some(self.demotable)
     }
 
-    /// Counts a poll. It wraps, which only a future can reach that panics in 65,536 polls in a row: any other one's
-    /// are added to the label's total before.
+    /// Counts a poll. Only a future that panics in 65,536 polls in a row wraps the counter: any other future
+    /// adds its polls to the label's total before.
     #[inline]
     pub(crate) fn count_poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
     }
 
     pub(crate) fn rating(&self, history: &History) -> Rating {
-        self.record.rating().max(history.rating())
+        self.rating.rating().max(history.rating())
     }
 }

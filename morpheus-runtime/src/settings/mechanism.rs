@@ -1,34 +1,36 @@
-//! Every mechanism has a switch, so that what it buys can be measured.
+//! Switches for the mechanisms, so that the gain of each can be measured.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One mechanism of the runtime; see [`Builder::without`](crate::Builder::without).
+/// One mechanism of the runtime, to be switched off by [`Builder::without`](crate::Builder::without). Each
+/// variant says what happens without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mechanism {
-    /// No spare is ever released, the reserve included.
+    /// The controller releases no spare, the reserve included.
     Takeover,
-    /// No no-op task is injected to see whether workers still serve.
+    /// The controller injects no canary task to see whether workers still serve.
     Canary,
-    /// Watched polls are not looked at: no requests, no verdicts.
+    /// The controller does not sample watched polls: it makes no requests and no verdicts.
     Watch,
-    /// No spare is active before one is needed, and none more in pressure.
+    /// No spare is active before one is needed, and none in advance under pressure.
     Reserve,
     /// Threads keep the slice that the kernel gives them.
     Slice,
     /// Slow tasks are not remembered: every poll runs inline.
     Handoffs,
-    /// Any number of slow tasks is handed off at once.
+    /// Handoff polls have no concurrency limit.
     Permits,
-    /// A worker that has not parked for a whole sample is not followed by a no-op.
+    /// The controller injects no no-op behind a worker that has not parked between two samples.
     Poke,
-    /// Stalled polls are reported without their stacks: nothing is copied, no signal handler is installed.
+    /// Stalled polls are reported without their stacks: nothing is copied, and no signal handler is
+    /// installed.
     Stacks,
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All mechanisms.
     pub const ALL: [Mechanism; 9] = [
         Mechanism::Takeover,
         Mechanism::Canary,
@@ -41,7 +43,7 @@ impl Mechanism {
         Mechanism::Stacks,
     ];
 
-    /// Its name on a command line.
+    /// The mechanism's name on a command line, which [`FromStr`] reads.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,7 +66,7 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// A name that no mechanism has.
+/// The error for a name that no mechanism has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, handoffs, permits, poke, stacks"
@@ -82,7 +84,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// Which mechanisms are on.
+/// The mechanisms that are on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mechanisms {
     pub(crate) takeover: bool,
@@ -113,7 +115,7 @@ impl Default for Mechanisms {
 }
 
 impl Mechanisms {
-    /// Those of them that look, and change nothing.
+    /// Keeps the mechanisms that only observe, and switches the others off.
     pub(crate) fn that_observe(self) -> Mechanisms {
         Mechanisms {
             takeover: false,

@@ -1,4 +1,4 @@
-//! Settings: what the builder decided, in the units that the controller and the workers use.
+//! Settings: the builder's decisions, in the units that the controller and the workers use.
 
 use morpheus_common::ladder::Policy;
 
@@ -8,24 +8,24 @@ pub(crate) mod mechanism;
 
 use mechanism::Mechanisms;
 
-/// How long a poll may take, in nanoseconds.
+/// The default time that a poll may take, in nanoseconds.
 pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
-/// How long a poll that was asked to yield has time to, in nanoseconds.
+/// The default time that a poll has to answer a request to yield, in nanoseconds.
 pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
-/// How long a poll is stalled before its stack is taken, in nanoseconds.
+/// The default age at which the stack of a stalled poll is taken, in nanoseconds.
 pub(crate) const DEFAULT_REPORT_AFTER_NS: u64 = 10_000_000;
-/// Tokio's own default.
+/// Tokio's own default of its event interval, in polls.
 pub(crate) const DEFAULT_EVENT_INTERVAL: u32 = 61;
 
-/// What the builder decided.
+/// The builder's decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) spares: usize,
-    /// Spares asked for but not had, because the system gives no more threads.
+    /// Spares asked for and not started, because the system gives no more threads.
     pub(crate) spares_unavailable: usize,
     pub(crate) reserve: usize,
-    /// Where nothing has been stalled for long.
+    /// The reserve while the runtime is healthy: no stall for long.
     pub(crate) reserve_when_calm: usize,
     pub(crate) reserve_in_trouble: usize,
     pub(crate) budget_ns: u64,
@@ -38,16 +38,16 @@ pub(crate) struct Settings {
     /// Polls between two signs of life of a tokio core.
     pub(crate) event_interval: u64,
     pub(crate) report_after_ns: u64,
-    /// What was asked for, and tokio was not built for.
+    /// Features asked for that this build of tokio lacks.
     pub(crate) refused: Vec<Limitation>,
     pub(crate) confine_to_quota: bool,
-    /// Of a current-thread runtime: a thread belongs to the domain while it is in `block_on`.
+    /// Whether this is a current-thread runtime: a thread belongs to its domain while it is in `block_on`.
     pub(crate) is_current_thread: bool,
     pub(crate) mechanisms: Mechanisms,
 }
 
 impl Settings {
-    /// Time without a sign of life of a core in which no poll needs to be longer than the budget.
+    /// How long a core may give no sign of life, in nanoseconds, although no poll is longer than the budget.
     pub(crate) fn signs_within_ns(&self) -> u64 {
         self.event_interval.saturating_mul(self.budget_ns)
     }
