@@ -2,6 +2,8 @@
 //! ([`stall_page`]), and the hash of a password that takes as long as it should ([`password`]).
 #![warn(missing_docs)]
 
+#[cfg(doctest)]
+mod guide;
 pub mod password;
 pub mod stall_page;
 

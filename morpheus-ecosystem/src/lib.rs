@@ -3,7 +3,7 @@
 //! One file in `tests` for each. The first kind of test does real work through the library on a runtime of ours and
 //! checks what comes out. The second puts hogs into its handlers and asks what a neighbour notices ([`neighbour()`]): on
 //! tokio, with as many workers, it waits for them; here it must be answered while they are still in their polls.
-//! `ECOSYSTEM.md` has the table that these tests print.
+//! `docs/src/libraries.md` has the table that these tests print.
 //!
 //! Here is what the tests share: hogs that can be held ([`hog`]), the two runtimes and who stands outside of them
 //! ([`stage`]), certificates ([`tls`]), a Redis of one's own ([`redis_server`]), and what is in `Cargo.lock`

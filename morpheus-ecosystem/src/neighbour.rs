@@ -76,7 +76,7 @@ struct Measured {
 }
 
 /// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the row of
-/// `ECOSYSTEM.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians, and behind a slash the
+/// `docs/src/libraries.md`. `MORPHEUS_ROUNDS` says how often (once if not given); the row has the medians, and behind a slash the
 /// longest that it took here.
 ///
 /// # Panics
@@ -99,8 +99,8 @@ pub fn neighbour(package: &str, does: &str, prepare: impl AsyncFn(Stage) -> Scen
         cells += &format!(" {tokio} | **{here}** / {worst} |");
     }
     let (version, calm) = (version::of(package), milliseconds(median(calm)));
-    // On a line of its own: without it, it would be behind the name of the test.
-    println!("\n| [{package}]({file}) {version} | {does} | {calm} |{cells}");
+    // On a line of its own: without it, it would be behind the name of the test. The link is the chapter's.
+    println!("\n| [{package}](../../{file}) {version} | {does} | {calm} |{cells}");
 }
 
 /// One run that was as it should be.
