@@ -223,6 +223,49 @@ fn every_chapter_is_in_the_table_of_contents() {
     assert_eq!(once, files);
 }
 
+/// The source files that a document names, code blocks included: `poll/mark.rs` as well as `mark.rs`.
+fn named_sources(text: &str) -> BTreeSet<&str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let words = text.split(|c: char| !is_part(c));
+    let words = words.map(|word| word.trim_end_matches('.'));
+    words
+        .filter(|word| [".rs", ".h", ".c"].iter().any(|end| word.ends_with(end)))
+        .collect()
+}
+
+/// The files below a directory of the repository, as `/` and the path from its root.
+fn sources(under: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root().join(under)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{under}/{}", entry.file_name().to_string_lossy());
+        let skipped = ["./target", "./.git", "./report"].contains(&path.as_str());
+        match entry.file_type().unwrap().is_dir() {
+            true if !skipped => sources(&path, found),
+            true => {}
+            false => found.push(path),
+        }
+    }
+}
+
+#[test]
+fn the_map_names_files_that_are_there() {
+    let mut files = Vec::new();
+    sources(".", &mut files);
+    let is_there = |name: &&str| files.iter().any(|file| file.ends_with(&format!("/{name}")));
+    let map = read("ARCHITECTURE.md");
+    let named = named_sources(&map);
+    let gone: Vec<&str> = named
+        .iter()
+        .copied()
+        .filter(|name| !is_there(name))
+        .collect();
+    assert!(gone.is_empty(), "no such files: {gone:?}");
+    assert!(named.len() > 60, "only {} files were found", named.len());
+    let text = "`a/b.rs`, c.bpf.h. and `d.rs`: `e.md` f.c)";
+    let expected = ["a/b.rs", "c.bpf.h", "d.rs", "f.c"];
+    assert_eq!(named_sources(text), BTreeSet::from(expected));
+}
+
 /// `examples/src/guide.rs` has them as documentation.
 #[test]
 fn programs_of_every_chapter_are_compiled() {
