@@ -1,6 +1,7 @@
 //! The documents: their links resolve, the guide's table of contents has every chapter, and the guide builds as a book.
 
 use std::collections::{BTreeSet, HashMap};
+use std::env;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -291,7 +292,8 @@ fn attributes<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
 
 /// mdBook from the path, or where `cargo xtask test` installs it.
 fn mdbook() -> PathBuf {
-    let installed = root().join("target/tools/bin/mdbook");
+    let target = env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
+    let installed = target.join("tools/bin/mdbook");
     match installed.is_file() {
         true => installed,
         false => PathBuf::from("mdbook"),
