@@ -281,6 +281,28 @@ fn programs_of_every_chapter_are_compiled() {
     }
 }
 
+/// The first cells of a table's rows, without their backticks and quotes.
+fn first_cells<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
+    let table = text.lines().skip_while(|line| !line.starts_with(heading));
+    let rows = table.take_while(|line| line.starts_with('|')).skip(2);
+    let cells = rows.flat_map(|row| row[2..].split(" | ").next().unwrap().split(", "));
+    cells.map(|cell| cell.trim_matches(['`', '"'])).collect()
+}
+
+#[test]
+fn the_guide_quotes_the_events() {
+    let (guide, program) = (
+        read("docs/src/stall-report.md"),
+        read("morpheus-runtime/src/report/event.rs"),
+    );
+    let events = first_cells(&guide, "| event |");
+    let steps = first_cells(&guide, "| `step` |");
+    assert_eq!((events.len(), steps.len()), (4, 6));
+    for quoted in events.iter().chain(&steps) {
+        assert!(program.contains(quoted), "no event says {quoted:?}");
+    }
+}
+
 /// What `attribute="…"` has on a page of the book.
 fn attributes<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
     let begin = format!(" {attribute}=\"");
