@@ -2,6 +2,8 @@
 //! shows stalls ([`stall_page`]), and a password hash of a given CPU time ([`password`]).
 #![warn(missing_docs)]
 
+#[cfg(doctest)]
+mod guide;
 pub mod password;
 pub mod stall_page;
 

@@ -184,7 +184,7 @@ pub struct Options {
     pub verbose: bool,
 }
 
-/// What is off unless it is asked for: measurements found nothing that it buys, and of some that it costs (SCHEDULER.md).
+/// What is off unless it is asked for: measurements found nothing that it buys, and of some that it costs (`docs/src/kernel.md`).
 pub const OFF_BY_DEFAULT: [Mechanism; 5] = [
     Mechanism::IdleDepth,
     Mechanism::OverflowRescue,

@@ -3,7 +3,7 @@
 //! Each file in `tests` tests one library. The first kind of test does real work through the library on a
 //! Morpheus runtime and checks the result. The second kind puts hogs into its handlers and measures a
 //! neighbour's request ([`neighbour()`]). On tokio with the same number of workers the neighbour waits for
-//! the hogs. On Morpheus it must have its answer while they are still in their polls. `ECOSYSTEM.md` has the
+//! the hogs. On Morpheus it must have its answer while they are still in their polls. `docs/src/libraries.md` has the
 //! table that these tests print.
 //!
 //! This library has what the tests share: hogs that can be held ([`hog`]), the two runtimes and a runtime

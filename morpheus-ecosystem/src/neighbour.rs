@@ -78,7 +78,7 @@ struct Measured {
 }
 
 /// Measures a scene on both runtimes, beside hogs that compute and hogs that sleep, judges it, and prints the
-/// row of `ECOSYSTEM.md`.
+/// row of `docs/src/libraries.md`.
 ///
 /// `MORPHEUS_ROUNDS` sets the number of rounds (default 1). The row has the medians, and behind a slash the
 /// longest time on Morpheus.
@@ -103,8 +103,8 @@ pub fn neighbour(package: &str, does: &str, prepare: impl AsyncFn(Stage) -> Scen
         cells += &format!(" {tokio} | **{here}** / {worst} |");
     }
     let (version, alone) = (version::of(package), milliseconds(median(alone)));
-    // On a line of its own, apart from the name of the test.
-    println!("\n| [{package}]({file}) {version} | {does} | {alone} |{cells}");
+    // On a line of its own, apart from the name of the test. The link is that of the chapter.
+    println!("\n| [{package}](../../{file}) {version} | {does} | {alone} |{cells}");
 }
 
 /// Measures one run, and panics unless it was as it should be.

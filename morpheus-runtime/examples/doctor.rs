@@ -207,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_has_these_lines() {
-        let readme = include_str!("../../README.md");
+    fn the_guide_has_these_lines() {
+        let guide = include_str!("../../docs/src/stall-report.md");
         for mistake in ["hash", "lock", "lookup", "file"] {
             let place = format!("in examples/doctor.rs:{}\n", line_of(mistake));
-            assert!(readme.contains(&place), "{mistake}: {place}");
+            assert!(guide.contains(&place), "{mistake}: {place}");
         }
     }
 

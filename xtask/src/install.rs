@@ -1,6 +1,7 @@
 //! Puts what is missing on the machine where that is this program's to do (Debian and Ubuntu, as root; components of the
 //! toolchain through rustup), and says elsewhere exactly what to install.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
@@ -9,7 +10,7 @@ use crate::context::Context;
 use crate::interrupt;
 use crate::process;
 use crate::progress::{Progress, Sink};
-use crate::tools::{Source, Tool};
+use crate::tools::{Source, Tool, installed};
 
 /// The kinds of system that have a line of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,11 @@ pub(crate) fn provide(
         // What the release has is known once its lists are there.
         if run_all(preparations(&missing, system)) {
             run_all(commands(&missing, system, &in_release));
+            run_all(crate_installs(context, &missing));
         }
     }
     let missing = absent(context, &missing);
-    for line in instructions(&missing, system) {
+    for line in instructions(context, &missing, system) {
         sink.print(&format!("{line}\n"));
     }
     missing
@@ -109,6 +111,28 @@ fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
     commands
 }
 
+/// Builds programs of crates, in a temporary directory: minutes, once.
+fn crate_installs(context: &Context, missing: &[Tool]) -> Vec<Command> {
+    let install = |name: &str| {
+        let mut install = context.cargo();
+        install
+            .args(crate_install_args(context, name))
+            .env_remove("CARGO_TARGET_DIR");
+        install
+    };
+    crates(missing).into_iter().map(install).collect()
+}
+
+fn crate_install_args(context: &Context, name: &str) -> [OsString; 5] {
+    [
+        "install".into(),
+        name.into(),
+        "--locked".into(),
+        "--root".into(),
+        installed(context).into_os_string(),
+    ]
+}
+
 fn may_install_packages(system: System) -> bool {
     system == System::Debian && is_root()
 }
@@ -160,7 +184,7 @@ pub(crate) fn run(title: String, command: &mut Command, sink: Sink, verbose: boo
 }
 
 /// What a person has to run to get `missing`, line by line.
-fn instructions(missing: &[Tool], system: System) -> Vec<String> {
+fn instructions(context: &Context, missing: &[Tool], system: System) -> Vec<String> {
     let mut lines = Vec::new();
     if missing.is_empty() {
         return lines;
@@ -199,6 +223,10 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
             "  rustup toolchain install {version} --profile minimal"
         ));
     }
+    for name in crates(missing) {
+        let args = crate_install_args(context, name).join(OsStr::new(" "));
+        lines.push(format!("  cargo {}", args.to_string_lossy()));
+    }
     lines
 }
 
@@ -220,7 +248,8 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
                 Source::Component(_)
                 | Source::Nightly(_)
                 | Source::Target(_)
-                | Source::Toolchain(_),
+                | Source::Toolchain(_)
+                | Source::Crate(_),
                 _,
             ) => None,
         })
@@ -261,6 +290,13 @@ fn toolchains(missing: &[Tool]) -> Vec<&'static str> {
     })
 }
 
+fn crates(missing: &[Tool]) -> Vec<&'static str> {
+    names(missing, |source| match source {
+        Source::Crate(name) => Some(name),
+        _ => None,
+    })
+}
+
 fn system() -> System {
     system_of(&fs::read_to_string("/etc/os-release").unwrap_or_default())
 }
@@ -293,6 +329,34 @@ fn is_root() -> bool {
 mod tests {
     use super::*;
 
+    fn context() -> Context {
+        Context {
+            root: "/project".into(),
+            target: "/project/target".into(),
+        }
+    }
+
+    /// Without root and on any system, since it goes into the project's own directory.
+    #[test]
+    fn a_crate_is_installed_beside_the_builds() {
+        let line = "cargo install mdbook --locked --root /project/target/tools";
+        for system in [System::Debian, System::Other] {
+            let lines = instructions(&context(), &[Tool::Mdbook], system);
+            assert_eq!(
+                lines,
+                ["missing: mdbook; to install:", &format!("  {line}")]
+            );
+            assert!(packages(&[Tool::Mdbook], system, &|_| true).is_empty());
+        }
+        let installs = crate_installs(&context(), &[Tool::Clippy, Tool::Mdbook]);
+        let args: Vec<_> = installs[0].get_args().collect();
+        assert_eq!(
+            format!("cargo {}", args.join(OsStr::new(" ")).display()),
+            line
+        );
+        assert_eq!(installs.len(), 1);
+    }
+
     #[test]
     fn the_system_is_read() {
         let cases = [
@@ -321,7 +385,7 @@ mod tests {
             Tool::RustAarch64,
         ];
         assert_eq!(
-            instructions(&missing, System::Debian),
+            instructions(&context(), &missing, System::Debian),
             [
                 "missing: libclang, clippy, objdump, Rust's standard library for aarch64; to install:",
                 "  sudo apt-get update && sudo apt-get install --no-install-recommends libclang-dev binutils",
@@ -330,14 +394,14 @@ mod tests {
             ]
         );
         assert_eq!(
-            instructions(&missing[..1], System::Fedora)[1],
+            instructions(&context(), &missing[..1], System::Fedora)[1],
             "  sudo dnf install clang-devel"
         );
         assert_eq!(
-            instructions(&missing[1..2], System::Arch)[1],
+            instructions(&context(), &missing[1..2], System::Arch)[1],
             "  rustup component add clippy"
         );
-        assert!(instructions(&[], System::Debian).is_empty());
+        assert!(instructions(&context(), &[], System::Debian).is_empty());
     }
 
     #[test]

@@ -128,6 +128,7 @@ pub(crate) fn all() -> Vec<Step> {
     steps.push(loom());
     steps.extend(other_builds());
     steps.extend(publication());
+    steps.push(guide());
     steps
 }
 
@@ -351,6 +352,18 @@ fn publication() -> Vec<Step> {
             },
         )),
     ]
+}
+
+/// The book, and the links between its pages. In the front lane, whose build it uses.
+fn guide() -> Step {
+    Step {
+        needs: vec![Tool::Mdbook],
+        ..tests(
+            "guide",
+            Part::All,
+            "test --package xtask --test documents --no-fail-fast -- --ignored --nocapture",
+        )
+    }
 }
 
 /// With other flags, toolchains and versions of tokio.

@@ -66,6 +66,8 @@ pub(crate) enum Tool {
     Valgrind,
     /// What loads the service of the examples.
     Wrk,
+    /// Builds the guide.
+    Mdbook,
     Rustfmt,
     Clippy,
     /// Interprets code of `morpheus-common`, and finds undefined behaviour.
@@ -94,6 +96,8 @@ pub(crate) enum Source {
     Toolchain(&'static str),
     /// A target of the Rust toolchain.
     Target(&'static str),
+    /// A crate with a program of its name, which cargo builds into [`installed`].
+    Crate(&'static str),
 }
 
 impl Tool {
@@ -119,6 +123,7 @@ impl Tool {
             Tool::Redis => "redis-server",
             Tool::Valgrind => "valgrind",
             Tool::Wrk => "wrk",
+            Tool::Mdbook => "mdbook",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
             Tool::Miri => "miri",
@@ -171,6 +176,7 @@ impl Tool {
             Tool::Valgrind => package(&["valgrind"], "valgrind", "valgrind"),
             Tool::Redis => package(&["redis-server"], "valkey-compat-redis", "valkey"),
             Tool::Wrk => package(&["wrk"], "wrk", "wrk"),
+            Tool::Mdbook => Source::Crate("mdbook"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
             Tool::Miri => Source::Nightly("miri"),
@@ -210,6 +216,10 @@ impl Tool {
             Tool::LibcAarch64 => Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6").is_file(),
             Tool::RustAarch64 => has_target(AARCH64),
             Tool::Clang => has_clang(),
+            Tool::Mdbook => {
+                let own = installed(context).join("bin").join(self.name());
+                own.is_file() || in_path(self.name()).is_some()
+            }
             // The names that the test tries.
             Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),
             Tool::Libelf => has_header("libelf.h"),
@@ -220,6 +230,11 @@ impl Tool {
             Tool::OldestRust => has_toolchain(OLDEST_RUST),
         }
     }
+}
+
+/// Where cargo puts programs that only this project needs: beside the builds, not into the user's own.
+pub(crate) fn installed(context: &Context) -> PathBuf {
+    context.target.join("tools")
 }
 
 /// The file that a shell would run for `program`.

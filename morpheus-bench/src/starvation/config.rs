@@ -155,7 +155,7 @@ pub struct Options {
     #[arg(long, value_name = "LINK", default_value = "watchdog")]
     link: LinkName,
 
-    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, offenders, permits,
+    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, handoffs, permits,
     /// poke, stacks, or all
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     off: Vec<Off>,

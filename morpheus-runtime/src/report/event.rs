@@ -217,7 +217,7 @@ fn emit_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
     tracing::error!(
         target: "morpheus::stall",
         spares = total,
-        offenders = slow_tasks,
+        slow_tasks,
         "every spare worker is active and work still waits: raise max_spares, or shorten the polls of the slow tasks"
     );
 }
