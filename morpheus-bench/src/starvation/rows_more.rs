@@ -190,7 +190,7 @@ fn off(base: &Workload) -> Row {
         ("watch", "on-watch", "off-watch", asleep, WakeP99),
         ("reserve", "on-reserve", "off-reserve", full, WakeP99),
         ("slice", "on-slice", "off-slice", short, WakeP99),
-        ("offenders", "on-offenders", "off-offenders", crowd, WakeP99),
+        ("handoffs", "on-handoffs", "off-handoffs", crowd, WakeP99),
         ("permits", "on-permits", "off-permits", crowd, WakeP99),
         ("poke", "on-poke", "off-poke", orphan, TimerP99),
     ];

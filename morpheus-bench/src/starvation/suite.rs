@@ -274,6 +274,22 @@ mod tests {
         }
     }
 
+    /// A name that the runtime does not know fails in the child, after minutes of other cases.
+    #[test]
+    fn every_mechanism_that_a_case_switches_off_exists() {
+        let mut switched_off = 0;
+        for row in rows(&base(&workload())) {
+            for case in row.cases {
+                for name in &case.workload.off {
+                    let mechanism = name.parse::<morpheus_runtime::Mechanism>();
+                    assert!(mechanism.is_ok(), "{}: {name}", case.name);
+                    switched_off += 1;
+                }
+            }
+        }
+        assert!(switched_off > 8, "{switched_off}");
+    }
+
     #[test]
     fn nothing_measured_is_never_ok() {
         for row in rows(&base(&workload())) {
