@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::api::current;
 use crate::api::runtime::Runtime;
 use crate::control::controller;
 use crate::control::joiner;
-use crate::domain::{self, Domain};
+use crate::domain::Domain;
 use crate::link::{Link, LinkError};
 use crate::os::limitation::Limitation;
 use crate::os::threads;
@@ -642,7 +643,7 @@ impl Builder {
             .build()?;
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
-        domain::register(&domain);
+        current::register(&domain);
         for _ in 0..domain.settings.spares {
             hold::ask_for_one(&domain, &handle);
         }
@@ -687,7 +688,7 @@ impl Builder {
             .thread_name_fn(move || name())
             .build()?;
         let _ = domain.runtime.set(tokio.handle().id());
-        domain::register(&domain);
+        current::register(&domain);
         controller::prepare(&domain);
         let controller = controller::start(&domain);
         Ok(Runtime::from_parts(tokio, domain).with_controller(controller))

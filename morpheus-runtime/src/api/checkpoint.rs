@@ -1,22 +1,6 @@
 //! Checkpoints: where a task answers a request to yield.
 
-use std::sync::atomic::Ordering;
-
-use crate::poll::handoff;
-use crate::slot::handle::{self, SlotHandle};
-
-/// The first look, which is all that a checkpoint costs when nobody asked: two words of the thread's
-/// slot, compared. Equal, they may still be those of a slot in which nothing was ever polled.
-#[inline]
-fn may_be_requested(slot: SlotHandle) -> bool {
-    // SAFETY: `poll_seq` is written by this thread alone (the slot's protocol), so that this plain read
-    // races with nothing. It is plain because compilers fold no atomic load into a comparison: one
-    // instruction less.
-    let own = unsafe { slot.runtime.poll_seq.as_ptr().read() };
-    // Relaxed: a request that is seen one checkpoint later is a request that came later (see
-    // `KernelSlot::requested`).
-    slot.kernel.request_seq.load(Ordering::Relaxed) == own
-}
+use crate::control::here;
 
 /// Whether the poll that runs here was asked to yield. Only looks; outside a watched poll always false.
 ///
@@ -26,8 +10,7 @@ fn may_be_requested(slot: SlotHandle) -> bool {
 #[inline]
 #[must_use]
 pub fn yield_requested() -> bool {
-    let slot = handle::current();
-    may_be_requested(slot) && slot.runtime.in_poll()
+    here::is_requested()
 }
 
 /// Yields if this task was asked to, outside a critical section; else costs as much as
@@ -77,23 +60,5 @@ pub async fn checkpoint() {
 #[inline]
 #[must_use = "true means that others wait: yield"]
 pub fn checkpoint_sync() -> bool {
-    may_be_requested(handle::current()) && answer()
-}
-
-/// Finds the slot again by itself, so that the caller has nothing to keep in registers.
-#[cold]
-#[inline(never)]
-fn answer() -> bool {
-    let slot = handle::current();
-    if !yield_requested() || slot.runtime.in_critical() {
-        return false;
-    }
-    // Relaxed: the thread's own word.
-    let seq = slot.runtime.poll_seq.load(Ordering::Relaxed);
-    if !slot.runtime.acknowledged(seq) {
-        slot.runtime.acknowledge(seq);
-        slot.runtime.count_yield();
-        handoff::flush_lifo();
-    }
-    true
+    here::checkpoint()
 }

@@ -4,9 +4,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::control::plain;
-use crate::poll::own_slot;
-use crate::slot::handle;
+use crate::control::here;
 
 /// A critical section that lasts as long as this guard; made by [`critical_section`].
 #[must_use = "the section ends when the guard is dropped"]
@@ -31,22 +29,16 @@ pub struct CriticalSection {
 /// drop(guard);
 /// ```
 pub fn critical_section() -> CriticalSection {
-    let slot = own_slot::claim_or(|| Some(plain::domain()));
-    if let Some(slot) = slot {
-        slot.runtime.enter_critical();
-    }
     CriticalSection {
-        is_counted: slot.is_some(),
+        is_counted: here::enter_critical(),
         not_send: PhantomData,
     }
 }
 
 impl Drop for CriticalSection {
     fn drop(&mut self) {
-        let slot = handle::current();
-        // Not taken: the thread is being torn down, and has given its slot back.
-        if self.is_counted && slot.is_taken() {
-            slot.runtime.leave_critical();
+        if self.is_counted {
+            here::leave_critical();
         }
     }
 }
@@ -86,7 +78,9 @@ impl<F: Future> Future for Critical<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::poll::own_slot;
     use crate::slot::area::SharedArea;
+    use crate::slot::handle;
     use crate::{Builder, Link, Watch as _};
 
     /// A daemon comes within one section, and goes within the next.

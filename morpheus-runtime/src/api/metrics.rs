@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::RuntimeMetrics;
 
-use crate::domain::{self, Domain};
+use crate::api::current;
+use crate::domain::Domain;
 use crate::os::limitation::Limitation;
 use crate::os::{asleep, clock, sleeper};
 use crate::report::counters::LatencySummary;
@@ -135,7 +136,7 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn current() -> Option<Metrics> {
-        let (handle, domain) = domain::of_current()?;
+        let (handle, domain) = current::of_current()?;
         Some(Metrics::of(&domain, handle.metrics()))
     }
 

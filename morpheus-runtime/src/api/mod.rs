@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod critical;
+pub(crate) mod current;
 #[cfg(feature = "metrics")]
 pub(crate) mod export;
 pub(crate) mod metrics;

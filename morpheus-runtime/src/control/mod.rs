@@ -1,6 +1,7 @@
 //! The controller and the joiner: the threads that observe, decide and act.
 
 pub(crate) mod controller;
+pub(crate) mod here;
 pub(crate) mod hogs;
 pub(crate) mod joiner;
 pub(crate) mod plain;

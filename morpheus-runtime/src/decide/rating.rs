@@ -11,6 +11,7 @@
 use morpheus_common::ladder;
 use morpheus_common::slot::VerdictFlags;
 
+use crate::report::label::Label;
 use crate::settings::Settings;
 
 /// CPU time in one poll that makes it a hog poll.
@@ -68,6 +69,14 @@ pub enum Handoff {
     /// Always polled inline, whatever it did: for a task that must never wait for others of its kind.
     /// Its stalled polls are still reported and still taken over.
     Never,
+}
+
+/// How a future is watched.
+pub(crate) struct Options {
+    pub(crate) label: &'static Label,
+    /// `None`: as the runtime says.
+    pub(crate) demotable: Option<bool>,
+    pub(crate) handoff: Handoff,
 }
 
 /// One task's own record: a byte of rating and a byte of good conduct.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use morpheus_common::abi;
-use morpheus_common::broker::{MESSAGE_BYTES, Refusal, Reply, Request};
+use morpheus_common::broker::{MESSAGE_BYTES, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -15,6 +15,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::link::LinkError;
 use crate::link::ring::Ring;
 use crate::slot::area::SharedArea;
 
@@ -24,46 +25,6 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
 const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
-
-/// Why there is no link to a daemon.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// There is no socket, or nobody listens at it.
-    #[error(
-        "no daemon listens at {path}: start scx_morpheus, or name its socket in MORPHEUS_SOCKET"
-    )]
-    Absent {
-        /// Where it was looked for.
-        path: String,
-    },
-    /// The daemon says no.
-    #[error("the daemon at {path} refuses: {refusal}")]
-    Refused {
-        /// Where it listens.
-        path: String,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// Whoever listens there is neither root nor the user of this process, and is not believed.
-    #[error(
-        "the daemon at {path} runs as user {uid}: only root's, or one of your own, is believed"
-    )]
-    Stranger {
-        /// Where it listens.
-        path: String,
-        /// Who it is.
-        uid: u32,
-    },
-    /// Something else went wrong.
-    #[error("no link to the daemon at {path}: {source}")]
-    Failed {
-        /// Where it listens.
-        path: String,
-        /// What.
-        source: io::Error,
-    },
-}
 
 /// What an application asks for.
 #[derive(Clone, Copy, Debug)]

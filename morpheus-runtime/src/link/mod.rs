@@ -14,6 +14,7 @@
 //!
 //! Whatever a link finds, the ladder in [`morpheus_common::ladder`] decides what is done about it.
 
+pub(crate) mod choice;
 pub(crate) mod client;
 pub(crate) mod presence;
 pub(crate) mod ring;
@@ -23,60 +24,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
-use morpheus_common::abi;
 use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 
 use crate::slot::table::Lease;
 
-pub use client::LinkError;
-
-/// Which link a runtime asks for; see [`Builder::link`](crate::Builder::link).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Link {
-    /// A daemon's while there is one, else the watchdog. A daemon that starts later is joined then, and
-    /// when it ends the watchdog goes on alone. A current-thread runtime joins none.
-    ///
-    /// Where no daemon has been (its directory, `/run/morpheus`, is not there, and no other socket was named), that costs
-    /// no thread and no descriptor: the controller looks for the directory once a second, while it is awake.
-    #[default]
-    Auto,
-    /// The controller looks by itself, every millisecond while anything is busy. Needs no rights.
-    Watchdog,
-    /// As `Auto`, but a runtime that finds no daemon is not built.
-    Required,
-}
-
-/// The link in force; see [`Runtime::link`](crate::Runtime::link).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ActiveLink {
-    /// No daemon: the controller looks by itself.
-    Watchdog,
-    /// A daemon sees and reports, and the kernel's own scheduler schedules.
-    Observer,
-    /// The daemon's scheduler schedules.
-    Scheduler,
-}
-
-impl ActiveLink {
-    pub(crate) fn of_mode(mode: u32) -> ActiveLink {
-        match mode {
-            abi::MORPHEUS_MODE_ENFORCE => ActiveLink::Scheduler,
-            _ => ActiveLink::Observer,
-        }
-    }
-}
-
-impl std::fmt::Display for ActiveLink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            ActiveLink::Watchdog => "watchdog",
-            ActiveLink::Observer => "observer",
-            ActiveLink::Scheduler => "scheduler",
-        })
-    }
-}
+pub use choice::{ActiveLink, Link, LinkError};
 
 /// Where the daemon listens, where that was said for this process.
 pub(crate) fn named_socket() -> Option<PathBuf> {

@@ -14,6 +14,8 @@
 
 use std::cell::Cell;
 
+use crate::os::sched_attr::SchedAttr;
+
 /// The slice of a worker, in nanoseconds: a fifteenth of the usual 3 ms. Shorter ones cost context
 /// switches without improving the tail.
 pub const WORKER_SLICE_NS: u64 = 200_000;
@@ -21,55 +23,6 @@ pub const WORKER_SLICE_NS: u64 = 200_000;
 /// The slice of a thread that polls a slow task in place, in nanoseconds. Shorter than the workers',
 /// because longer ones made the tail of those worse.
 pub(crate) const IN_PLACE_SLICE_NS: u64 = 100_000;
-
-/// What the kernel reports as the upper utilization clamp of a thread that has none; 0 without clamps.
-const NO_CLAMP: u32 = 1024;
-
-/// `struct sched_attr`. Its first version is [`ATTR_SIZE`] bytes; a kernel that knows no more leaves the rest.
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    sched_policy: u32,
-    sched_flags: u64,
-    sched_nice: i32,
-    sched_priority: u32,
-    sched_runtime: u64,
-    sched_deadline: u64,
-    sched_period: u64,
-    sched_util_min: u32,
-    sched_util_max: u32,
-}
-
-/// How much of it is set: clamps stay as they are.
-const ATTR_SIZE: u32 = 48;
-
-impl SchedAttr {
-    fn of_current_thread() -> Option<SchedAttr> {
-        let mut attr = SchedAttr::default();
-        let size = size_of_val(&attr);
-        // SAFETY: `attr` is writable for `size` bytes; 0 is this thread.
-        let failed =
-            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) } != 0;
-        (!failed).then_some(attr)
-    }
-
-    fn slice(&self) -> Option<u64> {
-        let fair = matches!(
-            self.sched_policy as i32,
-            libc::SCHED_OTHER | libc::SCHED_BATCH
-        );
-        (fair && self.sched_runtime != 0).then_some(self.sched_runtime)
-    }
-
-    /// Whether the thread's children inherit more than the slice that the flag would take from them.
-    fn passes_on_more(&self) -> bool {
-        self.sched_nice < 0
-            || crate::os::nice::is_own_negative()
-            || self.sched_util_min != 0
-            || !matches!(self.sched_util_max, 0 | NO_CLAMP)
-    }
-}
 
 /// The slice of the calling thread in nanoseconds; `None` where the kernel does not tell (before 6.12),
 /// or where the thread is not in the fair class.
@@ -89,17 +42,7 @@ pub fn current() -> Option<u64> {
 /// let _took = morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS);
 /// ```
 pub fn set_current(ns: u64) -> bool {
-    let Some(mut attr) = SchedAttr::of_current_thread() else {
-        return false;
-    };
-    if attr.slice().is_none() || attr.passes_on_more() {
-        return false;
-    }
-    attr.size = ATTR_SIZE;
-    attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    attr.sched_runtime = ns;
-    // SAFETY: `attr` is readable for `attr.size` bytes; policy and nice are what the kernel reported.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+    SchedAttr::of_current_thread().is_some_and(|attr| attr.set_slice(ns))
 }
 
 /// What a thread of a runtime has.
@@ -152,18 +95,6 @@ mod tests {
                 assert!(set_current(before));
                 assert_eq!(current(), Some(before));
             }
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn niceness_survives() {
-        std::thread::spawn(|| {
-            // SAFETY: changes the calling thread only.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
-            set_current(WORKER_SLICE_NS);
-            assert_eq!(SchedAttr::of_current_thread().unwrap().sched_nice, 3);
         })
         .join()
         .unwrap();
