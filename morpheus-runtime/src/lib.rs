@@ -53,6 +53,10 @@
 //! [`checkpoint_sync`] that is asked to yield hands it over at once; with `--cfg tokio_unstable`
 //! [`Builder::disable_lifo_slot`] does without the slot.
 //!
+//! **Protection needs Linux.** On other systems the same API passes through to tokio, so that a program builds and runs
+//! there: nothing is watched, asked to yield, taken over or reported. [`Limitation::Protection`] in [`Metrics`] and
+//! [`ActiveLink::None`] say so.
+//!
 //! # Telling who it was
 //!
 //! Stall reports are [`tracing`] events under `morpheus::stall`. They come from a thread of their own, which starts with the
@@ -64,7 +68,10 @@
 #![warn(missing_docs)]
 // Which cargo feature an item needs stands beside it on docs.rs, which builds with nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg(target_os = "linux")]
+#![cfg_attr(
+    not(all(target_os = "linux", not(morpheus_passthrough))),
+    allow(dead_code, reason = "shared parts have functions for Linux alone")
+)]
 
 // For the attributes' expansion inside this crate's own tests.
 extern crate self as morpheus_runtime;
@@ -74,18 +81,31 @@ extern crate self as morpheus_runtime;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod act;
 mod api;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod control;
 mod decide;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod domain;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod link;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod observe;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod os;
+#[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
+mod passthrough;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod poll;
 mod report;
 mod settings;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod slot;
+
+#[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
+use passthrough::{act, control, domain, link, os, poll};
 
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
@@ -93,6 +113,7 @@ pub use api::critical::{Critical, CriticalSection, critical, critical_section};
 pub use api::metrics::Metrics;
 pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};
 #[doc(hidden)]
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub use api::single_step;
 pub use api::strip::{self, StripMine, strips};
 pub use api::task::{self, spawn};

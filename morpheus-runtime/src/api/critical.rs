@@ -75,7 +75,7 @@ impl<F: Future> Future for Critical<F> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(morpheus_passthrough)))]
 mod tests {
     use super::*;
     use crate::poll::own_slot;

@@ -82,7 +82,7 @@ pub struct Leftover {
     pub tid: u32,
 }
 
-/// What a shutdown left behind.
+/// What a shutdown left behind. Empty outside of Linux, where nothing is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {

@@ -120,7 +120,7 @@ impl<F: Future> Future for Watched<F> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(morpheus_passthrough)))]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Waker;

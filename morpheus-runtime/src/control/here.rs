@@ -1,6 +1,7 @@
 //! Watching, on the calling thread: the poll of a watched future, a checkpoint, a critical section.
 //!
-//! This, [`domain`](crate::domain) and the start of a runtime are all that the public API needs Linux for.
+//! This, [`domain`](crate::domain) and the start of a runtime are all that the public API needs Linux for. On other systems
+//! `passthrough/` stands in for them.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -32,6 +32,9 @@ pub enum ActiveLink {
     Observer,
     /// The daemon's scheduler schedules.
     Scheduler,
+    /// None, and no watchdog either: outside of Linux the runtime is tokio's alone
+    /// ([`Limitation::Protection`](crate::Limitation::Protection)).
+    None,
 }
 
 impl ActiveLink {
@@ -49,6 +52,7 @@ impl std::fmt::Display for ActiveLink {
             ActiveLink::Watchdog => "watchdog",
             ActiveLink::Observer => "observer",
             ActiveLink::Scheduler => "scheduler",
+            ActiveLink::None => "none",
         })
     }
 }
@@ -83,6 +87,9 @@ pub enum LinkError {
         /// Who it is.
         uid: u32,
     },
+    /// The system has no daemon: it is not Linux.
+    #[error("no daemon runs on this system: protection needs Linux")]
+    Unsupported,
     /// Something else went wrong.
     #[error("no link to the daemon at {path}: {source}")]
     Failed {

@@ -6,6 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limitation {
+    /// The system is not Linux, and protection needs Linux: the runtime is tokio's, without spares and without a controller.
+    /// Nothing is watched, reported or taken over.
+    Protection,
     /// The kernel takes no slices of threads (before Linux 6.12, or a seccomp filter refuses
     /// `sched_setattr`), or the threads have a negative niceness or utilization clamps, which children would lose
     /// together with the slice: wake-ups beside hogs take longer.
@@ -35,6 +38,7 @@ pub enum Limitation {
 impl fmt::Display for Limitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Limitation::Protection => "protection from stalled polls (Linux)",
             Limitation::ShortSlices => {
                 "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
             }

@@ -11,6 +11,8 @@
 //!
 //! The flag would also take a negative niceness and utilization clamps from the children. A thread that has
 //! either keeps the kernel's slice.
+//!
+//! Outside of Linux there are no slices: [`current`] has none to tell, and [`set_current`] says false.
 
 use std::cell::Cell;
 

@@ -33,27 +33,37 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod captor;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod groups;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod blocked;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod raw;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod signal;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod source;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod symbols;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 mod walk;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(not(all(feature = "stacks", target_arch = "x86_64")))]
 #[path = "no_source.rs"]
 mod source;
 
 /// One stack, for benches: bytes, and whether the thread was asked.
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) fn stack_of(tid: u32) -> Option<(usize, bool)> {
     match source::begin(tid, || true) {
         source::Begun::Copied(raw) => Some((raw.len(), false)),
