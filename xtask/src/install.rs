@@ -79,6 +79,12 @@ fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
         add.args(["component", "add"]).args(components);
         commands.push(add);
     }
+    let targets = targets(missing);
+    if !targets.is_empty() {
+        let mut add = Command::new("rustup");
+        add.args(["target", "add"]).args(targets);
+        commands.push(add);
+    }
     let nightly = nightly_components(missing);
     if !nightly.is_empty() {
         // Adds to a toolchain that is there, and leaves its version as it is.
@@ -178,6 +184,10 @@ fn instructions(missing: &[Tool], system: System) -> Vec<String> {
     if !components.is_empty() {
         lines.push(format!("  rustup component add {components}"));
     }
+    let targets = targets(missing).join(" ");
+    if !targets.is_empty() {
+        lines.push(format!("  rustup target add {targets}"));
+    }
     let nightly = nightly_components(missing).join(",");
     if !nightly.is_empty() {
         lines.push(format!(
@@ -206,7 +216,13 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
                 .find(|package| has(package))
                 .or(debian.first())
                 .copied(),
-            (Source::Component(_) | Source::Nightly(_) | Source::Toolchain(_), _) => None,
+            (
+                Source::Component(_)
+                | Source::Nightly(_)
+                | Source::Toolchain(_)
+                | Source::Target(_),
+                _,
+            ) => None,
         })
         .collect()
 }
@@ -216,7 +232,10 @@ fn components(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Component(name) => Some(name),
-            Source::Package { .. } | Source::Nightly(_) | Source::Toolchain(_) => None,
+            Source::Package { .. }
+            | Source::Nightly(_)
+            | Source::Toolchain(_)
+            | Source::Target(_) => None,
         })
         .collect()
 }
@@ -226,7 +245,10 @@ fn nightly_components(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Nightly(name) => Some(name),
-            Source::Package { .. } | Source::Component(_) | Source::Toolchain(_) => None,
+            Source::Package { .. }
+            | Source::Component(_)
+            | Source::Toolchain(_)
+            | Source::Target(_) => None,
         })
         .collect()
 }
@@ -236,7 +258,23 @@ fn toolchains(missing: &[Tool]) -> Vec<&'static str> {
         .iter()
         .filter_map(|tool| match tool.source() {
             Source::Toolchain(version) => Some(version),
-            Source::Package { .. } | Source::Component(_) | Source::Nightly(_) => None,
+            Source::Package { .. }
+            | Source::Component(_)
+            | Source::Nightly(_)
+            | Source::Target(_) => None,
+        })
+        .collect()
+}
+
+fn targets(missing: &[Tool]) -> Vec<&'static str> {
+    missing
+        .iter()
+        .filter_map(|tool| match tool.source() {
+            Source::Target(triple) => Some(triple),
+            Source::Package { .. }
+            | Source::Component(_)
+            | Source::Nightly(_)
+            | Source::Toolchain(_) => None,
         })
         .collect()
 }
@@ -312,6 +350,23 @@ mod tests {
             "  rustup component add clippy"
         );
         assert!(instructions(&[], System::Debian).is_empty());
+    }
+
+    #[test]
+    fn targets_come_through_rustup_on_every_system() {
+        let missing = [Tool::Target("x86_64-apple-darwin"), Tool::Target("other")];
+        for system in [System::Debian, System::Other] {
+            let commands = commands(&missing, system, &|_| true);
+            let titles: Vec<_> = commands.iter().map(title_of).collect();
+            assert_eq!(titles, ["rustup target add x86_64-apple-darwin other"]);
+        }
+        assert_eq!(
+            instructions(&missing, System::Fedora),
+            [
+                "missing: x86_64-apple-darwin, other; to install:",
+                "  rustup target add x86_64-apple-darwin other",
+            ]
+        );
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(crate) enum Tool {
     RustSrc,
     /// The oldest toolchain that is supported.
     OldestRust,
+    /// The standard library for another target triple.
+    Target(&'static str),
 }
 
 /// Where a tool comes from.
@@ -81,6 +83,8 @@ pub(crate) enum Source {
     Nightly(&'static str),
     /// A toolchain.
     Toolchain(&'static str),
+    /// A target of the toolchain.
+    Target(&'static str),
 }
 
 impl Tool {
@@ -107,6 +111,7 @@ impl Tool {
             Tool::Miri => "miri",
             Tool::RustSrc => "rust-src",
             Tool::OldestRust => "the oldest supported Rust",
+            Tool::Target(triple) => triple,
         }
     }
 
@@ -143,6 +148,7 @@ impl Tool {
             Tool::Miri => Source::Nightly("miri"),
             Tool::RustSrc => Source::Nightly("rust-src"),
             Tool::OldestRust => Source::Toolchain(OLDEST_RUST),
+            Tool::Target(triple) => Source::Target(triple),
         }
     }
 
@@ -181,6 +187,7 @@ impl Tool {
             Tool::Clippy => answers(context, "clippy"),
             Tool::Miri | Tool::RustSrc => nightly_has(self.name()),
             Tool::OldestRust => has_toolchain(OLDEST_RUST),
+            Tool::Target(triple) => has_target(triple),
         }
     }
 }
@@ -207,6 +214,17 @@ fn has_toolchain(version: &str) -> bool {
         .env("RUSTUP_AUTO_INSTALL", "0")
         .output()
         .is_ok_and(|answer| answer.status.success())
+}
+
+/// Whether the toolchain has the standard library for this target.
+fn has_target(triple: &str) -> bool {
+    Command::new("rustup")
+        .args(["target", "list", "--installed"])
+        .output()
+        .is_ok_and(|answer| {
+            let installed = String::from_utf8_lossy(&answer.stdout).into_owned();
+            answer.status.success() && installed.lines().any(|line| line.trim() == triple)
+        })
 }
 
 /// Whether the nightly toolchain is there, with this component.
