@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::Policy;
 
@@ -188,33 +188,4 @@ impl std::fmt::Debug for Domain {
             .field("spares", &self.spares)
             .finish_non_exhaustive()
     }
-}
-
-/// The domains of all runtimes in this process.
-fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
-    static RUNTIMES: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
-    RUNTIMES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Registers a domain whose tokio runtime has been built.
-pub(crate) fn register(domain: &Arc<Domain>) {
-    let mut runtimes = runtimes();
-    runtimes.retain(|domain| domain.strong_count() > 0);
-    runtimes.push(Arc::downgrade(domain));
-}
-
-/// The current runtime of the calling thread and its domain, if it is one of Morpheus's.
-pub(crate) fn of_current() -> Option<(tokio::runtime::Handle, Arc<Domain>)> {
-    let handle = tokio::runtime::Handle::try_current().ok()?;
-    let domain = of_runtime(handle.id())?;
-    Some((handle, domain))
-}
-
-/// The domain of a tokio runtime, if it has one.
-fn of_runtime(id: tokio::runtime::Id) -> Option<Arc<Domain>> {
-    let runtimes = runtimes();
-    let mut domains = runtimes.iter().filter_map(Weak::upgrade);
-    domains.find(|domain| domain.runtime.get() == Some(&id))
 }

@@ -55,6 +55,10 @@
 //! core with the slot. A [`checkpoint()`] or [`checkpoint_sync`] that is asked to yield flushes the slot at
 //! once. With `--cfg tokio_unstable`, [`Builder::disable_lifo_slot`] does without the slot.
 //!
+//! **Protection needs Linux.** On other systems the same API passes through to tokio, so that a program builds and runs
+//! there: nothing is watched, asked to yield, taken over or reported. [`Limitation::Protection`] in [`Metrics`] and
+//! [`ActiveLink::None`] say so.
+//!
 //! # Naming the slow task
 //!
 //! Stall reports are [`tracing`] events under `morpheus::stall`. A thread of their own emits them, which
@@ -68,7 +72,10 @@
 #![warn(missing_docs)]
 // On docs.rs, which builds with nightly, each item names the cargo feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg(target_os = "linux")]
+#![cfg_attr(
+    not(all(target_os = "linux", not(morpheus_passthrough))),
+    allow(dead_code, reason = "shared parts have functions for Linux alone")
+)]
 
 // The attributes expand to paths of this name, also inside this crate's own tests.
 extern crate self as morpheus_runtime;
@@ -78,18 +85,31 @@ extern crate self as morpheus_runtime;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod act;
 mod api;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod control;
 mod decide;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod domain;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod link;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod observe;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod os;
+#[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
+mod passthrough;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod poll;
 mod report;
 mod settings;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod slot;
+
+#[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
+use passthrough::{act, control, domain, link, os, poll};
 
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
@@ -97,6 +117,7 @@ pub use api::critical::{Critical, CriticalSection, critical, critical_section};
 pub use api::metrics::Metrics;
 pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};
 #[doc(hidden)]
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub use api::single_step;
 pub use api::strip::{self, StripMine, strips};
 pub use api::task::{self, spawn};

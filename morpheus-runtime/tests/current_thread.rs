@@ -298,7 +298,7 @@ fn threads_take_turns_in_one_runtime() {
     assert!(
         runtime
             .metrics()
-            .missing
+            .limitations
             .iter()
             .all(|missing| { *missing != morpheus_runtime::Limitation::Slots })
     );
@@ -313,7 +313,7 @@ fn block_on_a_thousand_times() {
         let same = runtime.block_on(async move { number }.watched("a thousand"));
         assert_eq!(same, number);
     }
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     assert!(
         !missing.contains(&morpheus_runtime::Limitation::Slots),
         "{missing:?}"

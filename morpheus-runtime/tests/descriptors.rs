@@ -179,14 +179,14 @@ fn everything_works_with_sixty_four_descriptors() {
     let metrics = runtime.metrics();
     assert!(metrics.slow_tasks > 0 && metrics.handoff_polls > 0);
     assert!(
-        metrics.missing.contains(&Limitation::Descriptors),
+        metrics.limitations.contains(&Limitation::Descriptors),
         "{:?}",
-        metrics.missing
+        metrics.limitations
     );
     assert!(
-        !metrics.missing.contains(&Limitation::ThreadStates),
+        !metrics.limitations.contains(&Limitation::ThreadStates),
         "{:?}",
-        metrics.missing
+        metrics.limitations
     );
     let stalls = runtime.stalls();
     if cfg!(feature = "stacks") {
@@ -211,7 +211,7 @@ fn without_a_single_descriptor_left_states_are_guessed() {
     let mut take_all = || all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
     take_all();
     block(&runtime, 50, 4, take_all);
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::ThreadStates), "{missing:?}");
     drop(all);
     block(&runtime, 50, 2, || ());

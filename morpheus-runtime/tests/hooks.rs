@@ -12,7 +12,7 @@ fn asked_for_in_vain_they_are_missing() {
     let _alone = alone();
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).max_spares(1);
-    let missing = |builder: &mut Builder| builder.build().unwrap().metrics().missing;
+    let missing = |builder: &mut Builder| builder.build().unwrap().metrics().limitations;
     let wanted = [Limitation::TaskHooks, Limitation::LifoSwitch];
     assert!(
         !wanted
@@ -179,7 +179,7 @@ mod unstable {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1);
         builder.watch_every_task(true).disable_lifo_slot(true);
-        let missing = builder.build().unwrap().metrics().missing;
+        let missing = builder.build().unwrap().metrics().limitations;
         assert!(!missing.contains(&Limitation::TaskHooks));
         assert!(!missing.contains(&Limitation::LifoSwitch));
     }

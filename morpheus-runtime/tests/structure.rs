@@ -5,9 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In the order in which data flows: a layer may name itself and those to its left.
-const LAYERS: [&str; 12] = [
-    "os", "settings", "slot", "link", "report", "decide", "act", "domain", "poll", "observe",
-    "control", "api",
+const LAYERS: [&str; 13] = [
+    "os",
+    "settings",
+    "slot",
+    "link",
+    "report",
+    "decide",
+    "act",
+    "domain",
+    "poll",
+    "observe",
+    "control",
+    "passthrough",
+    "api",
 ];
 
 /// Files that lie directly in `src`.

@@ -219,7 +219,7 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
             Ok(runtime) => {
                 let metrics = runtime.metrics();
                 assert_eq!(metrics.spares + metrics.spares_unavailable, 8);
-                let missing = metrics.missing.contains(&Limitation::Spares);
+                let missing = metrics.limitations.contains(&Limitation::Spares);
                 assert_eq!(missing, metrics.spares_unavailable > 0, "{metrics:?}");
                 works(&runtime);
                 outcomes.push(Some(metrics.spares));
@@ -358,7 +358,7 @@ fn without_proc_it_works_and_says_so() {
     assert!(
         !runtime
             .metrics()
-            .missing
+            .limitations
             .contains(&Limitation::ThreadStates),
         "not asked for yet"
     );
@@ -377,7 +377,7 @@ fn without_proc_it_works_and_says_so() {
     assert_eq!(runtime.block_on(in_time(blocked)).unwrap(), 7);
     let late = probe.finish();
     assert!(late.median < 20 * MS, "{late:?}");
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::ThreadStates), "{missing:?}");
     works(&runtime);
     assert_eq!(common::own_panics(), 0);
@@ -424,7 +424,7 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
         .worker_threads(2)
         .build()
         .unwrap();
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::ShortSlices), "{missing:?}");
     works(&runtime);
 }
@@ -447,11 +447,11 @@ fn the_scheduling_class_of_the_thread_that_asks_does_not_matter() {
             };
             assert_eq!(set, 0);
             assert_eq!(morpheus_runtime::slice::current(), None);
-            runtime.metrics().missing
+            runtime.metrics().limitations
         });
         idle.join().unwrap()
     });
-    assert_eq!(missing, runtime.metrics().missing);
+    assert_eq!(missing, runtime.metrics().limitations);
 }
 
 /// And without the call that asks for them.
@@ -467,7 +467,7 @@ fn without_membarrier_it_works_and_says_so() {
         .worker_threads(2)
         .build()
         .unwrap();
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::Membarrier), "{missing:?}");
     works(&runtime);
     // It sleeps with a timeout, and still notices hogs.
@@ -493,7 +493,7 @@ fn with_everything_there_nothing_is_missing() {
         .build()
         .unwrap();
     works(&runtime);
-    let missing = runtime.metrics().missing;
+    let missing = runtime.metrics().limitations;
     for what in [
         Limitation::Spares,
         Limitation::ThreadStates,

@@ -405,6 +405,23 @@ mod tests {
     }
 
     #[test]
+    fn targets_come_through_rustup_on_every_system() {
+        let missing = [Tool::Target("x86_64-apple-darwin"), Tool::Target("other")];
+        for system in [System::Debian, System::Other] {
+            let commands = commands(&missing, system, &|_| true);
+            let titles: Vec<_> = commands.iter().map(title_of).collect();
+            assert_eq!(titles, ["rustup target add x86_64-apple-darwin other"]);
+        }
+        assert_eq!(
+            instructions(&missing, System::Fedora),
+            [
+                "missing: x86_64-apple-darwin, other; to install:",
+                "  rustup target add x86_64-apple-darwin other",
+            ]
+        );
+    }
+
+    #[test]
     fn the_first_package_that_the_release_has() {
         let clang = |has: &dyn Fn(&str) -> bool| packages(&[Tool::Clang], System::Debian, has);
         assert_eq!(clang(&|_| true), ["clang-19"]);

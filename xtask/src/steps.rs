@@ -127,6 +127,7 @@ pub(crate) fn all() -> Vec<Step> {
     steps.extend(after_guests());
     steps.push(loom());
     steps.extend(other_builds());
+    steps.extend(other_systems());
     steps.extend(publication());
     steps.push(guide());
     steps
@@ -448,6 +449,51 @@ fn other_builds() -> Vec<Step> {
                 call.flags = &[("RUSTFLAGS", "-Zsanitizer=thread")];
                 call.target = Some("thread-sanitizer");
             },
+        )),
+    ]
+}
+
+/// Systems whose tokio has no protection, and another architecture of Linux. Nothing runs there: what they build is
+/// built and run on this system by the last two.
+const OTHER_SYSTEMS: [&str; 3] = [
+    "x86_64-apple-darwin",
+    "x86_64-pc-windows-gnu",
+    "aarch64-unknown-linux-gnu",
+];
+
+/// The runtime without protection, which passes through to tokio.
+fn other_systems() -> [Step; 3] {
+    let passthrough = |step| {
+        in_back(with(step, |call: &mut Cargo| {
+            call.flags = &[("RUSTFLAGS", "--cfg morpheus_passthrough")];
+            call.target = Some("passthrough");
+        }))
+    };
+    let targets = OTHER_SYSTEMS.map(|target| format!("--target {target}"));
+    [
+        in_back(with(
+            Step {
+                needs: OTHER_SYSTEMS.map(Tool::Target).to_vec(),
+                ..step(
+                    "other systems",
+                    Part::All,
+                    &format!(
+                        "check {PUBLISHED} --all-features --lib --example whole_api {}",
+                        targets.join(" ")
+                    ),
+                )
+            },
+            |call| call.target = Some("other-systems"),
+        )),
+        passthrough(step(
+            "without protection: whole API",
+            Part::All,
+            "run --package morpheus-runtime --example whole_api",
+        )),
+        passthrough(tests(
+            "without protection: tests",
+            Part::All,
+            "test --package morpheus-runtime --lib --test passthrough --no-fail-fast",
         )),
     ]
 }

@@ -76,6 +76,8 @@ pub(crate) enum Tool {
     RustSrc,
     /// The oldest toolchain that is supported.
     OldestRust,
+    /// The standard library for another target triple.
+    Target(&'static str),
 }
 
 /// Where a tool comes from.
@@ -129,6 +131,7 @@ impl Tool {
             Tool::Miri => "miri",
             Tool::RustSrc => "rust-src",
             Tool::OldestRust => "the oldest supported Rust",
+            Tool::Target(triple) => triple,
         }
     }
 
@@ -182,6 +185,7 @@ impl Tool {
             Tool::Miri => Source::Nightly("miri"),
             Tool::RustSrc => Source::Nightly("rust-src"),
             Tool::OldestRust => Source::Toolchain(OLDEST_RUST),
+            Tool::Target(triple) => Source::Target(triple),
         }
     }
 
@@ -228,6 +232,7 @@ impl Tool {
             Tool::Clippy => answers(context, "clippy"),
             Tool::Miri | Tool::RustSrc => nightly_has(self.name()),
             Tool::OldestRust => has_toolchain(OLDEST_RUST),
+            Tool::Target(triple) => has_target(triple),
         }
     }
 }

@@ -2,31 +2,43 @@
 //! current-thread scheduler with a controller alone.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::api::current;
 use crate::api::runtime::Runtime;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 use crate::control::joiner;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 use crate::control::life;
-use crate::domain::{self, Domain};
+use crate::domain::Domain;
 use crate::link::{Link, LinkError};
 use crate::os::limitation::Limitation;
 use crate::os::threads;
-use crate::os::{clock, quota, sleeper};
-#[cfg(tokio_unstable)]
-use crate::poll::hooks;
-use crate::poll::{hold, own_slot};
-use crate::report::summary;
+use crate::os::{clock, quota};
 use crate::settings::mechanism::{Mechanism, Mechanisms};
 use crate::settings::{
     DEFAULT_BUDGET_NS, DEFAULT_EVENT_INTERVAL, DEFAULT_GRACE_NS, DEFAULT_REPORT_AFTER_NS, Settings,
 };
-use crate::slot::handle;
 pub use morpheus_common::ladder::Policy;
-use morpheus_common::slot::SlotFlag;
+
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+use {
+    crate::control::{controller, joiner},
+    crate::os::sleeper,
+    crate::poll::{hold, own_slot},
+    crate::report::summary,
+    crate::slot::handle,
+    morpheus_common::slot::SlotFlag,
+    std::panic::{AssertUnwindSafe, catch_unwind},
+    std::sync::atomic::Ordering,
+};
+
+/// `Builder::start` of tokio alone.
+#[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
+#[path = "../passthrough/start.rs"]
+mod start;
 
 /// The minimum of the default number of spares; see [`Builder::max_spares`].
 const MIN_DEFAULT_SPARES: usize = 32;
@@ -61,6 +73,11 @@ type ThreadName = Arc<dyn Fn() -> String + Send + Sync>;
 type TaskHook = Arc<dyn Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync>;
 
 /// Builds a [`Runtime`]: tokio's builder, by name and method, with options of Morpheus's beside tokio's.
+///
+/// Protection needs Linux. On other systems the runtime is tokio's alone, with the workers, threads and hooks that are set
+/// here, without spares and without a controller; [`Limitation::Protection`](crate::Limitation::Protection) says so. The other
+/// options of Morpheus's change nothing there. Numbers that make no sense are the same errors as on Linux, and with
+/// [`Link::Required`] no runtime is built.
 ///
 /// ```
 /// use std::time::Duration;
@@ -186,7 +203,8 @@ pub enum BuildError {
 /// Converts to the error that tokio's builder would return. Tokio's own error stays as it is, with the
 /// system's error number where it has one. Every other [`BuildError`] is wrapped in one of these kinds:
 /// `InvalidInput` for invalid numbers, `QuotaExceeded` for threads that the system does not give, and for a
-/// link `NotFound` without a daemon, or `PermissionDenied` from a daemon that refuses or is not trusted.
+/// link `NotFound` without a daemon, `PermissionDenied` from a daemon that refuses
+/// or is not trusted, or `Unsupported` outside of Linux.
 impl From<BuildError> for std::io::Error {
     fn from(error: BuildError) -> std::io::Error {
         use std::io::ErrorKind;
@@ -202,6 +220,7 @@ impl From<BuildError> for std::io::Error {
             BuildError::Link(LinkError::Refused { .. } | LinkError::Stranger { .. }) => {
                 ErrorKind::PermissionDenied
             }
+            BuildError::Link(LinkError::Unsupported) => ErrorKind::Unsupported,
             BuildError::Link(LinkError::Failed { ref source, .. }) => source.kind(),
         };
         std::io::Error::new(kind, error)
@@ -641,6 +660,13 @@ impl Builder {
     /// On invalid numbers, and when the system does not give what is needed. Too few threads for all spares
     /// is no error: the runtime has fewer spares, and [`Metrics`](crate::Metrics) report that.
     pub fn try_build(&mut self) -> Result<Runtime, BuildError> {
+        self.start()
+    }
+}
+
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+impl Builder {
+    fn start(&mut self) -> Result<Runtime, BuildError> {
         summary::at_exit();
         sleeper::register_barrier();
         if self.is_current_thread {
@@ -663,7 +689,7 @@ impl Builder {
             .build()?;
         let handle = tokio.handle().clone();
         let _ = domain.runtime.set(handle.id());
-        domain::register(&domain);
+        current::register(&domain);
         for _ in 0..domain.settings.spares {
             hold::ask_for_one(&domain, &handle);
         }
@@ -709,12 +735,14 @@ impl Builder {
             .thread_name_fn(move || name())
             .build()?;
         let _ = domain.runtime.set(tokio.handle().id());
-        domain::register(&domain);
+        current::register(&domain);
         life::prepare(&domain);
         let controller = life::start(&domain);
         Ok(Runtime::from_parts(tokio, domain).with_controller(controller))
     }
+}
 
+impl Builder {
     fn settings_of_current_thread(&self) -> Result<Settings, BuildError> {
         if self.worker_threads == Some(0) {
             return Err(BuildError::NoWorkers);
@@ -853,7 +881,10 @@ impl Builder {
             // Tokio adds the workers to it.
             .min(usize::MAX / 2)
     }
+}
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+impl Builder {
     fn spares_report(&self, domain: &Domain) -> Option<String> {
         let missing = domain.settings.spares_unavailable;
         (missing > 0).then(|| {
@@ -958,13 +989,13 @@ impl Builder {
                 theirs(meta);
             }
             if watch {
-                hooks::before_poll(meta);
+                crate::poll::hooks::before_poll(meta);
             }
         });
         let theirs = self.on_after_task_poll.clone();
         self.tokio.on_after_task_poll(move |meta| {
             if watch {
-                hooks::after_poll(meta);
+                crate::poll::hooks::after_poll(meta);
             }
             if let Some(theirs) = &theirs {
                 theirs(meta);
@@ -974,7 +1005,9 @@ impl Builder {
             self.tokio.disable_lifo_slot();
         }
     }
+}
 
+impl Builder {
     /// The options that were set and need an unstable tokio.
     fn refused(&self) -> Vec<Limitation> {
         let asked = [
@@ -990,6 +1023,7 @@ impl Builder {
 
 /// Waits up to 200 ms until every spare is held, so that the application's first tasks run on the workers
 /// asked for. On a machine too busy for that, the remaining spares are held later.
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 fn wait_until_held(domain: &Domain) {
     let until_ns = clock::now_ns() + 200_000_000;
     while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {

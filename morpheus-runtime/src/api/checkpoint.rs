@@ -1,22 +1,6 @@
 //! Checkpoints: where a task answers a request to yield.
 
-use std::sync::atomic::Ordering;
-
-use crate::poll::handoff;
-use crate::slot::handle::{self, SlotHandle};
-
-/// Whether a request is possible, which is all that a checkpoint checks without a request. It compares two
-/// words of the thread's slot. They are also equal in a slot in which nothing was ever polled.
-#[inline]
-fn may_be_requested(slot: SlotHandle) -> bool {
-    // SAFETY: only this thread writes `poll_seq` (the slot's protocol), so this plain read races with
-    // nothing. An atomic load would take one instruction more, because compilers do not fold it into a
-    // comparison.
-    let own = unsafe { slot.runtime.poll_seq.as_ptr().read() };
-    // Relaxed: a request that is seen one checkpoint later counts as one that came later (see
-    // `KernelSlot::requested`).
-    slot.kernel.request_seq.load(Ordering::Relaxed) == own
-}
+use crate::control::here;
 
 /// Whether the current poll was asked to yield. It changes nothing, and is always false outside a watched
 /// poll.
@@ -27,8 +11,7 @@ fn may_be_requested(slot: SlotHandle) -> bool {
 #[inline]
 #[must_use]
 pub fn yield_requested() -> bool {
-    let slot = handle::current();
-    may_be_requested(slot) && slot.runtime.in_poll()
+    here::is_requested()
 }
 
 /// Yields if this task was asked to, outside a critical section; otherwise it costs the same as
@@ -78,23 +61,5 @@ pub async fn checkpoint() {
 #[inline]
 #[must_use = "true means that others wait: yield"]
 pub fn checkpoint_sync() -> bool {
-    may_be_requested(handle::current()) && answer()
-}
-
-/// Answers a request. It finds the slot again by itself, so that the caller has nothing to keep in registers.
-#[cold]
-#[inline(never)]
-fn answer() -> bool {
-    let slot = handle::current();
-    if !yield_requested() || slot.runtime.in_critical() {
-        return false;
-    }
-    // Relaxed: the thread's own word.
-    let seq = slot.runtime.poll_seq.load(Ordering::Relaxed);
-    if !slot.runtime.acknowledged(seq) {
-        slot.runtime.acknowledge(seq);
-        slot.runtime.count_yield();
-        handoff::flush_lifo();
-    }
-    true
+    here::checkpoint()
 }

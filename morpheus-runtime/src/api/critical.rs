@@ -5,9 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::control::plain;
-use crate::poll::own_slot;
-use crate::slot::handle;
+use crate::control::here;
 
 /// A critical section that lasts until this guard is dropped; made by [`critical_section`].
 #[must_use = "the section ends when the guard is dropped"]
@@ -33,22 +31,16 @@ pub struct CriticalSection {
 /// drop(guard);
 /// ```
 pub fn critical_section() -> CriticalSection {
-    let slot = own_slot::claim_or(|| Some(plain::domain()));
-    if let Some(slot) = slot {
-        slot.runtime.enter_critical();
-    }
     CriticalSection {
-        is_counted: slot.is_some(),
+        is_counted: here::enter_critical(),
         not_send: PhantomData,
     }
 }
 
 impl Drop for CriticalSection {
     fn drop(&mut self) {
-        let slot = handle::current();
-        // Without a slot the thread is being torn down, and has given the slot back.
-        if self.is_counted && slot.is_taken() {
-            slot.runtime.leave_critical();
+        if self.is_counted {
+            here::leave_critical();
         }
     }
 }
@@ -85,10 +77,12 @@ impl<F: Future> Future for Critical<F> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(morpheus_passthrough)))]
 mod tests {
     use super::*;
+    use crate::poll::own_slot;
     use crate::slot::area::SharedArea;
+    use crate::slot::handle;
     use crate::{Builder, Link, Watch as _};
 
     /// A daemon joins within one section, and leaves within the next.

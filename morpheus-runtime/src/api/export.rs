@@ -207,9 +207,9 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         |metrics| metrics.links_lost,
     ),
     gauges(
-        "morpheus_missing",
+        "morpheus_limitations",
         "Features that the runtime would use and does not have",
-        |metrics| metrics.missing.len() as f64,
+        |metrics| metrics.limitations.len() as f64,
     ),
     nanoseconds(
         "morpheus_controller_cpu_nanoseconds_total",

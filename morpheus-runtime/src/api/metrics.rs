@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::RuntimeMetrics;
 
-use crate::domain::{self, Domain};
+use crate::api::current;
+use crate::domain::Domain;
 use crate::os::limitation::Limitation;
 use crate::os::{asleep, clock, sleeper};
 use crate::report::counters::LatencySummary;
@@ -119,7 +120,7 @@ pub struct Metrics {
     /// Events on which the subscriber panicked.
     pub subscriber_panics: u64,
     /// The features that the runtime would use and does not have.
-    pub missing: Vec<Limitation>,
+    pub limitations: Vec<Limitation>,
     tokio: RuntimeMetrics,
 }
 
@@ -136,7 +137,7 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn current() -> Option<Metrics> {
-        let (handle, domain) = domain::of_current()?;
+        let (handle, domain) = current::of_current()?;
         Some(Metrics::of(&domain, handle.metrics()))
     }
 
@@ -242,7 +243,7 @@ impl Metrics {
             joiner_restarts: get(&counters.joiner_restarts),
             reports_dropped: domain.reports.dropped(),
             subscriber_panics: domain.reports.subscriber_panics(),
-            missing: missing(domain),
+            limitations: limitations(domain),
             tokio,
         }
     }
@@ -254,7 +255,7 @@ fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
     clock::nanos(tokio.worker_total_busy_duration(core)).saturating_sub(held_ns)
 }
 
-fn missing(domain: &Domain) -> Vec<Limitation> {
+fn limitations(domain: &Domain) -> Vec<Limitation> {
     let states = domain
         .counters
         .thread_states_missing
@@ -270,7 +271,7 @@ fn missing(domain: &Domain) -> Vec<Limitation> {
         (domain.nice_refused(), Limitation::ReversibleNice),
     ]
     .into_iter()
-    .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .filter_map(|(applies, limitation)| applies.then_some(limitation))
     .chain(domain.settings.refused.iter().copied())
     .collect()
 }

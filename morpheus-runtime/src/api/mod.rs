@@ -3,11 +3,13 @@
 pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod critical;
+pub(crate) mod current;
 #[cfg(feature = "metrics")]
 pub(crate) mod export;
 pub(crate) mod metrics;
 pub(crate) mod runtime;
 #[doc(hidden)]
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod single_step;
 pub mod strip;
 pub mod task;

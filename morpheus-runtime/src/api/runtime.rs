@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 
 use crate::act::wake::Wake;
 use crate::api::builder::Builder;
+use crate::api::current;
 use crate::api::metrics::Metrics;
 use crate::api::task;
-use crate::control::plain;
-use crate::domain::{self, Domain};
+use crate::control::here;
+use crate::domain::Domain;
 use crate::link::ActiveLink;
 use crate::os::clock;
-use crate::poll::own_slot;
 use crate::report::label;
 use crate::report::stacks::Stalls;
 
@@ -82,7 +82,8 @@ pub struct Leftover {
     pub tid: u32,
 }
 
-/// The polls and workers that did not end before a shutdown gave up.
+/// The polls and workers that did not end before a shutdown gave up. Empty outside of Linux, where
+/// no poll is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -139,8 +140,7 @@ impl Runtime {
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let is_current_thread = self.domain.settings.is_current_thread;
-        let _entered =
-            is_current_thread.then(|| own_slot::enter(&self.domain, || Some(plain::domain())));
+        let _entered = is_current_thread.then(|| here::enter(&self.domain));
         self.tokio().block_on(future)
     }
 
@@ -317,7 +317,7 @@ impl Stalls {
     /// [`Runtime::stalls`](crate::Runtime::stalls) does: call it where that may block.
     #[must_use]
     pub fn current() -> Option<Stalls> {
-        let (_, domain) = domain::of_current()?;
+        let (_, domain) = current::of_current()?;
         Some(domain.stacks.stalls())
     }
 }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use tokio::task::JoinHandle;
 
 use crate::api::watch::Watched;
-use crate::poll::state::Options;
+use crate::decide::rating::Options;
 use crate::report::label::{self, Label, Origin};
 
 pub use crate::decide::rating::Handoff;

@@ -7,13 +7,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::control::plain;
-use crate::decide::rating::Handoff;
-use crate::poll::state::{Options, WatchState};
-use crate::poll::{known, mark, own_slot};
+use crate::control::here;
+use crate::decide::rating::{Handoff, Options};
+use crate::poll::state::WatchState;
 use crate::report::label::{self, Label, Origin};
 use crate::report::names;
-use crate::slot::handle;
 
 pin_project_lite::pin_project! {
     /// A future that is watched while it is polled; made by [`watch`] and [`Watch::watched`].
@@ -120,31 +118,11 @@ impl<F: Future> Future for Watched<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        if own_slot::claim_or(|| Some(plain::domain())).is_none() {
-            // There are more threads than slots: the poll is not watched, and the thread is counted as such.
-            return this.future.poll(cx);
-        }
-        // The mark of the task around this future, if it has one, is paused: this poll gets its own.
-        #[cfg(tokio_unstable)]
-        let _paused = crate::poll::hooks::pause();
-        let slot = handle::current();
-        if slot.runtime.in_poll() {
-            return mark::poll_within(this.future, this.state, slot, cx);
-        }
-        let slot = own_slot::settled(slot);
-        this.state.count_poll();
-        if !this.state.is_clean() {
-            return known::poll(this.future, this.state, slot, cx);
-        }
-        let (result, verdict) = mark::poll_inline(this.future, this.state.label, slot, cx);
-        if !verdict.is_empty() || this.state.is_lot_full() {
-            known::learn(this.state, verdict);
-        }
-        result
+        here::poll(this.future, this.state, cx)
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(morpheus_passthrough)))]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Waker;
@@ -153,6 +131,8 @@ mod tests {
 
     use super::*;
     use crate::act::permit::{Answer, Class, Request};
+    use crate::poll::own_slot;
+    use crate::slot::handle;
     use crate::{Builder, Runtime, task};
 
     fn runtime(demotable: bool) -> Runtime {

@@ -15,9 +15,9 @@ use morpheus_common::slot::{SlotFlag, WorkerState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::domain::Domain;
-use crate::link::client::{self, Client, LinkError, Terms};
+use crate::link::client::{self, Client, Terms};
 use crate::link::ring::Ring;
-use crate::link::{self, ActiveLink, Handed, Link, presence};
+use crate::link::{self, ActiveLink, Handed, Link, LinkError, presence};
 use crate::os::clock;
 use crate::os::supervise::supervise;
 use crate::report::event::{self, Report, Thread};

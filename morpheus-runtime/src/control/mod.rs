@@ -2,6 +2,7 @@
 
 pub(crate) mod controller;
 pub(crate) mod daemon;
+pub(crate) mod here;
 pub(crate) mod hogs;
 pub(crate) mod joiner;
 pub(crate) mod life;

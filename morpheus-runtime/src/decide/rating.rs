@@ -11,6 +11,7 @@
 use morpheus_common::ladder;
 use morpheus_common::slot::VerdictFlags;
 
+use crate::report::label::Label;
 use crate::settings::Settings;
 
 /// CPU time in one poll that makes it a hog poll, in nanoseconds.
@@ -68,6 +69,14 @@ pub enum Handoff {
     /// Every poll runs inline, even if the task is slow: for a task that must never wait for others of its kind. Its
     /// stalled polls are still reported and still taken over.
     Never,
+}
+
+/// The options of a watched future.
+pub(crate) struct Options {
+    pub(crate) label: &'static Label,
+    /// `None`: the runtime's setting applies.
+    pub(crate) demotable: Option<bool>,
+    pub(crate) handoff: Handoff,
 }
 
 /// The rating of one task: a byte for the rating and a byte that counts short polls.

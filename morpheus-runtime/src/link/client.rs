@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use morpheus_common::abi;
-use morpheus_common::broker::{MESSAGE_BYTES, Refusal, Reply, Request};
+use morpheus_common::broker::{MESSAGE_BYTES, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -15,6 +15,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::link::LinkError;
 use crate::link::ring::Ring;
 use crate::slot::area::SharedArea;
 
@@ -24,46 +25,6 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Requests a descriptor of a thread. Since Linux 6.9; the same bit as `O_EXCL` (`linux/pidfd.h`).
 const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
-
-/// Why there is no link to a daemon.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// There is no socket, or no process listens at it.
-    #[error(
-        "no daemon listens at {path}: start scx_morpheus, or name its socket in MORPHEUS_SOCKET"
-    )]
-    Absent {
-        /// Path of the socket.
-        path: String,
-    },
-    /// The daemon refuses the connection.
-    #[error("the daemon at {path} refuses: {refusal}")]
-    Refused {
-        /// Path of the socket.
-        path: String,
-        /// The daemon's reason.
-        refusal: Refusal,
-    },
-    /// The process that listens runs as neither root nor the user of this process, and is not trusted.
-    #[error(
-        "the daemon at {path} runs as user {uid}: only a daemon of root or of your own user is trusted"
-    )]
-    Stranger {
-        /// Path of the socket.
-        path: String,
-        /// User ID of the process that listens.
-        uid: u32,
-    },
-    /// Another operation failed.
-    #[error("no link to the daemon at {path}: {source}")]
-    Failed {
-        /// Path of the socket.
-        path: String,
-        /// The error of the operation.
-        source: io::Error,
-    },
-}
 
 /// The parameters of a connection, sent in `Hello`.
 #[derive(Clone, Copy, Debug)]

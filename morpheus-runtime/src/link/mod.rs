@@ -14,6 +14,7 @@
 //!
 //! The ladder in [`morpheus_common::ladder`] decides what is done about the stalls that a link finds.
 
+pub(crate) mod choice;
 pub(crate) mod client;
 pub(crate) mod presence;
 pub(crate) mod ring;
@@ -23,60 +24,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
-use morpheus_common::abi;
 use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 
 use crate::slot::table::Lease;
 
-pub use client::LinkError;
-
-/// Which link a runtime asks for; see [`Builder::link`](crate::Builder::link).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Link {
-    /// A daemon while one is there, otherwise the watchdog. A daemon that starts later is joined then. When it ends,
-    /// the watchdog continues alone. A current-thread runtime joins no daemon.
-    ///
-    /// Without a sign of a daemon this costs no thread and no descriptor: if the directory `/run/morpheus` does not
-    /// exist and no other socket is named, the controller checks for the directory once a second while it is awake.
-    #[default]
-    Auto,
-    /// The controller samples the workers itself, every millisecond while any of them is busy. Needs no rights.
-    Watchdog,
-    /// As `Auto`, but building a runtime fails if there is no daemon.
-    Required,
-}
-
-/// The link in force; see [`Runtime::link`](crate::Runtime::link).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ActiveLink {
-    /// No daemon: the controller samples the workers itself.
-    Watchdog,
-    /// A daemon observes and reports, and the kernel's own scheduler schedules.
-    Observer,
-    /// The daemon's scheduler schedules.
-    Scheduler,
-}
-
-impl ActiveLink {
-    pub(crate) fn of_mode(mode: u32) -> ActiveLink {
-        match mode {
-            abi::MORPHEUS_MODE_ENFORCE => ActiveLink::Scheduler,
-            _ => ActiveLink::Observer,
-        }
-    }
-}
-
-impl std::fmt::Display for ActiveLink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            ActiveLink::Watchdog => "watchdog",
-            ActiveLink::Observer => "observer",
-            ActiveLink::Scheduler => "scheduler",
-        })
-    }
-}
+pub use choice::{ActiveLink, Link, LinkError};
 
 /// Returns the path of the daemon's socket, if the environment names one.
 pub(crate) fn named_socket() -> Option<PathBuf> {

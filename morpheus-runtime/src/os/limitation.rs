@@ -7,6 +7,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limitation {
+    /// The system is not Linux, and protection needs Linux: the runtime is tokio's, without spares and without a controller.
+    /// Nothing is watched, reported or taken over.
+    Protection,
     /// Threads keep the kernel's slice, so wake-ups beside hogs take longer. The kernel takes no slices
     /// (before Linux 6.12, or where a seccomp filter refuses `sched_setattr`), or the threads have a negative
     /// niceness or utilization clamps, which children would lose together with the slice.
@@ -37,6 +40,7 @@ pub enum Limitation {
 impl fmt::Display for Limitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Limitation::Protection => "protection from stalled polls (Linux)",
             Limitation::ShortSlices => {
                 "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
             }

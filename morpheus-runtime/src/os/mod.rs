@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod limitation;
 pub(crate) mod nice;
 pub(crate) mod quota;
+pub(crate) mod sched_attr;
 pub(crate) mod slack;
 pub(crate) mod sleeper;
 pub mod slice;

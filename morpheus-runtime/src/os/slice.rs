@@ -10,8 +10,12 @@
 //!
 //! The flag would also take a negative niceness and utilization clamps from the children. A thread that has
 //! either keeps the kernel's slice.
+//!
+//! Outside of Linux there are no slices: [`current`] has none to tell, and [`set_current`] says false.
 
 use std::cell::Cell;
+
+use crate::os::sched_attr::SchedAttr;
 
 /// The slice of a worker, in nanoseconds: a fifteenth of the kernel's usual 3 ms. A shorter one costs context
 /// switches without improving the tail latency.
@@ -20,57 +24,6 @@ pub const WORKER_SLICE_NS: u64 = 200_000;
 /// The slice of a thread in a handoff poll, in nanoseconds. It is shorter than a worker's: a longer one makes
 /// the tail latency of the workers worse.
 pub(crate) const HANDOFF_SLICE_NS: u64 = 100_000;
-
-/// The upper utilization clamp that the kernel reports for a thread without clamps. A kernel built without
-/// clamps reports 0.
-const NO_CLAMP: u32 = 1024;
-
-/// `struct sched_attr` (Linux, `sched/types.h`). Its first version is [`ATTR_SIZE`] bytes; a kernel that
-/// knows no more leaves the rest as it is.
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    sched_policy: u32,
-    sched_flags: u64,
-    sched_nice: i32,
-    sched_priority: u32,
-    sched_runtime: u64,
-    sched_deadline: u64,
-    sched_period: u64,
-    sched_util_min: u32,
-    sched_util_max: u32,
-}
-
-/// The size passed to `sched_setattr`, in bytes: it leaves the clamps as they are.
-const ATTR_SIZE: u32 = 48;
-
-impl SchedAttr {
-    fn of_current_thread() -> Option<SchedAttr> {
-        let mut attr = SchedAttr::default();
-        let size = size_of_val(&attr);
-        // SAFETY: `attr` is writable for `size` bytes; 0 is this thread.
-        let failed =
-            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) } != 0;
-        (!failed).then_some(attr)
-    }
-
-    fn slice(&self) -> Option<u64> {
-        let fair = matches!(
-            self.sched_policy as i32,
-            libc::SCHED_OTHER | libc::SCHED_BATCH
-        );
-        (fair && self.sched_runtime != 0).then_some(self.sched_runtime)
-    }
-
-    /// Whether the thread's children inherit a niceness or clamps that the flag would take from them.
-    fn passes_on_more(&self) -> bool {
-        self.sched_nice < 0
-            || crate::os::nice::is_own_negative()
-            || self.sched_util_min != 0
-            || !matches!(self.sched_util_max, 0 | NO_CLAMP)
-    }
-}
 
 /// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux
 /// 6.12), or where the thread is not in the fair class.
@@ -90,17 +43,7 @@ pub fn current() -> Option<u64> {
 /// let _took = morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS);
 /// ```
 pub fn set_current(ns: u64) -> bool {
-    let Some(mut attr) = SchedAttr::of_current_thread() else {
-        return false;
-    };
-    if attr.slice().is_none() || attr.passes_on_more() {
-        return false;
-    }
-    attr.size = ATTR_SIZE;
-    attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    attr.sched_runtime = ns;
-    // SAFETY: `attr` is readable for `attr.size` bytes; policy and nice are what the kernel reported.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+    SchedAttr::of_current_thread().is_some_and(|attr| attr.set_slice(ns))
 }
 
 /// The slice that this module has given to a thread.
@@ -153,18 +96,6 @@ mod tests {
                 assert!(set_current(before));
                 assert_eq!(current(), Some(before));
             }
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn niceness_survives() {
-        std::thread::spawn(|| {
-            // SAFETY: changes the calling thread only.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
-            set_current(WORKER_SLICE_NS);
-            assert_eq!(SchedAttr::of_current_thread().unwrap().sched_nice, 3);
         })
         .join()
         .unwrap();

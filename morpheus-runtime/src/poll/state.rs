@@ -5,19 +5,12 @@ use std::sync::atomic::Ordering;
 
 use crate::act::permit::Waiter;
 use crate::decide::history::History;
-use crate::decide::rating::{Handoff, Rating, TaskRating};
+use crate::decide::rating::{Handoff, Options, Rating, TaskRating};
 use crate::report::label::Label;
 
 /// A future adds its polls to the label's total in lots of this size, so that the label's cache line stays
 /// put.
 const POLLS_A_LOT: u16 = 256;
-
-pub(crate) struct Options {
-    pub(crate) label: &'static Label,
-    /// `None`: the runtime's setting applies.
-    pub(crate) demotable: Option<bool>,
-    pub(crate) handoff: Handoff,
-}
 
 /// The rating and the settings of one watched future. The reference points to the label, which is never
 /// freed.

@@ -5,5 +5,7 @@ pub(crate) mod event;
 pub(crate) mod label;
 pub(crate) mod names;
 pub(crate) mod stacks;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod summary;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod thread;

@@ -36,14 +36,18 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod captor;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) mod groups;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod blocked;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(feature = "stacks", target_arch = "x86_64"))]
 #[path = "x86_64.rs"]
 mod machine;
@@ -55,27 +59,32 @@ mod machine;
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod raw;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod signal;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod source;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod symbols;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod walk;
 
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg(not(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -84,6 +93,7 @@ mod walk;
 mod source;
 
 /// One stack, for benches: bytes, and whether the thread was asked.
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub(crate) fn stack_of(tid: u32) -> Option<(usize, bool)> {
     match source::begin(tid, || true) {
         source::Begun::Copied(raw) => Some((raw.len(), false)),

@@ -1,0 +1,80 @@
+//! How the kernel schedules a thread: the calls below [`slice`](crate::os::slice).
+
+/// What the kernel reports as the upper utilization clamp of a thread that has none; 0 without clamps.
+const NO_CLAMP: u32 = 1024;
+
+/// `struct sched_attr`. Its first version is [`ATTR_SIZE`] bytes; a kernel that knows no more leaves the rest.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct SchedAttr {
+    size: u32,
+    sched_policy: u32,
+    sched_flags: u64,
+    sched_nice: i32,
+    sched_priority: u32,
+    sched_runtime: u64,
+    sched_deadline: u64,
+    sched_period: u64,
+    sched_util_min: u32,
+    sched_util_max: u32,
+}
+
+/// How much of it is set: clamps stay as they are.
+const ATTR_SIZE: u32 = 48;
+
+impl SchedAttr {
+    pub(crate) fn of_current_thread() -> Option<SchedAttr> {
+        let mut attr = SchedAttr::default();
+        let size = size_of_val(&attr);
+        // SAFETY: `attr` is writable for `size` bytes; 0 is this thread.
+        let failed =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) } != 0;
+        (!failed).then_some(attr)
+    }
+
+    pub(crate) fn slice(&self) -> Option<u64> {
+        let fair = matches!(
+            self.sched_policy as i32,
+            libc::SCHED_OTHER | libc::SCHED_BATCH
+        );
+        (fair && self.sched_runtime != 0).then_some(self.sched_runtime)
+    }
+
+    /// Whether the thread's children inherit more than the slice that the flag would take from them.
+    fn passes_on_more(&self) -> bool {
+        self.sched_nice < 0
+            || crate::os::nice::is_own_negative()
+            || self.sched_util_min != 0
+            || !matches!(self.sched_util_max, 0 | NO_CLAMP)
+    }
+
+    /// Whether the kernel took a slice of `ns` nanoseconds for the calling thread, whose attributes these are.
+    pub(crate) fn set_slice(mut self, ns: u64) -> bool {
+        if self.slice().is_none() || self.passes_on_more() {
+            return false;
+        }
+        self.size = ATTR_SIZE;
+        self.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        self.sched_runtime = ns;
+        // SAFETY: `self` is readable for `self.size` bytes; policy and nice are what the kernel reported.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0) == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::slice::{WORKER_SLICE_NS, set_current};
+
+    #[test]
+    fn niceness_survives() {
+        std::thread::spawn(|| {
+            // SAFETY: changes the calling thread only.
+            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
+            set_current(WORKER_SLICE_NS);
+            assert_eq!(SchedAttr::of_current_thread().unwrap().sched_nice, 3);
+        })
+        .join()
+        .unwrap();
+    }
+}
