@@ -1,4 +1,4 @@
-//! The service on Morpheus. `service.rs` says what it does and how to use it. `http_service` and
+//! A service. `service.rs` says what it does and how to use it. `http_service` and
 //! `http_service_tokio` differ in one line: the attribute.
 
 mod database;
