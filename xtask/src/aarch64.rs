@@ -283,6 +283,8 @@ mod tests {
             "descriptors",
             "hooks",
             "tokio_assumptions",
+            // What other systems have.
+            "passthrough",
             // These need the sources, and cargo.
             "replaced",
             "structure",

@@ -413,7 +413,7 @@ mod tests {
             assert_eq!(titles, ["rustup target add x86_64-apple-darwin other"]);
         }
         assert_eq!(
-            instructions(&missing, System::Fedora),
+            instructions(&context(), &missing, System::Fedora),
             [
                 "missing: x86_64-apple-darwin, other; to install:",
                 "  rustup target add x86_64-apple-darwin other",

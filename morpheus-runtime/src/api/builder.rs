@@ -8,10 +8,6 @@ use std::time::Duration;
 
 use crate::api::current;
 use crate::api::runtime::Runtime;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-use crate::control::joiner;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-use crate::control::life;
 use crate::domain::Domain;
 use crate::link::{Link, LinkError};
 use crate::os::limitation::Limitation;
@@ -25,7 +21,7 @@ pub use morpheus_common::ladder::Policy;
 
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 use {
-    crate::control::{controller, joiner},
+    crate::control::{joiner, life},
     crate::os::sleeper,
     crate::poll::{hold, own_slot},
     crate::report::summary,

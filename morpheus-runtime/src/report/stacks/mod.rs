@@ -42,54 +42,13 @@ pub(crate) mod captor;
 pub(crate) mod groups;
 
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod blocked;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(feature = "stacks", target_arch = "x86_64"))]
-#[path = "x86_64.rs"]
-mod machine;
-#[cfg(all(feature = "stacks", target_arch = "aarch64"))]
-#[path = "aarch64.rs"]
-mod machine;
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod raw;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod signal;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod source;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod symbols;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod walk;
-
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg(not(all(
-    feature = "stacks",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
-#[path = "no_source.rs"]
+#[cfg_attr(
+    not(all(
+        feature = "stacks",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    )),
+    path = "no_source.rs"
+)]
 mod source;
 
 /// One stack, for benches: bytes, and whether the thread was asked.

@@ -141,7 +141,7 @@ pub(crate) fn is_library(function: &str, file: Option<&str>) -> bool {
 
 /// Whether a file is this crate's, or that of the one it shares its types with, in a checkout.
 fn is_own(file: &str) -> bool {
-    let Some(directory) = file!().strip_suffix("stacks/symbols.rs") else {
+    let Some(directory) = file!().strip_suffix("report/stacks/source/symbols.rs") else {
         return false;
     };
     // Built by itself, the package has no directory here: then by name only.
@@ -229,6 +229,10 @@ mod tests {
             Some("/rustc/0123/library/core/src/future.rs")
         ));
         assert!(!is_application("poll", Some(file!())));
+        // Of another folder of this crate: the frames around a watched poll.
+        let sources = file!().split("/src/").next().unwrap();
+        let own = format!("{sources}/src/poll/mark.rs");
+        assert!(!is_application("poll_inline", Some(&own)));
         assert!(!is_application("tokio::runtime::park", None));
         assert!(!is_application("fopen64", Some("fopen.c")));
         let registry = "/home/user/.cargo/registry/src/index/serde-1.0/src/lib.rs";

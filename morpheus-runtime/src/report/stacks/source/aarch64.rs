@@ -420,9 +420,9 @@ fn is_branch(code: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::blocked::{Doing, Syscall};
+    use super::super::{Frame, symbols};
     use super::*;
-    use crate::report::stacks::blocked::{Doing, Syscall};
-    use crate::report::stacks::{Frame, symbols};
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc;
 

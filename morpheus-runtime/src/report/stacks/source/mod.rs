@@ -1,28 +1,37 @@
-//! Getting one stack, and reading it: what [`captor`](super::captor) and [`groups`](super::groups) need of
-//! the machine. `no_source.rs` is the same for builds that cannot.
+//! Takes one stack and reads it, for [`captor`](super::captor) and [`groups`](super::groups). `no_source.rs` replaces this in
+//! builds without stacks.
 
-use super::blocked::{Doing, Syscall};
-use super::walk::{Address, Walker};
-use super::{Frame, NoStack, StallKind, signal, symbols};
+mod blocked;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod machine;
+mod raw;
+mod signal;
+mod symbols;
+mod walk;
 
-pub(crate) use super::raw::Raw;
-pub(crate) use super::signal::Ask;
-pub(crate) use super::walk::Address as At;
+use super::{Frame, NoStack, StallKind};
+use blocked::{Doing, Syscall};
+use walk::{Address, Walker};
 
-/// What became of a first look at a thread.
+pub(crate) use raw::Raw;
+pub(crate) use signal::Ask;
+pub(crate) use walk::Address as At;
+
+/// The result of the first try at a stack.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// It is blocked, and this is its stack.
+    /// The thread is blocked, and this is its stack.
     Copied(Raw),
-    /// It computes, and was asked.
+    /// The thread computes, and was asked.
     Asked(Ask),
-    /// It moved while it was being looked at: again a moment later.
+    /// The thread moved while its stack was copied: try again a moment later.
     Moved,
-    /// There is no stack to be had.
+    /// No stack can be taken.
     Failed(StallKind, NoStack),
 }
 
-/// Looks at the thread of a poll that is stalled; `is_same` says whether it is still in that poll.
+/// Begins to take the stack of a stalled poll's thread; `is_same` says whether it is still in that poll.
 pub(crate) fn begin(tid: u32, is_same: impl Fn() -> bool) -> Begun {
     let Some(syscall) = Syscall::open(tid) else {
         return Begun::Failed(StallKind::Blocked, NoStack::Refused);
