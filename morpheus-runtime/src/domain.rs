@@ -17,23 +17,23 @@ use crate::act::spare::Spares;
 use crate::act::wake::Wake;
 use crate::decide::history::Histories;
 use crate::link;
-use crate::os::clock;
-use crate::os::quota::{self, Mask};
-use crate::os::sleeper::Sleeper;
-use crate::os::slice;
 use crate::report::counters::Counters;
 use crate::report::stacks;
 use crate::report::thread::Reports;
 use crate::settings::Settings;
 use crate::slot::cores::CoreTable;
 use crate::slot::table::Table;
+use morpheus_system::clock;
+use morpheus_system::quota::{self, Mask};
+use morpheus_system::sleeper::Sleeper;
+use morpheus_system::slice;
 
 /// Panics that a test injects.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    pub(crate) controller: crate::os::supervise::Fault,
-    pub(crate) joiner: crate::os::supervise::Fault,
+    pub(crate) controller: crate::supervise::Fault,
+    pub(crate) joiner: crate::supervise::Fault,
 }
 
 pub(crate) struct Domain {
@@ -42,7 +42,7 @@ pub(crate) struct Domain {
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) slots: Table,
     #[cfg(tokio_unstable)]
-    pub(crate) thread_ids: crate::os::threads::Ids,
+    pub(crate) thread_ids: morpheus_system::threads::Ids,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// How polls of each label went on this runtime.
@@ -87,7 +87,7 @@ impl Domain {
             runtime: OnceLock::new(),
             slots: Table::new(settings.slots),
             #[cfg(tokio_unstable)]
-            thread_ids: crate::os::threads::Ids::default(),
+            thread_ids: morpheus_system::threads::Ids::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
             histories: Histories::default(),

@@ -97,8 +97,6 @@ mod domain;
 mod link;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod observe;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-mod os;
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
 mod passthrough;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
@@ -107,9 +105,11 @@ mod report;
 mod settings;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod slot;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+mod supervise;
 
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
-use passthrough::{act, control, domain, link, os, poll};
+use passthrough::{act, control, domain, link, poll};
 
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
@@ -152,8 +152,8 @@ pub mod runtime {
 
 pub use link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
-pub use os::limitation::Limitation;
-pub use os::slice;
+pub use morpheus_system::slice;
 pub use report::counters::LatencySummary;
 pub use report::stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
+pub use settings::limitation::Limitation;
 pub use settings::mechanism::{Mechanism, UnknownMechanism};

@@ -307,8 +307,8 @@ fn loom() -> Step {
 }
 
 /// What is published: the crates that applications link.
-const PUBLISHED: &str =
-    "--package morpheus-common --package morpheus-macros --package morpheus-runtime";
+const PUBLISHED: &str = "--package morpheus-common --package morpheus-macros --package morpheus-system \
+                         --package morpheus-runtime";
 
 /// What a release needs.
 fn publication() -> Vec<Step> {

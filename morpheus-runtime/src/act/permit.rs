@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use crate::act::wake::Wake;
 use crate::decide::history::History;
 use crate::decide::rating::Rating;
-use crate::os::clock;
+use morpheus_system::clock;
 
 /// If no permit moves for this time while a task waits, one more is granted, in nanoseconds.
 const STANDSTILL_NS: u64 = 500_000_000;

@@ -12,7 +12,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::os::clock;
+use morpheus_system::clock;
 
 #[derive(Debug, Default)]
 struct State {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::os::nice;
 use crate::report::counters::Counters;
 use crate::slot::table::Table;
+use morpheus_system::nice;
 
 /// Asks the poll `seq` in slot `index` to yield at its next checkpoint. Under a daemon it does nothing: the kernel side
 /// asks.

@@ -10,23 +10,23 @@ use crate::api::current;
 use crate::api::runtime::Runtime;
 use crate::domain::Domain;
 use crate::link::{Link, LinkError};
-use crate::os::limitation::Limitation;
-use crate::os::threads;
-use crate::os::{clock, quota};
+use crate::settings::limitation::Limitation;
 use crate::settings::mechanism::{Mechanism, Mechanisms};
 use crate::settings::{
     DEFAULT_BUDGET_NS, DEFAULT_EVENT_INTERVAL, DEFAULT_GRACE_NS, DEFAULT_REPORT_AFTER_NS, Settings,
 };
 pub use morpheus_common::ladder::Policy;
+use morpheus_system::threads;
+use morpheus_system::{clock, quota};
 
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 use {
     crate::control::{joiner, life},
-    crate::os::sleeper,
     crate::poll::{hold, own_slot},
     crate::report::summary,
     crate::slot::handle,
     morpheus_common::slot::SlotFlag,
+    morpheus_system::sleeper,
     std::panic::{AssertUnwindSafe, catch_unwind},
     std::sync::atomic::Ordering,
 };

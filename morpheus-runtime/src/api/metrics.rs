@@ -6,9 +6,9 @@ use tokio::runtime::RuntimeMetrics;
 
 use crate::api::current;
 use crate::domain::Domain;
-use crate::os::limitation::Limitation;
-use crate::os::{asleep, clock, sleeper};
 use crate::report::counters::LatencySummary;
+use crate::settings::limitation::Limitation;
+use morpheus_system::{asleep, clock, sleeper};
 
 /// The counters of a runtime; see [`Runtime::metrics`](crate::Runtime::metrics). Counts and sums are since
 /// the runtime began, unless a field says otherwise.

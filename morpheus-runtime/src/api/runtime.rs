@@ -19,9 +19,9 @@ use crate::api::task;
 use crate::control::here;
 use crate::domain::Domain;
 use crate::link::ActiveLink;
-use crate::os::clock;
 use crate::report::label;
 use crate::report::stacks::Stalls;
+use morpheus_system::clock;
 
 /// A request to yield puts the runtime into [`Health::UnderPressure`] for this time, in nanoseconds.
 const UNDER_PRESSURE_FOR_NS: u64 = 1_000_000_000;

@@ -25,8 +25,8 @@ use crate::decide::pace::Pace;
 use crate::decide::reporting;
 use crate::domain::Domain;
 use crate::observe::watchdog::{self, Watchdog};
-use crate::os::{clock, slice, threads};
 use crate::report::stacks::captor::{Captor, Long, Place};
+use morpheus_system::{clock, slice, threads};
 
 /// The controller sleeps after this many quiet samples.
 const QUIET_SAMPLES: u32 = 20;
@@ -358,7 +358,9 @@ mod tests {
 
     impl std::task::Wake for Waker {
         fn wake(self: Arc<Self>) {
-            self.called_on.send(crate::os::threads::own_tid()).unwrap();
+            self.called_on
+                .send(morpheus_system::threads::own_tid())
+                .unwrap();
             match &self.waking {
                 Waking::Returns => {}
                 Waking::Panics => panic!("a waker, on purpose"),

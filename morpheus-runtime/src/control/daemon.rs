@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::control::joiner;
 use crate::domain::Domain;
 use crate::observe::kernel::{Events, KernelEvents};
-use crate::os::clock;
-use crate::os::slack::OnTime;
+use morpheus_system::clock;
+use morpheus_system::slack::OnTime;
 
 /// Wakes by events from the kernel that the controller follows in a sample, and how many it saves up: a program that
 /// blocks all the time must not keep it running.

@@ -13,7 +13,7 @@ use crate::decide::rating;
 use crate::domain::Domain;
 use crate::link::ActiveLink;
 use crate::observe::cores::Cores;
-use crate::os::clock;
+use morpheus_system::clock;
 
 /// The cores that stalled in polls which are not watched, and the marks of their workers.
 #[derive(Debug, Default)]

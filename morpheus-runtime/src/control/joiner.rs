@@ -18,11 +18,11 @@ use crate::domain::Domain;
 use crate::link::client::{self, Client, Terms};
 use crate::link::ring::Ring;
 use crate::link::{self, ActiveLink, Handed, Link, LinkError, presence};
-use crate::os::clock;
-use crate::os::supervise::supervise;
 use crate::report::event::{self, Report, Thread};
 use crate::slot::area::SharedArea;
 use crate::slot::table::Lease;
+use crate::supervise::supervise;
+use morpheus_system::clock;
 
 /// After a failure it is tried again after so long; then only when something changes at the socket. What
 /// changed just before the try, or was not quite ready, is found by these.

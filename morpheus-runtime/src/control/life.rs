@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use crate::act::wake::Wake;
 use crate::control::controller::Controller;
 use crate::domain::Domain;
-use crate::os::supervise::supervise;
-use crate::os::{nice, slice};
 use crate::report::event::{Report, Thread};
+use crate::supervise::supervise;
+use morpheus_system::{nice, slice};
 
 /// Finds out once for a domain, before its controller starts, whether the process may raise niceness again.
 pub(crate) fn prepare(domain: &Domain) {

@@ -8,9 +8,9 @@ use morpheus_common::ladder::Policy;
 
 use crate::control::life;
 use crate::domain::Domain;
-use crate::os::sleeper;
 use crate::settings::mechanism::Mechanisms;
 use crate::settings::{self, Settings};
+use morpheus_system::sleeper;
 
 /// Slots of the domain that serves threads of other runtimes.
 const PLAIN_SEATS: usize = 1024;

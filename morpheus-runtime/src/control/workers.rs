@@ -17,12 +17,12 @@ use crate::observe::canary::{Canary, CanaryState};
 use crate::observe::cores::{self, Cores, is_asleep};
 use crate::observe::kernel::KernelEvents;
 use crate::observe::watchdog;
-use crate::os::{clock, quota};
 use crate::poll::hold;
 use crate::report::event::{Report, Taken};
 use crate::report::stacks::captor::{Long, Place};
 #[cfg(doc)]
 use crate::settings::Settings;
+use morpheus_system::{clock, quota};
 
 /// A core without a sign of life for this time is reported although its poll is not watched: one poll of that length, or
 /// many of more than a budget. At least: where signs come seldom, see [`Settings::signs_within_ns`].

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 use crate::domain::Domain;
-use crate::os::{clock, threads};
+use morpheus_system::{clock, threads};
 
 /// The canary tasks of a runtime, of which one at most is out.
 #[derive(Debug)]

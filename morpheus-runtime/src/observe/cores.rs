@@ -7,10 +7,10 @@
 use tokio::runtime::RuntimeMetrics;
 
 use crate::domain::Domain;
-use crate::os::asleep::ThreadStat;
-use crate::os::clock;
 use crate::settings::DEFAULT_EVENT_INTERVAL;
 use crate::settings::Settings;
+use morpheus_system::asleep::ThreadStat;
+use morpheus_system::clock;
 
 /// An active core without a sign of life for this time is a sign of pressure, if it also [computed](COMPUTED_NS) or sleeps.
 const PRESSURE_NS: u64 = 3_000_000;

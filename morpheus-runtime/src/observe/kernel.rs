@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::domain::Domain;
 use crate::link::Handed;
 use crate::link::ring::Ring;
-use crate::os::clock;
 use crate::slot::table::Lease;
+use morpheus_system::clock;
 
 /// A sleep of this length is settled.
 const SETTLE_NS: u64 = 50_000;

@@ -17,11 +17,11 @@ use crate::domain::Domain;
 #[cfg(tokio_unstable)]
 use crate::observe::cores;
 use crate::observe::kernel::OverBudget;
-use crate::os::asleep::ThreadStats;
-use crate::os::clock;
 use crate::report::event::{Stall, Taken};
 use crate::report::label;
 use crate::report::stacks::captor::{Long, Place};
+use morpheus_system::asleep::ThreadStats;
+use morpheus_system::clock;
 
 /// New polls whose CPU clock is read in one sample, at most: each read is a system call.
 const NEW_POLLS_A_SAMPLE: usize = 24;

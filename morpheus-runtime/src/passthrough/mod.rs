@@ -8,9 +8,9 @@
 //! - [`control::here`](here) polls a watched future, and nothing else; checkpoints are never asked, and critical sections have
 //!   nothing to be kept from.
 //!
-//! As they are on every system: `settings`, `decide`, `os/limitation.rs`, `os/slice.rs`, `link/choice.rs`, and of `report` the
-//! labels, counters, events and the types of stacks. On Linux alone: `slot`, `act`, `poll`, `observe`, `control`, `domain.rs`,
-//! the rest of `os`, `link` and `report`.
+//! As they are on every system: `settings`, `decide`, `link/choice.rs`, and of `report` the labels, counters, events and the
+//! types of stacks. On Linux alone: `slot`, `act`, `poll`, `observe`, `control`, `domain.rs`, the rest of `link` and
+//! `report`. `morpheus-system` answers for the system itself.
 //!
 //! On Linux `--cfg morpheus_passthrough` builds this instead, so that it can be run and tested (`tests/passthrough.rs`,
 //! `examples/whole_api.rs`).
@@ -19,7 +19,6 @@ pub(crate) mod domain;
 pub(crate) mod here;
 #[path = "../link/choice.rs"]
 pub(crate) mod link;
-pub(crate) mod os;
 
 pub(crate) mod act {
     pub(crate) mod wake {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{
     BuildError, Builder, DEFAULT_BLOCKING_THREADS, Domain, Link, LinkError, Runtime, current,
 };
-use crate::os::limitation::Limitation;
 use crate::settings::Settings;
+use crate::settings::limitation::Limitation;
 
 impl Builder {
     pub(super) fn start(&mut self) -> Result<Runtime, BuildError> {

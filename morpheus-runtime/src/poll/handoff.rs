@@ -26,10 +26,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::act::permit::Permit;
 use crate::domain::Domain;
-use crate::os::clock;
-use crate::os::slice;
-use crate::os::threads;
 use crate::slot::handle::SlotHandle;
+use morpheus_system::clock;
+use morpheus_system::slice;
+use morpheus_system::threads;
 
 /// How long an answer about a blocking pool stays valid, in nanoseconds. A thread of tokio's blocking pool
 /// lives for 10 s without work unless the application sets another time, so a thread seen 2 s ago still

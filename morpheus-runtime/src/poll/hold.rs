@@ -15,10 +15,10 @@ use tokio::runtime::Handle;
 
 use crate::act::spare::HoldEnd;
 use crate::domain::Domain;
-use crate::os::clock;
 use crate::poll::handoff;
 use crate::poll::own_slot;
 use crate::slot::handle;
+use morpheus_system::clock;
 
 /// Takes one more worker out of service, whichever polls the hold task first, unless all spares are held
 /// already.

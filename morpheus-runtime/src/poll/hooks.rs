@@ -133,7 +133,7 @@ fn end(hooked: Hooked, seq: u64) {
     slot.runtime.end_poll(seq);
     let verdict = slot.kernel.verdict_for(seq);
     if verdict.contains(VerdictFlags::DEMOTED) {
-        crate::os::nice::undo_own();
+        morpheus_system::nice::undo_own();
     }
     // The controller counts the stalled polls itself.
     if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {

@@ -13,12 +13,12 @@ use crate::act::permit::{Answer, Class, NoPermit, Permit, Request};
 use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
-use crate::os::{clock, nice};
 use crate::poll::mark::{PollMark, poll_inline};
 use crate::poll::state::WatchState;
 use crate::poll::{handoff, own_slot};
 use crate::report::label::Label;
 use crate::slot::handle::{self, SlotHandle};
+use morpheus_system::{clock, nice};
 
 /// A throttled slow task gets one part in this many of a CPU.
 const THROTTLED_SHARE: u64 = 4;

@@ -12,11 +12,11 @@ use morpheus_common::slot::{SlotFlag, WorkerState};
 
 use crate::decide::history::History;
 use crate::domain::Domain;
-use crate::os::{nice, threads};
 #[cfg(tokio_unstable)]
 use crate::poll::hooks;
 use crate::report::label::Label;
 use crate::slot::handle::{self, SlotHandle};
+use morpheus_system::{nice, threads};
 
 thread_local! {
     static MEMBERSHIP: RefCell<Membership> = const { RefCell::new(Membership { domain: None, claimed: None }) };

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::os::supervise::{dismiss, supervise};
 use crate::report::event::{Report, Thread};
+use crate::supervise::{dismiss, supervise};
 
 /// Most reports that wait. A label has one event a second, so this is a second's worth of this many labels.
 const QUEUE: usize = 256;

@@ -2,10 +2,10 @@
 
 use morpheus_common::ladder::Policy;
 
-use crate::os::limitation::Limitation;
-
+pub(crate) mod limitation;
 pub(crate) mod mechanism;
 
+use limitation::Limitation;
 use mechanism::Mechanisms;
 
 /// The default time that a poll may take, in nanoseconds.

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
-use crate::os::sleeper::Sleeper;
 use crate::slot::area::Area;
 use crate::slot::table::Table;
+use morpheus_system::sleeper::Sleeper;
 
 /// The two halves of a thread's slot.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
-use crate::os::clock;
 use crate::slot::area::{Area, SharedArea, Untouched};
+use morpheus_system::clock;
 
 /// The words of a slot that only this process needs; the shared halves are in [`morpheus_common`].
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::groups::{Record, Shared};
 use super::source::{self, Ask, Begun};
 use super::{NoStack, StallKind};
-use crate::os::asleep::ThreadStat;
-use crate::os::clock::SECOND_NS;
+use morpheus_system::asleep::ThreadStat;
+use morpheus_system::clock::SECOND_NS;
 
 /// The rate of stacks, and the burst above it: a storm of stalls must not be one for the controller. Stalls beyond that are
 /// counted. `cargo bench -p morpheus-bench --bench capture` shows the cost of one.
@@ -222,7 +222,7 @@ mod tests {
     fn long(seat: usize) -> Long {
         Long {
             place: Place::Slot(seat, 1),
-            tid: crate::os::threads::own_tid(),
+            tid: morpheus_system::threads::own_tid(),
             label: None,
             since_ns: 0,
         }

@@ -38,7 +38,7 @@ impl Ask {
 }
 
 pub(crate) fn begin(tid: u32, _is_same: impl Fn() -> bool) -> Begun {
-    let asleep = crate::os::asleep::ThreadStat::open(tid).and_then(|stat| stat.is_asleep());
+    let asleep = morpheus_system::asleep::ThreadStat::open(tid).and_then(|stat| stat.is_asleep());
     let kind = match asleep {
         Some(true) => StallKind::Blocked,
         _ => StallKind::Computing,

@@ -590,7 +590,7 @@ mod tests {
     fn frames_of_a_sleeper(sleep: fn() -> libc::c_long, are_right: impl Fn(&[Frame]) -> bool) {
         let (tx, rx) = mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            tx.send(crate::os::threads::own_tid()).unwrap();
+            tx.send(morpheus_system::threads::own_tid()).unwrap();
             sleep()
         });
         let syscall = Syscall::open(rx.recv().unwrap()).unwrap();

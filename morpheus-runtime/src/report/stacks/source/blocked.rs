@@ -103,7 +103,7 @@ mod tests {
     fn a_sleeper_s_stack_is_copied_and_its_sleep_is_not_cut_short() {
         let (tx, rx) = mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            tx.send(crate::os::threads::own_tid()).unwrap();
+            tx.send(morpheus_system::threads::own_tid()).unwrap();
             let time = libc::timespec {
                 tv_sec: 0,
                 tv_nsec: 300_000_000,

@@ -391,7 +391,7 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         let inside = stop.clone();
         let thread = std::thread::spawn(move || {
-            tx.send(crate::os::threads::own_tid()).unwrap();
+            tx.send(morpheus_system::threads::own_tid()).unwrap();
             while !inside.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_not_asked() {
-        let tid = std::thread::spawn(crate::os::threads::own_tid)
+        let tid = std::thread::spawn(morpheus_system::threads::own_tid)
             .join()
             .unwrap();
         while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
@@ -435,7 +435,7 @@ mod tests {
     fn a_request_that_is_given_up_frees_its_buffer() {
         // More often than there are buffers.
         for _ in 0..4 * BUFFERS {
-            drop(ask(crate::os::threads::own_tid()).unwrap());
+            drop(ask(morpheus_system::threads::own_tid()).unwrap());
         }
     }
 }

@@ -4,17 +4,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// The kernel's number of the calling thread.
-pub(crate) fn own_tid() -> u32 {
+pub fn own_tid() -> u32 {
     // SAFETY: gettid has no preconditions.
     unsafe { libc::gettid() as u32 }
 }
 
 /// The standard library's ids of threads, which tokio reports, by the kernel's numbers.
-#[cfg(tokio_unstable)]
 #[derive(Debug, Default)]
-pub(crate) struct Ids(Mutex<std::collections::HashMap<u32, std::thread::ThreadId>>);
+pub struct Ids(Mutex<std::collections::HashMap<u32, std::thread::ThreadId>>);
 
-#[cfg(tokio_unstable)]
 impl Ids {
     fn lock(
         &self,
@@ -25,15 +23,17 @@ impl Ids {
     }
 
     /// Records the calling thread, whose number is `tid`.
-    pub(crate) fn note(&self, tid: u32) {
+    pub fn note(&self, tid: u32) {
         self.lock().insert(tid, std::thread::current().id());
     }
 
-    pub(crate) fn forget(&self, tid: u32) {
+    /// Removes a thread that ends.
+    pub fn forget(&self, tid: u32) {
         self.lock().remove(&tid);
     }
 
-    pub(crate) fn of(&self, tid: u32) -> Option<std::thread::ThreadId> {
+    /// The id of the thread whose number is `tid`, if it was noted.
+    pub fn of(&self, tid: u32) -> Option<std::thread::ThreadId> {
         self.lock().get(&tid).copied()
     }
 }
@@ -44,7 +44,7 @@ impl Ids {
 /// `stack_size` (bytes; `None`: the standard library's default) should be that of the workers to come. The C
 /// library keeps some of the stacks for later threads, and would keep stacks of another size resident without
 /// a use.
-pub(crate) fn available(wanted: usize, stack_size: Option<usize>) -> usize {
+pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let threads: Vec<_> = (0..wanted)
         .map_while(|_| {

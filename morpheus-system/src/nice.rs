@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Remembers the calling thread's niceness, once.
-pub(crate) fn remember_own() {
+pub fn remember_own() {
     OWN.with(|own| {
         if own.get().is_none() {
             own.set(Some(niceness_of(0)));
@@ -31,32 +31,32 @@ pub(crate) fn remember_own() {
 }
 
 /// Restores the niceness that the calling thread had when it took its slot.
-pub(crate) fn undo_own() {
+pub fn undo_own() {
     if let Some(niceness) = OWN.with(std::cell::Cell::get) {
         set(0, niceness);
     }
 }
 
 /// Whether the calling thread took its slot with a negative niceness, which it goes back to.
-pub(crate) fn is_own_negative() -> bool {
+pub fn is_own_negative() -> bool {
     OWN.with(std::cell::Cell::get)
         .is_some_and(|niceness| niceness < 0)
 }
 
 /// Lowers another thread. Returns its previous niceness, for [`raise_to`].
-pub(crate) fn lower(tid: u32) -> Option<libc::c_int> {
+pub fn lower(tid: u32) -> Option<libc::c_int> {
     let before = niceness_of(tid);
     set(tid, before + DEMOTED_BY).then_some(before)
 }
 
 /// Raises a thread again whose poll ended while it was lowered.
-pub(crate) fn raise_to(tid: u32, niceness: libc::c_int) {
+pub fn raise_to(tid: u32, niceness: libc::c_int) {
     set(tid, niceness);
 }
 
 /// Whether a thread of this process may lower its niceness and raise it again, tried on a thread that then
 /// ends.
-pub(crate) fn is_reversible() -> bool {
+pub fn is_reversible() -> bool {
     std::thread::spawn(|| {
         let before = niceness_of(0);
         set(0, before + DEMOTED_BY) && set(0, before) && niceness_of(0) == before

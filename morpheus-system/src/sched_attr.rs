@@ -1,4 +1,4 @@
-//! How the kernel schedules a thread: the calls below [`slice`](crate::os::slice).
+//! How the kernel schedules a thread: the calls below [`slice`](crate::slice).
 
 /// What the kernel reports as the upper utilization clamp of a thread that has none; 0 without clamps.
 const NO_CLAMP: u32 = 1024;
@@ -6,7 +6,7 @@ const NO_CLAMP: u32 = 1024;
 /// `struct sched_attr`. Its first version is [`ATTR_SIZE`] bytes; a kernel that knows no more leaves the rest.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct SchedAttr {
+pub struct SchedAttr {
     size: u32,
     sched_policy: u32,
     sched_flags: u64,
@@ -23,7 +23,7 @@ pub(crate) struct SchedAttr {
 const ATTR_SIZE: u32 = 48;
 
 impl SchedAttr {
-    pub(crate) fn of_current_thread() -> Option<SchedAttr> {
+    pub fn of_current_thread() -> Option<SchedAttr> {
         let mut attr = SchedAttr::default();
         let size = size_of_val(&attr);
         // SAFETY: `attr` is writable for `size` bytes; 0 is this thread.
@@ -32,7 +32,7 @@ impl SchedAttr {
         (!failed).then_some(attr)
     }
 
-    pub(crate) fn slice(&self) -> Option<u64> {
+    pub fn slice(&self) -> Option<u64> {
         let fair = matches!(
             self.sched_policy as i32,
             libc::SCHED_OTHER | libc::SCHED_BATCH
@@ -43,13 +43,13 @@ impl SchedAttr {
     /// Whether the thread's children inherit more than the slice that the flag would take from them.
     fn passes_on_more(&self) -> bool {
         self.sched_nice < 0
-            || crate::os::nice::is_own_negative()
+            || crate::nice::is_own_negative()
             || self.sched_util_min != 0
             || !matches!(self.sched_util_max, 0 | NO_CLAMP)
     }
 
     /// Whether the kernel took a slice of `ns` nanoseconds for the calling thread, whose attributes these are.
-    pub(crate) fn set_slice(mut self, ns: u64) -> bool {
+    pub fn set_slice(mut self, ns: u64) -> bool {
         if self.slice().is_none() || self.passes_on_more() {
             return false;
         }
@@ -64,7 +64,7 @@ impl SchedAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::slice::{WORKER_SLICE_NS, set_current};
+    use crate::slice::{WORKER_SLICE_NS, set_current};
 
     #[test]
     fn niceness_survives() {

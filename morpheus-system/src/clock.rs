@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Nanoseconds in a second.
-pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
 
 fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec {
@@ -16,12 +16,12 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
 }
 
 /// Monotonic time in nanoseconds.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).expect("CLOCK_MONOTONIC exists on every Linux")
 }
 
 /// CPU time that the calling thread has used, in nanoseconds.
-pub(crate) fn own_cpu_ns() -> u64 {
+pub fn own_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
@@ -29,12 +29,14 @@ pub(crate) fn own_cpu_ns() -> u64 {
 ///
 /// The clock id is computed as `pthread_getcpuclockid(3)` does: the thread id inverted and shifted by three,
 /// with the bits for "per thread" and "scheduler's clock" (Linux, `posix-timers.h`).
-pub(crate) fn cpu_ns_of(tid: u32) -> Option<u64> {
+pub fn cpu_ns_of(tid: u32) -> Option<u64> {
     const PER_THREAD_SCHED: libc::clockid_t = 6;
     read((!(tid as libc::clockid_t) << 3) | PER_THREAD_SCHED)
 }
 
-pub(crate) fn nanos(duration: Duration) -> u64 {
+/// A duration in nanoseconds; the largest number for a longer one.
+#[must_use]
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -44,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_cpu_clock_of_a_thread_is_the_same_from_inside_and_outside() {
-        let tid = crate::os::threads::own_tid();
+        let tid = crate::threads::own_tid();
         let before = own_cpu_ns();
         let seen = cpu_ns_of(tid).expect("own thread is alive");
         let after = own_cpu_ns();
@@ -53,9 +55,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_gone_has_no_clock() {
-        let tid = std::thread::spawn(crate::os::threads::own_tid)
-            .join()
-            .unwrap();
+        let tid = std::thread::spawn(crate::threads::own_tid).join().unwrap();
         // The id may remain valid for a moment after join returned.
         for _ in 0..1000 {
             if cpu_ns_of(tid).is_none() {

@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 
-use crate::os::sched_attr::SchedAttr;
+use crate::sched_attr::SchedAttr;
 
 /// The slice of a worker, in nanoseconds: a fifteenth of the kernel's usual 3 ms. A shorter one costs context
 /// switches without improving the tail latency.
@@ -23,7 +23,7 @@ pub const WORKER_SLICE_NS: u64 = 200_000;
 
 /// The slice of a thread in a handoff poll, in nanoseconds. It is shorter than a worker's: a longer one makes
 /// the tail latency of the workers worse.
-pub(crate) const HANDOFF_SLICE_NS: u64 = 100_000;
+pub const HANDOFF_SLICE_NS: u64 = 100_000;
 
 /// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux
 /// 6.12), or where the thread is not in the fair class.
@@ -40,7 +40,7 @@ pub fn current() -> Option<u64> {
 ///
 /// ```
 /// // Needs no rights; false on a kernel before 6.12.
-/// let _took = morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS);
+/// let _took = morpheus_system::slice::set_current(morpheus_system::slice::WORKER_SLICE_NS);
 /// ```
 pub fn set_current(ns: u64) -> bool {
     SchedAttr::of_current_thread().is_some_and(|attr| attr.set_slice(ns))
@@ -62,10 +62,12 @@ thread_local! {
 }
 
 /// Gives the calling thread a worker's slice unless it has one. Returns false at the first refusal only.
-pub(crate) fn become_worker() -> bool {
-    if !matches!(STATE.get(), State::Own) {
-        return true;
-    }
+#[inline]
+pub fn become_worker() -> bool {
+    !matches!(STATE.get(), State::Own) || take_workers_slice()
+}
+
+fn take_workers_slice() -> bool {
     let own = current();
     let state = match own {
         Some(own) if set_current(WORKER_SLICE_NS) => State::Worker(own),
@@ -76,7 +78,7 @@ pub(crate) fn become_worker() -> bool {
 }
 
 /// Restores the slice that the calling thread had before [`become_worker`].
-pub(crate) fn leave_worker() {
+pub fn leave_worker() {
     if let State::Worker(own) = STATE.get() {
         set_current(own);
         STATE.set(State::Own);

@@ -5,12 +5,14 @@
 //! its thread may start other threads at any other time.
 
 /// Lets the calling thread's sleeps end on time until this is dropped.
-pub(crate) struct OnTime {
+pub struct OnTime {
     before_ns: libc::c_long,
 }
 
 impl OnTime {
-    pub(crate) fn begin() -> OnTime {
+    /// Lets them from now on.
+    #[must_use]
+    pub fn begin() -> OnTime {
         // SAFETY: takes no pointers, and concerns the calling thread only. The call itself and not `prctl`,
         // whose result is an `int`: a slack of more than two seconds does not fit.
         let before_ns =

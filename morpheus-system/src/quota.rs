@@ -1,5 +1,5 @@
 //! Keeps a runtime's threads on the number of CPUs that a CPU quota pays for
-//! ([`Builder::confine_to_quota`](crate::Builder::confine_to_quota)).
+//! (`Builder::confine_to_quota`).
 //!
 //! Hogs that run in parallel use up the bandwidth of a period in a part of it, and then the kernel throttles
 //! every thread for the rest. On max(1, ⌊quota⌋) CPUs they alternate instead, and the workers run between
@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// The CPUs that a runtime's threads are kept on.
 #[derive(Clone, Copy)]
-pub(crate) struct Mask {
+pub struct Mask {
     /// The affinity of the thread that built the runtime, which the threads that it starts inherit.
     allowed: libc::cpu_set_t,
     chosen: libc::cpu_set_t,
@@ -39,19 +39,19 @@ fn affinity_of(tid: u32) -> Option<libc::cpu_set_t> {
 }
 
 /// The number of CPUs that the affinity allows and the quota pays for, at least one.
-pub(crate) fn cpus_paid_for() -> usize {
+pub fn cpus_paid_for() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether the calling thread may run on more CPUs than a quota pays for.
-pub(crate) fn leaves_cpus_unpaid() -> bool {
+pub fn leaves_cpus_unpaid() -> bool {
     affinity_of(0).is_some_and(|allowed| cpus_in(&allowed).len() > cpus_paid_for())
 }
 
 impl Mask {
     /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the current
     /// affinity and starts at a random CPU, so that several processes spread over all CPUs.
-    pub(crate) fn for_quota() -> Option<Mask> {
+    pub fn for_quota() -> Option<Mask> {
         let allowed = affinity_of(0)?;
         // `RandomState` has random keys in each process.
         let anywhere = RandomState::new().hash_one(std::process::id()) as usize;
@@ -72,7 +72,7 @@ impl Mask {
     /// `witness` of the runtime is no longer on the mask. A `witness` of 0 means that there is none yet.
     ///
     /// A refusal of the kernel is ignored: it costs tail latency, not correctness.
-    pub(crate) fn apply_to_current(&self, witness: u32) {
+    pub fn apply_to_current(&self, witness: u32) {
         // SAFETY: compares two sets by value.
         let is_equal = |a: &_, b: &_| unsafe { libc::CPU_EQUAL(a, b) };
         let is = |tid, set| affinity_of(tid).is_some_and(|own| is_equal(&own, set));

@@ -17,8 +17,9 @@ use std::time::Duration;
 /// The longest sleep where the barrier is missing.
 const WITHOUT_BARRIER: Duration = Duration::from_millis(20);
 
+/// The controller's sleep, and the flag that tells others of it.
 #[derive(Debug, Default)]
-pub(crate) struct Sleeper {
+pub struct Sleeper {
     asleep: AtomicBool,
     woken: Mutex<bool>,
     changed: Condvar,
@@ -27,19 +28,19 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     /// The flag that slot handles refer to, for [`is_needed`](Self::is_needed).
-    pub(crate) fn flag(&self) -> &AtomicBool {
+    pub fn flag(&self) -> &AtomicBool {
         &self.asleep
     }
 
     /// Whether the controller sleeps at this moment, as a hint for metrics and tests.
-    pub(crate) fn is_asleep(&self) -> bool {
+    pub fn is_asleep(&self) -> bool {
         // Relaxed: it orders nothing.
         self.asleep.load(Ordering::Relaxed)
     }
 
     /// Whether the controller must be woken. A worker asks it after it wrote its sequence word.
     #[inline]
-    pub(crate) fn is_needed(asleep: &AtomicBool) -> bool {
+    pub fn is_needed(asleep: &AtomicBool) -> bool {
         // Keeps the compiler from moving the load before the caller's store. The controller's membarrier
         // keeps the CPU from it.
         compiler_fence(Ordering::SeqCst);
@@ -49,7 +50,7 @@ impl Sleeper {
 
     /// Wakes the controller if it sleeps. Returns whether it slept.
     #[cold]
-    pub(crate) fn wake(&self) -> bool {
+    pub fn wake(&self) -> bool {
         let sleeps = self.asleep.swap(false, Ordering::AcqRel);
         if sleeps {
             *self
@@ -65,7 +66,7 @@ impl Sleeper {
     ///
     /// `elsewhere` replaces the sleep on the condition variable. It returns when the controller is woken, or
     /// for a reason of the caller's. A thread that wakes the controller must then wake `elsewhere` too.
-    pub(crate) fn sleep_while(
+    pub fn sleep_while(
         &self,
         still_quiet: impl FnOnce() -> bool,
         elsewhere: Option<impl FnOnce()>,
@@ -105,7 +106,7 @@ impl Sleeper {
     }
 
     /// Sleeps until [`stop`](Self::stop), and wakes for nothing else.
-    pub(crate) fn sleep_until_stopped(&self) {
+    pub fn sleep_until_stopped(&self) {
         // Relaxed, and no partner is needed: no worker has to wake this thread.
         self.asleep.store(false, Ordering::Relaxed);
         let woken = self
@@ -116,7 +117,7 @@ impl Sleeper {
     }
 
     /// Ends the controller's loop at its next iteration, and wakes it for that.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         // SeqCst, with the fence: pairs with the barrier in `sleep_while`. A controller that falls asleep now
         // either sees `stop` there, or has set `asleep`, and the swap in `wake` sees that.
         self.stop.store(true, Ordering::SeqCst);
@@ -130,7 +131,8 @@ impl Sleeper {
         self.changed.notify_all();
     }
 
-    pub(crate) fn stops(&self) -> bool {
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn stops(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 }
@@ -157,14 +159,14 @@ fn heavy_barrier() -> bool {
 }
 
 /// Whether the kernel refused the barrier.
-pub(crate) fn is_barrier_refused() -> bool {
+pub fn is_barrier_refused() -> bool {
     BARRIER.load(Ordering::Relaxed) == REFUSED
 }
 
 /// Registers the process for the barrier, once, before a runtime starts its threads. With a single thread
 /// that is immediate. With more the kernel waits for a grace period, which takes seconds on a busy machine.
 /// Then a thread of its own registers, and until it is done the controller sleeps with a timeout.
-pub(crate) fn register_barrier() {
+pub fn register_barrier() {
     static ONCE: Once = Once::new();
     fn register() {
         let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::os::clock;
+use morpheus_system::clock;
 
 /// A thread restarts up to this many times within [`WINDOW_NS`]; the next panic ends it.
 const RESTARTS: usize = 3;

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::os::clock;
+use crate::clock;
 
 /// The maximum number of `stat` files that stay open between two samples. Opening one costs two to three
 /// times the CPU time of a read.
@@ -21,13 +21,13 @@ const UNUSED_NS: u64 = clock::SECOND_NS / 2;
 
 /// The `stat` file of one thread.
 #[derive(Debug)]
-pub(crate) struct ThreadStat {
+pub struct ThreadStat {
     file: File,
 }
 
 impl ThreadStat {
     /// Opens the file. `None` where the thread is gone, no descriptor is left, or `/proc` is not mounted.
-    pub(crate) fn open(tid: u32) -> Option<ThreadStat> {
+    pub fn open(tid: u32) -> Option<ThreadStat> {
         ThreadStat::try_open(tid).ok()
     }
 
@@ -37,7 +37,7 @@ impl ThreadStat {
     }
 
     /// Whether the thread sleeps (state S or D); `None` when it is gone.
-    pub(crate) fn is_asleep(&self) -> Option<bool> {
+    pub fn is_asleep(&self) -> Option<bool> {
         // The name may contain any bytes, up to 16, parentheses included: the state follows the last ')'.
         let mut head = [0u8; 64];
         let read = self.file.read_at(&mut head, 0).ok()?;
@@ -50,7 +50,7 @@ impl ThreadStat {
 /// The number of open files is bounded ([`most_kept`]); files of further threads are opened, read and closed.
 /// The file of a thread that has ended is closed at the next read, or with the unused files.
 #[derive(Debug, Default)]
-pub(crate) struct ThreadStats {
+pub struct ThreadStats {
     kept: Vec<Kept>,
 }
 
@@ -64,7 +64,7 @@ struct Kept {
 impl ThreadStats {
     /// Whether the thread sleeps; a thread that has ended does not. `None` when its state cannot be read: no
     /// descriptor is left, or `/proc` is not mounted.
-    pub(crate) fn is_asleep(&mut self, tid: u32, now_ns: u64) -> Option<bool> {
+    pub fn is_asleep(&mut self, tid: u32, now_ns: u64) -> Option<bool> {
         if let Some(index) = self.kept.iter().position(|kept| kept.tid == tid) {
             let kept = &mut self.kept[index];
             kept.read_ns = now_ns;
@@ -107,13 +107,13 @@ impl ThreadStats {
     }
 
     /// Closes the files that were not read for [`UNUSED_NS`], those of ended threads included.
-    pub(crate) fn close_unused(&mut self, now_ns: u64) {
+    pub fn close_unused(&mut self, now_ns: u64) {
         self.kept
             .retain(|kept| now_ns.saturating_sub(kept.read_ns) < UNUSED_NS);
     }
 
     /// Closes all files, for a controller that is about to sleep.
-    pub(crate) fn close_all(&mut self) {
+    pub fn close_all(&mut self) {
         self.kept.clear();
     }
 }
@@ -132,7 +132,7 @@ fn most_kept() -> usize {
 }
 
 /// Whether a low descriptor limit keeps fewer files open than would be useful.
-pub(crate) fn are_descriptors_scarce() -> bool {
+pub fn are_descriptors_scarce() -> bool {
     most_kept() < MOST_KEPT
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let (tid_tx, tid_rx) = mpsc::channel();
         let (stop_tx, stop_rx) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            tid_tx.send(crate::os::threads::own_tid()).unwrap();
+            tid_tx.send(crate::threads::own_tid()).unwrap();
             stop_rx.recv().ok();
         });
         (tid_rx.recv().unwrap(), stop_tx, thread)
@@ -212,7 +212,7 @@ mod tests {
         assert!(asleep);
         drop(stop);
         sleeper.join().unwrap();
-        let own = ThreadStat::open(crate::os::threads::own_tid()).unwrap();
+        let own = ThreadStat::open(crate::threads::own_tid()).unwrap();
         assert_eq!(own.is_asleep(), Some(false));
     }
 }
