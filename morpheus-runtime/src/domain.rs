@@ -12,28 +12,53 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::Policy;
 
+use crate::act::cores::CoreTable;
 use crate::act::permit::{self, Permits};
 use crate::act::spare::Spares;
 use crate::act::wake::Wake;
 use crate::decide::history::Histories;
-use crate::link;
 use crate::report::counters::Counters;
 use crate::report::stacks;
 use crate::report::thread::Reports;
 use crate::settings::Settings;
-use crate::slot::cores::CoreTable;
-use crate::slot::table::Table;
+use morpheus_link::state::State;
+use morpheus_link::table::Table;
 use morpheus_system::clock;
 use morpheus_system::quota::{self, Mask};
 use morpheus_system::sleeper::Sleeper;
 use morpheus_system::slice;
 
+/// A number of panics that a test injects.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Fault(std::sync::atomic::AtomicUsize);
+
+#[cfg(test)]
+impl Fault {
+    pub(crate) fn arm(&self, panics: usize) {
+        self.0.store(panics, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst) > 0
+    }
+
+    /// Panics as often as it was armed for.
+    pub(crate) fn strike(&self) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let armed = self
+            .0
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        assert!(armed.is_err(), "a fault, on purpose");
+    }
+}
+
 /// Panics that a test injects.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    pub(crate) controller: crate::supervise::Fault,
-    pub(crate) joiner: crate::supervise::Fault,
+    pub(crate) controller: Fault,
+    pub(crate) joiner: Fault,
 }
 
 pub(crate) struct Domain {
@@ -55,7 +80,7 @@ pub(crate) struct Domain {
     /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
-    pub(crate) link: link::State,
+    pub(crate) link: State,
     /// The controller's thread id; 0 until it runs.
     pub(crate) controller_tid: AtomicU32,
     pub(crate) counters: Counters,
@@ -96,7 +121,7 @@ impl Domain {
             spares_scarce: AtomicBool::new(false),
             can_nice: AtomicBool::new(false),
             sleeper: Sleeper::default(),
-            link: link::State::default(),
+            link: State::default(),
             controller_tid: AtomicU32::new(0),
             counters: Counters::new(clock::now_ns()),
             reports: Reports::default(),

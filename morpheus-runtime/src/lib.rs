@@ -94,8 +94,6 @@ mod decide;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod domain;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-mod link;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod observe;
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
 mod passthrough;
@@ -103,13 +101,9 @@ mod passthrough;
 mod poll;
 mod report;
 mod settings;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-mod slot;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-mod supervise;
 
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
-use passthrough::{act, control, domain, link, poll};
+use passthrough::{act, control, domain, poll};
 
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
@@ -150,7 +144,7 @@ pub mod runtime {
     pub use crate::api::runtime::Runtime;
 }
 
-pub use link::{ActiveLink, Link, LinkError};
+pub use morpheus_link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
 pub use morpheus_system::slice;
 pub use report::counters::LatencySummary;

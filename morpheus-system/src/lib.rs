@@ -28,6 +28,8 @@ pub mod slack;
 pub mod sleeper;
 pub mod slice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod supervise;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod threads;
 
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]

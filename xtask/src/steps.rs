@@ -308,7 +308,7 @@ fn loom() -> Step {
 
 /// What is published: the crates that applications link.
 const PUBLISHED: &str = "--package morpheus-common --package morpheus-macros --package morpheus-system \
-                         --package morpheus-runtime";
+                         --package morpheus-link --package morpheus-runtime";
 
 /// What a release needs.
 fn publication() -> Vec<Step> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::report::counters::Counters;
-use crate::slot::table::Table;
+use morpheus_link::table::Table;
 use morpheus_system::nice;
 
 /// Asks the poll `seq` in slot `index` to yield at its next checkpoint. Under a daemon it does nothing: the kernel side

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::runtime::Handle;
 
-use crate::supervise;
+use morpheus_system::supervise;
 
 thread_local! {
     /// True while the calling thread hands a waker to a runtime. The thread must not call the waker then.

@@ -9,23 +9,23 @@ use std::time::Duration;
 use crate::api::current;
 use crate::api::runtime::Runtime;
 use crate::domain::Domain;
-use crate::link::{Link, LinkError};
 use crate::settings::limitation::Limitation;
 use crate::settings::mechanism::{Mechanism, Mechanisms};
 use crate::settings::{
     DEFAULT_BUDGET_NS, DEFAULT_EVENT_INTERVAL, DEFAULT_GRACE_NS, DEFAULT_REPORT_AFTER_NS, Settings,
 };
 pub use morpheus_common::ladder::Policy;
+use morpheus_link::{Link, LinkError};
 use morpheus_system::threads;
 use morpheus_system::{clock, quota};
 
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 use {
-    crate::control::{joiner, life},
+    crate::control::life,
     crate::poll::{hold, own_slot},
     crate::report::summary,
-    crate::slot::handle,
     morpheus_common::slot::SlotFlag,
+    morpheus_link::{handle, joiner},
     morpheus_system::sleeper,
     std::panic::{AssertUnwindSafe, catch_unwind},
     std::sync::atomic::Ordering,
@@ -212,12 +212,7 @@ impl From<BuildError> for std::io::Error {
             | BuildError::LinkOnOneThread
             | BuildError::ReserveTooLarge { .. } => ErrorKind::InvalidInput,
             BuildError::TooFewThreads { .. } => ErrorKind::QuotaExceeded,
-            BuildError::Link(LinkError::Absent { .. }) => ErrorKind::NotFound,
-            BuildError::Link(LinkError::Refused { .. } | LinkError::Stranger { .. }) => {
-                ErrorKind::PermissionDenied
-            }
-            BuildError::Link(LinkError::Unsupported) => ErrorKind::Unsupported,
-            BuildError::Link(LinkError::Failed { ref source, .. }) => source.kind(),
+            BuildError::Link(ref error) => error.kind(),
         };
         std::io::Error::new(kind, error)
     }

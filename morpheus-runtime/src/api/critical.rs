@@ -81,9 +81,9 @@ impl<F: Future> Future for Critical<F> {
 mod tests {
     use super::*;
     use crate::poll::own_slot;
-    use crate::slot::area::SharedArea;
-    use crate::slot::handle;
     use crate::{Builder, Link, Watch as _};
+    use morpheus_link::area::SharedArea;
+    use morpheus_link::handle;
 
     /// A daemon joins within one section, and leaves within the next.
     #[test]
@@ -95,13 +95,13 @@ mod tests {
         // The task is not watched, because a slot moves only outside of a watched poll.
         let task = runtime.handle().spawn(async move {
             async {}.watched("critical: claims a slot").await;
-            let table = |act: fn(&crate::slot::table::Table)| {
+            let table = |act: fn(&morpheus_link::table::Table)| {
                 own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
             };
-            let shares: fn(&crate::slot::table::Table) = |table| {
+            let shares: fn(&morpheus_link::table::Table) = |table| {
                 table.share(SharedArea::for_tests(table.room()));
             };
-            for moves in [shares, crate::slot::table::Table::use_own_memory] {
+            for moves in [shares, morpheus_link::table::Table::use_own_memory] {
                 let before = slot();
                 critical(async {
                     assert!(handle::current().runtime.in_critical());

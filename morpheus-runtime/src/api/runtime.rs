@@ -18,9 +18,9 @@ use crate::api::metrics::Metrics;
 use crate::api::task;
 use crate::control::here;
 use crate::domain::Domain;
-use crate::link::ActiveLink;
 use crate::report::label;
 use crate::report::stacks::Stalls;
+use morpheus_link::ActiveLink;
 use morpheus_system::clock;
 
 /// A request to yield puts the runtime into [`Health::UnderPressure`] for this time, in nanoseconds.

@@ -132,8 +132,8 @@ mod tests {
     use super::*;
     use crate::act::permit::{Answer, Class, Request};
     use crate::poll::own_slot;
-    use crate::slot::handle;
     use crate::{Builder, Runtime, task};
+    use morpheus_link::handle;
 
     fn runtime(demotable: bool) -> Runtime {
         let mut builder = Builder::new_multi_thread();

@@ -222,8 +222,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::link::{ActiveLink, Link};
     use crate::report::thread as reporter;
+    use crate::{ActiveLink, Link};
     use crate::{Builder, Runtime, task};
 
     #[track_caller]

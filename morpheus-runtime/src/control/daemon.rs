@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::joiner;
+use morpheus_link::joiner;
+
 use crate::domain::Domain;
 use crate::observe::kernel::{Events, KernelEvents};
 use morpheus_system::clock;

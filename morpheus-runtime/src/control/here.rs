@@ -13,7 +13,7 @@ use crate::domain::Domain;
 use crate::poll::own_slot::Entered;
 use crate::poll::state::WatchState;
 use crate::poll::{handoff, known, mark, own_slot};
-use crate::slot::handle::{self, SlotHandle};
+use morpheus_link::handle::{self, SlotHandle};
 
 /// Makes the calling thread one of a current-thread runtime until the returned guard is dropped.
 pub(crate) fn enter(domain: &Arc<Domain>) -> Entered {

@@ -11,8 +11,8 @@ use tokio::runtime::RuntimeMetrics;
 
 use crate::decide::rating;
 use crate::domain::Domain;
-use crate::link::ActiveLink;
 use crate::observe::cores::Cores;
+use morpheus_link::ActiveLink;
 use morpheus_system::clock;
 
 /// The cores that stalled in polls which are not watched, and the marks of their workers.

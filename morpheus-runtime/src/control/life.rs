@@ -10,7 +10,7 @@ use crate::act::wake::Wake;
 use crate::control::controller::Controller;
 use crate::domain::Domain;
 use crate::report::event::{Report, Thread};
-use crate::supervise::supervise;
+use morpheus_system::supervise::supervise;
 use morpheus_system::{nice, slice};
 
 /// Finds out once for a domain, before its controller starts, whether the process may raise niceness again.

@@ -4,7 +4,7 @@ pub(crate) mod controller;
 pub(crate) mod daemon;
 pub(crate) mod here;
 pub(crate) mod hogs;
-pub(crate) mod joiner;
+mod host;
 pub(crate) mod life;
 pub(crate) mod plain;
 pub(crate) mod workers;

@@ -12,9 +12,9 @@ use morpheus_common::slot::SlotFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::domain::Domain;
-use crate::link::Handed;
-use crate::link::ring::Ring;
-use crate::slot::table::Lease;
+use morpheus_link::ring::Ring;
+use morpheus_link::state::Handed;
+use morpheus_link::table::Lease;
 use morpheus_system::clock;
 
 /// A sleep of this length is settled.

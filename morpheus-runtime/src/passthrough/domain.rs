@@ -7,9 +7,9 @@ use std::time::Duration;
 use morpheus_common::slot::RuntimeSlot;
 
 use super::act::wake::Wake;
-use super::link::ActiveLink;
 use crate::report::counters::Counters;
 use crate::settings::Settings;
+use morpheus_link::ActiveLink;
 
 pub(crate) struct Domain {
     pub(crate) settings: Settings,

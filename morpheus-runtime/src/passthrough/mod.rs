@@ -8,17 +8,15 @@
 //! - [`control::here`](here) polls a watched future, and nothing else; checkpoints are never asked, and critical sections have
 //!   nothing to be kept from.
 //!
-//! As they are on every system: `settings`, `decide`, `link/choice.rs`, and of `report` the labels, counters, events and the
-//! types of stacks. On Linux alone: `slot`, `act`, `poll`, `observe`, `control`, `domain.rs`, the rest of `link` and
-//! `report`. `morpheus-system` answers for the system itself.
+//! As they are on every system: `settings`, `decide`, and of `report` the labels, counters, events and the types of stacks.
+//! On Linux alone: `act`, `poll`, `observe`, `control`, `domain.rs`, and the rest of `report`. `morpheus-system` and
+//! `morpheus-link` answer for themselves.
 //!
 //! On Linux `--cfg morpheus_passthrough` builds this instead, so that it can be run and tested (`tests/passthrough.rs`,
 //! `examples/whole_api.rs`).
 
 pub(crate) mod domain;
 pub(crate) mod here;
-#[path = "../link/choice.rs"]
-pub(crate) mod link;
 
 pub(crate) mod act {
     pub(crate) mod wake {

@@ -26,7 +26,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::act::permit::Permit;
 use crate::domain::Domain;
-use crate::slot::handle::SlotHandle;
+use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
 use morpheus_system::slice;
 use morpheus_system::threads;

@@ -17,7 +17,7 @@ use crate::act::spare::HoldEnd;
 use crate::domain::Domain;
 use crate::poll::handoff;
 use crate::poll::own_slot;
-use crate::slot::handle;
+use morpheus_link::handle;
 use morpheus_system::clock;
 
 /// Takes one more worker out of service, whichever polls the hold task first, unless all spares are held

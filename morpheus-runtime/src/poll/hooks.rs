@@ -22,7 +22,7 @@ use tokio::task::Id;
 use crate::decide::history::History;
 use crate::poll::own_slot;
 use crate::report::label::{self, Label};
-use crate::slot::handle::{self, SlotHandle};
+use morpheus_link::handle::{self, SlotHandle};
 
 /// A thread adds polls to a label's total in lots of at most this many, so that the label's cache line stays
 /// put.

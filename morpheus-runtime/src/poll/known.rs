@@ -17,7 +17,7 @@ use crate::poll::mark::{PollMark, poll_inline};
 use crate::poll::state::WatchState;
 use crate::poll::{handoff, own_slot};
 use crate::report::label::Label;
-use crate::slot::handle::{self, SlotHandle};
+use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::{clock, nice};
 
 /// A throttled slow task gets one part in this many of a CPU.

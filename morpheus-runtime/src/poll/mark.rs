@@ -9,7 +9,7 @@ use morpheus_common::slot::VerdictFlags;
 use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
-use crate::slot::handle::SlotHandle;
+use morpheus_link::handle::SlotHandle;
 
 /// Marks a poll in the slot from `begin` until it is dropped, also when the poll panics.
 pub(crate) struct PollMark {

@@ -1,6 +1,8 @@
 //! Around one poll: its mark in the slot, the handoff of a slow task, the hold of a spare, tokio's task
 //! hooks.
 
+#[cfg(test)]
+mod forked;
 pub(crate) mod handoff;
 pub(crate) mod hold;
 #[cfg(tokio_unstable)]

@@ -15,7 +15,7 @@ use crate::domain::Domain;
 #[cfg(tokio_unstable)]
 use crate::poll::hooks;
 use crate::report::label::Label;
-use crate::slot::handle::{self, SlotHandle};
+use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::{nice, threads};
 
 thread_local! {

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::link::ActiveLink;
 use crate::report::label::{self, Origin};
+use morpheus_link::ActiveLink;
 
 /// The action that was taken on a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::report::event::{Report, Thread};
-use crate::supervise::{dismiss, supervise};
+use morpheus_system::supervise::{dismiss, supervise};
 
 /// Most reports that wait. A label has one event a second, so this is a second's worth of this many labels.
 const QUEUE: usize = 256;

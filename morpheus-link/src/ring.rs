@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::slot::area::{Access, Mapping};
+use crate::area::{Access, Mapping};
 use morpheus_common::abi::morpheus_event;
 
 const BUSY: u32 = 1 << 31;
@@ -19,8 +19,9 @@ const RECORD_HEADER: usize = 8;
 /// Largest size of a ring in bytes. No daemon hands out a larger one, so a larger number is an error.
 const LARGEST: usize = 1 << 26;
 
+/// The reading end of the events of one daemon.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     consumer: Mapping,
     producer: Mapping,
     page: usize,
@@ -29,7 +30,12 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    pub(crate) fn map(fd: OwnedFd) -> io::Result<Ring> {
+    /// Maps the ring behind a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor is no ring of events, the ring is larger than any daemon's, or the kernel refuses the mapping.
+    pub fn map(fd: OwnedFd) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let bytes = size_of_ring(&fd)?;
         Ok(Ring {
@@ -42,12 +48,12 @@ impl Ring {
     }
 
     /// Returns the ring's descriptor, which is readable when there are events.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.fd)
     }
 
     /// Takes the next event, if there is one.
-    pub(crate) fn take(&mut self) -> Option<morpheus_event> {
+    pub fn take(&mut self) -> Option<morpheus_event> {
         // SAFETY: each of the two pages begins with a position, an atomic; this side does not write the producer's.
         let (consumed, produced) = unsafe {
             (

@@ -16,15 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
-use crate::slot::area::Area;
-use crate::slot::table::Table;
+use crate::area::Area;
+use crate::table::Table;
 use morpheus_system::sleeper::Sleeper;
 
 /// The two halves of a thread's slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SlotHandle {
-    pub(crate) runtime: &'static RuntimeSlot,
-    pub(crate) kernel: &'static KernelSlot,
+pub struct SlotHandle {
+    /// The half that the thread writes.
+    pub runtime: &'static RuntimeSlot,
+    /// The half that the kernel side, or the controller, writes.
+    pub kernel: &'static KernelSlot,
     /// The flag of the domain's [`Sleeper`], copied here so that a poll does not look up the domain.
     controller_asleep: &'static AtomicBool,
     /// The memory that the slot is in; `target` has the memory that it should be in.
@@ -83,11 +85,7 @@ impl SlotHandle {
     /// # Safety
     ///
     /// The table and the flag live until the thread has called [`clear`].
-    pub(crate) unsafe fn of(
-        table: &Table,
-        index: usize,
-        controller_asleep: &AtomicBool,
-    ) -> SlotHandle {
+    pub unsafe fn of(table: &Table, index: usize, controller_asleep: &AtomicBool) -> SlotHandle {
         let (area, runtime, kernel) = table.settle(index);
         // SAFETY: all of it lives as long as the table and the flag, which the caller keeps alive until the thread
         // calls `clear`. No code copies the references out of this thread or beyond the handle's life.
@@ -102,20 +100,21 @@ impl SlotHandle {
         }
     }
 
+    /// Whether the thread has a slot; false for the stand-in.
     #[inline]
-    pub(crate) fn is_taken(self) -> bool {
+    pub fn is_taken(self) -> bool {
         !std::ptr::eq(self.runtime, &raw const NO_RUNTIME_SLOT)
     }
 
     /// Whether this thread must wake the controller after it wrote one of its sequence words.
     #[inline]
-    pub(crate) fn must_wake_controller(self) -> bool {
+    pub fn must_wake_controller(self) -> bool {
         Sleeper::is_needed(self.controller_asleep)
     }
 
     /// Whether the slot is in the memory that it should be in.
     #[inline]
-    pub(crate) fn is_settled(self) -> bool {
+    pub fn is_settled(self) -> bool {
         // Relaxed, pairs with nothing: `settle` loads the word again with Acquire. If this load is late, the slot
         // moves with the next poll.
         self.target.load(Ordering::Relaxed) == self.area
@@ -124,7 +123,7 @@ impl SlotHandle {
 
 /// Returns the calling thread's slot, or the stand-in.
 #[inline]
-pub(crate) fn current() -> SlotHandle {
+pub fn current() -> SlotHandle {
     let slot = SLOT.get();
     // SAFETY: each pointer was made from a reference of a `SlotHandle`. The target is a static, or the thread keeps
     // it alive until it has called `clear` (the module's invariant).
@@ -140,15 +139,15 @@ pub(crate) fn current() -> SlotHandle {
 }
 
 /// Sets the calling thread's handle.
-pub(crate) fn set(slot: SlotHandle) {
+pub fn set(slot: SlotHandle) {
     SLOT.set(Pointers::to(slot));
 }
 
 /// The handle of a thread that temporarily has another one; made by [`put_aside`].
-pub(crate) struct PutAside(Pointers);
+pub struct PutAside(Pointers);
 
 /// Puts the calling thread's handle aside and sets the stand-in.
-pub(crate) fn put_aside() -> PutAside {
+pub fn put_aside() -> PutAside {
     PutAside(SLOT.replace(Pointers::to(STAND_IN)))
 }
 
@@ -158,7 +157,7 @@ impl PutAside {
     /// # Safety
     ///
     /// The target of the handle is still alive (the module's invariant, while the handle is put aside).
-    pub(crate) unsafe fn critical_depth(&self) -> u32 {
+    pub unsafe fn critical_depth(&self) -> u32 {
         // SAFETY: the caller promises that the target is alive; otherwise it is a static.
         let runtime = unsafe { &*self.0.runtime };
         // Relaxed, pairs with nothing: the thread's own word.
@@ -166,19 +165,19 @@ impl PutAside {
     }
 
     /// Makes it the calling thread's handle again.
-    pub(crate) fn put_back(self) {
+    pub fn put_back(self) {
         SLOT.set(self.0);
     }
 }
 
 /// Sets the stand-in: the thread has no slot any more.
-pub(crate) fn clear() {
+pub fn clear() {
     SLOT.set(Pointers::to(STAND_IN));
 }
 
 /// Saves the words of a slot in shared memory, which the child does not inherit. Called by a thread that is about to
 /// fork.
-pub(crate) fn save_for_child() {
+pub fn save_for_child() {
     let slot = current();
     if !slot.area.is_null() {
         AT_FORK.with(|saved| saved.copy_from(slot.runtime));
@@ -186,7 +185,7 @@ pub(crate) fn save_for_child() {
 }
 
 /// Restores the saved words into the private memory that the child has instead. Called by the child's thread.
-pub(crate) fn restore_in_child() {
+pub fn restore_in_child() {
     let slot = current();
     if !slot.area.is_null() {
         AT_FORK.with(|saved| slot.runtime.copy_from(saved));

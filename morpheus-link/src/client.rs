@@ -15,9 +15,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::link::LinkError;
-use crate::link::ring::Ring;
-use crate::slot::area::SharedArea;
+use crate::area::SharedArea;
+use crate::choice::LinkError;
+use crate::ring::Ring;
 
 /// Time limit for the answer to Hello. It is long because the daemon may be about to attach its scheduler.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
@@ -28,23 +28,27 @@ const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
 
 /// The parameters of a connection, sent in `Hello`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) slots: usize,
-    pub(crate) policy: u32,
-    pub(crate) budget_ns: u64,
-    pub(crate) grace_ns: u64,
+pub struct Terms {
+    /// The slots that the runtime needs, the controller's included.
+    pub slots: usize,
+    /// Its policy, as the ABI numbers it.
+    pub policy: u32,
+    /// The time that a poll may take, in nanoseconds.
+    pub budget_ns: u64,
+    /// The time from one step of the ladder to the next, in nanoseconds.
+    pub grace_ns: u64,
 }
 
 /// A connection on which the daemon answered `Hello`.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     socket: OwnedFd,
     /// A `morpheus_kernel_mode`.
-    pub(crate) mode: u32,
+    pub mode: u32,
 }
 
 /// Connects to a daemon, and maps the memory that it hands out.
-pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), LinkError> {
+pub fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), LinkError> {
     let named = || path.display().to_string();
     let failed = |source: io::Error| LinkError::Failed {
         path: named(),
@@ -88,12 +92,12 @@ pub(crate) fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Rin
 
 impl Client {
     /// Returns the socket. It is readable only after the daemon has ended: the daemon sends nothing unasked.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Binds a slot to a thread of this process. Does nothing if the thread has ended.
-    pub(crate) fn register(&self, slot: usize, tid: u32) -> io::Result<()> {
+    pub fn register(&self, slot: usize, tid: u32) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(tid as i32) else {
             return Ok(());
         };
@@ -120,7 +124,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn unregister(&self, slot: usize) -> io::Result<()> {
+    pub fn unregister(&self, slot: usize) -> io::Result<()> {
         let request = Request::Unregister { slot: slot as u32 };
         match ask(&self.socket, request, None, ANSWER_WITHIN)?.0 {
             Reply::Unregistered { .. } => Ok(()),

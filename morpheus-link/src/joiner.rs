@@ -14,15 +14,15 @@ use morpheus_common::broker::DEFAULT_SOCKET;
 use morpheus_common::slot::{SlotFlag, WorkerState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::domain::Domain;
-use crate::link::client::{self, Client, Terms};
-use crate::link::ring::Ring;
-use crate::link::{self, ActiveLink, Handed, Link, LinkError, presence};
-use crate::report::event::{self, Report, Thread};
-use crate::slot::area::SharedArea;
-use crate::slot::table::Lease;
-use crate::supervise::supervise;
+use crate::area::SharedArea;
+use crate::choice::{ActiveLink, Link, LinkError};
+use crate::client::{self, Client};
+use crate::presence;
+use crate::ring::Ring;
+use crate::state::{self, Handed, State};
+use crate::table::{Lease, Table};
 use morpheus_system::clock;
+use morpheus_system::supervise::supervise;
 
 /// After a failure it is tried again after so long; then only when something changes at the socket. What
 /// changed just before the try, or was not quite ready, is found by these.
@@ -39,23 +39,55 @@ const REQUIRED_WITHIN: Duration = Duration::from_secs(10);
 /// A daemon takes a thousand requests in a second, over the burst; half of that leaves room.
 const REQUESTS_PER_SECOND: u32 = 500;
 
+pub use crate::client::Terms;
+
+/// The runtime whose link is kept.
+pub trait Host: Send + Sync + 'static {
+    /// The state that the joiner shares with the runtime.
+    fn link(&self) -> &State;
+    /// The slots, which move into the daemon's memory.
+    fn slots(&self) -> &Table;
+    /// What the daemon is told of the runtime, asked before each try.
+    fn terms(&self) -> Terms;
+    /// The controller's thread id; 0 until it runs.
+    fn controller_tid(&self) -> u32;
+    /// Wakes the controller, so that it takes its end of a link or gives it up.
+    fn wake_controller(&self);
+    /// Takes news of the link.
+    fn tell(&self, news: News<'_>);
+}
+
+/// News of a link, for the runtime.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// No daemon was joined.
+    NoLink(&'a LinkError),
+    /// A daemon was joined.
+    Joined(ActiveLink),
+    /// The daemon has ended.
+    DaemonGone(io::Error),
+    /// The joiner's thread panicked.
+    Panicked {
+        /// The text of the panic.
+        text: &'a str,
+        /// Whether it starts again.
+        restarts: bool,
+    },
+}
+
 /// Starts the thread, unless no daemon's link is wanted, or no daemon has been on this machine: then the controller calls
 /// [`start_late`] when one has.
 ///
 /// # Errors
 ///
 /// With [`Link::Required`], when no daemon was joined.
-pub(crate) fn start(
-    domain: &Arc<Domain>,
-    link: Link,
-    socket: Option<PathBuf>,
-) -> Result<(), LinkError> {
+pub fn start<H: Host>(host: &Arc<H>, link: Link, socket: Option<PathBuf>) -> Result<(), LinkError> {
     if link == Link::Watchdog {
         return Ok(());
     }
-    let named = socket.or_else(link::named_socket);
-    if named.is_none() && link == Link::Auto && !link::has_default_directory() {
-        domain.link.wait_for_directory();
+    let named = socket.or_else(state::named_socket);
+    if named.is_none() && link == Link::Auto && !state::has_default_directory() {
+        host.link().wait_for_directory();
         return Ok(());
     }
     let path = named.unwrap_or_else(|| DEFAULT_SOCKET.into());
@@ -64,7 +96,7 @@ pub(crate) fn start(
         source,
     };
     let (sender, first) = bounded(1);
-    let started = begin(domain.clone(), path.clone(), sender);
+    let started = begin(host.clone(), path.clone(), sender);
     match (started, link) {
         // Without a descriptor or a thread for it: the watchdog alone.
         (Err(error), Link::Required) => Err(failed(error)),
@@ -77,88 +109,75 @@ pub(crate) fn start(
 }
 
 /// Starts the thread at last, because the directory of the default socket is there.
-pub(crate) fn start_late(domain: &Arc<Domain>) {
+pub fn start_late<H: Host>(host: &Arc<H>) {
     let (sender, _) = bounded(1);
     // Without a descriptor or a thread for it: the watchdog alone.
-    let _ = begin(domain.clone(), DEFAULT_SOCKET.into(), sender);
+    let _ = begin(host.clone(), DEFAULT_SOCKET.into(), sender);
 }
 
-fn begin(
-    domain: Arc<Domain>,
+fn begin<H: Host>(
+    host: Arc<H>,
     path: PathBuf,
     first: Sender<Result<(), LinkError>>,
 ) -> io::Result<()> {
     let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let (own, controllers) = (bell()?, bell()?);
-    let _ = domain.link.bell.set(own);
-    let _ = domain.link.controller_bell.set(controllers);
+    let _ = host.link().bell.set(own);
+    let _ = host.link().controller_bell.set(controllers);
     std::thread::Builder::new()
         .name("morpheus-link".into())
-        .spawn(move || serve(&domain, &path, first))?;
+        .spawn(move || serve(&host, &path, first))?;
     Ok(())
 }
 
 /// The life of the thread. A panic ends the link that there is; after too many there is none any more.
-fn serve(domain: &Arc<Domain>, path: &Path, first: Sender<Result<(), LinkError>>) {
+fn serve<H: Host>(host: &Arc<H>, path: &Path, first: Sender<Result<(), LinkError>>) {
     let mut first = Some(first);
-    let link = &domain.link;
+    let link = host.link();
     supervise(
-        || keep(domain, path, &mut first),
+        || keep(host, path, &mut first),
         |text, restarts| {
             let was_joined = link.active() != ActiveLink::Watchdog;
-            leave(domain);
+            leave(&**host);
             if was_joined {
-                count_lost(domain);
+                count_lost(&**host);
             }
-            // Relaxed: a statistic.
-            domain
-                .counters
-                .joiner_restarts
-                .fetch_add(u64::from(restarts), Ordering::Relaxed);
-            domain.reports.send(Report::Panicked {
-                thread: Thread::Joiner,
-                text: text.to_owned(),
-                restarts,
-            });
+            host.tell(News::Panicked { text, restarts });
         },
     );
 }
 
 /// Counts a link that ended while the runtime was there.
-fn count_lost(domain: &Domain) {
-    let link = &domain.link;
+fn count_lost(host: &impl Host) {
+    let link = host.link();
     // Relaxed, both: statistics.
     link.lost.fetch_add(1, Ordering::Relaxed);
     link.silent_ns.store(clock::now_ns(), Ordering::Relaxed);
 }
 
 /// Puts the watchdog in force, whatever was before.
-fn leave(domain: &Domain) {
-    domain.slots.use_own_memory();
-    domain.link.set_active(ActiveLink::Watchdog);
-    domain.link.lose();
-    domain.wake_controller();
+fn leave(host: &impl Host) {
+    host.slots().use_own_memory();
+    host.link().set_active(ActiveLink::Watchdog);
+    host.link().lose();
+    host.wake_controller();
 }
 
 /// Joins a daemon, again and again, until the runtime ends.
-fn keep(domain: &Arc<Domain>, path: &Path, first: &mut Option<Sender<Result<(), LinkError>>>) {
-    let Some(bell) = domain.link.bell.get() else {
+fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<(), LinkError>>>) {
+    let Some(bell) = host.link().bell.get() else {
         return;
     };
     let mut tries = TRIES.iter();
-    while !domain.link.stops() {
-        #[cfg(test)]
-        domain.faults.joiner.strike();
-        let (result, session) = match client::join(path, terms(domain)) {
+    while !host.link().stops() {
+        let (result, session) = match client::join(path, host.terms()) {
             // Before the first answer is given: who gets it finds the link in force.
             Ok((client, shared, ring)) => {
-                let session = Session::begin(domain, client, shared, ring);
+                let session = Session::begin(&**host, client, shared, ring);
                 (Ok(()), Some(session))
             }
             Err(error) => {
-                if event::wants_details() {
-                    domain.reports.send(Report::NoLink(error.to_string()));
-                }
+                host.tell(News::NoLink(&error));
                 (Err(error), None)
             }
         };
@@ -170,7 +189,7 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: &mut Option<Sender<Result<(), 
             session.keep(bell);
             tries = TRIES.iter();
         }
-        if domain.link.stops() {
+        if host.link().stops() {
             return;
         }
         let pause = match tries.next() {
@@ -187,25 +206,14 @@ fn keep(domain: &Arc<Domain>, path: &Path, first: &mut Option<Sender<Result<(), 
     }
 }
 
-fn terms(domain: &Domain) -> Terms {
-    let settings = &domain.settings;
-    Terms {
-        // The last one is the controller's.
-        slots: domain.slots.room() + 1,
-        policy: settings.policy as u32,
-        budget_ns: settings.budget_ns,
-        grace_ns: settings.grace_ns,
-    }
-}
-
 fn drain(bell: &OwnedFd) {
     let mut count = [0; 8];
     let _ = rustix::io::read(bell, &mut count);
 }
 
 /// A link in force.
-struct Session<'a> {
-    domain: &'a Arc<Domain>,
+struct Session<'a, H> {
+    host: &'a H,
     client: Client,
     /// The thread that each slot is bound to; 0 for none.
     bound: Vec<u32>,
@@ -213,17 +221,12 @@ struct Session<'a> {
     requests: u32,
 }
 
-impl<'a> Session<'a> {
-    fn begin(
-        domain: &'a Arc<Domain>,
-        client: Client,
-        shared: SharedArea,
-        ring: Ring,
-    ) -> Session<'a> {
-        let link = &domain.link;
+impl<'a, H: Host> Session<'a, H> {
+    fn begin(host: &'a H, client: Client, shared: SharedArea, ring: Ring) -> Session<'a, H> {
+        let link = host.link();
         let slots = shared.slots();
-        let shared = domain.slots.share(shared);
-        introduce_controller(domain, shared, slots - 1);
+        let shared = host.slots().share(shared);
+        introduce_controller(host, shared, slots - 1);
         // Relaxed: read by the controller after it was handed its end.
         link.is_lost.store(false, Ordering::Relaxed);
         link.hand(Handed {
@@ -235,10 +238,10 @@ impl<'a> Session<'a> {
         // SeqCst, pairs with the one in `State::slots_changed`.
         fence(Ordering::SeqCst);
         link.joined.fetch_add(1, Ordering::Relaxed);
-        domain.reports.send(Report::Joined(link.active()));
-        domain.wake_controller();
+        host.tell(News::Joined(link.active()));
+        host.wake_controller();
         Session {
-            domain,
+            host,
             client,
             bound: vec![0; slots],
             second: Instant::now(),
@@ -248,7 +251,7 @@ impl<'a> Session<'a> {
 
     /// Until the daemon goes, is found silent, or the runtime ends.
     fn keep(mut self, bell: &OwnedFd) {
-        let link = &self.domain.link;
+        let link = self.host.link();
         let why = loop {
             if let Err(error) = self.bind_all() {
                 break error;
@@ -266,10 +269,10 @@ impl<'a> Session<'a> {
                 break io::ErrorKind::TimedOut.into();
             }
         };
-        leave(self.domain);
+        leave(self.host);
         if !link.stops() {
-            count_lost(self.domain);
-            self.domain.reports.send(Report::DaemonGone(why));
+            count_lost(self.host);
+            self.host.tell(News::DaemonGone(why));
         }
     }
 
@@ -277,13 +280,13 @@ impl<'a> Session<'a> {
     /// have not moved yet, for they parked, or are held, before the daemon came: nothing happens to them until they
     /// have, and then they are known.
     fn bind_all(&mut self) -> io::Result<()> {
-        let slots = self.domain.slots.in_use().min(self.bound.len() - 1);
+        let slots = self.host.slots().in_use().min(self.bound.len() - 1);
         for index in 0..slots {
             // Acquire, pairs with the Release in `claim_slow`.
-            let tid = self.domain.slots.runtime(index).tid.load(Ordering::Acquire);
+            let tid = self.host.slots().runtime(index).tid.load(Ordering::Acquire);
             self.bind(index, tid)?;
         }
-        let controller = self.domain.controller_tid.load(Ordering::Relaxed);
+        let controller = self.host.controller_tid();
         self.bind(self.bound.len() - 1, controller)
     }
 
@@ -317,56 +320,9 @@ impl<'a> Session<'a> {
 }
 
 /// The controller has the last slot.
-fn introduce_controller(domain: &Domain, shared: Lease, index: usize) {
-    let slot = domain.slots.slot_in(shared, index);
+fn introduce_controller(host: &impl Host, shared: Lease, index: usize) {
+    let slot = host.slots().slot_in(shared, index);
     slot.set_flag(SlotFlag::Controller);
-    slot.tid.store(
-        domain.controller_tid.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
+    slot.tid.store(host.controller_tid(), Ordering::Relaxed);
     slot.set_state(WorkerState::Running);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Builder;
-
-    #[test]
-    fn a_joiner_that_panics_starts_again_and_stays_off_in_the_end() {
-        let nowhere = std::env::temp_dir().join("morpheus-no-daemon-here");
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).link_socket(nowhere);
-        let runtime = builder.build().unwrap();
-        let domain = runtime.domain();
-        let restarts = || runtime.metrics().joiner_restarts;
-        for expected in [1, 2, 3, 3] {
-            domain.faults.joiner.arm(1);
-            let until = Instant::now() + Duration::from_secs(60);
-            while domain.faults.joiner.is_armed() || restarts() < expected {
-                assert!(Instant::now() < until, "{expected} restarts");
-                domain.link.wake_joiner();
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        assert_eq!((restarts(), runtime.link()), (3, ActiveLink::Watchdog));
-        assert_eq!(runtime.block_on(async { 7 }), 7);
-    }
-
-    #[test]
-    fn required_says_no_when_the_joiner_stays_off() {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1);
-        let runtime = builder.link(Link::Watchdog).build().unwrap();
-        let domain = runtime.domain();
-        domain.faults.joiner.arm(usize::MAX);
-        let nowhere = std::env::temp_dir().join("morpheus-no-daemon-here");
-        let began = Instant::now();
-        let result = start(domain, Link::Required, Some(nowhere));
-        assert!(
-            matches!(result, Err(LinkError::Failed { .. })),
-            "{result:?}"
-        );
-        assert!(began.elapsed() < REQUIRED_WITHIN);
-    }
 }

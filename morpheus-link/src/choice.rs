@@ -5,7 +5,7 @@ use std::io;
 use morpheus_common::abi;
 use morpheus_common::broker::Refusal;
 
-/// Which link a runtime asks for; see [`Builder::link`](crate::Builder::link).
+/// Which link a runtime asks for; see `Builder::link`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Link {
@@ -22,7 +22,7 @@ pub enum Link {
     Required,
 }
 
-/// The link in force; see [`Runtime::link`](crate::Runtime::link).
+/// The link in force; see `Runtime::link`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActiveLink {
@@ -33,12 +33,14 @@ pub enum ActiveLink {
     /// The daemon's scheduler schedules.
     Scheduler,
     /// No link and no watchdog: outside of Linux the runtime is tokio alone
-    /// ([`Limitation::Protection`](crate::Limitation::Protection)).
+    /// (`Limitation::Protection`).
     None,
 }
 
 impl ActiveLink {
-    pub(crate) fn of_mode(mode: u32) -> ActiveLink {
+    /// The link to a daemon in a mode (`MORPHEUS_MODE_…` of the ABI).
+    #[must_use]
+    pub fn of_mode(mode: u32) -> ActiveLink {
         match mode {
             abi::MORPHEUS_MODE_ENFORCE => ActiveLink::Scheduler,
             _ => ActiveLink::Observer,
@@ -98,4 +100,19 @@ pub enum LinkError {
         /// The error of the operation.
         source: io::Error,
     },
+}
+
+impl LinkError {
+    /// The kind of an I/O error that says the same.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            LinkError::Absent { .. } => io::ErrorKind::NotFound,
+            LinkError::Refused { .. } | LinkError::Stranger { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            LinkError::Unsupported => io::ErrorKind::Unsupported,
+            LinkError::Failed { source, .. } => source.kind(),
+        }
+    }
 }

@@ -24,15 +24,17 @@ const ENTRY: usize = 64;
 
 /// The permitted accesses to a mapping of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
+    /// This process reads it.
     Read,
+    /// This process reads and writes it.
     ReadWrite,
 }
 
 /// A mapping that is unmapped when it is dropped. It is accessed only as atomics (`at`) and by pointers, because
 /// other processes and the kernel write to it concurrently.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     memory: ManuallyDrop<MmapRaw>,
     /// Keeps forked children out of a shared mapping; `None` for private memory.
     place: Option<&'static Place>,
@@ -41,12 +43,7 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the memory of a descriptor. It is shared with all processes that map it, except for forked children of
     /// this process.
-    pub(crate) fn new(
-        fd: &OwnedFd,
-        bytes: usize,
-        offset: u64,
-        access: Access,
-    ) -> io::Result<Mapping> {
+    pub fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: Access) -> io::Result<Mapping> {
         let mut options = MmapOptions::new();
         options.len(bytes).offset(offset);
         let memory = match access {
@@ -63,7 +60,7 @@ impl Mapping {
     }
 
     /// Maps private memory, all zero. The kernel allocates each page on the first write to it.
-    pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapping> {
+    pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
         Ok(Mapping {
             memory: ManuallyDrop::new(MmapMut::map_anon(bytes)?.into()),
             place: None,
@@ -84,7 +81,7 @@ impl Mapping {
     ///
     /// `T` consists of atomics, for which every value is valid. The caller does not write to them if the mapping is
     /// for reading only.
-    pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
+    pub unsafe fn at<T>(&self, offset: usize) -> &T {
         assert!(
             offset + size_of::<T>() <= self.memory.len() && offset.is_multiple_of(align_of::<T>()),
             "{offset} is not in a mapping of {} bytes",
@@ -113,7 +110,7 @@ impl Drop for Mapping {
 /// A slice of atomics, all zero at first, whose pages the kernel allocates on the first write. An allocator would
 /// touch all of it, because it clears zeroed memory whenever `T` is aligned to more than 16 bytes.
 #[derive(Debug)]
-pub(crate) struct Untouched<T> {
+pub struct Untouched<T> {
     mapping: Mapping,
     len: usize,
     of: PhantomData<T>,
@@ -125,7 +122,7 @@ impl<T> Untouched<T> {
     /// # Safety
     ///
     /// `T` consists of atomics, for which every value is valid.
-    pub(crate) unsafe fn new(len: usize) -> Untouched<T> {
+    pub unsafe fn new(len: usize) -> Untouched<T> {
         let layout = Layout::array::<T>(len).expect("a table that fits memory");
         // The kernel maps no empty range.
         let bytes = layout.size().max(1);
@@ -150,10 +147,12 @@ impl<T> Deref for Untouched<T> {
 
 /// Both halves of a table of slots: the runtime's and the kernel's.
 #[derive(Debug)]
-pub(crate) enum Area {
+pub enum Area {
     /// Private memory: the controller writes the kernel's half.
     Own {
+        /// What the threads write.
         runtime: Untouched<RuntimeSlot>,
+        /// What the controller writes.
         kernel: Untouched<KernelSlot>,
     },
     /// Shared memory: the kernel side writes the kernel's half.
@@ -162,7 +161,7 @@ pub(crate) enum Area {
 
 /// Memory that a daemon shared.
 #[derive(Debug)]
-pub(crate) struct SharedArea {
+pub struct SharedArea {
     runtime: Mapping,
     kernel: Mapping,
     slots: usize,
@@ -170,7 +169,7 @@ pub(crate) struct SharedArea {
 
 impl SharedArea {
     /// Maps the two areas, and checks the header of the kernel's area.
-    pub(crate) fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<SharedArea> {
+    pub fn map(runtime: &OwnedFd, kernel: &OwnedFd, slots: usize) -> io::Result<SharedArea> {
         let page = rustix::param::page_size();
         let bytes = ((slots + 1) * ENTRY).next_multiple_of(page);
         let shared = SharedArea {
@@ -215,8 +214,8 @@ impl SharedArea {
     }
 
     /// Makes an area as a daemon would share it, from a plain memory file.
-    #[cfg(test)]
-    pub(crate) fn for_tests(slots: usize) -> SharedArea {
+    #[cfg(feature = "testing")]
+    pub fn for_tests(slots: usize) -> SharedArea {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
         let memory = || {
             let fd = memfd_create("shared", MemfdFlags::CLOEXEC).expect("a memfd");
@@ -239,12 +238,13 @@ impl SharedArea {
         SharedArea::map(&runtime, &kernel, slots).expect("a control block")
     }
 
-    pub(crate) fn slots(&self) -> usize {
+    /// Returns the number of slots.
+    pub fn slots(&self) -> usize {
         self.slots
     }
 
     /// Returns the time of the kernel side's last heartbeat, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) fn heartbeat_ns(&self) -> u64 {
+    pub fn heartbeat_ns(&self) -> u64 {
         let offset = std::mem::offset_of!(abi::morpheus_kernel_header, heartbeat_ns);
         // SAFETY: an atomic that is only read. Relaxed, pairs with nothing: the reader uses this one word.
         unsafe { self.kernel.at::<AtomicU64>(offset) }.load(Ordering::Relaxed)
@@ -263,7 +263,8 @@ impl SharedArea {
 }
 
 impl Area {
-    pub(crate) fn runtime(&self, index: usize) -> &RuntimeSlot {
+    /// Returns the runtime's half of a slot.
+    pub fn runtime(&self, index: usize) -> &RuntimeSlot {
         match self {
             Area::Own { runtime, .. } => &runtime[index],
             Area::Shared(shared) => shared.runtime(index),
@@ -271,7 +272,7 @@ impl Area {
     }
 
     /// Returns the kernel's half of a slot, for reading.
-    pub(crate) fn kernel(&self, index: usize) -> &KernelSlot {
+    pub fn kernel(&self, index: usize) -> &KernelSlot {
         match self {
             Area::Own { kernel, .. } => &kernel[index],
             Area::Shared(shared) => shared.kernel(index),
@@ -279,7 +280,7 @@ impl Area {
     }
 
     /// Returns the kernel's half of a slot for writing, if the controller stands in for a kernel side.
-    pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
+    pub fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
         match self {
             Area::Own { kernel, .. } => Some(&kernel[index]),
             Area::Shared(_) => None,

@@ -16,28 +16,30 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
-use crate::slot::area::{Area, SharedArea, Untouched};
+use crate::area::{Area, SharedArea, Untouched};
 use morpheus_system::clock;
 
 /// The words of a slot that only this process needs; the shared halves are in [`morpheus_common`].
 #[derive(Debug)]
-pub(crate) struct Private {
+pub struct Private {
     /// Core (tokio's worker index) + 1 that the present handoff poll handed off; 0 if none.
-    pub(crate) core_handed_over: AtomicU32,
+    pub core_handed_over: AtomicU32,
     /// Park count of that core at the handoff.
-    pub(crate) core_parks: AtomicU64,
+    pub core_parks: AtomicU64,
     /// Start of a poll under a label that is not healthy: its number, the CPU clock of its thread, and the time. Only
     /// such polls read clocks; polls of healthy labels do not pay for them.
-    pub(crate) begun_seq: AtomicU64,
-    pub(crate) begun_cpu_ns: AtomicU64,
-    pub(crate) begun_ns: AtomicU64,
+    pub begun_seq: AtomicU64,
+    /// The CPU clock of its thread then.
+    pub begun_cpu_ns: AtomicU64,
+    /// The time then, in nanoseconds.
+    pub begun_ns: AtomicU64,
     /// Class of the handoff poll's permit. The controller counts sleeping handoff polls by class.
-    pub(crate) permit_class: AtomicU32,
+    pub permit_class: AtomicU32,
 }
 
 impl Private {
     /// Records the start of the poll `seq`, which is about to begin.
-    pub(crate) fn stamp(&self, seq: u64) {
+    pub fn stamp(&self, seq: u64) {
         // Relaxed, these three: `begin_poll` releases them. The controller acquires the poll's number there, and
         // checks `begun_seq` against it.
         self.begun_cpu_ns
@@ -48,7 +50,7 @@ impl Private {
 
     /// Returns when the poll `seq` began, on the wall clock and on its thread's CPU clock, in nanoseconds. `None` if
     /// that was not recorded.
-    pub(crate) fn begun(&self, seq: u64) -> Option<(u64, u64)> {
+    pub fn begun(&self, seq: u64) -> Option<(u64, u64)> {
         // Relaxed: see `stamp`. The next poll may overwrite these words now; then this poll has ended, and no code
         // uses the result.
         let noted = self.begun_seq.load(Ordering::Relaxed) == seq;
@@ -63,13 +65,13 @@ impl Private {
 
 /// Names one area of shared memory: a pointer to its element of [`Table::shared`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease(NonNull<Area>);
+pub struct Lease(NonNull<Area>);
 
 // SAFETY: a lease is only a name. Only the table, which is `Sync`, dereferences it.
 unsafe impl Send for Lease {}
 
 /// All slots of a domain.
-pub(crate) struct Table {
+pub struct Table {
     own: Area,
     areas: Untouched<AtomicPtr<Area>>,
     /// The memory that slots should be in; workers compare it with the memory of their slot.
@@ -78,7 +80,8 @@ pub(crate) struct Table {
     fixed: AtomicPtr<Area>,
     /// Every area that a daemon ever shared: a few pages for each daemon that was joined.
     shared: Mutex<Vec<NonNull<Area>>>,
-    pub(crate) private: Untouched<Private>,
+    /// By slot.
+    pub private: Untouched<Private>,
     free: Mutex<Vec<u32>>,
     /// Slots below this number were taken at least once; the controller samples these.
     high_water: AtomicUsize,
@@ -97,7 +100,9 @@ fn zeroed<T>(len: usize) -> Untouched<T> {
 }
 
 impl Table {
-    pub(crate) fn new(slots: usize) -> Table {
+    /// Makes a table whose slots are all free, in this process's own memory.
+    #[must_use]
+    pub fn new(slots: usize) -> Table {
         Table {
             own: Area::Own {
                 runtime: zeroed(slots),
@@ -115,7 +120,7 @@ impl Table {
     }
 
     /// Returns the number of slots.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.private.len()
     }
 
@@ -125,7 +130,8 @@ impl Table {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn take(&self) -> Option<usize> {
+    /// Takes a free slot and returns its index; counts a refusal when there is none.
+    pub fn take(&self) -> Option<usize> {
         let mut free = self.free();
         if let Some(index) = free.pop() {
             return Some(index as usize);
@@ -140,17 +146,18 @@ impl Table {
         Some(index)
     }
 
-    pub(crate) fn give_back(&self, index: usize) {
+    /// Frees a slot. Its thread does not use it any more.
+    pub fn give_back(&self, index: usize) {
         self.free().push(index as u32);
     }
 
     /// Returns the number of slots that a controller has to sample: all below this index.
-    pub(crate) fn in_use(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.high_water.load(Ordering::Acquire)
     }
 
     /// Returns how many threads found the table full and are not watched.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
@@ -167,24 +174,24 @@ impl Table {
     }
 
     /// Returns the runtime's half of a slot, which its worker writes.
-    pub(crate) fn runtime(&self, index: usize) -> &RuntimeSlot {
+    pub fn runtime(&self, index: usize) -> &RuntimeSlot {
         self.area_of(index).runtime(index)
     }
 
     /// Returns the runtime's halves of all slots that are or were in use.
-    pub(crate) fn runtimes(&self) -> impl Iterator<Item = &RuntimeSlot> {
+    pub fn runtimes(&self) -> impl Iterator<Item = &RuntimeSlot> {
         (0..self.in_use()).map(|index| self.runtime(index))
     }
 
     /// Returns the kernel's half of a slot, for a controller that stands in for the kernel side. `None` if there is a
     /// kernel side.
-    pub(crate) fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
+    pub fn kernel_to_write(&self, index: usize) -> Option<&KernelSlot> {
         self.area_of(index).kernel_to_write(index)
     }
 
     /// Returns the word that tells a worker where its slot should be. If it differs from the slot's memory, the slot
     /// is to move.
-    pub(crate) fn target_of(&self, index: usize) -> &AtomicPtr<Area> {
+    pub fn target_of(&self, index: usize) -> &AtomicPtr<Area> {
         match index < self.room() {
             true => &self.target,
             false => &self.fixed,
@@ -193,13 +200,13 @@ impl Table {
 
     /// Returns the number of slots that fit into shared memory: a process may have [`abi::MORPHEUS_MAX_SLOTS`], of
     /// which one is the controller's.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         self.len().min(abi::MORPHEUS_MAX_SLOTS as usize - 1)
     }
 
     /// Moves a slot to the memory that it should be in. Only for the slot's own thread, outside of a poll. Returns
     /// that memory, as in `target_of`, and the two halves.
-    pub(crate) fn settle(&self, index: usize) -> (*mut Area, &RuntimeSlot, &KernelSlot) {
+    pub fn settle(&self, index: usize) -> (*mut Area, &RuntimeSlot, &KernelSlot) {
         // Acquire, pairs with the Release in `share`: the area is initialised.
         let target = self.target_of(index).load(Ordering::Acquire);
         let to = self.area(target);
@@ -213,7 +220,7 @@ impl Table {
     }
 
     /// Adds shared memory. Slots move to it from now on.
-    pub(crate) fn share(&self, shared: SharedArea) -> Lease {
+    pub fn share(&self, shared: SharedArea) -> Lease {
         let area = NonNull::from(Box::leak(Box::new(Area::Shared(shared))));
         self.shared
             .lock()
@@ -225,12 +232,12 @@ impl Table {
     }
 
     /// Makes this process's own memory the target. Slots move to it from now on.
-    pub(crate) fn use_own_memory(&self) {
+    pub fn use_own_memory(&self) {
         self.target.store(ptr::null_mut(), Ordering::Release);
     }
 
     /// Returns the last heartbeat of the kernel side that shared this memory, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) fn heartbeat_ns(&self, lease: Lease) -> u64 {
+    pub fn heartbeat_ns(&self, lease: Lease) -> u64 {
         match self.area(lease.0.as_ptr()) {
             Area::Shared(shared) => shared.heartbeat_ns(),
             Area::Own { .. } => 0,
@@ -238,7 +245,7 @@ impl Table {
     }
 
     /// Returns a slot in shared memory by its number.
-    pub(crate) fn slot_in(&self, lease: Lease, index: usize) -> &RuntimeSlot {
+    pub fn slot_in(&self, lease: Lease, index: usize) -> &RuntimeSlot {
         self.area(lease.0.as_ptr()).runtime(index)
     }
 }

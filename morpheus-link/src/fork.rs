@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-use crate::slot::handle;
+use crate::handle;
 
 /// One mapping that children do not inherit. Places are reused and never freed, so a child can walk the list
 /// regardless of the point at which the fork stopped its parent's other threads.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     is_taken: AtomicBool,
     /// Start of the mapping; null while there is nothing to replace.
     start: AtomicPtr<u8>,
@@ -60,7 +60,7 @@ impl Place {
     ///
     /// The mapping belongs to the caller, who unmaps it between [`leave`](Place::leave) and
     /// [`give_back`](Place::give_back).
-    pub(super) unsafe fn keep_out(start: NonNull<u8>, bytes: usize) -> io::Result<&'static Place> {
+    pub(crate) unsafe fn keep_out(start: NonNull<u8>, bytes: usize) -> io::Result<&'static Place> {
         register_handlers()?;
         // SAFETY: the mapping is the caller's. The advice changes nothing in this process.
         unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
@@ -99,13 +99,13 @@ impl Place {
     }
 
     /// Ends the replacement of the mapping in children. The caller unmaps it afterwards.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         // Release, pairs with the Acquire in `replace`: the stores of `keep_out` come before this one.
         self.start.store(ptr::null_mut(), Ordering::Release);
     }
 
     /// Frees the place. The caller has unmapped the mapping.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         // Release, pairs with the Acquire in `taken`: the next user sees that this one has finished.
         self.is_taken.store(false, Ordering::Release);
     }
@@ -167,108 +167,7 @@ unsafe extern "C" fn in_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::own_slot;
-    use crate::slot::area::SharedArea;
-    use crate::{Builder, CriticalSection, Link, Watch as _};
-
-    /// Runs `f` on a thread whose slot is in shared memory, within a watched poll and a critical section.
-    fn in_shared_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
-        let task = runtime.handle().spawn(async move {
-            async {}.watched("fork: takes a slot").await;
-            let slot = || ptr::from_ref(handle::current().runtime).addr();
-            let own = slot();
-            own_slot::with_domain(|domain, _| {
-                domain
-                    .slots
-                    .share(SharedArea::for_tests(domain.slots.room()))
-            });
-            async {
-                assert_ne!(slot(), own, "it moves");
-                f(crate::critical_section());
-            }
-            .watched("fork: in shared memory")
-            .await;
-        });
-        runtime.block_on(task).unwrap();
-    }
-
-    /// Waits for a child and returns its exit status.
-    fn status_of(child: libc::pid_t) -> i32 {
-        assert!(child > 0, "no child: {}", io::Error::last_os_error());
-        let mut status = 0;
-        // SAFETY: `status` is writable, and the child is this process's.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status
-    }
-
-    /// Ends a child without running its parent's destructors and exit handlers.
-    fn end(is_good: bool) -> ! {
-        // SAFETY: `_exit` ends the process at once.
-        unsafe { libc::_exit(i32::from(!is_good)) }
-    }
-
-    /// Ends a child that panics, before tokio catches the panic and continues.
-    struct EndsOnPanic;
-
-    impl Drop for EndsOnPanic {
-        fn drop(&mut self) {
-            end(false);
-        }
-    }
-
-    /// The child and its own child end a critical section and a poll that began in the parent.
-    #[test]
-    fn a_forked_child_writes_no_slot_of_its_parent() {
-        in_shared_memory(|section| {
-            let slot = handle::current().runtime;
-            let seq = slot.poll_seq.load(Ordering::Relaxed);
-            // SAFETY: the child makes only calls that are allowed after a fork of a process with threads: it stores,
-            // forks and ends.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let _ends = EndsOnPanic;
-                // SAFETY: as above.
-                let grandchild = unsafe { libc::fork() };
-                let was_good = grandchild == 0 || status_of(grandchild) == 0;
-                let is_same = slot.critical_depth.load(Ordering::Relaxed) == 1
-                    && slot.poll_seq.load(Ordering::Relaxed) == seq;
-                if !was_good || !is_same || crate::checkpoint_sync() {
-                    end(false);
-                }
-                drop(crate::critical_section());
-                drop(section);
-                slot.end_poll(seq);
-                end(!slot.in_critical());
-            }
-            assert_eq!(status_of(child), 0);
-            assert_eq!(slot.critical_depth.load(Ordering::Relaxed), 1);
-            assert_eq!(slot.poll_seq.load(Ordering::Relaxed), seq);
-        });
-    }
-
-    /// The handlers do not run for this child.
-    #[test]
-    fn a_child_of_the_raw_system_call_has_no_shared_memory() {
-        in_shared_memory(|_section| {
-            let page = rustix::param::page_size();
-            let slot = ptr::from_ref(handle::current().runtime);
-            let start = slot.map_addr(|address| address & !(page - 1)).cast_mut();
-            // SAFETY: the call asks whether a page is mapped, and changes nothing.
-            let is_mapped = || unsafe { libc::msync(start.cast(), page, libc::MS_ASYNC) } == 0;
-            assert!(is_mapped());
-            // SAFETY: without flags and a stack the call is a fork. The child makes only system calls.
-            let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
-            if child == 0 {
-                let is_there = is_mapped();
-                // SAFETY: `errno` is this thread's own word.
-                end(!is_there && unsafe { *libc::__errno_location() } == libc::ENOMEM);
-            }
-            assert_eq!(status_of(child as libc::pid_t), 0);
-        });
-    }
+    use crate::area::{Access, Mapping};
 
     #[test]
     fn a_place_is_used_again() {
@@ -276,7 +175,7 @@ mod tests {
         let place = || {
             let fd = rustix::fs::memfd_create("place", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             rustix::fs::ftruncate(&fd, page as u64).unwrap();
-            crate::slot::area::Mapping::new(&fd, page, 0, crate::slot::area::Access::Read).unwrap()
+            Mapping::new(&fd, page, 0, Access::Read).unwrap()
         };
         // Other tests take and free a few places at the same time.
         for _ in 0..1_000 {

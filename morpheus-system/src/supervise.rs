@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use morpheus_system::clock;
+use crate::clock;
 
 /// A thread restarts up to this many times within [`WINDOW_NS`]; the next panic ends it.
 const RESTARTS: usize = 3;
@@ -31,7 +31,7 @@ impl Restarts {
 ///
 /// `panicked` is called for each panic with its text, and with whether `body` runs again. The panic destroys
 /// the state of `body`, so `body` builds it anew from what outlives it.
-pub(crate) fn supervise(mut body: impl FnMut(), mut panicked: impl FnMut(&str, bool)) -> bool {
+pub fn supervise(mut body: impl FnMut(), mut panicked: impl FnMut(&str, bool)) -> bool {
     let mut restarts = Restarts::default();
     loop {
         let Err(panic) = catch_unwind(AssertUnwindSafe(&mut body)) else {
@@ -56,34 +56,9 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Drops the payload of a panic. A payload of the application's may panic in turn when it is dropped.
-pub(crate) fn dismiss(panic: Box<dyn Any + Send>) {
+pub fn dismiss(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
-    }
-}
-
-/// A number of panics that a test injects.
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(crate) struct Fault(std::sync::atomic::AtomicUsize);
-
-#[cfg(test)]
-impl Fault {
-    pub(crate) fn arm(&self, panics: usize) {
-        self.0.store(panics, std::sync::atomic::Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_armed(&self) -> bool {
-        self.0.load(std::sync::atomic::Ordering::SeqCst) > 0
-    }
-
-    /// Panics as often as it was armed for.
-    pub(crate) fn strike(&self) {
-        use std::sync::atomic::Ordering::SeqCst;
-        let armed = self
-            .0
-            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        assert!(armed.is_err(), "a fault, on purpose");
     }
 }
 

@@ -14,7 +14,7 @@ const UNWATCHED: Duration = Duration::from_secs(5);
 /// Waits until a directory on the socket's path changes, the bell rings, or `at_most` is over.
 ///
 /// It misses a change that comes just before the call. So the first waits after a check that found nothing are short.
-pub(crate) fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration>) {
+pub fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration>) {
     // An absolute path, because a bare name has no directory to watch.
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
