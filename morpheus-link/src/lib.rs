@@ -12,7 +12,8 @@
 //! client     connects, sends Hello, maps the reply (area, ring)
 //! joiner     a thread: shares the area with the table and binds each thread that moves there, until the daemon or
 //!            the runtime ends
-//! ring       the daemon's events, for the controller
+//! events     the controller's end: events, sleeping workers, the heartbeat
+//! ring       the memory that events come in
 //! state      what the joiner, the controller and the workers tell each other
 //! ```
 //!
@@ -30,6 +31,8 @@ pub mod choice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod client;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod events;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod fork;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod handle;
@@ -38,7 +41,7 @@ pub mod joiner;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod presence;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-pub mod ring;
+mod ring;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod state;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]

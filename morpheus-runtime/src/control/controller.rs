@@ -211,7 +211,10 @@ impl Controller {
                 && !domain.permits.is_busy()
                 && workers.is_none_or(Workers::is_quiet)
         };
-        let by_events = self.daemon.events().map(|events| || events.sleep());
+        let by_events = self
+            .daemon
+            .events()
+            .map(|events| || events.sleep(&domain.link));
         domain.sleeper.sleep_while(is_quiet, by_events);
     }
 }

@@ -1,12 +1,14 @@
 //! The controller's side of a daemon's link: naps until the kernel has events, and notices that a daemon comes or goes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use morpheus_common::ladder::Policy;
+use morpheus_link::events::{Events, KernelEvents};
 use morpheus_link::joiner;
 
 use crate::domain::Domain;
-use crate::observe::kernel::{Events, KernelEvents};
 use morpheus_system::clock;
 use morpheus_system::slack::OnTime;
 
@@ -71,12 +73,35 @@ impl Daemon {
 
     /// Reads the events that have come; `None` if nothing is to be done about them.
     pub(crate) fn read(&mut self, now_ns: u64) -> Option<Events> {
-        let events = self.events.as_mut()?.read(now_ns);
-        if events.is_empty() {
+        let domain = &self.domain;
+        let events = self.events.as_mut()?;
+        let events = events.read(&domain.link, &domain.slots, now_ns);
+        self.count(&events, now_ns);
+        if events.are_answered() {
             return None;
         }
         self.event_wakes = self.event_wakes.saturating_sub(1);
         Some(events)
+    }
+
+    fn count(&self, events: &Events, now_ns: u64) {
+        let counters = &self.domain.counters;
+        for &age_ns in &events.ages_ns {
+            counters.detection_latency.record(age_ns);
+        }
+        // Relaxed, all: statistics.
+        let add = |counter: &AtomicU64, count| {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        };
+        add(&counters.kernel_demotions, events.demoted);
+        add(&counters.kernel_throttles, events.throttled);
+        let over_budget = events.over_budget.len() as u64;
+        if over_budget > 0 && self.domain.settings.policy >= Policy::Request {
+            add(&counters.requests, over_budget);
+            counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     /// Once a sample: takes over a link that the joiner made, and gives up one whose daemon has gone or is silent.
@@ -90,12 +115,12 @@ impl Daemon {
             }
         }
         if let Some(handed) = link.take_handed() {
-            self.events = Some(KernelEvents::new(self.domain.clone(), handed));
+            self.events = Some(KernelEvents::new(handed));
         }
         let Some(events) = &self.events else {
             return;
         };
-        if !link.is_lost() && !events.is_alive(now_ns) {
+        if !link.is_lost() && !events.is_alive(&self.domain.slots, now_ns) {
             link.lose();
             link.wake_joiner();
         }

@@ -15,13 +15,13 @@ use crate::decide::staffing::Staffing;
 use crate::domain::Domain;
 use crate::observe::canary::{Canary, CanaryState};
 use crate::observe::cores::{self, Cores, is_asleep};
-use crate::observe::kernel::KernelEvents;
 use crate::observe::watchdog;
 use crate::poll::hold;
 use crate::report::event::{Report, Taken};
 use crate::report::stacks::captor::{Long, Place};
 #[cfg(doc)]
 use crate::settings::Settings;
+use morpheus_link::events::KernelEvents;
 use morpheus_system::{clock, quota};
 
 /// A core without a sign of life for this time is reported although its poll is not watched: one poll of that length, or
@@ -168,7 +168,7 @@ impl Workers {
     /// to serve it.
     pub(crate) fn replace_sleepers(&mut self, now_ns: u64, events: &KernelEvents) {
         let domain = self.domain.clone();
-        let (watched, unwatched) = events.settled(|slot_index| {
+        let (watched, unwatched) = events.settled(&domain.slots, |slot_index| {
             // Relaxed: a number that is compared. Threads of tokio's pool have slots, too, and sleep when they have
             // nothing to do; only those that have a core hold up others.
             let tid = domain.slots.runtime(slot_index).tid.load(Ordering::Relaxed);

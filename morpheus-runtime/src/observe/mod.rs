@@ -1,6 +1,5 @@
-//! Observations of the controller: tokio's cores, the slots of watched polls, the canary, the kernel's events.
+//! Observations of the controller: tokio's cores, the slots of watched polls, the canary. (`morpheus-link` reads the kernel's events.)
 
 pub(crate) mod canary;
 pub(crate) mod cores;
-pub(crate) mod kernel;
 pub(crate) mod watchdog;

@@ -16,10 +16,10 @@ use crate::decide::rating::{self, Rating};
 use crate::domain::Domain;
 #[cfg(tokio_unstable)]
 use crate::observe::cores;
-use crate::observe::kernel::OverBudget;
 use crate::report::event::{Stall, Taken};
 use crate::report::label;
 use crate::report::stacks::captor::{Long, Place};
+use morpheus_link::events::OverBudget;
 use morpheus_system::asleep::ThreadStats;
 use morpheus_system::clock;
 

@@ -1,21 +1,19 @@
-//! Events from the kernel: reads the ring of a daemon's link, and follows the workers that sleep in a poll.
+//! The controller's end of a daemon's link: reads the events, and follows the workers that sleep in a poll.
 //!
 //! A worker that just went to sleep is left alone for [`SETTLE_NS`]: most such sleeps are a contended lock
 //! and over by then. A sleep that lasts longer is *settled*.
 
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use morpheus_common::abi;
 use morpheus_common::slot::SlotFlag;
+use morpheus_system::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::domain::Domain;
-use morpheus_link::ring::Ring;
-use morpheus_link::state::Handed;
-use morpheus_link::table::Lease;
-use morpheus_system::clock;
+use crate::ring::Ring;
+use crate::state::{Handed, State};
+use crate::table::{Lease, Table};
 
 /// A sleep of this length is settled.
 const SETTLE_NS: u64 = 50_000;
@@ -62,31 +60,43 @@ impl Habit {
 
 /// A watched poll that the kernel side found over its budget.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OverBudget {
-    pub(crate) slot_index: usize,
-    pub(crate) poll_seq: u64,
-    pub(crate) at_ns: u64,
-    pub(crate) used_ns: u64,
+pub struct OverBudget {
+    /// The slot of its thread.
+    pub slot_index: usize,
+    /// Its number there.
+    pub poll_seq: u64,
+    /// When it was found, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// The CPU time that it had used, in nanoseconds.
+    pub used_ns: u64,
 }
 
-/// The events that need an answer before the next sample.
+/// What the kernel side reported since the last call.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
-    pub(crate) over_budget: Vec<OverBudget>,
+pub struct Events {
+    /// Polls to be taken over before the next sample.
+    pub over_budget: Vec<OverBudget>,
     /// The sleep of a worker has just settled.
-    pub(crate) settled: bool,
+    pub settled: bool,
+    /// The time from each stall to now, in nanoseconds.
+    pub ages_ns: Vec<u64>,
+    /// Threads that the kernel side demoted.
+    pub demoted: u64,
+    /// Threads that the kernel side throttled.
+    pub throttled: u64,
 }
 
 impl Events {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether none needs an answer before the next sample.
+    #[must_use]
+    pub fn are_answered(&self) -> bool {
         self.over_budget.is_empty() && !self.settled
     }
 }
 
 /// The controller's end of a daemon's link.
 #[derive(Debug)]
-pub(crate) struct KernelEvents {
-    domain: Arc<Domain>,
+pub struct KernelEvents {
     ring: Ring,
     lease: Lease,
     sleeping: Vec<Sleeping>,
@@ -95,9 +105,10 @@ pub(crate) struct KernelEvents {
 }
 
 impl KernelEvents {
-    pub(crate) fn new(domain: Arc<Domain>, handed: Handed) -> KernelEvents {
+    /// Takes the controller's end.
+    #[must_use]
+    pub fn new(handed: Handed) -> KernelEvents {
         KernelEvents {
-            domain,
             ring: handed.ring,
             lease: handed.lease,
             sleeping: Vec::new(),
@@ -107,54 +118,61 @@ impl KernelEvents {
     }
 
     /// Waits for an event, up to `at_most_ns`.
-    pub(crate) fn wait(&self, at_most_ns: u64) {
+    pub fn wait(&self, at_most_ns: u64) {
         wait(&mut [pollable(self.ring.fd())], Some(at_most_ns));
     }
 
     /// Waits for an event, or for a thread that wakes the controller.
-    pub(crate) fn sleep(&self) {
-        let Some(bell) = self.domain.link.controller_bell.get() else {
+    pub fn sleep(&self, link: &State) {
+        let Some(bell) = link.controller_bell.get() else {
             return self.wait(SILENT_NS);
         };
-        let bell = std::os::fd::AsFd::as_fd(bell);
+        let bell = bell.as_fd();
         wait(&mut [pollable(self.ring.fd()), pollable(bell)], None);
         let mut count = [0; 8];
         let _ = rustix::io::read(bell, &mut count);
     }
 
     /// Whether the daemon has a recent heartbeat, which is one word of memory. The joiner notices a daemon that ends.
-    pub(crate) fn is_alive(&self, now_ns: u64) -> bool {
-        let said_ns = self.domain.slots.heartbeat_ns(self.lease);
+    #[must_use]
+    pub fn is_alive(&self, slots: &Table, now_ns: u64) -> bool {
+        let said_ns = slots.heartbeat_ns(self.lease);
         now_ns.saturating_sub(said_ns.max(self.joined_ns)) < SILENT_NS
     }
 
-    /// Reads the events that have come, and returns those that need an answer now.
-    pub(crate) fn read(&mut self, now_ns: u64) -> Events {
+    /// Reads the events that have come.
+    pub fn read(&mut self, link: &State, slots: &Table, now_ns: u64) -> Events {
         let mut events = Events::default();
         for _ in 0..EVENTS_AT_ONCE {
             let Some(event) = self.ring.take() else {
                 break;
             };
-            self.domain.link.events.fetch_add(1, Ordering::Relaxed);
-            self.take(event, now_ns, &mut events);
+            // Relaxed: a statistic.
+            link.events.fetch_add(1, Ordering::Relaxed);
+            self.take(event, slots, now_ns, &mut events);
         }
-        self.settle(now_ns, &mut events);
+        self.settle(slots, now_ns, &mut events);
         events
     }
 
-    fn take(&mut self, event: abi::morpheus_event, now_ns: u64, events: &mut Events) {
+    fn take(
+        &mut self,
+        event: abi::morpheus_event,
+        slots: &Table,
+        now_ns: u64,
+        events: &mut Events,
+    ) {
         let slot_index = event.slot as usize;
-        if slot_index >= self.domain.slots.in_use() {
+        if slot_index >= slots.in_use() {
             return;
         }
-        let counters = &self.domain.counters;
         let age_ns = now_ns.saturating_sub(event.at_ns);
         match event.kind {
             abi::MORPHEUS_EVENT_BLOCKED => {
-                counters.detection_latency.record(age_ns);
+                events.ages_ns.push(age_ns);
                 self.sleeping
                     .retain(|sleeping| sleeping.slot_index != slot_index);
-                let slot = self.domain.slots.runtime(slot_index);
+                let slot = slots.runtime(slot_index);
                 self.sleeping.push(Sleeping {
                     slot_index,
                     poll_seq: event.poll_seq,
@@ -175,11 +193,7 @@ impl KernelEvents {
                 });
             }
             abi::MORPHEUS_EVENT_BUDGET => {
-                counters.detection_latency.record(age_ns);
-                if self.domain.settings.policy >= morpheus_common::ladder::Policy::Request {
-                    counters.requests.fetch_add(1, Ordering::Relaxed);
-                    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
-                }
+                events.ages_ns.push(age_ns);
                 events.over_budget.push(OverBudget {
                     slot_index,
                     poll_seq: event.poll_seq,
@@ -188,10 +202,10 @@ impl KernelEvents {
                 });
             }
             abi::MORPHEUS_EVENT_DEMOTED => {
-                counters.kernel_demotions.fetch_add(1, Ordering::Relaxed);
+                events.demoted += 1;
             }
             abi::MORPHEUS_EVENT_THROTTLED => {
-                counters.kernel_throttles.fetch_add(1, Ordering::Relaxed);
+                events.throttled += 1;
             }
             // An event of a later version.
             _ => {}
@@ -199,11 +213,10 @@ impl KernelEvents {
     }
 
     /// Forgets sleepers that have woken, and settles those that have slept for [`SETTLE_NS`].
-    fn settle(&mut self, now_ns: u64, events: &mut Events) {
-        let domain = &self.domain;
+    fn settle(&mut self, slots: &Table, now_ns: u64, events: &mut Events) {
         let habit = &mut self.habit;
         self.sleeping.retain_mut(|sleeping| {
-            let slot = domain.slots.runtime(sleeping.slot_index);
+            let slot = slots.runtime(sleeping.slot_index);
             let watched = sleeping.poll_seq % 2 == 1;
             let poll_seq = slot.observe_poll();
             // Relaxed: a worker that parked or unparked since has woken; seen late, it is forgotten at the next call.
@@ -227,8 +240,9 @@ impl KernelEvents {
         });
     }
 
-    /// The time at which the next sleep settles.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
+    /// The time at which the next sleep settles, in nanoseconds.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
         self.sleeping
             .iter()
             .filter(|sleeping| !sleeping.settled)
@@ -238,15 +252,16 @@ impl KernelEvents {
 
     /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`] rather than sleep: the last sleeps settled, so
     /// this one probably will. A program whose sleeps are short, as those of contended locks, does not keep it running.
-    pub(crate) fn is_worth_staying(&self) -> bool {
+    #[must_use]
+    pub fn is_worth_staying(&self) -> bool {
         self.habit.is_long()
     }
 
-    /// Settled sleepers: those in watched polls, and those in other polls whose slot `counts`.
-    pub(crate) fn settled(&self, counts: impl Fn(usize) -> bool) -> (usize, usize) {
+    /// The number of settled sleepers: those in watched polls, and those in other polls whose slot `counts`.
+    pub fn settled(&self, slots: &Table, counts: impl Fn(usize) -> bool) -> (usize, usize) {
         let (mut watched, mut unwatched) = (0, 0);
         for sleeping in self.sleeping.iter().filter(|sleeping| sleeping.settled) {
-            let slot = self.domain.slots.runtime(sleeping.slot_index);
+            let slot = slots.runtime(sleeping.slot_index);
             if slot.has_flag(SlotFlag::Handoff) {
                 continue;
             }
