@@ -4,12 +4,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use morpheus_common::ladder::Policy;
-
 use crate::control::life;
 use crate::domain::Domain;
-use crate::settings::mechanism::Mechanisms;
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use morpheus_system::sleeper;
 
 /// Slots of the domain that serves threads of other runtimes.
@@ -26,24 +23,9 @@ pub(crate) fn domain() -> Arc<Domain> {
             sleeper::register_barrier();
             let settings = Settings {
                 workers: 0,
-                spares: 0,
-                spares_unavailable: 0,
-                reserve: 0,
-                reserve_when_calm: 0,
-                reserve_in_trouble: 0,
-                budget_ns: settings::DEFAULT_BUDGET_NS,
-                grace_ns: settings::DEFAULT_GRACE_NS,
-                policy: Policy::Demote,
-                demotable: true,
-                nice_hogs: false,
                 max_handoffs: PLAIN_IN_PLACE,
                 slots: PLAIN_SEATS,
-                event_interval: u64::from(settings::DEFAULT_EVENT_INTERVAL),
-                report_after_ns: settings::DEFAULT_REPORT_AFTER_NS,
-                refused: Vec::new(),
-                confine_to_quota: false,
-                is_current_thread: false,
-                mechanisms: Mechanisms::default(),
+                ..Settings::default()
             };
             let domain = Arc::new(Domain::without_workers(settings));
             // It is never joined: the domain lives as long as the process.

@@ -252,8 +252,6 @@ impl Staffing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::mechanism::Mechanisms;
-    use morpheus_common::ladder::Policy;
 
     const MS: u64 = 1_000_000;
 
@@ -271,23 +269,10 @@ mod tests {
         Settings {
             workers: 2,
             spares: 32,
-            spares_unavailable: 0,
             reserve: 1,
             reserve_when_calm: 1,
             reserve_in_trouble: 8,
-            budget_ns: MS,
-            grace_ns: MS,
-            policy: Policy::Demote,
-            demotable: true,
-            nice_hogs: false,
-            max_handoffs: 8,
-            event_interval: 61,
-            confine_to_quota: false,
-            is_current_thread: false,
-            report_after_ns: 10_000_000,
-            slots: 64,
-            refused: Vec::new(),
-            mechanisms: Mechanisms::default(),
+            ..Settings::default()
         }
     }
 

@@ -26,7 +26,7 @@ const UNKNOWN_PRESSURE_NS: u64 = 20_000_000;
 
 /// The factor by which a core may go longer without a sign of life than with tokio's own interval and without a quota.
 fn patience(settings: &Settings, is_throttled: bool) -> u64 {
-    let by_interval = (settings.event_interval / u64::from(DEFAULT_EVENT_INTERVAL)).max(1);
+    let by_interval = (settings.event_interval / DEFAULT_EVENT_INTERVAL).max(1);
     if is_throttled {
         by_interval.saturating_mul(PATIENCE_UNDER_QUOTA)
     } else {

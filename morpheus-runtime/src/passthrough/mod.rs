@@ -3,7 +3,7 @@
 //! The seam lies below `api/`. The public API is one: its types, documentation and checks of arguments are the same on every
 //! system. It needs Linux for three things, which are here a second time, under the same names:
 //!
-//! - `Builder::start` (`start.rs`) builds tokio's runtime with as many workers as were asked for;
+//! - `Builder::start` (`api/builder/start_alone.rs`) builds tokio's runtime with as many workers as were asked for;
 //! - [`domain`] answers for a runtime that has nothing beside tokio: no spares, permits, reports, stacks or link;
 //! - [`control::here`](here) polls a watched future, and nothing else; checkpoints are never asked, and critical sections have
 //!   nothing to be kept from.

@@ -8,14 +8,11 @@ pub(crate) mod mechanism;
 use limitation::Limitation;
 use mechanism::Mechanisms;
 
-/// The default time that a poll may take, in nanoseconds.
-pub(crate) const DEFAULT_BUDGET_NS: u64 = 1_000_000;
-/// The default time that a poll has to answer a request to yield, in nanoseconds.
-pub(crate) const DEFAULT_GRACE_NS: u64 = 1_000_000;
-/// The default age at which the stack of a stalled poll is taken, in nanoseconds.
-pub(crate) const DEFAULT_REPORT_AFTER_NS: u64 = 10_000_000;
+/// The default limit of handoff polls: tokio's default for blocking calls, because each stalled task that
+/// sleeps needs a thread.
+const DEFAULT_HANDOFFS: usize = 512;
 /// Tokio's own default of its event interval, in polls.
-pub(crate) const DEFAULT_EVENT_INTERVAL: u32 = 61;
+pub(crate) const DEFAULT_EVENT_INTERVAL: u64 = 61;
 
 /// The builder's decisions.
 #[derive(Clone, Debug)]
@@ -28,7 +25,9 @@ pub(crate) struct Settings {
     /// The reserve while the runtime is healthy: no stall for long.
     pub(crate) reserve_when_calm: usize,
     pub(crate) reserve_in_trouble: usize,
+    /// The time that a poll may take.
     pub(crate) budget_ns: u64,
+    /// The time that a poll has to answer a request to yield.
     pub(crate) grace_ns: u64,
     pub(crate) policy: Policy,
     pub(crate) demotable: bool,
@@ -37,6 +36,7 @@ pub(crate) struct Settings {
     pub(crate) slots: usize,
     /// Polls between two signs of life of a tokio core.
     pub(crate) event_interval: u64,
+    /// The age at which the stack of a stalled poll is taken.
     pub(crate) report_after_ns: u64,
     /// Features asked for that this build of tokio lacks.
     pub(crate) refused: Vec<Limitation>,
@@ -44,6 +44,33 @@ pub(crate) struct Settings {
     /// Whether this is a current-thread runtime: a thread belongs to its domain while it is in `block_on`.
     pub(crate) is_current_thread: bool,
     pub(crate) mechanisms: Mechanisms,
+}
+
+impl Default for Settings {
+    /// The defaults of a builder, before it knows the machine: one thread, and no spares.
+    fn default() -> Settings {
+        Settings {
+            workers: 1,
+            spares: 0,
+            spares_unavailable: 0,
+            reserve: 0,
+            reserve_when_calm: 0,
+            reserve_in_trouble: 0,
+            budget_ns: 1_000_000,
+            grace_ns: 1_000_000,
+            policy: Policy::Demote,
+            demotable: true,
+            nice_hogs: false,
+            max_handoffs: DEFAULT_HANDOFFS,
+            slots: 0,
+            event_interval: DEFAULT_EVENT_INTERVAL,
+            report_after_ns: 10_000_000,
+            refused: Vec::new(),
+            confine_to_quota: false,
+            is_current_thread: false,
+            mechanisms: Mechanisms::default(),
+        }
+    }
 }
 
 impl Settings {

@@ -1,0 +1,95 @@
+//! Tokio's hooks, with the application's around them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use morpheus_common::slot::SlotFlag;
+use morpheus_link::handle;
+
+use super::{Builder, Hook};
+use crate::domain::Domain;
+use crate::poll::own_slot;
+
+fn call(hook: Option<&Hook>) {
+    if let Some(hook) = hook {
+        hook();
+    }
+}
+
+impl Builder {
+    pub(super) fn set_hooks(&mut self, domain: &Arc<Domain>) {
+        let is_worker = domain.has_workers();
+        let (own, theirs) = (domain.clone(), self.hooks.clone());
+        self.tokio.on_thread_start(move || {
+            own.place_thread();
+            own_slot::belongs_to(own.clone());
+            call(theirs.on_start.as_ref());
+        });
+        let theirs = self.hooks.clone();
+        self.tokio
+            .on_thread_stop(move || call(theirs.on_stop.as_ref()));
+        let (own, theirs) = (domain.clone(), self.hooks.clone());
+        self.tokio.on_thread_park(move || {
+            // The application's hook runs first: it may take long, and the worker is not parked until it
+            // returns.
+            call(theirs.on_park.as_ref());
+            let slot = match is_worker {
+                true => own_slot::claim(),
+                false => Some(handle::current()).filter(|slot| slot.is_taken()),
+            };
+            if let Some(slot) = slot {
+                // The thread may have lost its core and taken another one, with the kernel's slice.
+                own.shorten_slice();
+                slot.runtime.park();
+            }
+        });
+        let (own, theirs) = (domain.clone(), self.hooks.clone());
+        self.tokio.on_thread_unpark(move || {
+            let slot = handle::current();
+            if slot.is_taken() {
+                slot.runtime.unpark();
+                // The flag marks a poll that is over.
+                if slot.runtime.has_flag(SlotFlag::Hog) {
+                    slot.runtime.clear_flag(SlotFlag::Hog);
+                }
+                let slot = own_slot::settled(slot);
+                if is_worker {
+                    // Relaxed: the thread's own word.
+                    own.note_core_thread(slot.runtime.tid.load(Ordering::Relaxed));
+                    own_slot::notice(slot);
+                }
+            }
+            call(theirs.on_unpark.as_ref());
+        });
+        #[cfg(tokio_unstable)]
+        self.set_task_hooks();
+    }
+
+    /// Sets the task hooks. The application's run outside of Morpheus's, so that their time is no part of the
+    /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
+    #[cfg(tokio_unstable)]
+    fn set_task_hooks(&mut self) {
+        let watch = self.watch_every_task.unwrap_or(true) && self.settings.mechanisms.watch;
+        let theirs = self.hooks.on_before_task_poll.clone();
+        self.tokio.on_before_task_poll(move |meta| {
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+            if watch {
+                crate::poll::hooks::before_poll(meta);
+            }
+        });
+        let theirs = self.hooks.on_after_task_poll.clone();
+        self.tokio.on_after_task_poll(move |meta| {
+            if watch {
+                crate::poll::hooks::after_poll(meta);
+            }
+            if let Some(theirs) = &theirs {
+                theirs(meta);
+            }
+        });
+        if self.disable_lifo_slot {
+            self.tokio.disable_lifo_slot();
+        }
+    }
+}

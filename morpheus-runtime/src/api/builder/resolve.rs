@@ -1,0 +1,177 @@
+//! Completes the settings: what the machine gives, and what one option says of another.
+
+use morpheus_common::ladder::Policy;
+use morpheus_link::Link;
+use morpheus_system::{quota, threads};
+
+use super::{BuildError, Builder};
+use crate::settings::Settings;
+use crate::settings::limitation::Limitation;
+
+/// The minimum of the default number of spares; see [`Builder::max_spares`].
+const MIN_DEFAULT_SPARES: usize = 32;
+/// The default reserve, in spares, for ten seconds after a stall.
+const DEFAULT_RESERVE: usize = 1;
+/// The reserve under pressure, in spares for each CPU. A larger reserve gives tasks with short polls more
+/// threads, and so a larger part of the CPU time that hogs leave.
+const RESERVE_UNDER_PRESSURE_PER_CPU: usize = 6;
+/// Tokio's own default.
+const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Slots of a current-thread runtime, for the threads in `block_on` and for blocking threads on which a
+/// future is watched.
+const CURRENT_THREAD_SLOTS: usize = 128;
+/// The maximum number of workers and spares. Tokio counts idle workers in 16 bits, and more threads than this
+/// are a mistake anyway.
+const MAX_WORKERS: usize = 4096;
+
+impl Builder {
+    pub(super) fn settings(&self) -> Result<Settings, BuildError> {
+        let workers = self.worker_threads.unwrap_or_else(quota::cpus_paid_for);
+        if workers == 0 {
+            return Err(BuildError::NoWorkers);
+        }
+        if self.settings.budget_ns == 0 {
+            return Err(BuildError::NoBudget);
+        }
+        let mut settings = self.settings.clone();
+        settings.refused = self.refused();
+        if self.observes() {
+            settings.mechanisms = settings.mechanisms.that_observe();
+            settings.nice_hogs = false;
+            settings.confine_to_quota = false;
+        }
+        if settings.is_current_thread {
+            self.on_one_thread(settings)
+        } else {
+            self.with_spares(settings, workers)
+        }
+    }
+
+    fn on_one_thread(&self, settings: Settings) -> Result<Settings, BuildError> {
+        // A daemon sees no more of a single thread than the watchdog does. It would also have to bind and
+        // unbind that thread with each `block_on`.
+        if self.link == Link::Required {
+            return Err(BuildError::LinkOnOneThread);
+        }
+        Ok(Settings {
+            max_handoffs: 0,
+            slots: CURRENT_THREAD_SLOTS,
+            confine_to_quota: false,
+            ..settings
+        })
+    }
+
+    fn with_spares(&self, settings: Settings, workers: usize) -> Result<Settings, BuildError> {
+        let wanted = match self.max_spares {
+            _ if self.observes() => 0,
+            Some(spares) => spares,
+            None => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
+        };
+        let asked = workers.saturating_add(wanted);
+        if asked > MAX_WORKERS {
+            return Err(BuildError::TooManyWorkers {
+                asked,
+                max: MAX_WORKERS,
+            });
+        }
+        let has_reserve = settings.mechanisms.reserve && settings.mechanisms.takeover && wanted > 0;
+        // The default reserve of one is no error where there are no spares.
+        let reserve = match self.reserve {
+            _ if !has_reserve => 0,
+            Some(reserve) => reserve,
+            None => DEFAULT_RESERVE,
+        };
+        if reserve > wanted {
+            return Err(BuildError::ReserveTooLarge {
+                reserve,
+                max_spares: wanted,
+            });
+        }
+        // When tokio cannot start a worker it panics half-way, and then waits for ever for the workers that
+        // it has started. So the threads are counted before.
+        let available = threads::available(asked + 1, self.thread_stack_size);
+        let needed = workers + 1;
+        if available < needed {
+            return Err(BuildError::TooFewThreads { available, needed });
+        }
+        let spares = wanted.min(available - needed);
+        let under_pressure = RESERVE_UNDER_PRESSURE_PER_CPU * quota::cpus_paid_for();
+        Ok(Settings {
+            workers,
+            spares,
+            spares_unavailable: wanted - spares,
+            reserve,
+            reserve_when_calm: self.reserve.map_or(0, |_| reserve),
+            reserve_in_trouble: match reserve {
+                0 => 0,
+                _ => under_pressure.max(reserve),
+            },
+            max_handoffs: self.handoffs(),
+            slots: (workers + spares)
+                .saturating_add(self.pool_threads())
+                .min(MAX_WORKERS),
+            ..settings
+        })
+    }
+
+    /// Whether the runtime only observes and reports.
+    fn observes(&self) -> bool {
+        self.settings.policy == Policy::Observe
+    }
+
+    /// The number of slow tasks that may be handed off at once. It is 0 with a limit on blocking threads: a
+    /// handoff poll occupies a thread of tokio's pool, and a blocking call might wait for that thread.
+    fn handoffs(&self) -> usize {
+        match self.max_blocking_threads {
+            Some(_) => 0,
+            None if self.observes() => 0,
+            None => self.settings.max_handoffs,
+        }
+    }
+
+    /// Threads of tokio's blocking pool for the application.
+    pub(super) fn blocking_threads(&self) -> usize {
+        self.max_blocking_threads
+            .unwrap_or(DEFAULT_BLOCKING_THREADS)
+    }
+
+    /// The number of threads in tokio's blocking pool: for the application, for handoff polls, and for the
+    /// controller.
+    pub(super) fn pool_threads(&self) -> usize {
+        self.blocking_threads()
+            .saturating_add(self.handoffs())
+            .saturating_add(1)
+            // Tokio adds the workers to it.
+            .min(usize::MAX / 2)
+    }
+
+    /// The options that were set and need an unstable tokio.
+    fn refused(&self) -> Vec<Limitation> {
+        let asked = [
+            (self.watch_every_task == Some(true), Limitation::TaskHooks),
+            (self.disable_lifo_slot, Limitation::LifoSwitch),
+        ];
+        let refused = asked.into_iter().filter(|_| !cfg!(tokio_unstable));
+        refused
+            .filter_map(|(asked, what)| asked.then_some(what))
+            .collect()
+    }
+
+    /// Tokio's runtime, with what was set here.
+    pub(super) fn build_tokio(
+        &mut self,
+        workers: usize,
+        blocking_threads: usize,
+    ) -> std::io::Result<tokio::runtime::Runtime> {
+        let name = self.thread_name.clone();
+        if let Some(bytes) = self.thread_stack_size {
+            self.tokio.thread_stack_size(bytes);
+        }
+        // Tokio does not ask for workers on a current-thread runtime.
+        self.tokio
+            .worker_threads(workers)
+            .max_blocking_threads(blocking_threads)
+            .thread_name_fn(move || name())
+            .build()
+    }
+}

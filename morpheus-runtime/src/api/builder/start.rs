@@ -1,0 +1,94 @@
+//! Starts a runtime: tokio's, with the spares held, and the controller.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use morpheus_link::joiner;
+use morpheus_system::{clock, sleeper};
+
+use super::{BuildError, Builder};
+use crate::api::current;
+use crate::api::runtime::Runtime;
+use crate::control::life;
+use crate::domain::Domain;
+use crate::poll::hold;
+use crate::report::summary;
+
+impl Builder {
+    pub(super) fn start(&mut self) -> Result<Runtime, BuildError> {
+        summary::at_exit();
+        sleeper::register_barrier();
+        let settings = self.settings()?;
+        if settings.is_current_thread {
+            let domain = Arc::new(Domain::without_workers(settings));
+            let tokio = self.prepare(&domain, self.blocking_threads())?;
+            life::prepare(&domain);
+            let controller = life::start(&domain);
+            return Ok(Runtime::from_parts(tokio, domain).with_controller(controller));
+        }
+        let domain = Arc::new(Domain::new(settings));
+        let tokio = self.prepare(&domain, self.pool_threads())?;
+        let handle = tokio.handle().clone();
+        for _ in 0..domain.settings.spares {
+            hold::ask_for_one(&domain, &handle);
+        }
+        let runtime = Runtime::from_parts(tokio, domain.clone());
+        warn_of_missing_spares(&domain);
+        wait_until_held(&domain);
+        // Release: pairs with the Acquire in `hold`; before the first task of the application.
+        domain.has_tasks.store(true, Ordering::Release);
+        life::prepare(&domain);
+        // Tokio panics where the system gives no thread: another thread of the process may have used up the
+        // limit since it was checked.
+        let start = || {
+            let (domain, own) = (domain.clone(), handle.clone());
+            drop(handle.spawn_blocking(move || life::serve(&domain, Some(own))));
+        };
+        if catch_unwind(AssertUnwindSafe(start)).is_err() {
+            let available = domain.settings.workers + domain.settings.spares;
+            return Err(BuildError::TooFewThreads {
+                available,
+                needed: available + 1,
+            });
+        }
+        joiner::start(&domain, self.link, self.link_socket.clone())?;
+        Ok(runtime)
+    }
+
+    /// Builds tokio's runtime for a domain, and makes the two known to each other.
+    fn prepare(
+        &mut self,
+        domain: &Arc<Domain>,
+        blocking_threads: usize,
+    ) -> Result<tokio::runtime::Runtime, BuildError> {
+        self.set_hooks(domain);
+        let workers = domain.settings.workers + domain.settings.spares;
+        let tokio = self.build_tokio(workers, blocking_threads)?;
+        let _ = domain.runtime.set(tokio.handle().id());
+        current::register(domain);
+        Ok(tokio)
+    }
+}
+
+/// Says how many spares could not be started.
+fn warn_of_missing_spares(domain: &Domain) {
+    let (spares, missing) = (domain.settings.spares, domain.settings.spares_unavailable);
+    if missing > 0 {
+        tracing::warn!(
+            target: "morpheus::stall",
+            "the system gives threads for {spares} spares only, {missing} fewer than asked for: raise the process \
+             limit (ulimit -u, pids.max)"
+        );
+    }
+}
+
+/// Waits up to 200 ms until every spare is held, so that the application's first tasks run on the workers
+/// asked for. On a machine too busy for that, the remaining spares are held later.
+fn wait_until_held(domain: &Domain) {
+    let until_ns = clock::now_ns() + 200_000_000;
+    while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
