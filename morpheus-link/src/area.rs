@@ -2,7 +2,7 @@
 //!
 //! Shared memory is two maps of the kernel. This process and the kernel side can write the runtime's area. The
 //! kernel's area is mapped for reading only. Both begin with a header of one entry. A forked child has private memory
-//! at these addresses instead (see [`fork`](super::fork)).
+//! at these addresses instead (see `fork.rs`).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::io;

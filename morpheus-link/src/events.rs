@@ -1,6 +1,6 @@
 //! The controller's end of a daemon's link: reads the events, and follows the workers that sleep in a poll.
 //!
-//! A worker that just went to sleep is left alone for [`SETTLE_NS`]: most such sleeps are a contended lock
+//! A worker that just went to sleep is left alone for `SETTLE_NS`: most such sleeps are a contended lock
 //! and over by then. A sleep that lasts longer is *settled*.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -212,7 +212,7 @@ impl KernelEvents {
         }
     }
 
-    /// Forgets sleepers that have woken, and settles those that have slept for [`SETTLE_NS`].
+    /// Forgets sleepers that have woken, and settles those that have slept for `SETTLE_NS`.
     fn settle(&mut self, slots: &Table, now_ns: u64, events: &mut Events) {
         let habit = &mut self.habit;
         self.sleeping.retain_mut(|sleeping| {
@@ -250,7 +250,7 @@ impl KernelEvents {
             .min()
     }
 
-    /// Whether the controller stays on its CPU for the rest of [`SETTLE_NS`] rather than sleep: the last sleeps settled, so
+    /// Whether the controller stays on its CPU for the rest of `SETTLE_NS` rather than sleep: the last sleeps settled, so
     /// this one probably will. A program whose sleeps are short, as those of contended locks, does not keep it running.
     #[must_use]
     pub fn is_worth_staying(&self) -> bool {

@@ -63,7 +63,7 @@ impl Private {
     }
 }
 
-/// Names one area of shared memory: a pointer to its element of [`Table::shared`].
+/// Names one area of shared memory: a pointer to its element of `Table::shared`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease(NonNull<Area>);
 

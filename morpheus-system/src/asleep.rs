@@ -47,7 +47,7 @@ impl ThreadStat {
 
 /// Reads thread states, and keeps the files of threads that it reads repeatedly.
 ///
-/// The number of open files is bounded ([`most_kept`]); files of further threads are opened, read and closed.
+/// The number of open files is bounded (`most_kept`); files of further threads are opened, read and closed.
 /// The file of a thread that has ended is closed at the next read, or with the unused files.
 #[derive(Debug, Default)]
 pub struct ThreadStats {
@@ -106,7 +106,7 @@ impl ThreadStats {
         }
     }
 
-    /// Closes the files that were not read for [`UNUSED_NS`], those of ended threads included.
+    /// Closes the files that were not read for `UNUSED_NS`, those of ended threads included.
     pub fn close_unused(&mut self, now_ns: u64) {
         self.kept
             .retain(|kept| now_ns.saturating_sub(kept.read_ns) < UNUSED_NS);

@@ -4,8 +4,8 @@ use morpheus_link::LinkError;
 
 /// The error of a runtime that could not be built. No thread of it is left running.
 ///
-/// [`Builder::build`] returns it inside an [`io::Error`](std::io::Error), as tokio's does;
-/// [`Builder::try_build`] returns it as it is.
+/// [`Builder::build`](super::Builder::build) returns it inside an [`io::Error`](std::io::Error), as tokio's does;
+/// [`Builder::try_build`](super::Builder::try_build) returns it as it is.
 ///
 /// ```
 /// use morpheus_runtime::{BuildError, Builder};
@@ -51,10 +51,10 @@ pub enum BuildError {
         /// Threads that are needed: the workers and the controller.
         needed: usize,
     },
-    /// [`Link::Required`], and there is no link to a daemon.
+    /// [`Link::Required`](crate::Link::Required), and there is no link to a daemon.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// [`Link::Required`] for a current-thread runtime, which joins no daemon.
+    /// [`Link::Required`](crate::Link::Required) for a current-thread runtime, which joins no daemon.
     #[error(
         "a current-thread runtime joins no daemon: build a multi-thread one, or ask for Link::Auto"
     )]
