@@ -88,7 +88,7 @@ pub(crate) struct Domain {
     #[cfg(test)]
     pub(crate) faults: Faults,
     /// The stacks of stalled polls.
-    pub(crate) stacks: Arc<stacks::groups::Shared>,
+    pub(crate) stacks: Arc<morpheus_stacks::groups::Shared>,
     pub(crate) mask: Option<Mask>,
     /// The blocking pools of plain tokio runtimes: when each was last asked for a thread (monotonic
     /// nanoseconds), and whether it has one. `None` where the domain has workers of its own; `Some` for
@@ -127,7 +127,7 @@ impl Domain {
             reports: Reports::default(),
             #[cfg(test)]
             faults: Faults::default(),
-            stacks: Arc::default(),
+            stacks: stacks::shared(),
             mask: settings.confine_to_quota.then(Mask::for_quota).flatten(),
             warm_pools: None,
             settings,

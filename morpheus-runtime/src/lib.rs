@@ -146,8 +146,8 @@ pub mod runtime {
 
 pub use morpheus_link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
+pub use morpheus_stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
 pub use morpheus_system::slice;
 pub use report::counters::LatencySummary;
-pub use report::stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
 pub use settings::limitation::Limitation;
 pub use settings::mechanism::{Mechanism, UnknownMechanism};

@@ -34,7 +34,8 @@ const OPTIMIZED: (&str, &str) = ("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
 
 /// All that applications link, with every feature.
 pub(crate) const LINTS: &str = "clippy --target aarch64-unknown-linux-gnu --package morpheus-common --package morpheus-macros \
-                                --package morpheus-system --package morpheus-link --package morpheus-runtime --lib --examples --all-features -- -D warnings";
+                                --package morpheus-system --package morpheus-link --package morpheus-stacks --package morpheus-runtime --lib --examples \
+                                --all-features -- -D warnings";
 
 /// What the tests need. Lints need no linker.
 pub(crate) const TESTS_NEED: &[Tool] = &[
@@ -57,6 +58,7 @@ const PROGRAMS: &[Program] = &[
     tests_of("lib", "morpheus_common", false),
     tests_of("lib", "morpheus_system", false),
     tests_of("lib", "morpheus_link", false),
+    tests_of("lib", "morpheus_stacks", true),
     tests_of("lib", "morpheus_runtime", true),
     tests_of("example", "doctor", true),
     tests_of("test", "stalls", true),
@@ -91,6 +93,8 @@ fn build_arguments() -> Vec<&'static str> {
         "morpheus-system",
         "--package",
         "morpheus-link",
+        "--package",
+        "morpheus-stacks",
         "--package",
         "morpheus-runtime",
     ]);

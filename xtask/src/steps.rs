@@ -250,7 +250,7 @@ fn on_aarch64() -> [Step; 4] {
 
 /// In the back lane though they build in the front lane's directory: they follow guests, which wait for the test build, and
 /// after that the front lane builds nothing of this size.
-fn after_guests() -> [Step; 2] {
+fn after_guests() -> [Step; 3] {
     let docs = Step {
         needs: and_build(&[]),
         ..step("docs", Part::Default, "doc --workspace --no-deps")
@@ -264,6 +264,12 @@ fn after_guests() -> [Step; 2] {
             "runtime without features",
             Part::Default,
             "clippy --package morpheus-runtime -- -D warnings",
+        )),
+        // By default it has stacks, and each other package that uses it turns them on.
+        in_back(step(
+            "runtime without stacks",
+            Part::Default,
+            "clippy --package morpheus-stacks --package morpheus-runtime --no-default-features -- -D warnings",
         )),
     ]
 }
@@ -308,7 +314,7 @@ fn loom() -> Step {
 
 /// What is published: the crates that applications link.
 const PUBLISHED: &str = "--package morpheus-common --package morpheus-macros --package morpheus-system \
-                         --package morpheus-link --package morpheus-runtime";
+                         --package morpheus-link --package morpheus-stacks --package morpheus-runtime";
 
 /// What a release needs.
 fn publication() -> Vec<Step> {

@@ -14,6 +14,7 @@ fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
 
 /// Makes a domain known whose tokio runtime has been built.
 pub(crate) fn register(domain: &Arc<Domain>) {
+    morpheus_stacks::find_current_by(|| Some(of_current()?.1.stacks.stalls()));
     let mut runtimes = runtimes();
     runtimes.retain(|domain| domain.strong_count() > 0);
     runtimes.push(Arc::downgrade(domain));

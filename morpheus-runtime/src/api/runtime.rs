@@ -13,14 +13,13 @@ use tokio::task::JoinHandle;
 
 use crate::act::wake::Wake;
 use crate::api::builder::Builder;
-use crate::api::current;
 use crate::api::metrics::Metrics;
 use crate::api::task;
 use crate::control::here;
 use crate::domain::Domain;
 use crate::report::label;
-use crate::report::stacks::Stalls;
 use morpheus_link::ActiveLink;
+use morpheus_stacks::Stalls;
 use morpheus_system::clock;
 
 /// A request to yield puts the runtime into [`Health::UnderPressure`] for this time, in nanoseconds.
@@ -308,17 +307,6 @@ impl Runtime {
         self.domain.sleeper.stop();
         self.domain.link.wake_controller();
         self.domain.link.stop();
-    }
-}
-
-impl Stalls {
-    /// The stalled polls of the current runtime, for instance for a handler that shows them. `None` outside a
-    /// runtime, and on a runtime that is not Morpheus's. It looks up symbol names as
-    /// [`Runtime::stalls`](crate::Runtime::stalls) does: call it where that may block.
-    #[must_use]
-    pub fn current() -> Option<Stalls> {
-        let (_, domain) = current::of_current()?;
-        Some(domain.stacks.stalls())
     }
 }
 

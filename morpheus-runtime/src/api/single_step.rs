@@ -6,7 +6,6 @@
 
 use crate::api::runtime::Runtime;
 use crate::poll::hold;
-use crate::report::stacks;
 
 /// Releases one spare; false when all of them are active.
 #[must_use]
@@ -29,5 +28,5 @@ pub fn held(runtime: &Runtime) -> usize {
 /// and whether the thread was asked by a signal; `None` where there is no stack.
 #[must_use]
 pub fn stack_of(tid: u32) -> Option<(usize, bool)> {
-    stacks::stack_of(tid)
+    morpheus_stacks::stack_of(tid)
 }

@@ -25,7 +25,7 @@ use crate::decide::pace::Pace;
 use crate::decide::reporting;
 use crate::domain::Domain;
 use crate::observe::watchdog::{self, Watchdog};
-use crate::report::stacks::captor::{Captor, Long, Place};
+use crate::report::stacks::{Captor, Long, Place};
 use morpheus_system::{clock, slice, threads};
 
 /// The controller sleeps after this many quiet samples.

@@ -18,7 +18,7 @@ use crate::observe::cores::{self, Cores, is_asleep};
 use crate::observe::watchdog;
 use crate::poll::hold;
 use crate::report::event::{Report, Taken};
-use crate::report::stacks::captor::{Long, Place};
+use crate::report::stacks::{Long, Place};
 #[cfg(doc)]
 use crate::settings::Settings;
 use morpheus_link::events::KernelEvents;

@@ -18,7 +18,7 @@ use crate::domain::Domain;
 use crate::observe::cores;
 use crate::report::event::{Stall, Taken};
 use crate::report::label;
-use crate::report::stacks::captor::{Long, Place};
+use crate::report::stacks::{Long, Place};
 use morpheus_link::events::OverBudget;
 use morpheus_system::asleep::ThreadStats;
 use morpheus_system::clock;

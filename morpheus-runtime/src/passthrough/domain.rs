@@ -145,7 +145,7 @@ impl Reports {
 pub(crate) struct Stacks;
 
 impl Stacks {
-    pub(crate) fn stalls(&self) -> crate::report::stacks::Stalls {
+    pub(crate) fn stalls(&self) -> morpheus_stacks::Stalls {
         Default::default()
     }
 }

@@ -8,9 +8,9 @@
 //! - [`control::here`](here) polls a watched future, and nothing else; checkpoints are never asked, and critical sections have
 //!   nothing to be kept from.
 //!
-//! As they are on every system: `settings`, `decide`, and of `report` the labels, counters, events and the types of stacks.
-//! On Linux alone: `act`, `poll`, `observe`, `control`, `domain.rs`, and the rest of `report`. `morpheus-system` and
-//! `morpheus-link` answer for themselves.
+//! As they are on every system: `settings`, `decide`, and of `report` the labels, counters and events. On Linux alone: `act`,
+//! `poll`, `observe`, `control`, `domain.rs`, and the rest of `report`. `morpheus-system`, `morpheus-link` and
+//! `morpheus-stacks` answer for themselves.
 //!
 //! On Linux `--cfg morpheus_passthrough` builds this instead, so that it can be run and tested (`tests/passthrough.rs`,
 //! `examples/whole_api.rs`).

@@ -29,7 +29,7 @@ pub(crate) fn at_exit() {
 
 extern "C" fn print_summary() {
     // A panic must not cross into C, and at exit there is no receiver for it.
-    let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::groups::summary()));
+    let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::summary()));
 }
 
 /// Returns the table of labels, with the most stalled polls first.

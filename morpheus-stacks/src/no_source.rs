@@ -1,8 +1,8 @@
-//! In place of `source.rs`, where stacks are not built: there is none to be had.
+//! In place of `source/`, where stacks are not built: there is none to be had.
 
 use std::convert::Infallible;
 
-use super::{Frame, NoStack, StallKind};
+use crate::{Frame, NoStack, StallKind};
 
 /// No such thing.
 #[derive(Debug)]

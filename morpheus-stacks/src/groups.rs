@@ -2,14 +2,14 @@
 //!
 //! A record goes through three stages, each only when it is needed:
 //!
-//! 1. [`Shared::take`] puts a record into a queue; the controller calls it, and it costs a lock that no thread
+//! 1. `Shared::take` puts a record into a queue; the captor calls it, and it costs a lock that no thread
 //!    holds for long.
 //! 2. *Digested*, its stack is walked, and addresses are left of it. The caller of `stalls` does this, or
-//!    a thread for a moment when [`DIGESTED_AT`] records wait.
+//!    a thread for a moment when `DIGESTED_AT` records wait.
 //! 3. *Folded*, addresses get names, and those with one application frame become one group. Only the
-//!    caller of `stalls` does this, or a digest when [`MOST_PLACES`] are known.
+//!    caller of `stalls` does this, or a digest when `MOST_PLACES` are known.
 //!
-//! All is bounded: [`MOST_WAITING`] copies, [`MOST_PLACES`] places, [`MOST_GROUPS`] groups.
+//! All is bounded: `MOST_WAITING` copies, `MOST_PLACES` places, `MOST_GROUPS` groups.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,10 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use super::captor::Standing;
-use super::source::{self, At, Raw, Reader};
-use super::{Frame, NoStack, StallGroup, StallKind, Stalls};
-use crate::report::label;
+use crate::captor::Standing;
+use crate::source::{self, At, Raw, Reader};
+use crate::{Frame, NoStack, StallGroup, StallKind, Stalls};
 
 /// A thread walks copies when this many wait: half a MiB.
 const DIGESTED_AT: usize = 16;
@@ -40,15 +39,19 @@ pub(crate) struct Record {
     pub(crate) found: Result<Raw, NoStack>,
 }
 
-/// What a runtime knows of its stalls.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
+/// The stalls of one caller. A [`Captor`](crate::captor::Captor) puts them in, any thread reads them.
+#[derive(Debug)]
+pub struct Shared {
+    /// What the caller calls a label.
+    name_of: fn(Option<u32>) -> String,
+    /// What the caller does at the first stall.
+    at_first: fn(&Arc<Shared>),
     waiting: Mutex<Vec<Record>>,
     /// Taken before `waiting`, where both are.
     digest: Mutex<Digest>,
     digesting: AtomicBool,
     not_captured: AtomicU64,
-    in_summary: OnceLock<()>,
+    had_first: OnceLock<()>,
 }
 
 /// Where a stack was: what two polls must have in common to be the same stall.
@@ -146,15 +149,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// No stalls yet.
+    ///
+    /// `name_of` names a label for [`stalls`](Shared::stalls), by the number that [`Long::label`](crate::captor::Long::label)
+    /// has; a lock is held meanwhile, so it must not ask for stalls. `at_first` is called once, on the captor's thread, before
+    /// the first stall is put in.
+    #[must_use]
+    pub fn new(name_of: fn(Option<u32>) -> String, at_first: fn(&Arc<Shared>)) -> Shared {
+        Shared {
+            name_of,
+            at_first,
+            waiting: Mutex::default(),
+            digest: Mutex::default(),
+            digesting: AtomicBool::new(false),
+            not_captured: AtomicU64::new(0),
+            had_first: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn count_not_captured(&self) {
         self.not_captured.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more stalled poll; from the controller.
+    /// One more stalled poll; from the captor.
     pub(crate) fn take(self: &Arc<Shared>, mut record: Record) {
-        if self.in_summary.get().is_none() {
-            let _ = self.in_summary.set(());
-            keep_for_summary(self);
+        if self.had_first.set(()).is_ok() {
+            (self.at_first)(self);
         }
         let waiting = {
             let mut waiting = lock(&self.waiting);
@@ -220,8 +240,10 @@ impl Shared {
         }
     }
 
-    /// The groups, with names.
-    pub(crate) fn stalls(&self) -> Stalls {
+    /// The groups, with names, those first that were stalled longest in all. Walks the stacks that wait and looks names up in
+    /// the line tables of the program, which takes long the first time: not for a thread that must not block.
+    #[must_use]
+    pub fn stalls(&self) -> Stalls {
         let mut digest = lock(&self.digest);
         self.digest(&mut digest);
         digest.fold();
@@ -231,7 +253,7 @@ impl Shared {
             .map(|(key, folded)| {
                 let (longest_ns, total_ns) = folded.times.read();
                 StallGroup {
-                    label: name_of(key.label),
+                    label: (self.name_of)(key.label),
                     kind: key.kind,
                     count: folded.times.count,
                     longest: Duration::from_nanos(longest_ns),
@@ -248,17 +270,6 @@ impl Shared {
             other_groups: digest.other_groups,
             not_captured: self.not_captured.load(Ordering::Relaxed),
         }
-    }
-
-    fn has_any(&self) -> bool {
-        self.in_summary.get().is_some()
-    }
-}
-
-fn name_of(label: Option<u32>) -> String {
-    match label.and_then(label::by_id) {
-        Some(label) => label.origin().to_string(),
-        None => "not watched".to_owned(),
     }
 }
 
@@ -338,29 +349,18 @@ fn culprit(stack: &[Frame]) -> Option<usize> {
         .or_else(|| stack.iter().position(source::is_library))
 }
 
-/// Runtimes that had stalls, for the summary; none unless it was asked for.
-static FOR_SUMMARY: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
-/// Whoever starts more runtimes than this, one after the other, has the last ones in the summary.
-const MOST_IN_SUMMARY: usize = 64;
+/// Groups of no runtime.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
 
-fn keep_for_summary(shared: &Arc<Shared>) {
-    if !crate::report::summary::wants_summary() {
-        return;
+    pub(crate) fn shared() -> Arc<Shared> {
+        let name_of = |label: Option<u32>| match label {
+            Some(label) => format!("label {label}"),
+            None => "no label".to_owned(),
+        };
+        Arc::new(Shared::new(name_of, |_| ()))
     }
-    let mut kept = lock(&FOR_SUMMARY);
-    if kept.len() >= MOST_IN_SUMMARY {
-        kept.remove(0);
-    }
-    kept.push(shared.clone());
-}
-
-/// The table of all runtimes' groups; empty if nothing was stalled.
-pub(crate) fn summary() -> String {
-    let kept = lock(&FOR_SUMMARY).clone();
-    kept.iter()
-        .filter(|shared| shared.has_any())
-        .map(|shared| shared.stalls().to_string())
-        .collect()
 }
 
 #[cfg(test)]
@@ -381,12 +381,11 @@ mod tests {
 
     #[test]
     fn labels_are_told_apart_and_durations_added() {
-        let shared = Arc::new(Shared::default());
-        let label = label::of(label::Origin::Named("groups by label")).id();
+        let shared = testing::shared();
         for (label, ns, is_over) in [
             (None, 5, true),
             (None, 7, false),
-            (Some(label), 3, true),
+            (Some(9), 3, true),
             (None, 1, true),
         ] {
             shared.take(record(label, ns, is_over));
@@ -396,19 +395,16 @@ mod tests {
             let [first, second] = &stalls.groups[..] else {
                 panic!("{stalls:?}");
             };
-            assert_eq!((first.label.as_str(), first.count), ("not watched", 3));
+            assert_eq!((first.label.as_str(), first.count), ("no label", 3));
             assert_eq!((first.longest.as_nanos(), first.total.as_nanos()), (7, 13));
-            assert_eq!(
-                (second.label.as_str(), second.count),
-                ("groups by label", 1)
-            );
+            assert_eq!((second.label.as_str(), second.count), ("label 9", 1));
         }
         assert!(shared.stalls().to_string().contains("it ended before"));
     }
 
     #[test]
     fn there_are_not_more_groups_than_the_table_holds() {
-        let shared = Arc::new(Shared::default());
+        let shared = testing::shared();
         for number in 0..2 * MOST_GROUPS as u32 {
             shared.take(record(Some(number), 1, true));
             if number % 10 == 0 {
@@ -418,5 +414,24 @@ mod tests {
         let stalls = shared.stalls();
         assert_eq!(stalls.groups.len(), MOST_GROUPS);
         assert_eq!(stalls.other_groups, MOST_GROUPS as u64);
+    }
+
+    #[test]
+    fn the_caller_is_told_of_the_first_stall_alone() {
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        let shared = Arc::new(Shared::new(
+            |_| String::new(),
+            |shared| {
+                // Before it is put in, and with no lock held.
+                assert!(shared.stalls().groups.is_empty());
+                TOLD.fetch_add(1, Ordering::Relaxed);
+            },
+        ));
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0);
+        for _ in 0..3 {
+            shared.take(record(None, 1, true));
+        }
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        assert_eq!(shared.stalls().groups[0].count, 3);
     }
 }

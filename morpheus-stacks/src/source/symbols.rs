@@ -12,16 +12,24 @@
 //! (Such a profile has a function's own name only, `poll` and not `app::Task::poll`: the line says which.)
 //!
 //! The application's frame is the innermost one that is not a library's. A library's frame lies by its file
-//! in the Rust library, in a cargo registry, in a git checkout of cargo or in this crate, or is C; where the file is not
-//! known, its crate is in [`PLUMBING`].
+//! in the Rust library, in a cargo registry, in a git checkout of cargo or in one of [`OWN`], or is C; where the file is not
+//! known, its crate is in [`PLUMBING`] or one of those.
 
 use std::ffi::c_void;
 
-use super::Frame;
 use super::walk::Address;
+use crate::Frame;
+
+/// The packages of Morpheus that run in an application's threads, by their directories.
+const OWN: &[&str] = &[
+    "morpheus-runtime",
+    "morpheus-stacks",
+    "morpheus-system",
+    "morpheus-common",
+];
 
 /// Crates whose frames are passed over where files are not known: the Rust library with what it is made of, the
-/// executor, this runtime, and what stands between an executor and a handler (adapters of futures, tracing,
+/// executor, and what stands between an executor and a handler (adapters of futures, tracing,
 /// servers).
 const PLUMBING: &[&str] = &[
     "std",
@@ -42,8 +50,6 @@ const PLUMBING: &[&str] = &[
     "parking_lot",
     "parking_lot_core",
     "lock_api",
-    "morpheus_runtime",
-    "morpheus_common",
     "futures",
     "futures_core",
     "futures_util",
@@ -118,7 +124,6 @@ pub(crate) fn frames_at(address: &Address) -> Vec<Frame> {
 
 /// Whether a function is the application's own.
 fn is_application(function: &str, file: Option<&str>) -> bool {
-    let is_plumbing = |krate: &str| PLUMBING.contains(&krate);
     match file {
         Some(file) => {
             file.ends_with(".rs")
@@ -136,18 +141,22 @@ pub(crate) fn is_library(function: &str, file: Option<&str>) -> bool {
         Some(file) => crate_of_file(file).or_else(|| crate_of(function).map(str::to_owned)),
         None => crate_of(function).map(str::to_owned),
     };
-    krate.is_some_and(|krate| !PLUMBING.contains(&krate.as_str()))
+    krate.is_some_and(|krate| !is_plumbing(&krate))
 }
 
-/// Whether a file is this crate's, or that of the one it shares its types with, in a checkout.
+/// Whether a crate's frames are passed over.
+fn is_plumbing(krate: &str) -> bool {
+    PLUMBING.contains(&krate) || OWN.iter().any(|package| package.replace('-', "_") == krate)
+}
+
+/// Whether a file is Morpheus's own, in a checkout.
 fn is_own(file: &str) -> bool {
-    let Some(directory) = file!().strip_suffix("report/stacks/source/symbols.rs") else {
+    // Built by itself, the package has no directory here: then by name only.
+    let Some(checkout) = file!().strip_suffix("morpheus-stacks/src/source/symbols.rs") else {
         return false;
     };
-    // Built by itself, the package has no directory here: then by name only.
-    directory.contains("morpheus-runtime")
-        && (file.contains(directory)
-            || file.contains(&directory.replace("morpheus-runtime", "morpheus-common")))
+    OWN.iter()
+        .any(|package| file.contains(&format!("{checkout}{package}/src/")))
 }
 
 /// The crate of a file in a cargo registry, by its directory: `name-1.2.3`.
@@ -229,10 +238,6 @@ mod tests {
             Some("/rustc/0123/library/core/src/future.rs")
         ));
         assert!(!is_application("poll", Some(file!())));
-        // Of another folder of this crate: the frames around a watched poll.
-        let sources = file!().split("/src/").next().unwrap();
-        let own = format!("{sources}/src/poll/mark.rs");
-        assert!(!is_application("poll_inline", Some(&own)));
         assert!(!is_application("tokio::runtime::park", None));
         assert!(!is_application("fopen64", Some("fopen.c")));
         let registry = "/home/user/.cargo/registry/src/index/serde-1.0/src/lib.rs";
@@ -249,6 +254,55 @@ mod tests {
         assert!(!is_library("read", Some("read.c")));
         let library = "/rustc/0123/library/std/src/thread/mod.rs";
         assert!(!is_application("app::<T as std::Thing>::f", Some(library)));
+    }
+
+    #[test]
+    fn frames_of_morpheus_are_passed_over_by_file_and_by_name() {
+        let checkout = file!().split("morpheus-stacks/src/").next().unwrap();
+        // With `debug = "line-tables-only"` a name has no crate.
+        for (file, function) in [
+            // Around a watched poll.
+            ("morpheus-runtime/src/poll/mark.rs", "poll_inline"),
+            ("morpheus-stacks/src/captor.rs", "tend"),
+            ("morpheus-system/src/sleeper.rs", "nap"),
+            ("morpheus-common/src/slot.rs", "publish_poll"),
+        ] {
+            let file = format!("{checkout}{file}");
+            assert!(!is_application(function, Some(&file)), "{file}");
+            // As a debugger of another directory would say it.
+            let file = format!("/home/user/{file}");
+            assert!(!is_application(function, Some(&file)), "{file}");
+            let package = file.split("/src/").next().unwrap();
+            let krate = package.rsplit('/').next().unwrap().replace('-', "_");
+            assert!(!is_application(&format!("{krate}::{function}"), None));
+            assert!(!is_library(&format!("<{krate}::T>::{function}"), None));
+        }
+        // Its tests and examples are applications.
+        for file in [
+            "morpheus-runtime/tests/stalls.rs",
+            "examples/src/bin/hog.rs",
+        ] {
+            let file = format!("{checkout}{file}");
+            assert!(is_application("slow", Some(&file)), "{file}");
+        }
+    }
+
+    /// A package that the runtime is made of, and that is not known here, would get the blame for all stalls.
+    #[test]
+    fn all_packages_of_the_runtime_are_known() {
+        let runtime = include_str!("../../../morpheus-runtime/Cargo.toml");
+        let dependencies = runtime.split("[dev-dependencies]").next().unwrap();
+        let own: Vec<&str> = dependencies
+            .lines()
+            .filter(|line| line.starts_with("morpheus-"))
+            .filter_map(|line| line.split(['.', ' ']).next())
+            // It runs in the compiler.
+            .filter(|&package| package != "morpheus-macros")
+            .collect();
+        assert!(own.contains(&"morpheus-stacks"), "{own:?}");
+        for package in own {
+            assert!(OWN.contains(&package), "{package}");
+        }
     }
 
     #[test]

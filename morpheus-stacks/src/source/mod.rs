@@ -1,4 +1,4 @@
-//! Takes one stack and reads it, for [`captor`](super::captor) and [`groups`](super::groups). `no_source.rs` replaces this in
+//! Takes one stack and reads it, for [`captor`](crate::captor) and [`groups`](crate::groups). `no_source.rs` replaces this in
 //! builds without stacks.
 
 mod blocked;
@@ -10,7 +10,7 @@ mod signal;
 mod symbols;
 mod walk;
 
-use super::{Frame, NoStack, StallKind};
+use crate::{Frame, NoStack, StallKind};
 use blocked::{Doing, Syscall};
 use walk::{Address, Walker};
 

@@ -1,18 +1,19 @@
-//! The captor: decides for the controller which polls have their stacks taken, and when.
+//! The captor: decides for its caller which polls have their stacks taken, and when.
 //!
-//! It takes the stack of a stalled poll once, after `report_after`. From then on it only writes the poll's duration, at each
-//! sample, to a word that its group reads. While no poll is stalled that long, `tend` reads two empty lists.
+//! It takes the stack of a stalled poll once, when the caller first shows it. From then on it only writes the poll's duration,
+//! at each call of [`tend`](Captor::tend), to a word that its group reads. While there is no such poll, `tend` reads two empty
+//! lists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::groups::{Record, Shared};
-use super::source::{self, Ask, Begun};
-use super::{NoStack, StallKind};
+use crate::groups::{Record, Shared};
+use crate::source::{self, Ask, Begun};
+use crate::{NoStack, StallKind};
 use morpheus_system::asleep::ThreadStat;
 use morpheus_system::clock::SECOND_NS;
 
-/// The rate of stacks, and the burst above it: a storm of stalls must not be one for the controller. Stalls beyond that are
+/// The rate of stacks, and the burst above it: a storm of stalls must not be one for the caller. Stalls beyond that are
 /// counted. `cargo bench -p morpheus-bench --bench capture` shows the cost of one.
 const CAPTURES_A_SECOND: u64 = 50;
 const CAPTURES_AT_ONCE: u64 = 32;
@@ -21,27 +22,20 @@ const ANSWER_NS: u64 = 200_000_000;
 /// Tries with a thread that moves while its stack is copied.
 const TRIES: u32 = 5;
 
-/// Identifies a stalled poll: a watched one by its slot and number, one that is not watched by its core and the last sign
-/// of life of that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A watched poll: slot and `poll_seq`.
-    Slot(usize, u64),
-    /// A poll that is not watched: core, and its last sign of life.
-    Core(usize, u64),
-}
-
-/// A poll that has been stalled for `report_after`.
+/// A poll that has been stalled for a while.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Long {
-    pub(crate) place: Place,
-    pub(crate) tid: u32,
-    /// `None` when it is not watched.
-    pub(crate) label: Option<u32>,
-    pub(crate) since_ns: u64,
+pub struct Long<P> {
+    /// What identifies the poll: different for each, and the same as long as it is stalled.
+    pub place: P,
+    /// Its thread, as the kernel numbers it.
+    pub tid: u32,
+    /// The caller's number of its label; `None` when it has none.
+    pub label: Option<u32>,
+    /// When it began: nanoseconds of the clock that [`Captor::tend`] is told.
+    pub since_ns: u64,
 }
 
-/// How long a poll has stood; the controller writes, the group reads.
+/// How long a poll has been stalled; the captor writes, the group reads.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     pub(crate) ns: AtomicU64,
@@ -49,8 +43,8 @@ pub(crate) struct Standing {
 }
 
 /// A long poll that has not ended.
-struct Open {
-    long: Long,
+struct Open<P> {
+    long: Long<P>,
     standing: Arc<Standing>,
     search: Search,
 }
@@ -66,16 +60,19 @@ enum Search {
     Done,
 }
 
-pub(crate) struct Captor {
+/// Follows stalled polls from the first that is seen of them to their end. `P` identifies a poll.
+pub struct Captor<P> {
     shared: Arc<Shared>,
     is_on: bool,
-    open: Vec<Open>,
+    open: Vec<Open<P>>,
     allowance: u64,
     allowance_at_ns: u64,
 }
 
-impl Captor {
-    pub(crate) fn new(shared: Arc<Shared>, is_on: bool) -> Captor {
+impl<P: Copy + PartialEq> Captor<P> {
+    /// Follows none yet. If it is not on, no stack is taken, and the groups say so ([`NoStack::Off`]).
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, is_on: bool) -> Captor<P> {
         Captor {
             shared,
             is_on,
@@ -86,12 +83,17 @@ impl Captor {
     }
 
     /// Whether a poll is being followed.
-    pub(crate) fn follows(&self, place: Place) -> bool {
+    #[must_use]
+    pub fn follows(&self, place: P) -> bool {
         self.open.iter().any(|open| open.long.place == place)
     }
 
-    /// Follows those that are known, and looks at new ones. `is_same` says whether a poll still stands.
-    pub(crate) fn tend(&mut self, now_ns: u64, new: &[Long], is_same: impl Fn(Place) -> bool) {
+    /// Follows those that are known, and looks at new ones. `is_same` says whether a poll is still stalled; `now_ns` is the
+    /// time in nanoseconds, by any clock that goes on steadily.
+    ///
+    /// It does not wait for a thread: the answer of one that is asked is seen at a later call. So the caller comes back every
+    /// few milliseconds while there are stalled polls.
+    pub fn tend(&mut self, now_ns: u64, new: &[Long<P>], is_same: impl Fn(P) -> bool) {
         if self.open.is_empty() && new.is_empty() {
             return;
         }
@@ -129,7 +131,8 @@ impl Captor {
     }
 }
 
-impl Drop for Captor {
+/// What it follows counts as ended.
+impl<P> Drop for Captor<P> {
     fn drop(&mut self) {
         for mut open in std::mem::take(&mut self.open) {
             open.end(&self.shared);
@@ -137,14 +140,14 @@ impl Drop for Captor {
     }
 }
 
-impl Open {
+impl<P: Copy> Open<P> {
     fn tend(
         &mut self,
         now_ns: u64,
         same: bool,
         is_on: bool,
         shared: &Arc<Shared>,
-        is_same: impl Fn(Place) -> bool,
+        is_same: impl Fn(P) -> bool,
     ) {
         if !same {
             return self.end(shared);
@@ -188,7 +191,9 @@ impl Open {
             },
         }
     }
+}
 
+impl<P> Open<P> {
     /// Ends the record of a poll that is over. An answer that comes later is dropped.
     fn end(&mut self, shared: &Arc<Shared>) {
         match self.search {
@@ -218,10 +223,11 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups;
 
-    fn long(seat: usize) -> Long {
+    fn long(slot: usize) -> Long<(usize, u64)> {
         Long {
-            place: Place::Slot(seat, 1),
+            place: (slot, 1),
             tid: morpheus_system::threads::own_tid(),
             label: None,
             since_ns: 0,
@@ -230,9 +236,9 @@ mod tests {
 
     #[test]
     fn a_storm_is_counted_and_not_followed() {
-        let shared = Arc::new(Shared::default());
+        let shared = groups::testing::shared();
         let mut captor = Captor::new(shared.clone(), false);
-        let many: Vec<Long> = (0..1000).map(long).collect();
+        let many: Vec<Long<_>> = (0..1000).map(long).collect();
         captor.tend(SECOND_NS, &many, |_| true);
         assert_eq!(captor.open.len() as u64, CAPTURES_AT_ONCE);
         let stalls = shared.stalls();
@@ -247,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_poll_is_counted_once_and_its_duration_grows() {
-        let shared = Arc::new(Shared::default());
+        let shared = groups::testing::shared();
         let mut captor = Captor::new(shared.clone(), false);
         captor.tend(10, &[long(3)], |_| true);
-        assert!(captor.follows(Place::Slot(3, 1)) && !captor.follows(Place::Slot(3, 3)));
+        assert!(captor.follows((3, 1)) && !captor.follows((3, 3)));
         for now_ns in [20, 30, 40] {
             captor.tend(now_ns, &[], |_| true);
             let group = shared.stalls().groups.remove(0);

@@ -1,77 +1,16 @@
-//! Stacks of polls that are stalled for [`report_after`](crate::Builder::report_after): the line that a stall is in.
-//!
-//! ```text
-//!   controller                                              the caller, or a thread for a moment
-//!   captor.rs ── blocked.rs  the copy of a sleeper's stack ─┐
-//!       │                                                   ├─► groups.rs ── walk.rs ── symbols.rs
-//!       └─────── signal.rs   a computing thread's own copy ─┘
-//! ```
-//!
-//! - The controller ([`captor`]) finds a poll that is stalled for this time, once for each poll, and gets a
-//!   copy of its thread's stack. No thread is stopped, and no thread but the stalled one does anything for it.
-//!   Nothing changes on the path of a poll. While no poll is stalled nothing is done, nothing is allocated
-//!   and no signal handler is installed.
-//! - A thread that is blocked in the kernel is not disturbed ([`blocked`]): a signal would end its system
-//!   call. One that computes is asked by a signal ([`signal`]).
-//! - Copies wait until they are asked for ([`groups`]): by [`Runtime::stalls`](crate::Runtime::stalls), or
-//!   by the summary at the end. When many wait, a thread that exists for a moment only walks them.
-//!   Names and lines are looked up when they are asked for, not before.
-//!
-//! **Costs.** The thread that is asked was away for 13 µs where it had the CPU to itself, and for 59 to 60 µs where
-//! it shared it with a compiler (of those 24 µs without a signal, too): medians of 101, four runs of
-//! `a_stack_costs_its_thread_little` in `tests/stalls.rs`, debug build, two virtual CPUs. Others lose nothing. The
-//! bench `capture` times the controller's side, too.
-//!
-//! **Bounds.** [`CAPTURES_A_SECOND`](captor), copies that wait, and groups have a limit each. Stalls beyond it
-//! are counted ([`Stalls::not_captured`], [`Stalls::other_groups`]).
-//!
-//! **Machines.** x86-64 and aarch64: `x86_64.rs` and `aarch64.rs` know the way. Of a blocked thread the kernel tells the
-//! instruction pointer and the stack pointer alone. What is missing, the frame pointer and on aarch64 the link register, is
-//! found in the tables, in the code and on the stack; a frame that had to be searched for says so ([`Frame::searched`]).
-//!
-//! Without the cargo feature `stacks`, on other machines, with
-//! [`Mechanism::Stacks`](crate::Mechanism::Stacks) switched off, or where the kernel refuses, there are the
-//! same groups, by label and without a stack; [`StallGroup::no_stack`] says why.
+//! The report: stalled polls in groups, each with its stack, and how they print.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
-
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-pub(crate) mod captor;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-pub(crate) mod groups;
-
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-#[cfg_attr(
-    not(all(
-        feature = "stacks",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    )),
-    path = "no_source.rs"
-)]
-mod source;
-
-/// One stack, for benches: bytes, and whether the thread was asked.
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
-pub(crate) fn stack_of(tid: u32) -> Option<(usize, bool)> {
-    match source::begin(tid, || true) {
-        source::Begun::Copied(raw) => Some((raw.len(), false)),
-        source::Begun::Asked(ask) => loop {
-            match ask.answer() {
-                Some(answer) => break answer.ok().map(|raw| (raw.len(), true)),
-                // It may need this CPU to answer.
-                None => std::thread::sleep(Duration::from_micros(20)),
-            }
-        },
-        source::Begun::Moved | source::Begun::Failed(..) => None,
-    }
-}
 
 /// Why a stalled poll was reported without a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoStack {
-    /// [`Mechanism::Stacks`](crate::Mechanism::Stacks) is off.
+    /// [`Mechanism::Stacks`] is off.
+    ///
+    /// [`Mechanism::Stacks`]: https://docs.rs/morpheus-runtime/latest/morpheus_runtime/enum.Mechanism.html#variant.Stacks
     Off,
     /// Built without the cargo feature `stacks`, or for a machine that it does not work on.
     NotBuilt,
@@ -172,7 +111,8 @@ pub struct StallGroup {
     pub stack: Vec<Frame>,
     /// Why there is no stack.
     pub no_stack: Option<NoStack>,
-    culprit: Option<usize>,
+    /// The index of [`culprit`](StallGroup::culprit) in the stack.
+    pub(crate) culprit: Option<usize>,
 }
 
 impl StallGroup {
@@ -184,7 +124,9 @@ impl StallGroup {
     }
 }
 
-/// Where polls were stalled; what [`Runtime::stalls`](crate::Runtime::stalls) returns. Prints as a table.
+/// Where polls were stalled; what [`Runtime::stalls`] returns. Prints as a table.
+///
+/// [`Runtime::stalls`]: https://docs.rs/morpheus-runtime/latest/morpheus_runtime/struct.Runtime.html#method.stalls
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stalls {
@@ -194,6 +136,27 @@ pub struct Stalls {
     pub other_groups: u64,
     /// Stalled polls that were not looked at, because too many were stalled within a second.
     pub not_captured: u64,
+}
+
+/// Answers [`Stalls::current`]. Set once.
+static FIND_CURRENT: OnceLock<fn() -> Option<Stalls>> = OnceLock::new();
+
+impl Stalls {
+    /// The stalled polls of the current runtime, for instance for a handler that shows them. `None` outside a
+    /// runtime, and on a runtime that is not Morpheus's. It looks up symbol names as
+    /// [`Runtime::stalls`] does: call it where that may block.
+    ///
+    /// [`Runtime::stalls`]: https://docs.rs/morpheus-runtime/latest/morpheus_runtime/struct.Runtime.html#method.stalls
+    #[must_use]
+    pub fn current() -> Option<Stalls> {
+        let find = FIND_CURRENT.get()?;
+        find()
+    }
+}
+
+/// Has [`Stalls::current`] call `find`. The first call in a process counts, and until then there are none.
+pub fn find_current_by(find: fn() -> Option<Stalls>) {
+    let _ = FIND_CURRENT.set(find);
 }
 
 /// Frames that the table shows above the culprit, and below it.
@@ -247,5 +210,23 @@ impl fmt::Display for Stalls {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_finds_the_current_ones_counts() {
+        assert!(Stalls::current().is_none());
+        find_current_by(|| {
+            Some(Stalls {
+                not_captured: 7,
+                ..Stalls::default()
+            })
+        });
+        find_current_by(|| None);
+        assert_eq!(Stalls::current().map(|stalls| stalls.not_captured), Some(7));
     }
 }
