@@ -33,7 +33,7 @@ const INDEX_BITS: u32 = BUFFERS.trailing_zeros();
 
 struct Buffer {
     hand_over: HandOver,
-    /// The thread that is asked; written by who claims, read by the handler.
+    /// The thread that is asked; the asker that claims the buffer writes it, the handler reads it.
     tid: AtomicU32,
     /// A request without a waiter that could not be given up because the handler was writing: its number, and 1. The next
     /// request frees the buffer.
@@ -50,7 +50,7 @@ struct Copy {
     bytes: [MaybeUninit<u8>; MOST],
 }
 
-// SAFETY: `copy` is accessed only by who has it, by the rules of `HandOver`.
+// SAFETY: `copy` is accessed only by the side that has it, by the rules of `HandOver`.
 unsafe impl Sync for Buffer {}
 
 struct Buffers {
@@ -176,7 +176,7 @@ fn install(signal: i32) -> bool {
         }
         let before = before.assume_init();
         if before.sa_sigaction != libc::SIG_DFL {
-            // Somebody was faster: it is theirs.
+            // Another part of the program was faster: the signal is its own.
             libc::sigaction(signal, &raw const before, std::ptr::null_mut());
             return false;
         }
@@ -325,7 +325,7 @@ impl Ask {
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        // Nobody waits for a handler that is writing: its thread may be off the CPU just then.
+        // It does not wait for a handler that is writing: its thread may be off the CPU just then.
         let is_over = self.buffer.hand_over.progress(self.request) == Progress::Over;
         if !is_over && !self.give_up() {
             // Release: pairs with the Acquire in `free_what_is_left`.
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_not_asked() {
+    fn a_thread_that_is_gone_is_not_asked() {
         let tid = std::thread::spawn(morpheus_system::threads::own_tid)
             .join()
             .unwrap();

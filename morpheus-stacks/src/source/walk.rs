@@ -13,7 +13,7 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use super::machine::{Cache, Position, Tables};
 use super::raw::Raw;
 
-/// Nobody needs more to find the line, and a copy has room for few more.
+/// The line is found with fewer, and a copy has room for few more.
 const MOST_FRAMES: usize = 128;
 
 /// One frame of a walked stack.
