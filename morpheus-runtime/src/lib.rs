@@ -69,6 +69,16 @@
 //! [`Runtime::metrics`] and [`Metrics::current`] have the counters. Feature `metrics` publishes the counters,
 //! and the labels that were ever stalled, to the `metrics` crate, under the names that
 //! `dashboards/morpheus.json` shows in Grafana.
+//!
+//! # Cargo features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `stacks` (default) | stall reports with the stack of the stalled thread |
+//! | `tower` | a layer that watches the handlers of every tower service |
+//! | `metrics` | [`Metrics`] for the recorder of the `metrics` crate |
+//! | `test-util` | tokio's `test-util`, and `Builder::start_paused` |
+//! | `unstable-ablation` | for benchmarks; no stability promise: `Builder::without` leaves a mechanism out, the module `slice` sets the time slice of a thread |
 #![warn(missing_docs)]
 // On docs.rs, which builds with nightly, each item names the cargo feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -111,7 +121,11 @@ pub use api::critical::{Critical, CriticalSection, critical, critical_section};
 pub use api::metrics::Metrics;
 pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};
 #[doc(hidden)]
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+#[cfg(all(
+    feature = "unstable-ablation",
+    target_os = "linux",
+    not(morpheus_passthrough)
+))]
 pub use api::single_step;
 pub use api::strip::{self, StripMine, strips};
 pub use api::task::{self, spawn};
@@ -147,7 +161,9 @@ pub mod runtime {
 pub use morpheus_link::{ActiveLink, Link, LinkError};
 pub use morpheus_macros::{main, test};
 pub use morpheus_stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
+#[cfg(feature = "unstable-ablation")]
 pub use morpheus_system::slice;
 pub use report::counters::LatencySummary;
+#[cfg(feature = "unstable-ablation")]
+pub use settings::ablation::{Mechanism, UnknownMechanism};
 pub use settings::limitation::Limitation;
-pub use settings::mechanism::{Mechanism, UnknownMechanism};

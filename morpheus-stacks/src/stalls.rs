@@ -8,9 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoStack {
-    /// [`Mechanism::Stacks`] is off.
-    ///
-    /// [`Mechanism::Stacks`]: https://docs.rs/morpheus-runtime/latest/morpheus_runtime/enum.Mechanism.html#variant.Stacks
+    /// `Mechanism::Stacks` is off (feature `unstable-ablation`).
     Off,
     /// Built without the cargo feature `stacks`, or for a machine that it does not work on.
     NotBuilt,

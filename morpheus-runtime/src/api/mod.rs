@@ -9,7 +9,11 @@ pub(crate) mod export;
 pub(crate) mod metrics;
 pub(crate) mod runtime;
 #[doc(hidden)]
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+#[cfg(all(
+    feature = "unstable-ablation",
+    target_os = "linux",
+    not(morpheus_passthrough)
+))]
 pub mod single_step;
 pub mod strip;
 pub mod task;

@@ -116,6 +116,7 @@ impl Runtime {
         self
     }
 
+    #[cfg(any(test, feature = "unstable-ablation"))]
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }

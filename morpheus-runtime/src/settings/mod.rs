@@ -2,6 +2,8 @@
 
 use morpheus_common::ladder::Policy;
 
+#[cfg(feature = "unstable-ablation")]
+pub(crate) mod ablation;
 pub(crate) mod limitation;
 pub(crate) mod mechanism;
 

@@ -12,7 +12,8 @@ use morpheus_system::clock;
 
 use crate::api::runtime::Runtime;
 use crate::settings::Settings;
-use crate::settings::mechanism::Mechanism;
+#[cfg(feature = "unstable-ablation")]
+use crate::settings::ablation::Mechanism;
 
 mod error;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
@@ -232,8 +233,8 @@ impl Builder {
     ///
     /// [`Policy::Observe`] is a dry run. There are no spares; threads keep their slices and CPUs; no poll is
     /// asked to yield, is handed off or waits. Stall events name what the default policy would have done. The
-    /// runtime then adds two things to tokio: the controller's thread, and the canary task
-    /// ([`Mechanism::Canary`]).
+    /// runtime then adds two things to tokio: the controller's thread, and the canary task, a no-op by which
+    /// the controller sees whether workers serve.
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
         self.settings.policy = policy;
         self
@@ -498,7 +499,9 @@ impl Builder {
         self
     }
 
-    /// Switches a mechanism off, to measure its gain.
+    /// Switches a mechanism off, to measure its gain. (Feature `unstable-ablation`: for benchmarks; no
+    /// stability promise.)
+    #[cfg(feature = "unstable-ablation")]
     pub fn without(&mut self, mechanism: Mechanism) -> &mut Self {
         self.settings.mechanisms.switch_off(mechanism);
         self
