@@ -77,6 +77,7 @@
 //! | `stacks` (default) | stall reports with the stack of the stalled thread |
 //! | `tower` | a layer that watches the handlers of every tower service |
 //! | `metrics` | [`Metrics`] for the recorder of the `metrics` crate |
+//! | `strip` | `strip!`, `strips` and `StripMine`: loops that pass a checkpoint about every 50 µs |
 //! | `test-util` | tokio's `test-util`, and `Builder::start_paused` |
 //! | `unstable-ablation` | for benchmarks; no stability promise: `Builder::without` leaves a mechanism out, the module `slice` sets the time slice of a thread |
 #![warn(missing_docs)]
@@ -127,6 +128,7 @@ pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};
     not(morpheus_passthrough)
 ))]
 pub use api::single_step;
+#[cfg(feature = "strip")]
 pub use api::strip::{self, StripMine, strips};
 pub use api::task::{self, spawn};
 #[cfg(feature = "tower")]

@@ -17,9 +17,8 @@ pub fn yield_requested() -> bool {
 /// Yields if this task was asked to, outside a critical section; otherwise it costs the same as
 /// [`checkpoint_sync`].
 ///
-/// It is for loops that compute. One checkpoint every 10 to 100 µs is enough, and
-/// [`strip!`](macro@crate::strip) finds the distance by itself. It works in watched tasks; elsewhere it never
-/// yields.
+/// It is for loops that compute. One checkpoint every 10 to 100 µs is enough, and `strip!` (feature `strip`)
+/// finds the distance by itself. It works in watched tasks; elsewhere it never yields.
 ///
 /// ```
 /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]

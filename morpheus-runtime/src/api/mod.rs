@@ -15,6 +15,7 @@ pub(crate) mod runtime;
     not(morpheus_passthrough)
 ))]
 pub mod single_step;
+#[cfg(feature = "strip")]
 pub mod strip;
 pub mod task;
 #[cfg(feature = "tower")]

@@ -1,4 +1,5 @@
 //! Strip-mining: loops that pass a checkpoint about every 50 µs, at a distance that they find themselves.
+//! (Feature `strip`.)
 //!
 //! A checkpoint itself costs about a nanosecond, but a loop with a checkpoint inside is no longer vectorised.
 //! So the loop is cut into strips without a checkpoint inside, and a strip grows or shrinks until it takes
