@@ -24,7 +24,7 @@ async fn main() {
             for _ in 0..20 {
                 {
                     let _section = morpheus_runtime::critical_section();
-                    let mut balance = ledger.lock().expect("nobody panics with the lock");
+                    let mut balance = ledger.lock().expect("no task panics with the lock");
                     compute(Duration::from_millis(5));
                     *balance += 1;
                     // Returns false until the section ends, even if a request is pending.
@@ -40,6 +40,6 @@ async fn main() {
     let (inside, outside) = task.await.expect("no panic");
     println!(
         "20 sections of 5 ms: asked to yield {inside} times inside one, {outside} times right after it; balance {}",
-        ledger.lock().expect("nobody panics with the lock")
+        ledger.lock().expect("no task panics with the lock")
     );
 }

@@ -30,7 +30,7 @@ async fn render(Path(id): Path<u32>) -> String {
 async fn show() -> String {
     let metrics = Metrics::current().expect("a handler runs on the runtime");
     format!(
-        "{} stalled polls were worked around, {} were in place",
+        "{} stalled polls were taken over, {} polls were handed off",
         metrics.takeovers_watched, metrics.handoff_polls
     )
 }

@@ -35,7 +35,7 @@ async fn hash() -> String {
 
 async fn file() -> io::Result<String> {
     let (mut reader, mut writer) = pipe()?;
-    // Stands for a slow disk.
+    // Simulates a slow disk.
     std::thread::spawn(move || {
         std::thread::sleep(STALLED);
         writer.write_all(b"content")

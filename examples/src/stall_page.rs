@@ -8,8 +8,8 @@ use axum::response::Html;
 use morpheus_runtime::{StallGroup, StallKind, Stalls};
 
 /// The answer where the runtime is not Morpheus.
-pub const NOBODY_LOOKS: &str =
-    "This is plain tokio, where nobody looks for stalled polls; Morpheus has this page.\n";
+pub const NOT_WATCHED: &str =
+    "This is plain tokio, which does not detect stalled polls; Morpheus has this page.\n";
 
 /// The handler: shows the stalls of the current runtime.
 ///
@@ -19,7 +19,7 @@ pub async fn stalls() -> Result<Html<String>, (StatusCode, &'static str)> {
     // Looking up symbol names takes a while, and would be a stall of its own.
     let stalls = tokio::task::spawn_blocking(Stalls::current).await;
     let stalls = stalls.ok().flatten();
-    let stalls = stalls.ok_or((StatusCode::NOT_IMPLEMENTED, NOBODY_LOOKS))?;
+    let stalls = stalls.ok_or((StatusCode::NOT_IMPLEMENTED, NOT_WATCHED))?;
     Ok(Html(page(&stalls)))
 }
 

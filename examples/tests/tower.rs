@@ -100,7 +100,7 @@ fn a_stalled_axum_handler_is_named_by_its_route_and_the_others_are_answered() {
 
 /// The control of all other tests.
 #[test]
-fn on_tokio_alone_nobody_is_answered_beside_a_stalled_handler() {
+fn on_tokio_alone_no_request_is_answered_beside_a_stalled_handler() {
     let _alone = alone();
     let gate = Gate::default();
     let runtime = tokio_alone();
@@ -136,7 +136,7 @@ fn without_the_layer_it_is_not_watched() {
 /// The label is the path, and the handlers compute: they are slow from the second poll on, so they are handed
 /// off.
 #[test]
-fn handlers_that_compute_are_remembered_by_their_path() {
+fn handlers_that_compute_are_rated_by_their_path() {
     let _alone = alone();
     let log = Log::global();
     let route = fresh_route();

@@ -1,4 +1,4 @@
-//! The proof of `src/PROTOCOL.md`: small models, checked in every interleaving and with every value that a
+//! Tests the protocols of `src/PROTOCOL.md`: small models, checked in every interleaving and with every value that a
 //! load may return.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p morpheus-common --test loom`
@@ -521,7 +521,7 @@ fn a_release_is_used_once() {
 /// Closing frees the spares that wait and those on their way, and takes no release from a spare. Later calls
 /// return false.
 #[test]
-fn close_frees_everybody() {
+fn close_frees_every_spare() {
     loom::model(|| {
         let spares = Spares::new(2);
         let holds = [spawn_hold(&spares), spawn_hold(&spares)];
@@ -690,7 +690,7 @@ fn bug_controller_without_fence() {
 
 #[test]
 #[should_panic(expected = "no worker wakes it")]
-fn bug_no_second_look() {
+fn bug_no_second_sample() {
     sleep_model(Fences::Both, |sleep, _| sleep.bug_fall_asleep_at_once());
 }
 

@@ -1,4 +1,4 @@
-//! axum 0.8: routing, extractors, JSON, state, and a graceful shutdown that waits for what is in flight.
+//! Tests axum 0.8: routing, extractors, JSON, state, and a graceful shutdown that waits for what is in flight.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ async fn routes_extractors_and_errors() {
     assert_eq!(in_time(broken).await.unwrap().status().as_u16(), 400);
 }
 
-/// The shutdown is asked for while a handler computes: it is answered, and the server ends after it.
+/// A shutdown begins while a handler computes: the request is answered, and then the server ends.
 #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graceful_shutdown_waits_for_a_hog() {
     let hogs = Hogs::new(Kind::Computes, Until::Time, 1);
@@ -133,7 +133,7 @@ fn a_neighbour_of_hogs() {
     neighbour("axum", does, async |stage| {
         let app = app(stage.hogs.clone());
         let (address, stop, _) = stage.inside(serve(app)).await;
-        // It serves as long as its runtime is there.
+        // The server runs until its runtime ends.
         std::mem::forget(stop);
         let client = reqwest::Client::new();
         let hog = {

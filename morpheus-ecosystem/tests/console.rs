@@ -1,5 +1,5 @@
-//! tokio-console: its subscriber on our runtime, and a client that reads what the console would show. Tokio tells it about
-//! tasks only when everything is built with `--cfg tokio_unstable`; without, there is one test that says so.
+//! Tests tokio-console: its subscriber on our runtime, with a client that reads what the console would show. Tokio tells it
+//! about tasks only with `--cfg tokio_unstable`; without that flag, the only test says so.
 
 #[cfg(not(tokio_unstable))]
 #[test]
@@ -35,7 +35,7 @@ mod unstable {
     /// One console at a time: tokio tells the process's subscriber about the tasks of all runtimes.
     static ALONE: Mutex<()> = Mutex::const_new(());
 
-    /// The process's subscriber, with a place for the console that is in use.
+    /// Returns the slot of the console in the process's subscriber.
     fn slot() -> &'static Slot {
         static SLOT: OnceLock<Slot> = OnceLock::new();
         SLOT.get_or_init(|| {
@@ -86,7 +86,7 @@ mod unstable {
         updates.unwrap().into_inner()
     }
 
-    /// What a console knows after some updates.
+    /// The tasks that a console knows after some updates.
     #[derive(Default)]
     struct Known {
         tasks: Vec<Task>,

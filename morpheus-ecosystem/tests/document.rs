@@ -1,4 +1,4 @@
-//! The guide's chapter on libraries has a row for each library that is tested, and a test behind each row.
+//! Tests that the guide's chapter on libraries has a row for each library that is tested, and a test behind each row.
 
 use std::collections::BTreeSet;
 use std::path::Path;

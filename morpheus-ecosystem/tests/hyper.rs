@@ -1,4 +1,4 @@
-//! hyper 1: its HTTP/1 and HTTP/2 servers and clients, with hyper-util's adapters for tokio.
+//! Tests hyper 1: its HTTP/1 and HTTP/2 servers and clients, with hyper-util's adapters for tokio.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn get(client: &mut http1::SendRequest<Body>, path: &str) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// Nobody hogs in the tests of what works.
+/// Returns hogs for tests in which no handler hogs.
 fn no_hogs() -> Hogs {
     Hogs::new(Kind::Sleeps, Until::Time, 1)
 }

@@ -1,4 +1,4 @@
-//! quinn: QUIC over UDP; an endpoint's driver, a driver for each connection, and a task for each stream.
+//! Tests quinn: QUIC over UDP; an endpoint's driver, a driver for each connection, and a task for each stream.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn configs() -> (ServerConfig, ClientConfig) {
     let client = QuicClientConfig::try_from(client).unwrap();
     let mut server = ServerConfig::with_crypto(Arc::new(server));
     let mut client = ClientConfig::new(Arc::new(client));
-    // A machine that stands still for long is no reason to hang up.
+    // A machine that is stopped for a while must not end the connection.
     let mut patient = TransportConfig::default();
     patient.max_idle_timeout(None);
     let patient = Arc::new(patient);

@@ -1,5 +1,5 @@
-//! redis: one multiplexed connection for all tasks, against a server process of our own. Without `redis-server` on the
-//! machine these tests say so and do nothing.
+//! Tests redis: one multiplexed connection for all tasks, against a server process of the test. Without `redis-server` on
+//! the machine these tests skip themselves.
 
 use futures_util::StreamExt as _;
 use morpheus_ecosystem::redis_server::RedisServer;
@@ -42,18 +42,18 @@ async fn commands_at_once_pipelines_publishing_and_a_blocking_pop() {
     assert_eq!(wrong.unwrap_err().code(), Some("WRONGTYPE"));
 
     let mut listener = in_time(client.get_async_pubsub()).await.unwrap();
-    in_time(listener.subscribe("news")).await.unwrap();
+    in_time(listener.subscribe("numbers")).await.unwrap();
     let publisher = tokio::spawn(async move {
         for number in 0..100 {
-            let _: () = connection.publish("news", number).await.unwrap();
+            let _: () = connection.publish("numbers", number).await.unwrap();
         }
     });
-    let news: Vec<_> = in_time(listener.on_message().take(100).collect()).await;
-    let news: Vec<i64> = news
+    let messages: Vec<_> = in_time(listener.on_message().take(100).collect()).await;
+    let messages: Vec<i64> = messages
         .iter()
         .map(|message| message.get_payload().unwrap())
         .collect();
-    assert_eq!(news, (0..100).collect::<Vec<_>>());
+    assert_eq!(messages, (0..100).collect::<Vec<_>>());
     in_time(publisher).await.unwrap();
 
     let popped = tokio::spawn({
@@ -89,12 +89,12 @@ fn a_neighbour_of_hogs() {
         let hogs = stage.hogs.clone();
         let ping = {
             let connection = connection.clone();
-            move || look(connection.clone())
+            move || read_key(connection.clone())
         };
         let hog = move || {
             let (connection, hogs) = (connection.clone(), hogs.clone());
             async move {
-                look(connection).await;
+                read_key(connection).await;
                 hogs.hog().await;
             }
         };
@@ -102,6 +102,6 @@ fn a_neighbour_of_hogs() {
     });
 }
 
-async fn look(mut connection: MultiplexedConnection) {
+async fn read_key(mut connection: MultiplexedConnection) {
     assert_eq!(connection.get::<_, i64>("key").await.unwrap(), 42);
 }

@@ -1,4 +1,4 @@
-//! reqwest: the client on our runtime, its server elsewhere. The hogs are tasks that compute on what they received.
+//! Tests reqwest: the client on our runtime, its server elsewhere. The hogs are tasks that compute on what they received.
 
 use std::net::SocketAddr;
 use std::time::Duration;

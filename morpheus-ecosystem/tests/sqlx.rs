@@ -1,4 +1,4 @@
-//! sqlx with SQLite: a pool, transactions, rows as a stream, and errors that are told apart.
+//! Tests sqlx with SQLite: a pool, transactions, rows as a stream, and errors of different kinds.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ fn a_neighbour_of_hogs() {
         let path = directory.path().to_owned();
         let start = async move {
             let pool = pool(&path).await;
-            open(&pool, "somebody", 42).await.unwrap();
+            open(&pool, "owner", 42).await.unwrap();
             pool
         };
         let pool = stage.inside(start).await;
@@ -93,7 +93,7 @@ fn a_neighbour_of_hogs() {
         let ping = {
             let pool = pool.clone();
             move || {
-                // It is there as long as somebody may ask.
+                // Keeps the directory while requests are possible.
                 let _kept = &directory;
                 let pool = pool.clone();
                 async move { assert_eq!(sum(&pool).await, 42) }

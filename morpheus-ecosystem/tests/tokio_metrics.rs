@@ -1,4 +1,4 @@
-//! tokio-metrics: its task monitor counts polls as it does on tokio; its runtime monitor sees tokio as it is, spares included.
+//! Tests tokio-metrics: its task monitor counts polls as it does on tokio; its runtime monitor sees tokio as it is, spares included.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn polls_and_delays_of_tasks() {
     let seen = monitor.cumulative();
     assert_eq!((seen.instrumented_count, seen.dropped_count), (20, 20));
     assert_eq!((seen.first_poll_count, seen.total_poll_count), (20, 200));
-    // More than two where the machine stands still.
+    // A machine that is stopped for a while makes it more than two.
     assert!(seen.total_slow_poll_count >= 2, "{seen:?}");
     assert!(seen.total_slow_poll_duration >= 2 * POLL, "{seen:?}");
     assert!(
@@ -67,9 +67,9 @@ fn workers_and_tasks_of_a_runtime() {
     assert!(seen.elapsed >= Duration::from_millis(49), "{seen:?}");
 }
 
-/// The monitor itself says how long tasks waited for a worker while hogs stood in all of them.
+/// The monitor shows that no task waits for a worker while hogs stall all workers.
 #[test]
-fn the_monitor_sees_that_nobody_waits() {
+fn the_monitor_sees_that_no_task_waits() {
     let runtime = morpheus_runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .build()
@@ -77,7 +77,7 @@ fn the_monitor_sees_that_nobody_waits() {
     let hogs = Hogs::new(Kind::Sleeps, Until::Answered, HOGS);
     let (hogging, quick) = (TaskMonitor::new(), TaskMonitor::new());
     runtime.block_on(async {
-        let standing: Vec<_> = (0..HOGS)
+        let stalled: Vec<_> = (0..HOGS)
             .map(|_| {
                 let hogs = hogs.clone();
                 tokio::spawn(hogging.instrument(async move { hogs.hog().await }))
@@ -94,7 +94,7 @@ fn the_monitor_sees_that_nobody_waits() {
         }
         assert_eq!(hogs.left(), 0);
         hogs.answered();
-        for hog in standing {
+        for hog in stalled {
             in_time(hog).await.unwrap();
         }
     });

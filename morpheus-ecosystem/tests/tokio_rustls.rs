@@ -1,4 +1,4 @@
-//! rustls over TCP (tokio-rustls, with ring): handshakes, data both ways, and a certificate that is refused.
+//! Tests rustls over TCP (tokio-rustls, with ring): handshakes, data both ways, and a certificate that is refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn handshakes_at_once_and_a_large_message() {
 }
 
 #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_nobody_vouches_for() {
+async fn a_certificate_without_a_trusted_issuer() {
     let (server, client) = tls::pair();
     let address = serve(server, Hogs::new(Kind::Sleeps, Until::Time, 1)).await;
     let refused = in_time(connect(tls::distrustful(), address)).await;

@@ -1,4 +1,4 @@
-//! tokio-stream: adapters over time and channels, on our timers and across our workers. The hogs compute in a `map`.
+//! Tests tokio-stream: adapters over time and channels, on our timers and across our workers. The hogs compute in a `map`.
 
 use std::time::{Duration, Instant};
 

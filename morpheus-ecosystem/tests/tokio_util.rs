@@ -1,4 +1,4 @@
-//! tokio-util: codecs over TCP, cancellation, a task tracker, a delay queue, and readers made of streams.
+//! Tests tokio-util: codecs over TCP, cancellation, a task tracker, a delay queue, and readers made of streams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ async fn a_reader_of_a_stream_of_a_reader() {
     assert!(read == bytes);
 }
 
-/// The limit: a pool of single threads is a runtime of its own for each, and nobody can take over from one.
+/// A limit: each thread of a local pool is a runtime of its own, so no spare can take over from it.
 #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hog_on_a_local_pool_stops_that_thread_as_on_tokio() {
     let pool = LocalPoolHandle::new(1);

@@ -1,5 +1,5 @@
-//! tonic: server and client, with the generated code of gRPC's own health service (tonic-health), so that no build needs
-//! protoc. The service is ours, and what is asked for by name is a hog.
+//! Tests tonic: server and client, with the generated code of gRPC's own health service (tonic-health), so that no build
+//! needs protoc. The service is the test's own, and the name in a request selects a hog.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -118,7 +118,7 @@ async fn calls_streams_deadlines_and_errors() {
     });
     never.set_timeout(Duration::from_millis(50));
     let late = in_time(client.clone().check(never)).await.unwrap_err();
-    // Both ends know the deadline: who is first says it in its own words.
+    // Both ends know the deadline, and each has a code of its own for it.
     let codes = [Code::Cancelled, Code::DeadlineExceeded];
     assert!(codes.contains(&late.code()), "{late:?}");
 }

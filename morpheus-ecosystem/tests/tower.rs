@@ -1,4 +1,4 @@
-//! tower: a stack of layers whose buffer has a task of its own; limits, timeouts and retries do what they say.
+//! Tests tower: a stack of layers whose buffer has a task of its own; limits, timeouts and retries do what they say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ async fn call<Request, Answer>(
     stack.ready().await?.call(request).await
 }
 
-/// Tries again, so often.
+/// Retries up to this many times.
 #[derive(Clone)]
 struct Again(usize);
 

@@ -1,4 +1,4 @@
-//! Spans of tracing: a task keeps its own, whichever worker polls it and whatever else stands on that worker.
+//! Tests spans of tracing: a task keeps its own, whichever worker polls it and whichever tasks that worker also has.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -21,7 +21,7 @@ struct Seen {
     spans: Vec<String>,
 }
 
-/// What this process's subscriber has seen.
+/// The events that this process's subscriber has seen.
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 
 struct Recorder;
@@ -118,7 +118,7 @@ async fn spans_follow_their_tasks() {
     }
 }
 
-/// A poll that holds up its worker is an event beside the application's own.
+/// A stalled poll is an event beside the application's own.
 #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_is_an_event() {
     record();

@@ -150,9 +150,9 @@ impl<T> Deref for Untouched<T> {
 pub enum Area {
     /// Private memory: the controller writes the kernel's half.
     Own {
-        /// What the threads write.
+        /// The half that the threads write.
         runtime: Untouched<RuntimeSlot>,
-        /// What the controller writes.
+        /// The half that the controller writes.
         kernel: Untouched<KernelSlot>,
     },
     /// Shared memory: the kernel side writes the kernel's half.

@@ -71,7 +71,7 @@ pub struct OverBudget {
     pub used_ns: u64,
 }
 
-/// What the kernel side reported since the last call.
+/// The events of the kernel side since the last call.
 #[derive(Debug, Default)]
 pub struct Events {
     /// Polls to be taken over before the next sample.

@@ -24,8 +24,8 @@ use crate::table::{Lease, Table};
 use morpheus_system::clock;
 use morpheus_system::supervise::supervise;
 
-/// After a failure it is tried again after so long; then only when something changes at the socket. What
-/// changed just before the try, or was not quite ready, is found by these.
+/// The waits before further tries after a failure. Afterwards the joiner tries only when something changes at the socket.
+/// These tries find a daemon that appeared just before the first try, or was not quite ready then.
 const TRIES: [Duration; 4] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
@@ -47,19 +47,19 @@ pub trait Host: Send + Sync + 'static {
     fn link(&self) -> &State;
     /// The slots, which move into the daemon's memory.
     fn slots(&self) -> &Table;
-    /// What the daemon is told of the runtime, asked before each try.
+    /// Returns the terms of the runtime for the daemon. Called before each try.
     fn terms(&self) -> Terms;
     /// The controller's thread id; 0 until it runs.
     fn controller_tid(&self) -> u32;
     /// Wakes the controller, so that it takes its end of a link or gives it up.
     fn wake_controller(&self);
-    /// Takes news of the link.
-    fn tell(&self, news: News<'_>);
+    /// Takes an event of the link.
+    fn report(&self, event: LinkEvent<'_>);
 }
 
-/// News of a link, for the runtime.
+/// An event of a link, for the runtime.
 #[derive(Debug)]
-pub enum News<'a> {
+pub enum LinkEvent<'a> {
     /// No daemon was joined.
     NoLink(&'a LinkError),
     /// A daemon was joined.
@@ -142,7 +142,7 @@ fn serve<H: Host>(host: &Arc<H>, path: &Path, first: Sender<Result<(), LinkError
             if was_joined {
                 count_lost(&**host);
             }
-            host.tell(News::Panicked { text, restarts });
+            host.report(LinkEvent::Panicked { text, restarts });
         },
     );
 }
@@ -171,13 +171,13 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
     let mut tries = TRIES.iter();
     while !host.link().stops() {
         let (result, session) = match client::join(path, host.terms()) {
-            // Before the first answer is given: who gets it finds the link in force.
+            // Before the first answer: the thread that gets it finds the link in force.
             Ok((client, shared, ring)) => {
                 let session = Session::begin(&**host, client, shared, ring);
                 (Ok(()), Some(session))
             }
             Err(error) => {
-                host.tell(News::NoLink(&error));
+                host.report(LinkEvent::NoLink(&error));
                 (Err(error), None)
             }
         };
@@ -238,7 +238,7 @@ impl<'a, H: Host> Session<'a, H> {
         // SeqCst, pairs with the one in `State::slots_changed`.
         fence(Ordering::SeqCst);
         link.joined.fetch_add(1, Ordering::Relaxed);
-        host.tell(News::Joined(link.active()));
+        host.report(LinkEvent::Joined(link.active()));
         host.wake_controller();
         Session {
             host,
@@ -272,7 +272,7 @@ impl<'a, H: Host> Session<'a, H> {
         leave(self.host);
         if !link.stops() {
             count_lost(self.host);
-            self.host.tell(News::DaemonGone(why));
+            self.host.report(LinkEvent::DaemonGone(why));
         }
     }
 
@@ -304,7 +304,7 @@ impl<'a, H: Host> Session<'a, H> {
         Ok(())
     }
 
-    /// Keeps below the daemon's limit: who exceeds it is thrown out.
+    /// Stays below the daemon's limit on requests: the daemon ends a connection that exceeds it.
     fn pace(&mut self) {
         let passed = self.second.elapsed();
         if passed >= Duration::from_secs(1) {

@@ -1,9 +1,9 @@
-//! The attributes as the compiler applies them, on a builder that only writes down what it is told. That they start a
-//! true runtime is shown by the examples in the docs.
+//! Tests the attributes as the compiler applies them, on a builder that only records the calls. The examples in the docs
+//! show that they start a true runtime.
 
 use std::fmt;
 
-/// Stands for `morpheus_runtime`; only what the expansion calls.
+/// Replaces `morpheus_runtime`, with the functions that the expansion calls.
 mod fake {
     use std::cell::RefCell;
     use std::pin::pin;
@@ -11,7 +11,7 @@ mod fake {
     use std::time::Duration;
 
     thread_local! {
-        /// What builders on this thread were told, oldest first. libtest runs each test on a thread of its own.
+        /// The calls to builders on this thread, oldest first. libtest runs each test on a thread of its own.
         pub static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     }
 

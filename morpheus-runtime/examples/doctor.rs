@@ -9,7 +9,7 @@
 //! lines. They have numbers because of `debug = "line-tables-only"` in the workspace's release profile.
 //!
 //! The lookup asks a name server as `getaddrinfo` does: it sends a query and waits for the answer. The server
-//! is a socket of this program that never answers, so that the example needs no network and asks nobody.
+//! is a socket of this program that never answers, so that the example needs no network and asks no server.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -31,7 +31,7 @@ const PRIME: u64 = 0x100_0000_01b3;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stalls = examine()?;
     println!("{stalls}");
-    println!("What to look at:");
+    println!("Lines to fix:");
     for group in &stalls.groups {
         let Some(frame) = group.culprit() else {
             continue;
@@ -90,7 +90,7 @@ fn serve(
         .spawn_on(request, runtime.handle())
 }
 
-/// What the handlers share.
+/// The state that the handlers share.
 struct Service {
     counter: Mutex<u64>,
     /// Where the silent name server is.
@@ -98,7 +98,7 @@ struct Service {
     directory: PathBuf,
 }
 
-/// Computes for a while, as a hash for passwords does on purpose. All of it is one line, so that any look finds that line.
+/// Computes for a while, as a hash for passwords does on purpose. All of it is one line, so that any sample finds that line.
 fn hash(password: &[u8]) -> u64 {
     let (begun, mut state) = (Instant::now(), 0xcbf2_9ce4_8422_2325_u64);
     while begun.elapsed() < 60 * MS {
@@ -224,8 +224,8 @@ mod tests {
             return;
         }
         let mut said = String::new();
-        // On a machine that is busy with other things, one may not have been where it belongs when it was
-        // looked at.
+        // On a machine that is busy with other things, a thread may not have reached its line at the time
+        // of the sample.
         for _ in 0..5 {
             let stalls = examine().unwrap();
             said = stalls.to_string();

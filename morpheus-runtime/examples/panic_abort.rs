@@ -1,7 +1,7 @@
 //! Slow watched futures in a program that is built with `panic = "abort"`: a panic that is caught elsewhere ends it.
 //!
-//! Tokio refuses some calls by a panic. So this polls futures that are known to be slow in each place where it does, and
-//! ends with the exit code 0 only if nothing panicked. The step "panic = abort" of `cargo xtask test --all` runs it:
+//! Tokio refuses some calls by a panic. This program polls slow futures at each place where tokio does so, and
+//! exits with 0 only if nothing panicked. The step "panic = abort" of `cargo xtask test --all` runs it:
 //!
 //! ```sh
 //! CARGO_PROFILE_DEV_PANIC=abort CARGO_TARGET_DIR=target/panic-abort cargo run -p morpheus-runtime --example panic_abort
@@ -89,8 +89,8 @@ fn six(handle: &Handle, label: &'static str) {
 
 fn on_workers(morpheus: &Runtime, plain: &Handle) {
     six(morpheus.handle(), "tasks");
-    let in_place = morpheus.metrics().handoff_polls;
-    assert!(in_place > 0, "workers other than the first still hand off");
+    let handoffs = morpheus.metrics().handoff_polls;
+    assert!(handoffs > 0, "workers other than the first still hand off");
     six(plain, "tasks on a plain runtime");
 }
 

@@ -1,4 +1,4 @@
-//! The whole public API once, on whatever system this is; says what it found, and ends with 0 if that is what it should be.
+//! Uses the whole public API once, on any system; prints what it found, and exits with 0 if that is right.
 //!
 //! ```sh
 //! cargo run -p morpheus-runtime --example whole_api
@@ -226,8 +226,8 @@ fn tasks(runtime: &Runtime) -> io::Result<()> {
     assert_eq!(id, runtime.handle().id());
     let worker = runtime.spawn(async { runtime::worker_index().is_some() });
     assert!(runtime.block_on(worker).unwrap());
-    let in_place = runtime.spawn(async { tokio::task::block_in_place(|| 8) });
-    assert_eq!(runtime.block_on(in_place).unwrap(), 8);
+    let without_core = runtime.spawn(async { tokio::task::block_in_place(|| 8) });
+    assert_eq!(runtime.block_on(without_core).unwrap(), 8);
     assert!(
         Runtime::new()?
             .block_on(async { Metrics::current() })

@@ -1,4 +1,4 @@
-//! Bad input gets an error that says what to do about it, and leaves nothing behind.
+//! Tests that bad input gets an error that says what to do about it, and leaves no thread.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{MS, PATIENCE, alone, threads, wait_for};
 use morpheus_runtime::{BuildError, Builder, Link, Mechanism};
 
-/// The error of a builder that must fail, with no thread left of the attempt.
+/// Returns the error of a builder that must fail, and checks that the attempt leaves no thread.
 #[track_caller]
 fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
     let before = threads();
@@ -93,7 +93,7 @@ fn a_reserve_larger_than_the_spares() {
     says(&error, &["reserve of 4", "3 spares", "max_spares"]);
 }
 
-/// The error that programs get which were written for tokio's builder.
+/// The error that programs for tokio's builder get has the typed error inside.
 #[test]
 fn an_error_of_the_system_library_has_the_typed_one_inside() {
     let _alone = alone();
@@ -158,7 +158,7 @@ fn an_error_of_the_system_library_has_the_typed_one_inside() {
 }
 
 /// Numbers that look absurd and mean something: as many blocking threads as there can be, a budget that is
-/// never over, no thread for polls in place, no spares.
+/// never over, no thread for handoff polls, no spares.
 #[test]
 fn extremes_that_make_sense_are_taken() {
     let _alone = alone();
@@ -168,7 +168,7 @@ fn extremes_that_make_sense_are_taken() {
         ("blocking threads", |builder| {
             builder.max_blocking_threads(usize::MAX);
         }),
-        ("in place", |builder| {
+        ("handoffs", |builder| {
             builder.max_handoffs(usize::MAX);
         }),
         ("budget", |builder| {
@@ -183,7 +183,7 @@ fn extremes_that_make_sense_are_taken() {
         ("tiny budget", |builder| {
             builder.budget(Duration::from_nanos(1));
         }),
-        ("nothing in place", |builder| {
+        ("no handoffs", |builder| {
             builder.max_handoffs(0);
         }),
         ("no spares", |builder| {
@@ -202,7 +202,7 @@ fn extremes_that_make_sense_are_taken() {
             .unwrap_or_else(|panic| panic!("{name}: {}", common::panic_text(&*panic)))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let task = runtime.spawn(async {
-            common::become_convict().await;
+            common::become_hog().await;
             tokio::time::sleep(MS).await;
             tokio::task::spawn_blocking(|| 7).await.unwrap()
         });
@@ -215,10 +215,10 @@ fn extremes_that_make_sense_are_taken() {
     assert_eq!(common::own_panics(), panics, "not even in the controller");
 }
 
-/// Offenders where no thread may poll in place and the last spare is kept for others: they are polled
-/// inline, none waits for ever.
+/// Hogs without a thread for handoff polls, where the last spare is kept for other tasks, are polled inline, and none
+/// waits for ever.
 #[test]
-fn offenders_without_threads_for_them_still_finish() {
+fn hogs_without_threads_for_handoffs_still_finish() {
     let _alone = alone();
     for spares in [0, 1, 2] {
         let runtime = Builder::new_multi_thread()
@@ -231,7 +231,7 @@ fn offenders_without_threads_for_them_still_finish() {
             .map(|_| {
                 runtime.spawn(async {
                     for _ in 0..4 {
-                        common::become_convict().await;
+                        common::become_hog().await;
                     }
                 })
             })

@@ -1,4 +1,4 @@
-//! An explicit `max_blocking_threads`: the application gets as many blocking calls at once as it says, no more and no
+//! Tests an explicit `max_blocking_threads`: the application gets that many blocking calls at once, no more and no
 //! fewer, whatever slow tasks do.
 
 mod common;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use common::{MS, PATIENCE, alone, become_convict, become_suspect, burn, fresh_label};
+use common::{MS, PATIENCE, alone, become_hog, become_slow, burn, fresh_label};
 use common::{in_time, panic_text, wait_for};
 use morpheus_runtime::{Builder, Runtime, task};
 use tokio::task::JoinHandle;
 
-/// Tasks that are known to be slow, half of which sleep, until they are told to stop.
+/// Slow tasks that run until `stop`: half of them sleep, the others compute.
 struct SlowTasks {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
@@ -29,9 +29,9 @@ impl SlowTasks {
                 let slow = async move {
                     let sleeps = number % 2 == 0;
                     if sleeps {
-                        become_suspect().await;
+                        become_slow().await;
                     } else {
-                        become_convict().await;
+                        become_hog().await;
                     }
                     known.fetch_add(1, Ordering::SeqCst);
                     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Options of tokio's builder do on a Morpheus runtime what they do on tokio's.
+//! Tests that options of tokio's builder have the same effect on a Morpheus runtime.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{MS, alone, burn, fresh_label, in_time};
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime, Watch as _, task};
 
-/// The size of the calling thread's stack.
+/// Returns the size of the calling thread's stack.
 fn own_stack_size() -> usize {
     // SAFETY: the attributes are initialised by `pthread_getattr_np`, read once, and destroyed.
     unsafe {
@@ -28,7 +28,7 @@ fn own_stack_size() -> usize {
     }
 }
 
-/// A runtime of two workers and two spares, and the size of the stack of each thread that it starts.
+/// Builds a runtime of two workers and two spares, and records the stack size of each thread that it starts.
 fn with_stack(bytes: usize) -> (Runtime, Arc<Mutex<Vec<usize>>>) {
     let sizes = Arc::new(Mutex::new(Vec::new()));
     let noted = sizes.clone();
@@ -54,7 +54,7 @@ fn workers_spares_and_blocking_threads_have_the_stack_that_was_asked_for() {
     assert_eq!(*sizes, vec![bytes; 6]);
 }
 
-/// Everything that the controller does, on the smallest stack that there is.
+/// The controller does all of its work on the smallest stack that there is.
 #[test]
 fn the_controller_needs_no_more_than_the_smallest_stack() {
     let _alone = alone();
@@ -187,9 +187,9 @@ fn io_and_time_are_enabled_whatever_is_said() {
     }
 }
 
-/// A single worker, with many tasks of its own and one from outside.
+/// A single worker with many tasks of its own polls one from outside as often as `global_queue_interval` says.
 #[test]
-fn the_queue_for_all_workers_is_looked_at_as_often_as_was_asked_for() {
+fn the_queue_for_all_workers_is_served_as_often_as_was_asked_for() {
     let _alone = alone();
     let polls_until_served = |interval| {
         let runtime = Builder::new_multi_thread()
@@ -212,7 +212,7 @@ fn the_queue_for_all_workers_is_looked_at_as_often_as_was_asked_for() {
             spawn.join().unwrap();
             let mut polls = 0_u32;
             while is_served.try_recv().is_err() {
-                // A task that is always ready, and no look at the driver.
+                // The task is always ready, so the worker does not park on the driver.
                 tokio::spawn(async {}).await.unwrap();
                 polls += 1;
             }
@@ -226,6 +226,6 @@ fn the_queue_for_all_workers_is_looked_at_as_often_as_was_asked_for() {
 
 #[test]
 #[should_panic(expected = "global_queue_interval must be greater than 0")]
-fn the_queue_for_all_workers_cannot_be_looked_at_never() {
+fn the_queue_for_all_workers_cannot_be_served_never() {
     Builder::new_multi_thread().global_queue_interval(0);
 }

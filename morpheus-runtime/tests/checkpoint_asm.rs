@@ -1,4 +1,4 @@
-//! What a checkpoint that nobody asked for costs, in the machine code of an executable.
+//! Tests how many instructions a checkpoint without a request takes, in the machine code of an executable.
 
 use std::process::Command;
 
@@ -24,20 +24,20 @@ pub fn checkpoint_loop(mut turns: u64) -> u64 {
     state
 }
 
-/// How a machine's code reads.
+/// The properties of a machine's code that the test reads.
 struct Machine {
     objdump: &'static str,
     package: &'static str,
-    /// Instructions before the path divides, the branch included.
+    /// The maximum number of instructions before the path divides, the branch included.
     most: usize,
     /// Whether an operation is a branch that may not be taken.
     is_conditional: fn(&str) -> bool,
     /// Whether it is any other branch.
     is_jump: fn(&str) -> bool,
     is_call: fn(&str) -> bool,
-    /// An operation or an operand, where the thread's own memory is looked up.
+    /// An operation or operand that reads the thread's own memory.
     thread_local: &'static str,
-    /// Which operand of a branch says where it goes.
+    /// Returns the operand of a branch that is its target.
     target: fn(&str) -> &str,
 }
 

@@ -1,5 +1,5 @@
-//! Everything of tokio that cares where it is called: the same results as in tokio, in watched tasks, in
-//! convicts that are polled in place, and on runtimes of others.
+//! Tests that what depends on its context in tokio has the same results as there: in watched tasks, in hogs that are
+//! handed off, and on runtimes that are not Morpheus's.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Log, MS, PATIENCE, alone, become_convict, burn, fresh_label, in_time, wait_for};
+use common::{Log, MS, PATIENCE, alone, become_hog, burn, fresh_label, in_time, wait_for};
 use morpheus_runtime::{Builder, Runtime, Watch as _, task};
 use tokio::runtime::Handle;
 use tokio::task::{JoinSet, LocalSet};
@@ -37,7 +37,7 @@ async fn nap<T>(value: T) -> T {
     value
 }
 
-/// What applications do inside tasks. Each says in words what came of it.
+/// Things that applications do inside tasks. Each describes its result in words.
 const SCENARIOS: &[Scenario] = &[
     ("block_in_place", || {
         Box::pin(async {
@@ -211,7 +211,7 @@ const SCENARIOS: &[Scenario] = &[
     ("aborting an always-ready watched task", || {
         Box::pin(async {
             let task = morpheus_runtime::spawn(async {
-                become_convict().await;
+                become_hog().await;
                 common::always_ready(Arc::default()).await;
             });
             tokio::time::sleep(150 * MS).await;
@@ -295,7 +295,7 @@ fn small() -> Runtime {
         .unwrap()
 }
 
-/// The result of a task in words, panics included. The ids that tokio puts into some are left out.
+/// Describes the result of a task in words, panics included. It leaves out the ids that tokio puts into some.
 fn words(result: Result<String, tokio::task::JoinError>) -> String {
     match result {
         Ok(text) => text,
@@ -307,9 +307,9 @@ fn words(result: Result<String, tokio::task::JoinError>) -> String {
     }
 }
 
-/// Every scenario on stock tokio, unwatched on Morpheus, watched, and in a convict: all the same.
+/// Every scenario has the same result on stock tokio, unwatched on Morpheus, watched, and in a hog.
 #[test]
-fn the_results_are_tokio_s_in_every_standing() {
+fn the_results_are_tokio_s_with_every_rating() {
     let _alone = alone();
     let panics = common::own_panics();
     let (tokio, morpheus) = (
@@ -326,19 +326,19 @@ fn the_results_are_tokio_s_in_every_standing() {
         let unwatched = run(morpheus.handle().spawn(scenario()));
         let watched = run(morpheus.spawn(scenario()));
         let before = morpheus.metrics().handoff_polls;
-        let label = fresh_label("contexts convict");
-        let convict = run(task::Builder::new().label(label).spawn_on(
+        let label = fresh_label("contexts hog");
+        let hog = run(task::Builder::new().label(label).spawn_on(
             async move {
-                become_convict().await;
+                become_hog().await;
                 scenario().await
             },
             morpheus.handle(),
         ));
-        let in_place = morpheus.metrics().handoff_polls - before;
-        if [&unwatched, &watched, &convict] != [&expected; 3] || in_place == 0 {
+        let handoffs = morpheus.metrics().handoff_polls - before;
+        if [&unwatched, &watched, &hog] != [&expected; 3] || handoffs == 0 {
             different.push(format!(
-                "{name}: tokio {expected:?}, unwatched {unwatched:?}, watched {watched:?}, convict {convict:?}, \
-                 {in_place} polls in place"
+                "{name}: tokio {expected:?}, unwatched {unwatched:?}, watched {watched:?}, hog {hog:?}, \
+                 {handoffs} handoff polls"
             ));
         }
     }
@@ -346,7 +346,7 @@ fn the_results_are_tokio_s_in_every_standing() {
     assert_eq!(common::own_panics(), panics);
 }
 
-/// The scenarios that must be refused are; else the test above would compare one mistake with another.
+/// Tokio refuses the scenarios that it must refuse; else the test above would compare one mistake with another.
 #[test]
 fn what_tokio_refuses_in_a_task_it_refuses_here() {
     let _alone = alone();
@@ -366,7 +366,7 @@ fn what_tokio_refuses_in_a_task_it_refuses_here() {
     ] {
         let (_, scenario) = SCENARIOS.iter().find(|(name, _)| *name == refused).unwrap();
         let task = morpheus.spawn(async move {
-            become_convict().await;
+            become_hog().await;
             scenario().await
         });
         let result = words(morpheus.block_on(in_time(task)));
@@ -374,15 +374,15 @@ fn what_tokio_refuses_in_a_task_it_refuses_here() {
     }
 }
 
-/// Watched futures where there is no worker: in `block_on`, in a `LocalSet`, on blocking threads, on a
-/// current-thread runtime, polled by hand. Offenders all, and none may panic.
+/// Hogs without a worker do not panic: in `block_on`, in a `LocalSet`, on blocking threads, on a current-thread
+/// runtime, polled by hand.
 #[test]
-fn offenders_where_there_is_no_worker() {
+fn hogs_without_a_worker() {
     let _alone = alone();
     let panics = common::own_panics();
-    let offender = || {
+    let hog = || {
         async {
-            become_convict().await;
+            become_hog().await;
             burn(10 * MS);
             nap(7).await
         }
@@ -392,25 +392,25 @@ fn offenders_where_there_is_no_worker() {
         .worker_threads(2)
         .build()
         .unwrap();
-    assert_eq!(runtime.block_on(offender()), 7);
+    assert_eq!(runtime.block_on(hog()), 7);
     let current = current_thread();
-    assert_eq!(current.block_on(offender()), 7);
+    assert_eq!(current.block_on(hog()), 7);
     assert_eq!(
-        current.block_on(async { tokio::spawn(offender()).await.unwrap() }),
+        current.block_on(async { tokio::spawn(hog()).await.unwrap() }),
         7
     );
-    let local = async { tokio::task::spawn_local(offender()).await.unwrap() };
+    let local = async { tokio::task::spawn_local(hog()).await.unwrap() };
     assert_eq!(runtime.block_on(LocalSet::new().run_until(local)), 7);
-    let local = async { tokio::task::spawn_local(offender()).await.unwrap() };
+    let local = async { tokio::task::spawn_local(hog()).await.unwrap() };
     assert_eq!(current.block_on(LocalSet::new().run_until(local)), 7);
     let handle = runtime.handle().clone();
     let blocking = runtime
         .handle()
-        .spawn_blocking(move || handle.block_on(offender()));
+        .spawn_blocking(move || handle.block_on(hog()));
     assert_eq!(runtime.block_on(in_time(blocking)).unwrap(), 7);
     let blocking = runtime
         .handle()
-        .spawn_blocking(move || current_thread().block_on(offender()));
+        .spawn_blocking(move || current_thread().block_on(hog()));
     assert_eq!(runtime.block_on(in_time(blocking)).unwrap(), 7);
     // On no runtime at all.
     let mut by_hand = std::pin::pin!(async { burn(10 * MS) }.watched(fresh_label("by hand")));
@@ -419,10 +419,10 @@ fn offenders_where_there_is_no_worker() {
     assert_eq!(common::own_panics(), panics);
 }
 
-/// A current-thread runtime whose thread has entered a multi-thread one: the flavor that tokio tells is
-/// the entered one's, and `block_in_place` would panic. It does, once for each of the two, and not for each poll.
+/// The thread of a current-thread runtime has entered a multi-thread one: the flavor that tokio tells is the entered
+/// one's, and `block_in_place` panics. It does so once for each of the two runtimes, and not for each poll.
 #[test]
-fn an_offender_on_a_current_thread_runtime_that_entered_another_one() {
+fn a_hog_on_a_current_thread_runtime_that_entered_another_one() {
     let _alone = alone();
     static REFUSED: AtomicUsize = AtomicUsize::new(0);
     let before = std::panic::take_hook();
@@ -439,14 +439,14 @@ fn an_offender_on_a_current_thread_runtime_that_entered_another_one() {
     for handle in [runtime.handle(), plain.handle()] {
         let entered_inside = async {
             let _entered = handle.enter();
-            let offender = async {
+            let hog = async {
                 for _ in 0..8 {
                     burn(20 * MS);
                     tokio::task::yield_now().await;
                 }
                 7
             };
-            offender.watched(fresh_label("entered")).await
+            hog.watched(fresh_label("entered")).await
         };
         assert_eq!(current_thread().block_on(entered_inside), 7);
     }
@@ -470,9 +470,9 @@ impl<F: Future> Future for Entering<F> {
     }
 }
 
-/// The worker is one runtime's and the current handle another's, with fewer workers or of another flavor.
+/// The worker belongs to one runtime and the current handle to another, with fewer workers or of another flavor.
 #[test]
-fn an_offender_on_a_worker_that_entered_another_runtime() {
+fn a_hog_on_a_worker_that_entered_another_runtime() {
     let _alone = alone();
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -484,15 +484,15 @@ fn an_offender_on_a_worker_that_entered_another_runtime() {
         let tasks: Vec<_> = (0..8)
             .map(|_| {
                 let label = fresh_label("entering");
-                let offender = async {
+                let hog = async {
                     for _ in 0..8 {
                         burn(10 * MS);
                         tokio::task::yield_now().await;
                     }
                     7
                 };
-                let offender = Box::pin(offender.watched(label));
-                runtime.handle().spawn(Entering(handle.clone(), offender))
+                let hog = Box::pin(hog.watched(label));
+                runtime.handle().spawn(Entering(handle.clone(), hog))
             })
             .collect();
         for task in tasks {
@@ -501,7 +501,7 @@ fn an_offender_on_a_worker_that_entered_another_runtime() {
     }
 }
 
-/// A task that was an offender on one runtime and goes on on another.
+/// A task that was a hog on one runtime continues on another.
 #[test]
 fn a_watched_future_that_moves_between_runtimes() {
     let _alone = alone();
@@ -519,8 +519,8 @@ fn a_watched_future_that_moves_between_runtimes() {
     let plain = stock();
     let watched = async {
         for _ in 0..6 {
-            become_convict().await;
-            // Comes back here on whichever runtime polls it then.
+            become_hog().await;
+            // The next runtime continues here.
             nap(()).await;
         }
         7
@@ -553,10 +553,10 @@ fn a_watched_future_that_moves_between_runtimes() {
     assert_eq!(common::own_panics(), panics);
 }
 
-/// On stock tokio a watched offender is reported, asked, and polled in place: its worker's queue is
-/// served by another thread.
+/// On stock tokio a watched hog is reported, asked to yield, and handed off: another thread serves its worker's
+/// queue.
 #[test]
-fn on_plain_tokio_it_reports_asks_and_polls_in_place() {
+fn on_plain_tokio_it_reports_asks_and_hands_off() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
@@ -565,13 +565,13 @@ fn on_plain_tokio_it_reports_asks_and_polls_in_place() {
         .enable_all()
         .build()
         .unwrap();
-    let label = fresh_label("plain offender");
+    let label = fresh_label("plain hog");
     let asked = Arc::new(AtomicUsize::new(0));
     let served = |watched: bool| {
         let (ran, asked) = (Arc::new(AtomicBool::new(false)), asked.clone());
-        let offender = async move {
-            become_convict().await;
-            // Spawned from here it would wait for this poll, in the LIFO slot of the only worker.
+        let hog = async move {
+            become_hog().await;
+            // Spawned in an inline poll it would wait for the end of that poll, in the LIFO slot of the only worker.
             drop(tokio::spawn({
                 let ran = ran.clone();
                 async move { ran.store(true, Ordering::SeqCst) }
@@ -596,10 +596,10 @@ fn on_plain_tokio_it_reports_asks_and_polls_in_place() {
                 tokio::spawn(asking.watched(fresh_label("plain asking")))
                     .await
                     .unwrap();
-                tokio::spawn(offender.watched(label)).await.unwrap()
+                tokio::spawn(hog.watched(label)).await.unwrap()
             } else {
                 tokio::spawn(asking).await.unwrap();
-                tokio::spawn(offender).await.unwrap()
+                tokio::spawn(hog).await.unwrap()
             }
         }))
     };
@@ -614,13 +614,13 @@ fn on_plain_tokio_it_reports_asks_and_polls_in_place() {
     );
 }
 
-/// The same on a current-thread runtime, where nothing can be polled in place.
+/// The same on a current-thread runtime, which can hand nothing off.
 #[test]
 fn on_a_current_thread_runtime_it_reports_and_asks() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
-    let label = fresh_label("current offender");
+    let label = fresh_label("current hog");
     let asked = current_thread().block_on(
         async {
             let mut asked = 0;
@@ -631,7 +631,7 @@ fn on_a_current_thread_runtime_it_reports_and_asks() {
                     tokio::task::yield_now().await;
                 }
             }
-            // Who answers is no stall; who does not is, for as long as a busy machine needs to see it.
+            // A poll that answers is no stall. This one does not answer, for as long as a busy machine needs to see it.
             wait_for(Duration::from_secs(5), || {
                 burn(50 * MS);
                 log.line_with(&["morpheus::stall", label]).is_some()
@@ -648,7 +648,7 @@ fn on_a_current_thread_runtime_it_reports_and_asks() {
     );
 }
 
-/// Two runtimes beside each other: a hog on one costs the other nothing, and their records are apart.
+/// A hog on one runtime costs another nothing, and each has ratings of its own.
 #[test]
 fn two_runtimes_do_not_disturb_each_other() {
     let _alone = alone();
@@ -687,10 +687,10 @@ fn two_runtimes_do_not_disturb_each_other() {
     assert_eq!(two.metrics().hog_tasks, 0);
 }
 
-/// Polls of 8 ms are slow where a poll may take 0.1 ms, and are not where it may take 50 ms. A label is both at once, each
-/// on its own runtime, whichever polled it last.
+/// Polls of 8 ms are slow with a budget of 0.1 ms, and not with one of 50 ms. A label is slow on one runtime and healthy on
+/// another at the same time, whichever polled it last.
 #[test]
-fn each_runtime_judges_a_label_by_its_own_budget() {
+fn each_runtime_rates_a_label_by_its_own_budget() {
     let _alone = alone();
     let with_budget = |budget: Duration| {
         let mut builder = Builder::new_multi_thread();
@@ -699,7 +699,7 @@ fn each_runtime_judges_a_label_by_its_own_budget() {
     };
     let (strict, lenient) = (with_budget(MS / 10), with_budget(50 * MS));
     let label = fresh_label("two budgets");
-    // A task for each poll: none has a record of its own.
+    // Each poll is a task of its own, so that no task has a rating.
     let poll_once = |runtime: &Runtime, cpu: Duration| {
         let task = async move { burn(cpu) };
         let task = task::Builder::new()
@@ -707,37 +707,37 @@ fn each_runtime_judges_a_label_by_its_own_budget() {
             .spawn_on(task, runtime.handle());
         runtime.block_on(in_time(task)).unwrap();
     };
-    let in_place = |runtime: &Runtime| runtime.metrics().handoff_polls;
+    let handoffs = |runtime: &Runtime| runtime.metrics().handoff_polls;
     for _ in 0..8 {
         poll_once(&strict, 8 * MS);
     }
-    let on_strict = in_place(&strict);
+    let on_strict = handoffs(&strict);
     assert!(on_strict > 0, "polls of 80 times the budget");
     for _ in 0..8 {
         poll_once(&lenient, 8 * MS);
     }
-    assert_eq!(in_place(&lenient), 0, "polls of a sixth of the budget");
+    assert_eq!(handoffs(&lenient), 0, "polls of a sixth of the budget");
     // More than clear a label.
     for _ in 0..80 {
         poll_once(&lenient, Duration::ZERO);
     }
     poll_once(&strict, 8 * MS);
-    assert_eq!(in_place(&strict), on_strict + 1, "what it was before");
-    // And the other way round, until they are slow for both.
+    assert_eq!(handoffs(&strict), on_strict + 1, "as slow as before");
+    // Then polls that are slow on both runtimes.
     for _ in 0..8 {
         poll_once(&lenient, 80 * MS);
     }
-    let on_lenient = in_place(&lenient);
+    let on_lenient = handoffs(&lenient);
     assert!(on_lenient > 0, "polls over the larger budget");
     let cleared = (0..1_000).any(|_| {
-        let before = in_place(&strict);
+        let before = handoffs(&strict);
         poll_once(&strict, Duration::ZERO);
-        in_place(&strict) == before
+        handoffs(&strict) == before
     });
     assert!(cleared, "by short polls on that runtime");
     poll_once(&lenient, 80 * MS);
     assert_eq!(
-        in_place(&lenient),
+        handoffs(&lenient),
         on_lenient + 1,
         "which clear it there alone"
     );

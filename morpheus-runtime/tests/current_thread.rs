@@ -1,5 +1,5 @@
-//! A current-thread runtime: what is watched on its one thread is seen, asked to yield and reported, with the settings of
-//! its own builder, and the thread is what it was before once `block_on` returns.
+//! Tests a current-thread runtime: watched polls on its thread are seen, asked to yield and reported, with the settings of
+//! its own builder, and `block_on` leaves the thread as it was before.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-/// Computes until it is asked to yield; false if that takes too long.
+/// Computes until it is asked to yield. Returns false if that takes too long.
 async fn until_asked() -> bool {
     let began = Instant::now();
     while !checkpoint_sync() {
@@ -35,7 +35,7 @@ async fn until_asked() -> bool {
     true
 }
 
-/// Computes for `time`; whether it was asked to yield meanwhile.
+/// Computes for `time`. Returns whether it was asked to yield meanwhile.
 async fn asked_within(time: Duration) -> bool {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -51,29 +51,29 @@ fn a_watched_poll_is_asked_to_yield_and_reported_with_its_stack() {
     let _alone = alone();
     let log = Log::global();
     let runtime = runtime();
-    let (asked, stands) = (fresh_label("on one thread"), fresh_label("on one thread"));
+    let (asked, stalled) = (fresh_label("on one thread"), fresh_label("on one thread"));
     assert!(runtime.block_on(async { tokio::spawn(until_asked().watched(asked)).await.unwrap() }));
     assert!(runtime.metrics().requests > 0);
     let hog = task::Builder::new()
-        .label(stands)
+        .label(stalled)
         .spawn_on(async { burn(60 * MS) }, runtime.handle());
     runtime.block_on(hog).unwrap();
     let stalls = runtime.stalls();
-    let group = stalls.groups.iter().find(|group| group.label == stands);
+    let group = stalls.groups.iter().find(|group| group.label == stalled);
     assert!(
         group.is_some_and(|group| group.longest >= 40 * MS),
         "{stalls:?}"
     );
     assert!(
         wait_for(PATIENCE, || log
-            .line_with(&[stands, "step=\"asked to yield\""])
+            .line_with(&[stalled, "step=\"asked to yield\""])
             .is_some()),
         "the report says what was done, and no more"
     );
     let metrics = runtime.metrics();
     assert_eq!((metrics.takeovers, metrics.spares), (0, 0), "{metrics:?}");
     assert_eq!((metrics.num_workers(), metrics.handoff_polls), (1, 0));
-    // As on tokio's own.
+    // The same on a current-thread runtime of tokio.
     let label = fresh_label("on tokio's one thread");
     let plain = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -84,7 +84,7 @@ fn a_watched_poll_is_asked_to_yield_and_reported_with_its_stack() {
         .is_some()));
 }
 
-/// It is slow again and again, and still polled on its one thread.
+/// A slow task is still polled on the one thread, and not handed off.
 #[test]
 fn a_slow_task_stays_where_it_is() {
     let _alone = alone();
@@ -139,7 +139,7 @@ fn the_budget_is_that_of_the_builder() {
     assert!(runtime().block_on(until_asked().watched(label)));
 }
 
-/// Which runtime's controller asks is told by the requests that each counts.
+/// The requests that each runtime counts tell which controller asked.
 #[test]
 fn a_thread_belongs_to_the_runtime_that_it_is_in() {
     let _alone = alone();
@@ -172,7 +172,7 @@ fn a_thread_belongs_to_the_runtime_that_it_is_in() {
     assert!(asked(&two) > 0);
 }
 
-/// The worker's own poll goes on to be one of its runtime's.
+/// The poll around it still belongs to the worker's runtime.
 #[test]
 fn within_a_watched_poll_of_another_runtime() {
     let _alone = alone();
@@ -234,21 +234,21 @@ fn within_a_poll_that_is_not_watched_by_itself() {
 fn a_critical_section_goes_in_and_out() {
     let _alone = alone();
     let runtime = runtime();
-    let stays_in_one = |runtime: &Runtime| {
+    let is_in_section = |runtime: &Runtime| {
         let work = asked_within(40 * MS).watched("critical on one thread");
         !runtime.block_on(work)
     };
     let outside = critical_section();
-    assert!(stays_in_one(&runtime), "begun outside, it holds inside");
+    assert!(is_in_section(&runtime), "begun outside, it holds inside");
     runtime.block_on(async move { drop(outside) });
-    assert!(!stays_in_one(&runtime), "ended inside");
+    assert!(!is_in_section(&runtime), "ended inside");
     let inside = runtime.block_on(async { critical_section() });
     assert!(
-        stays_in_one(&runtime),
+        is_in_section(&runtime),
         "begun inside, it holds outside, and in the next"
     );
     drop(inside);
-    assert!(!stays_in_one(&runtime), "ended outside");
+    assert!(!is_in_section(&runtime), "ended outside");
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn threads_take_turns_in_one_runtime() {
     );
 }
 
-/// Its seat is given back each time, and its threads are the runtime's.
+/// The thread's slot is given back each time, and blocking threads belong to the runtime.
 #[test]
 fn block_on_a_thousand_times() {
     let _alone = alone();

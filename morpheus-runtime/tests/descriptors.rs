@@ -1,4 +1,4 @@
-//! The runtime keeps few descriptors open, and works where a process may have only 64.
+//! Tests that a runtime keeps few descriptors open, and works in a process that may have only 64.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, wait_for};
 use morpheus_runtime::{Builder, Limitation, Link, Runtime, task};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// What this process has open, the list itself included.
+/// Lists the open files of this process, the list itself included.
 fn open_files() -> Vec<String> {
     std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -27,8 +27,8 @@ fn descriptors() -> usize {
 /// Where a daemon listens by default. A runtime waits for one with a thread only if this is there.
 const DIRECTORY: &str = "/run/morpheus";
 
-/// Descriptors of an idle runtime, once the link's thread has its own, if it has one. It looks for the daemon again up to 4 s
-/// after the start, and closes them for a moment.
+/// Counts the descriptors of an idle runtime, after the link's thread, if there is one, has opened its own. That thread tries
+/// the daemon's socket again up to 4 s after the start, and closes its descriptors for a moment.
 fn settled_descriptors() -> usize {
     if !Path::new(DIRECTORY).is_dir() {
         return descriptors();
@@ -225,7 +225,8 @@ fn has_link_thread() -> bool {
     })
 }
 
-/// By default; the same with [`Link::Watchdog`] shows what a runtime has without a link.
+/// Without a daemon, a runtime with the default link has no more descriptors and threads than one with
+/// [`Link::Watchdog`].
 #[test]
 fn a_machine_without_a_daemon_pays_nothing_for_one() {
     let _alone = alone();

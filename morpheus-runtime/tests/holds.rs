@@ -1,4 +1,4 @@
-//! Holding spares loses no task and no driver.
+//! Tests that holding spares loses no task and no driver.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{MS, PATIENCE, alone, in_time};
 use morpheus_runtime::{Builder, Mechanism, Runtime};
 use tokio::task::JoinHandle;
 
-/// Longer than anything waits that is not lost, on a machine that is busy with other things.
+/// Longer than any task waits that is not lost, on a machine that is busy with other things.
 const LATE: Duration = Duration::from_secs(2);
 /// How many runtimes hold and release beside each other: each holds ten spares a second at most.
 const RUNTIMES: usize = 16;
@@ -48,7 +48,7 @@ impl Busy {
             }));
         }
         for _ in 0..3 {
-            // Ball games: whoever has it wakes the other one and waits.
+            // Pairs of tasks: each wakes the other and waits for it.
             let (tx, mut rx) = tokio::sync::mpsc::channel::<Instant>(1);
             let (back_tx, mut back_rx) = tokio::sync::mpsc::channel::<Instant>(1);
             let (stop, worst) = (stop.clone(), worst.clone());
@@ -75,7 +75,7 @@ impl Busy {
             }));
         }
         for turn in 0..2u32 {
-            // Tokio keeps a task that yields in a list of the thread's own, which nobody can steal from.
+            // Tokio keeps a task that yields in a list of its thread, from which no worker can steal.
             let (stop, worst) = (stop.clone(), worst.clone());
             tasks.push(runtime.handle().spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ impl Busy {
         }
     }
 
-    /// Trouble: more workers are wanted for a moment.
+    /// Blocks several workers for a moment, so that spares are released.
     fn burst(&self) {
         for _ in 0..4 {
             drop(
@@ -146,14 +146,14 @@ fn many_holds_lose_no_task() {
         round += 1;
         std::thread::sleep(100 * MS);
     }
-    // A machine that is slow or busy with other things gets to fewer in that time; what follows holds for those, too.
+    // A slow or busy machine does fewer holds in that time; the checks below hold for those, too.
     assert!(
         holds() >= HOLDS / 10,
         "{} holds in {:?}",
         holds(),
         began.elapsed()
     );
-    // Now nothing is released any more: whoever sits behind a held spare stays there.
+    // From here on no spare is released: a task that waits behind a held spare would wait for ever.
     stop.store(true, Ordering::Relaxed);
     for busy in runtimes {
         for notify in &busy.outside {
@@ -168,7 +168,7 @@ fn many_holds_lose_no_task() {
     assert_eq!(common::own_panics(), 0);
 }
 
-/// Spares are held again when the trouble is over, and the reserve stays.
+/// Spares are held again when no poll is stalled any more, and the reserve stays released.
 #[test]
 fn released_spares_are_held_again() {
     let _alone = alone();
@@ -189,7 +189,7 @@ fn released_spares_are_held_again() {
     }
     let peak = runtime.metrics().spares_peak;
     assert!(peak >= 8, "{peak}");
-    // Work that lets nobody sleep, the controller neither.
+    // This task keeps workers and the controller awake.
     let stop = Arc::new(AtomicBool::new(false));
     let work = runtime.handle().spawn({
         let stop = stop.clone();
@@ -206,8 +206,8 @@ fn released_spares_are_held_again() {
     runtime.block_on(in_time(work)).unwrap();
 }
 
-/// See `tokio_assumptions.rs`: of ten timers, how many were late because the worker that had the driver
-/// was stalled.
+/// Returns how many of ten timers were late because the worker that had the driver was stalled. See
+/// `tokio_assumptions.rs`.
 fn orphaned_driver(builder: &mut Builder) -> u32 {
     const HOG: Duration = Duration::from_millis(300);
     let runtime = builder.worker_threads(4).max_spares(4).build().unwrap();
@@ -235,7 +235,7 @@ fn orphaned_driver(builder: &mut Builder) -> u32 {
 }
 
 #[test]
-fn an_orphaned_driver_finds_somebody() {
+fn an_orphaned_driver_finds_a_worker() {
     let _alone = alone();
     let stalled = orphaned_driver(&mut Builder::new_multi_thread());
     assert!(stalled <= 1, "{stalled} of 10 timers stalled");

@@ -1,5 +1,5 @@
-//! Every task watched by tokio's own hooks, and the LIFO slot off: with `--cfg tokio_unstable`. Without, that both
-//! say that they are not there.
+//! Tests tokio's task hooks and the switch of the LIFO slot with `--cfg tokio_unstable`; without it, that the runtime
+//! reports both as missing.
 
 mod common;
 
@@ -8,7 +8,7 @@ use morpheus_runtime::{Builder, Limitation};
 
 #[cfg(not(tokio_unstable))]
 #[test]
-fn asked_for_in_vain_they_are_missing() {
+fn without_the_flag_both_are_reported_as_missing() {
     let _alone = alone();
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).max_spares(1);
@@ -36,10 +36,10 @@ mod unstable {
 
     use morpheus_runtime::{Runtime, Watch as _, yield_requested};
 
-    use super::common::{Gate, Log, MS, PATIENCE, become_convict, in_time, wait_for};
+    use super::common::{Gate, Log, MS, PATIENCE, become_hog, in_time, wait_for};
     use super::*;
 
-    /// So long nothing happens, where nothing can.
+    /// How long a test waits for an event that must not come.
     const NOTHING: Duration = Duration::from_millis(400);
 
     fn one_worker(watch: bool) -> Runtime {
@@ -51,13 +51,13 @@ mod unstable {
         builder.build().unwrap()
     }
 
-    /// Blocks a worker until the gate is open. Nobody asked for it to be watched.
+    /// Blocks a worker until the gate is open, in a task that the application does not watch.
     fn start_blocker(runtime: &Runtime, gate: &Gate) {
         let gate = gate.clone();
         runtime.block_on(async { spawn_at(async move { gate.wait() }) });
     }
 
-    /// As a library would.
+    /// Spawns a task as a library would.
     #[track_caller]
     fn spawn_at(task: impl Future<Output = ()> + Send + 'static) {
         drop(tokio::spawn(task));
@@ -72,7 +72,7 @@ mod unstable {
         start_blocker(&runtime, &gate);
         let named = || log.line_with(&["label=morpheus-runtime/tests/hooks.rs:", "blocked"]);
         assert!(wait_for(PATIENCE, || named().is_some()), "{}", log.text());
-        // And the others go on.
+        // The other tasks go on.
         let nap = runtime.spawn(async { tokio::time::sleep(MS).await });
         runtime.block_on(in_time(nap)).unwrap();
         assert!(runtime.metrics().takeovers_watched > 0);
@@ -80,7 +80,7 @@ mod unstable {
     }
 
     #[test]
-    fn switched_off_nobody_is_named() {
+    fn switched_off_no_task_is_named() {
         let _alone = alone();
         let log = Log::global();
         log.clear();
@@ -93,7 +93,7 @@ mod unstable {
         gate.open();
     }
 
-    /// A task that asks whether it should yield, `limit` at the most.
+    /// Whether a task that computes is asked to yield within `limit`.
     fn is_asked(watch: bool, limit: Duration) -> bool {
         let runtime = one_worker(watch);
         let asked = runtime.handle().spawn(async move {
@@ -113,20 +113,18 @@ mod unstable {
         assert!(!is_asked(false, NOTHING));
     }
 
-    /// The task's own mark must not hide the future's: that is polled in place only where it is no part of a poll.
+    /// The task's own mark must not hide the future's: a watched future inside a marked poll would not be handed off.
     #[test]
-    fn watched_offenders_are_still_polled_in_place() {
+    fn watched_hogs_are_still_handed_off() {
         let _alone = alone();
         let runtime = one_worker(true);
-        let convict = runtime
-            .handle()
-            .spawn(become_convict().watched("hooks: convict"));
-        runtime.block_on(in_time(convict)).unwrap();
+        let hog = runtime.handle().spawn(become_hog().watched("hooks: hog"));
+        runtime.block_on(in_time(hog)).unwrap();
         let metrics = runtime.metrics();
         assert!(metrics.handoff_polls > 0, "{metrics:?}");
     }
 
-    /// Whether a task that a hog woke last runs while the hog computes on.
+    /// Whether the task that a hog woke last runs while the hog still computes.
     fn woken_runs_beside(disable: bool, limit: Duration) -> bool {
         let mut builder = Builder::new_multi_thread();
         builder
@@ -146,7 +144,7 @@ mod unstable {
     }
 
     #[test]
-    fn without_the_lifo_slot_whom_a_hog_woke_last_goes_on() {
+    fn without_the_lifo_slot_the_task_that_a_hog_woke_last_runs() {
         let _alone = alone();
         assert!(woken_runs_beside(true, PATIENCE / 2));
         assert!(!woken_runs_beside(false, NOTHING));

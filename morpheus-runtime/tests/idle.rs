@@ -1,4 +1,4 @@
-//! An idle runtime has no wakeups at all, and wakes for work.
+//! Tests that an idle runtime has no wakeups, and that it wakes for work.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{MS, PATIENCE, alone, in_time, wait_for};
 use morpheus_runtime::{Builder, Mechanism, Watch as _};
 
-/// How often every other thread of this process has gone to sleep so far, by thread.
+/// Returns how often each other thread of this process has gone to sleep so far.
 fn switches() -> HashMap<String, u64> {
     // SAFETY: gettid has no preconditions.
     let own = unsafe { libc::gettid() }.to_string();
@@ -27,14 +27,14 @@ fn switches() -> HashMap<String, u64> {
                     .trim()
                     .to_owned()
             };
-            // Who was preempted did not sleep in between.
+            // A thread that was preempted did not sleep, so only voluntary switches count.
             let count = field("voluntary_ctxt_switches:").parse::<u64>().unwrap();
             (format!("{} {}", field("Name:"), field("Pid:")), count)
         })
         .collect()
 }
 
-/// How often the other threads of the process woke in `time`, and which.
+/// Returns how often the other threads of the process woke in `time`, and which threads did.
 fn wakeups_in(time: Duration) -> (u64, Vec<String>) {
     let before = switches();
     std::thread::sleep(time);
@@ -55,7 +55,7 @@ fn wakeups_in(time: Duration) -> (u64, Vec<String>) {
     )
 }
 
-/// In a process of its own, where nothing else runs.
+/// Runs in a process of its own, without threads of other tests.
 #[test]
 fn an_idle_runtime_has_no_wakeups() {
     let _alone = alone();
@@ -67,7 +67,7 @@ fn an_idle_runtime_has_no_wakeups() {
         .worker_threads(2)
         .build()
         .unwrap();
-    // Some trouble first: spares are in play, a seat was taken, blocking threads are there.
+    // First some stalls, so that spares are active, a slot is in use, and blocking threads exist.
     for _ in 0..4 {
         let watched = runtime.spawn(async { common::burn(30 * MS) });
         let unwatched = runtime
@@ -78,14 +78,14 @@ fn an_idle_runtime_has_no_wakeups() {
             unwatched.await.unwrap();
         }));
     }
-    // Somebody waits for something that does not come.
+    // This task waits for ever.
     runtime.spawn(std::future::pending::<()>());
     std::thread::sleep(Duration::from_secs(3));
-    let (wakeups, who) = wakeups_in(Duration::from_secs(3));
-    assert!(wakeups <= 2, "{wakeups} wakeups: {who:?}");
+    let (wakeups, threads) = wakeups_in(Duration::from_secs(3));
+    assert!(wakeups <= 2, "{wakeups} wakeups: {threads:?}");
     let before = runtime.metrics();
     assert!(before.sleeps >= 1, "{before:?}");
-    // It wakes for work, and for trouble.
+    // It wakes for work, and for stalled polls.
     let late = runtime
         .handle()
         .spawn(async { tokio::time::sleep(MS).await });
@@ -104,10 +104,10 @@ fn an_idle_runtime_has_no_wakeups() {
     for hog in hogs {
         runtime.block_on(in_time(hog)).unwrap();
     }
-    assert!(released() > before, "it was awake for the hogs");
+    assert!(released() > before, "it woke for the hogs");
 }
 
-/// The same for one thread, which waits for a timer that does not end.
+/// Tests the same on a current-thread runtime, which waits for a distant timer.
 #[test]
 fn an_idle_current_thread_runtime_has_no_wakeups() {
     let _alone = alone();
@@ -120,8 +120,8 @@ fn an_idle_current_thread_runtime_has_no_wakeups() {
     let idles = runtime.clone();
     let waits = std::thread::spawn(move || {
         idles.block_on(async {
-            // Trouble first, and unwatched work that begins and ends.
-            tokio::spawn(async { common::burn(30 * MS) }.watched("idle: trouble"))
+            // First a stalled poll, and unwatched work that begins and ends.
+            tokio::spawn(async { common::burn(30 * MS) }.watched("idle: stalls"))
                 .await
                 .unwrap();
             for _ in 0..50 {
@@ -134,11 +134,11 @@ fn an_idle_current_thread_runtime_has_no_wakeups() {
         });
     });
     std::thread::sleep(Duration::from_secs(3));
-    let (wakeups, who) = wakeups_in(Duration::from_secs(3));
-    assert!(wakeups <= 2, "{wakeups} wakeups: {who:?}");
+    let (wakeups, threads) = wakeups_in(Duration::from_secs(3));
+    assert!(wakeups <= 2, "{wakeups} wakeups: {threads:?}");
     let before = runtime.metrics();
     assert!(before.sleeps >= 1 && before.controller_sleeps, "{before:?}");
-    // Work that is not watched is none of the controller's business; a watched poll wakes it.
+    // The controller sleeps on while unwatched work runs; a watched poll wakes it.
     stop.send(()).unwrap();
     waits.join().unwrap();
     runtime.block_on(async { tokio::time::sleep(MS).await });
@@ -147,7 +147,7 @@ fn an_idle_current_thread_runtime_has_no_wakeups() {
     assert!(runtime.metrics().requests > before.requests);
 }
 
-/// The control: the measure can tell an idle process from one that wakes.
+/// The control: the measure tells an idle process from one that wakes.
 #[test]
 fn the_measure_sees_wakeups() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! What the children of a task inherit: slice, affinity, timer slack and niceness, as on tokio.
+//! Tests that the children of a task inherit the same as on tokio: slice, affinity, timer slack and niceness.
 
 mod common;
 
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use common::{MS, PATIENCE};
-use common::{alone, become_convict, burn, fresh_label, in_time, wait_for};
+use common::{alone, become_hog, burn, fresh_label, in_time, wait_for};
 use morpheus_runtime::{Builder, Runtime, task};
 use tokio::runtime::Handle;
 
-/// What a thread or process has that it passes on to its children.
+/// The attributes that a thread or process passes on to its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Inherited {
     /// Nanoseconds; 0 where the kernel does not tell.
@@ -90,12 +90,12 @@ impl Page {
         };
         assert_ne!(page, libc::MAP_FAILED);
         let page = page.cast::<Inherited>();
-        // SAFETY: large enough, aligned to a page, and nobody else has it.
+        // SAFETY: large enough, aligned to a page, and this function has the only pointer to it.
         unsafe { page.write(UNREAD) };
         Page(page)
     }
 
-    /// What the child wrote, once it has ended.
+    /// Waits for the end of the child, and returns the values that it wrote.
     fn read_after(self, child: libc::pid_t) -> Inherited {
         assert!(child > 0, "{}", std::io::Error::last_os_error());
         let mut status = 0;
@@ -174,7 +174,7 @@ fn by_thread() -> Inherited {
     thread.join().unwrap()
 }
 
-/// What children inherit from the calling thread, by each way to start one.
+/// Returns the attributes that children inherit from the calling thread, by each way to start one.
 fn children() -> Vec<(&'static str, Inherited)> {
     vec![
         ("posix_spawn", by_command(&mut Command::new("sh"))),
@@ -187,8 +187,8 @@ fn children() -> Vec<(&'static str, Inherited)> {
     ]
 }
 
-/// The same from a task, and what blocking calls have that a task starts: more of them than there are idle
-/// threads in the pool, so that each thread that may serve one does.
+/// Returns the same from a task, and the attributes of blocking calls that a task starts: more calls than the pool has
+/// idle threads, so that each thread that may serve one does.
 async fn from_a_task() -> Vec<(&'static str, Inherited)> {
     let gate = common::Gate::default();
     let calls: Vec<_> = (0..8)
@@ -211,16 +211,16 @@ async fn from_a_task() -> Vec<(&'static str, Inherited)> {
     all
 }
 
-/// On a worker, and not on the thread that calls `block_on`.
+/// Returns the same from a worker, and not from the thread that calls `block_on`.
 fn on_a_worker(handle: &Handle) -> Vec<(&'static str, Inherited)> {
     let task = handle.spawn(from_a_task());
     handle.block_on(in_time(task)).unwrap()
 }
 
-/// On a task that is known to be slow, and so is polled by a thread that has handed its core off.
+/// Returns the same from a hog, which is polled by a thread that has handed its core off.
 fn handed_off(handle: &Handle) -> Vec<(&'static str, Inherited)> {
     let slow = async {
-        become_convict().await;
+        become_hog().await;
         let all = children();
         burn(20 * MS);
         tokio::task::yield_now().await;
@@ -232,7 +232,7 @@ fn handed_off(handle: &Handle) -> Vec<(&'static str, Inherited)> {
     handle.block_on(in_time(task)).unwrap()
 }
 
-/// Before, in and after a poll that is handed off.
+/// Checks the attributes before, in and after a handoff poll.
 #[track_caller]
 fn assert_everywhere(runtime: &Runtime, expected: Inherited) {
     let polls = runtime.metrics().handoff_polls;
@@ -264,7 +264,7 @@ fn assert_all(found: &[(&'static str, Inherited)], expected: Inherited) {
     }
 }
 
-/// What tokio's children have on this thread's behalf: one value for all of them.
+/// Returns the attributes of children of tokio's threads, which have all the same.
 fn expected() -> Inherited {
     let tokio = on_a_worker(tokio_runtime().handle());
     let first = tokio[0].1;
@@ -280,7 +280,7 @@ fn children_of_a_task_inherit_what_they_would_on_tokio() {
     assert_everywhere(&two_workers().build().unwrap(), expected);
 }
 
-/// On a runtime of tokio's own a slow task is handed off, too.
+/// On a plain tokio runtime a hog is handed off, too.
 #[test]
 fn children_of_a_task_on_a_plain_runtime_inherit_what_they_would_without_a_label() {
     let _alone = alone();
@@ -290,7 +290,7 @@ fn children_of_a_task_on_a_plain_runtime_inherit_what_they_would_without_a_label
     assert_all(&on_a_worker(runtime.handle()), expected);
 }
 
-/// Runs the rest of a test in a child process as root; says why not where that cannot be.
+/// Runs the rest of a test in a child process as root. Without root it skips the test and says why.
 fn only_in_child(name: &str, what_for: &str) -> bool {
     if common::is_child() {
         return true;
@@ -328,7 +328,7 @@ fn slices_change_without_privileges() {
     if !only_in_child(name, "to become a user without") {
         return;
     }
-    common::become_nobody(64_124);
+    common::become_unprivileged(64_124);
     let expected = expected();
     let runtime = two_workers().build().unwrap();
     assert_everywhere(&runtime, expected);

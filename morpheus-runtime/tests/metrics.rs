@@ -1,5 +1,5 @@
-//! What is published for the `metrics` crate: under the names of the dashboard, with the figures of the runtime, and
-//! with held spares left out of tokio's.
+//! Tests the series for the `metrics` crate: their names are those of the dashboard, their values those of the runtime,
+//! and held spares are left out of tokio's.
 
 mod common;
 
@@ -15,7 +15,7 @@ use metrics::{
 };
 use morpheus_runtime::{Builder, Mechanism, Metrics, Runtime, Watch as _};
 
-/// Keeps the last value of each series; a counter and a gauge are told apart by their names.
+/// Keeps the last value of each series; a name tells a counter from a gauge.
 #[derive(Default)]
 struct Kept {
     values: Mutex<BTreeMap<String, Arc<Cell>>>,
@@ -63,7 +63,7 @@ impl Kept {
             .clone()
     }
 
-    /// Of one series: its name, and its tags after a blank.
+    /// Returns the value of a series, given as its name and, after a blank, its tags.
     fn value(&self, series: &str) -> Option<f64> {
         let values = self.values.lock().unwrap();
         let cell = values.get(series)?;
@@ -131,7 +131,7 @@ fn get_stalled(runtime: &Runtime, label: &'static str) {
     runtime.block_on(in_time(task)).unwrap();
 }
 
-/// All words in a text that look like names of ours.
+/// Returns all words in a text that are names of series of Morpheus.
 fn names_in(text: &str) -> BTreeSet<String> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = text.split(|letter| !is_part(letter));
@@ -204,7 +204,7 @@ fn labels_that_were_never_stalled_have_no_series() {
 }
 
 #[test]
-fn several_runtimes_are_told_apart() {
+fn each_runtime_has_series_of_its_own() {
     let _alone = alone();
     let kept = Kept::default();
     for (workers, name) in [(1, "front"), (2, "back")] {
@@ -233,7 +233,7 @@ fn a_task_finds_the_metrics_of_its_own_runtime() {
 }
 
 #[test]
-fn held_spares_are_no_tasks_and_no_workers_in_play() {
+fn held_spares_are_no_tasks_and_no_active_workers() {
     let _alone = alone();
     let runtime = runtime(2, 8);
     let gate = Arc::new(tokio::sync::Notify::new());
@@ -250,7 +250,7 @@ fn held_spares_are_no_tasks_and_no_workers_in_play() {
     assert_eq!((metrics.num_workers(), metrics.num_alive_tasks()), (2, 1));
     assert_eq!(metrics.tokio().num_workers(), 10);
     assert!(metrics.tokio().num_alive_tasks() > 1);
-    // What `Runtime::handle` warns of.
+    // The metrics of tokio count them, as `Runtime::handle` warns.
     let from_tokio = runtime.handle().metrics();
     assert_eq!(from_tokio.num_workers(), 10);
     assert!(from_tokio.num_alive_tasks() > 1);
@@ -293,7 +293,7 @@ fn the_time_held_is_not_time_busy() {
     const HELD: Duration = Duration::from_millis(600);
     let runtime = runtime(1, 4);
     std::thread::sleep(HELD);
-    // Trouble: all spares are released, and tokio learns how long they were held.
+    // Stalled polls release all spares, and tokio learns how long the spares were held.
     let gate = Gate::default();
     for _ in 0..2 {
         let gate = gate.clone();

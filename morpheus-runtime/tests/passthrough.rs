@@ -1,4 +1,4 @@
-//! Where protection is missing, the API is tokio's behaviour and says so. On Linux with `--cfg morpheus_passthrough`:
+//! Tests a runtime without protection: its API behaves as tokio's and says so. On Linux with `--cfg morpheus_passthrough`:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg morpheus_passthrough" cargo test --target-dir target/passthrough -p morpheus-runtime --lib --test passthrough
@@ -17,7 +17,7 @@ use morpheus_runtime::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Computes in one poll for many budgets; whether anything asked it to yield.
+/// Computes in one poll for many budgets. Returns whether it was asked to yield.
 fn compute() -> bool {
     let began = Instant::now();
     let mut asked = false;
@@ -84,7 +84,7 @@ fn nothing_is_asked_reported_or_counted() {
     assert!(!metrics.controller_off && !metrics.controller_sleeps);
     assert!(runtime.stalls().groups.is_empty());
     assert_eq!(runtime.health(), Health::Healthy);
-    // What tokio counts is counted.
+    // Tokio's own counters count.
     assert!(metrics.busy_ns > 0 || metrics.parks > 0, "{metrics:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Under a CPU quota: which CPUs threads may use, by default and confined.
+//! Tests a runtime under a CPU quota: the CPUs that its threads may use, and when spares are released.
 
 mod common;
 
@@ -21,7 +21,7 @@ struct Quota {
 }
 
 impl Quota {
-    /// `None`, and a line that says why, where no group can be made.
+    /// Returns `None`, and prints why, if no group can be made.
     fn enter(cpus: f64) -> Option<Quota> {
         let limit_us = (cpus * PERIOD_US as f64) as u64;
         let version_1 = (
@@ -258,7 +258,7 @@ fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
             runtime.block_on(in_time(task)).unwrap();
         }
         let metrics = runtime.metrics();
-        // The controller has looked, a quarter as often as else, and needed no spare.
+        // The controller has sampled, a quarter as often as without a quota, and released no spare.
         assert!(metrics.canaries > 10, "{metrics:?}");
         assert!(metrics.samples < 1_500, "{metrics:?}");
         let released = metrics.takeovers + metrics.takeovers_reserve;
@@ -266,10 +266,10 @@ fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
     });
 }
 
-/// With a poll that stands, it is the only one who serves the others.
+/// Beside a stalled poll a spare is released, because no other worker serves the other tasks.
 #[test]
-fn a_poll_that_stands_is_worked_around_under_a_quota() {
-    let name = "a_poll_that_stands_is_worked_around_under_a_quota";
+fn a_stalled_poll_is_worked_around_under_a_quota() {
+    let name = "a_stalled_poll_is_worked_around_under_a_quota";
     under_quota(name, 1.0, || {
         let runtime = Builder::new_multi_thread().max_spares(4).build().unwrap();
         let hog = runtime.handle().spawn(async { burn(400 * MS) });
@@ -280,7 +280,7 @@ fn a_poll_that_stands_is_worked_around_under_a_quota() {
             .unwrap();
         let waited = before.elapsed();
         assert!(!hog.is_finished() && waited < 300 * MS, "{waited:?}");
-        // Counted after it has been let go.
+        // The controller counts the release after it has woken the spare.
         let is_counted = || {
             let metrics = runtime.metrics();
             metrics.takeovers + metrics.takeovers_reserve > 0

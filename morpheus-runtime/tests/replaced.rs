@@ -1,4 +1,4 @@
-//! Programs that were written for tokio do on Morpheus what they do on tokio, after the search and replace of the README.
+//! Tests that programs for tokio do the same on Morpheus after the search and replace of the README.
 //!
 //! `tests/programs` has them, in tokio's form. Cargo builds both forms of each in a workspace in the target directory, with
 //! the checkout's versions and what the checkout has built already, and without the network.
@@ -84,7 +84,7 @@ fn manifest(form: Form, programs: &BTreeMap<String, PathBuf>) -> String {
     manifest
 }
 
-/// Writes the workspace. A file that is as it should be stays, so that cargo has nothing to do the second time.
+/// Writes the workspace. A file that needs no change is not written again, so that cargo has nothing to do the second time.
 fn write_workspace(directory: &Path, programs: &BTreeMap<String, PathBuf>) {
     let write = |path: PathBuf, text: &str| {
         if fs::read_to_string(&path).is_ok_and(|before| before == text) {
@@ -111,9 +111,9 @@ fn write_workspace(directory: &Path, programs: &BTreeMap<String, PathBuf>) {
                 Form::Tokio => fs::read_to_string(source).unwrap(),
                 Form::Morpheus => replaced(source),
             };
-            let stays = ["tokio::main", "tokio::test", "tokio::runtime"];
+            let replaced = ["tokio::main", "tokio::test", "tokio::runtime"];
             assert_eq!(
-                stays.iter().any(|name| text.contains(name)),
+                replaced.iter().any(|name| text.contains(name)),
                 form == Form::Tokio,
                 "{program}"
             );
@@ -152,7 +152,7 @@ fn build(directory: &Path) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// How a program ends, and what it prints; of tests without the time that they took.
+/// Runs a program and returns its exit code and output, without the times of tests.
 fn run(executable: PathBuf) -> (Option<i32>, String) {
     let mut command = Command::new(executable);
     command.env("RUST_BACKTRACE", "0");

@@ -1,4 +1,4 @@
-//! How a runtime ends: with hogs running, spares held, and calls in the wrong place.
+//! Tests how a runtime ends: with hogs running, with spares held, and by calls from places where tokio refuses them.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// Blocks a worker until the gate opens, and says when it does.
+/// Blocks a worker until the gate opens. Returns once the worker is blocked.
 fn start_blocker(runtime: &Runtime, label: Option<&'static str>) -> Gate {
     let gate = Gate::default();
     let inside = Arc::new(AtomicBool::new(false));
@@ -42,7 +42,7 @@ fn start_blocker(runtime: &Runtime, label: Option<&'static str>) -> Gate {
     gate
 }
 
-/// As tokio's: a drop waits for the polls under way, and for nothing else, though spares are held.
+/// As on tokio, a drop waits for the polls in progress, and for nothing else, although spares are held.
 #[test]
 fn dropped_outside_async_code_with_a_hog_running_and_spares_held() {
     let _alone = alone();
@@ -71,9 +71,9 @@ fn dropped_outside_async_code_with_a_hog_running_and_spares_held() {
     assert_eq!(common::own_panics(), panics);
 }
 
-/// The drop of a runtime right after trouble, while spares are on their way out of their holds and back.
+/// A runtime is dropped right after a stall, while spares leave and enter their holds.
 #[test]
-fn dropped_in_the_middle_of_trouble() {
+fn dropped_while_spares_are_released_and_held() {
     let _alone = alone();
     let panics = common::own_panics();
     let before = threads();
@@ -100,7 +100,7 @@ fn dropped_in_the_middle_of_trouble() {
 }
 
 #[test]
-fn shutdown_and_report_returns_and_names_who_is_left() {
+fn shutdown_and_report_returns_and_names_the_polls_that_are_left() {
     let _alone = alone();
     let log = Log::global();
     let runtime = runtime();
@@ -132,7 +132,7 @@ fn shutdown_timeout_says_nothing_but_in_events() {
     let runtime = runtime();
     let label = fresh_label("left behind");
     let gate = start_blocker(&runtime, Some(label));
-    // As the last expression of a function that returns nothing, as programs for tokio have it.
+    // Programs for tokio have it as the last expression of a function that returns nothing.
     fn end(runtime: Runtime) {
         runtime.shutdown_timeout(50 * MS)
     }
@@ -145,7 +145,7 @@ fn shutdown_timeout_says_nothing_but_in_events() {
 }
 
 #[test]
-fn shutdown_and_report_with_nobody_left_is_quick() {
+fn shutdown_and_report_with_no_poll_left_is_quick() {
     let _alone = alone();
     let runtime = runtime();
     runtime.spawn(std::future::pending::<()>());
@@ -172,7 +172,7 @@ fn shutdown_background_inside_async_code() {
     assert!(wait_for(PATIENCE, || threads() <= before), "both are gone");
 }
 
-/// Tokio panics there, and so does this; the spares go home, and nothing hangs.
+/// The drop panics as tokio's does; the spares are released, and nothing hangs.
 #[test]
 fn dropped_inside_async_code_it_panics_as_tokio_does() {
     let _alone = alone();
@@ -194,7 +194,7 @@ fn dropped_inside_async_code_it_panics_as_tokio_does() {
     gate.open();
     assert!(
         wait_for(PATIENCE, || threads() <= before),
-        "everybody went home"
+        "every thread has ended"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Which line it was: the stacks of stalled polls, and what taking them may not do.
+//! Tests the stacks of stalled polls: which line they name, and what a capture must not disturb.
 
 mod common;
 
@@ -15,7 +15,7 @@ use morpheus_runtime::{
     task,
 };
 
-/// Whether stacks are to be had in this build, on this machine.
+/// Whether this build can capture stacks on this machine.
 const STACKS: bool = cfg!(all(
     feature = "stacks",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -29,7 +29,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// The number of the line in this file that ends with this comment.
+/// Returns the number of the line in this file that ends with this comment.
 fn line_of(marker: &str) -> u32 {
     let ending = format!("// LINE {marker}");
     let mut lines = include_str!("stalls.rs").lines();
@@ -58,7 +58,7 @@ fn groups_of(stalls: &Stalls, label: &str) -> Vec<StallGroup> {
     groups
 }
 
-/// The groups of a label, once there is one.
+/// Waits for a group of a label, and returns all of them.
 fn wait_for_group(runtime: &Runtime, label: &str) -> Vec<StallGroup> {
     let mut groups = Vec::new();
     wait_for(PATIENCE, || {
@@ -69,8 +69,8 @@ fn wait_for_group(runtime: &Runtime, label: &str) -> Vec<StallGroup> {
     groups
 }
 
-/// Fails unless a stall of the label was found in the line with the marker. Tries again where the machine
-/// was so busy that the thread was not on the CPU, or not yet asleep, when it was looked at.
+/// Fails unless a stall of the label is found in the line with the marker. Tries again, because on a busy machine
+/// a thread may not be on a CPU, or not yet asleep, at the time of the sample.
 #[track_caller]
 fn names_the_line(kind: StallKind, marker: &str, stall: fn()) {
     if !STACKS {
@@ -150,7 +150,7 @@ fn a_sleeper_s_line_is_named() {
     names_the_line(StallKind::Blocked, "sleeps", sleeps);
 }
 
-/// Of a blocked thread the frame pointer is not known, and std's functions need it: it is computed.
+/// The frame pointer of a blocked thread is not known, so it is computed, because functions of std need it.
 #[test]
 fn nothing_is_searched_for_in_a_sleeper_s_stack() {
     let _alone = alone();
@@ -188,7 +188,7 @@ fn a_computing_line_is_named() {
     names_the_line(StallKind::Computing, "computes", computes);
 }
 
-/// A task that nobody watches: the worker stands, and its thread is known.
+/// An unwatched task stalls its worker: the line is found through the thread of the worker's core.
 #[test]
 fn an_unwatched_line_is_named() {
     let _alone = alone();
@@ -229,14 +229,14 @@ fn polls_at_one_line_are_one_group_per_label() {
     assert!(wait_for(PATIENCE, || counted(one) == 4 && counted(two) == 1));
     let groups = groups_of(&runtime.stalls(), one);
     if STACKS {
-        // One that was not asleep yet when it was looked at may stand apart.
+        // A thread that was not asleep yet at the time of the sample may be in another group.
         let longest = groups.iter().max_by_key(|group| group.count).unwrap();
         assert!(longest.count >= 2, "{groups:?}");
         assert!(longest.total >= 2 * 20 * MS, "{groups:?}");
     }
 }
 
-/// A poll that never ends is seen while it lasts, and grows.
+/// A poll that has not ended has a group already, and its time grows.
 #[test]
 fn a_poll_that_has_not_ended_is_there_already() {
     let _alone = alone();
@@ -258,7 +258,7 @@ fn a_poll_that_has_not_ended_is_there_already() {
     assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), 1);
 }
 
-/// Handlers of real-time signals that are not the default ones.
+/// Counts the handlers of real-time signals that are not the default ones.
 fn real_time_handlers() -> usize {
     (libc::SIGRTMIN()..=libc::SIGRTMAX())
         .filter(|&signal| {
@@ -300,9 +300,9 @@ fn switched_off_there_is_no_stack_and_no_handler() {
     );
     assert_eq!(real_time_handlers(), 0);
     if STACKS {
-        // The same, on, to see that this shows it.
+        // The control: with stacks switched on a handler is installed.
         let on = runtime();
-        assert_eq!(real_time_handlers(), 0, "nobody is stalled");
+        assert_eq!(real_time_handlers(), 0, "no poll is stalled yet");
         let installed = wait_for(PATIENCE, || {
             run(&on, fresh_label("on"), async { computes() });
             real_time_handlers() == 1
@@ -323,7 +323,7 @@ fn short_polls_are_no_stalls() {
     assert!(runtime.stalls().groups.is_empty(), "{}", runtime.stalls());
 }
 
-/// Calls that a signal would end early, whatever its handler's flags.
+/// A capture ends no system call early, not even calls that a signal interrupts whatever the flags of its handler.
 #[test]
 fn no_call_is_interrupted() {
     let _alone = alone();
@@ -370,7 +370,7 @@ fn no_call_is_interrupted() {
         let groups = groups_of(&runtime.stalls(), label);
         groups.iter().map(|group| group.count).sum::<u64>()
     };
-    // So they were looked at, at least most of them.
+    // At least half of the calls were sampled.
     assert!(
         wait_for(PATIENCE, || counted() >= calls / 2),
         "{}",
@@ -408,7 +408,7 @@ fn a_thread_with_signals_blocked_is_reported_without_a_stack() {
     assert!(said, "{}", runtime.stalls());
 }
 
-/// A watched future on threads of its own, with stacks as small as they come, which end at once.
+/// Watched futures run on threads of the application that have the smallest stacks and end at once.
 #[test]
 fn threads_that_end_and_have_small_stacks() {
     let _alone = alone();
@@ -434,9 +434,9 @@ fn threads_that_end_and_have_small_stacks() {
     assert_eq!(common::own_panics(), 0);
 }
 
-/// The signal of somebody else, with any value, and one that nobody asked for.
+/// A signal with any value from another sender, or without a request, does nothing.
 #[test]
-fn a_signal_that_nobody_asked_for_does_nothing() {
+fn a_signal_without_a_request_does_nothing() {
     let _alone = alone();
     if !STACKS {
         return;
@@ -469,7 +469,7 @@ fn a_signal_that_nobody_asked_for_does_nothing() {
     run(&runtime, fresh_label("afterwards"), async { computes() });
 }
 
-/// A child has none of the threads that were asked, and can have stalls of its own.
+/// A child process has none of its parent's sampled threads, and can have stalls of its own.
 #[test]
 fn a_fork_in_between() {
     let _alone = alone();
@@ -507,9 +507,9 @@ fn a_fork_in_between() {
     wait_for_group(&runtime, label);
 }
 
-/// What a stack costs the thread that it is of: the gap between two readings of the clock around the signal, the
-/// median of many. The bar is 1 ms; here it is five times that, because other tests run beside. With
-/// `--nocapture` it says what it measured.
+/// A capture costs its thread at most 5 ms: the gap between two readings of the clock around the signal, the median
+/// of many. The bar is 1 ms; the test allows five times that, because other tests run beside it. With `--nocapture`
+/// it prints the times.
 #[test]
 fn a_stack_costs_its_thread_little() {
     use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -558,7 +558,7 @@ fn a_stack_costs_its_thread_little() {
     assert!(with < 5 * MS, "{with:?}");
 }
 
-/// Many stalls of all kinds at once, with the numbers from one seed.
+/// Many stalls of all kinds happen at once, with numbers from one seed.
 #[test]
 fn a_storm_of_stalls() {
     let _alone = alone();
@@ -602,7 +602,7 @@ fn a_storm_of_stalls() {
             )
         })
         .collect();
-    // Somebody asks all the while.
+    // The application reads the groups all the while.
     while !tasks.iter().all(|task| task.is_finished()) {
         let stalls = runtime.stalls();
         assert!(stalls.groups.len() <= 256);

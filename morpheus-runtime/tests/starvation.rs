@@ -1,4 +1,4 @@
-//! The promise: whatever one task does in its poll, the others go on. Each with its negative control.
+//! Tests the promise: whatever one task does in its poll, the other tasks run on. Each test has its negative control.
 
 mod common;
 
@@ -15,9 +15,10 @@ use morpheus_runtime::task::{self, Handoff};
 use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime};
 use tokio::task::JoinHandle;
 
-/// What a hog does in one poll, of about this length.
+/// The length of a poll of a hog.
 const POLL: Duration = Duration::from_millis(200);
 
+/// The ways in which a poll of a hog takes time.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Cpu,
@@ -32,7 +33,7 @@ enum Via {
     Morpheus,
 }
 
-/// Hogs that go on until `stop`, and what frees those that block.
+/// Hogs that go on until `stop`, and the thread that frees those that block.
 struct Hogs {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
@@ -82,7 +83,7 @@ impl Hogs {
         }
     }
 
-    /// Ends them and returns how many polls they did.
+    /// Ends the hogs and returns how many polls they did.
     fn finish(mut self, runtime: &Runtime) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         finish(runtime.handle(), self.tasks);
@@ -91,7 +92,7 @@ impl Hogs {
     }
 }
 
-/// Lets blocked hogs go every [`POLL`]: the outside world that they wait for.
+/// Frees blocked hogs every [`POLL`]. It stands for the outside world that they wait for.
 fn jail(
     kind: Kind,
     count: usize,
@@ -113,7 +114,7 @@ fn jail(
         }
         std::thread::sleep(MS);
     }
-    // The end of the pipe frees whoever still reads.
+    // The end of the pipe frees hogs that still read.
 }
 
 fn two_workers() -> Builder {
@@ -130,7 +131,7 @@ fn tokio_alone() -> Builder {
     builder
 }
 
-/// How late timers are beside two hogs, and how many polls those did.
+/// Returns how late timers are beside two hogs, and how many polls the hogs did.
 fn beside_hogs(builder: &mut Builder, kind: Kind, via: Via) -> (Lateness, usize) {
     let runtime = builder.build().unwrap();
     let hogs = Hogs::start(&runtime, 2, kind, via);
@@ -181,7 +182,7 @@ fn others_go_on_beside_hogs_that_read() {
     others_go_on(Kind::Read);
 }
 
-/// All workers and spares stalled: it is said, nothing is lost, and what was due is served afterwards.
+/// With all workers and spares stalled an event says so, no task is lost, and what was due is served afterwards.
 #[test]
 fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
     let _alone = alone();
@@ -253,9 +254,9 @@ fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
     assert_eq!(byte, 42);
 }
 
-/// The same with watched hogs that may not be polled in place: the report names them.
+/// The same with watched hogs whose polls may not be handed off: the report names their label.
 #[test]
-fn the_report_of_used_up_spares_names_the_offenders() {
+fn the_report_of_used_up_spares_names_the_slow_label() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
@@ -281,7 +282,7 @@ fn the_report_of_used_up_spares_names_the_offenders() {
     finish(runtime.handle(), hogs);
 }
 
-/// A stall is reported with label, state and step; a task that is not watched as such.
+/// A stall is reported with label, state and step; a stall of a task that is not watched says that.
 #[test]
 fn a_stall_is_reported_by_label() {
     let _alone = alone();
@@ -329,7 +330,7 @@ fn a_stall_is_reported_by_label() {
         log.text()
     );
 
-    // One that is not watched, behind which a reserve serves everybody; and more than that.
+    // Unwatched hogs: first two, beside which the reserve serves all tasks, then more than the reserve has.
     for (hogs, words) in [(2, "blocked=2"), (20, "released=")] {
         let hogs = Hogs::start(&runtime, hogs, Kind::Sleep, Via::Tokio);
         let words = ["not watched", "taken over", words];
@@ -379,9 +380,9 @@ fn hogs_that_start_hogs() {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    Clean,
-    Suspect,
-    Convict,
+    Healthy,
+    Slow,
+    Hog,
     Waiting,
 }
 
@@ -400,17 +401,17 @@ impl Drop for Dropped {
     }
 }
 
-/// Tasks under a label of their own that become convicts `times` times.
-fn convicts(runtime: &Runtime, name: &str, count: usize, times: usize) -> Vec<JoinHandle<()>> {
-    let convict = || async move {
+/// Spawns tasks under a label of their own that become hogs `times` times.
+fn hogs(runtime: &Runtime, name: &str, count: usize, times: usize) -> Vec<JoinHandle<()>> {
+    let hog = || async move {
         for _ in 0..times {
-            common::become_convict().await;
+            common::become_hog().await;
         }
     };
-    spawn_labelled(runtime.handle(), fresh_label(name), count, convict)
+    spawn_labelled(runtime.handle(), fresh_label(name), count, hog)
 }
 
-/// Convicts that compute until `stop`: they keep all permits in use.
+/// Spawns hogs that compute until `stop`, and so keep all permits in use.
 fn occupy_permits(runtime: &Runtime, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
     let hog = || {
         let stop = stop.clone();
@@ -427,20 +428,20 @@ fn occupy_permits(runtime: &Runtime, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<(
 }
 
 #[test]
-fn offenders_that_end_in_mid_poll_in_every_state() {
+fn tasks_that_end_in_mid_poll_in_every_state() {
     let _alone = alone();
     let runtime = two_workers().build().unwrap();
-    for state in [State::Clean, State::Suspect, State::Convict, State::Waiting] {
+    for state in [State::Healthy, State::Slow, State::Hog, State::Waiting] {
         for end in [End::Panics, End::AbortedInMidPoll, End::DroppedInMidPoll] {
             end_in_mid_poll(&runtime, state, end);
             let metrics = runtime.metrics();
-            let clean = wait_for(PATIENCE, || {
+            let idle = wait_for(PATIENCE, || {
                 let metrics = runtime.metrics();
                 (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
             });
-            assert!(clean, "{state:?}, {end:?}: {metrics:?}");
-            // And everything still works, in place too.
-            let after = convicts(&runtime, "after", 1, 1);
+            assert!(idle, "{state:?}, {end:?}: {metrics:?}");
+            // Everything still works, handoffs too.
+            let after = hogs(&runtime, "after", 1, 1);
             finish(runtime.handle(), after);
         }
     }
@@ -464,9 +465,9 @@ fn end_in_mid_poll(runtime: &Runtime, state: State, end: End) {
         async move {
             let _dropped = dropped;
             match state {
-                State::Clean => {}
-                State::Suspect => common::become_suspect().await,
-                State::Convict | State::Waiting => common::become_convict().await,
+                State::Healthy => {}
+                State::Slow => common::become_slow().await,
+                State::Hog | State::Waiting => common::become_hog().await,
             }
             in_last_poll.store(true, Ordering::SeqCst);
             inside.open();
@@ -502,7 +503,7 @@ fn end_in_mid_poll(runtime: &Runtime, state: State, end: End) {
     };
     if end == End::AbortedInMidPoll {
         if state == State::Waiting {
-            // Not in mid-poll, but somewhere between a conviction and its permit.
+            // Not in mid-poll: the task is rated a hog and waits for its permit.
             std::thread::sleep(60 * MS);
         } else {
             assert!(wait_for(PATIENCE, || in_last_poll.load(Ordering::SeqCst)));
@@ -526,13 +527,13 @@ fn end_in_mid_poll(runtime: &Runtime, state: State, end: End) {
 }
 
 #[test]
-fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
+fn hogs_aborted_while_they_wait_give_their_permit_to_the_next() {
     let _alone = alone();
     let runtime = two_workers().build().unwrap();
     for _ in 0..5 {
         let never = Arc::new(AtomicBool::new(false));
         let occupiers = occupy_permits(&runtime, &never);
-        let next = convicts(&runtime, "next", 1, 1);
+        let next = hogs(&runtime, "next", 1, 1);
         std::thread::sleep(30 * MS);
         for task in &occupiers {
             task.abort();
@@ -549,7 +550,7 @@ fn offenders_aborted_while_they_wait_give_their_permit_to_the_next() {
     }
 }
 
-/// The most of `hogs` that computed at once after each had its first poll.
+/// Returns the most of `hogs` that computed at once after each had its first poll.
 fn peak_of_many(builder: &mut Builder, hogs: usize) -> usize {
     let runtime = builder.build().unwrap();
     let (now, peak, begun) = (
@@ -584,7 +585,7 @@ fn peak_of_many(builder: &mut Builder, hogs: usize) -> usize {
 }
 
 #[test]
-fn many_offenders_run_a_few_at_a_time_and_all_finish() {
+fn many_hogs_run_a_few_at_a_time_and_all_finish() {
     let _alone = alone();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let peak = peak_of_many(&mut two_workers(), 100);
@@ -599,8 +600,7 @@ fn many_offenders_run_a_few_at_a_time_and_all_finish() {
     );
 }
 
-/// A hog wakes another task and computes on, again and again; how long the woken one waited, the median of
-/// the later rounds.
+/// Returns how long a task waits that a hog wakes before it computes on: the median of the later rounds.
 fn woken_by_a_hog(builder: &mut Builder, options: task::Builder, asks: bool) -> Duration {
     const ROUNDS: usize = 12;
     let runtime = builder.build().unwrap();
@@ -619,9 +619,9 @@ fn woken_by_a_hog(builder: &mut Builder, options: task::Builder, asks: bool) -> 
     });
     let hog = async move {
         for _ in 0..ROUNDS {
-            // The waiter is back in its wait.
+            // Until then the waiter waits again.
             tokio::time::sleep(10 * MS).await;
-            // Polls that are short acquit: make it the hog's next one that is long.
+            // Short polls clear a task, so a long one comes right before the poll that wakes the waiter.
             burn(15 * MS);
             tokio::task::yield_now().await;
             *at.lock().unwrap() = Instant::now();
@@ -642,7 +642,7 @@ fn woken_by_a_hog(builder: &mut Builder, options: task::Builder, asks: bool) -> 
     waited[waited.len() / 2]
 }
 
-/// What sits in a hog's LIFO slot waits for it, unless it is known, or asks.
+/// The task in a hog's LIFO slot waits for the hog, unless the hog is known as slow or passes checkpoints.
 #[test]
 fn a_known_hog_and_one_that_asks_free_the_task_they_woke() {
     let _alone = alone();
@@ -660,7 +660,10 @@ fn a_known_hog_and_one_that_asks_free_the_task_they_woke() {
     assert!(waited < limit, "asking: {waited:?}");
     let never = options(neither).handoff(Handoff::Never);
     let waited = woken_by_a_hog(&mut two_workers(), never, false);
-    assert!(waited > limit, "neither, which is the hole: {waited:?}");
+    assert!(
+        waited > limit,
+        "neither, which is the known limit: {waited:?}"
+    );
 }
 
 /// `checkpoint().await` in a loop that computes lets others run on a runtime without spares.
@@ -715,9 +718,9 @@ fn checkpoints_yield_when_asked_and_not_in_critical_sections() {
     assert!(runtime.block_on(in_time(ran_meanwhile)).unwrap());
 }
 
-/// Hogs in the hundreds that are asleep in the kernel do not take the place of those that run.
+/// A hundred hogs that sleep in the kernel take no permits from those that run.
 #[test]
-fn sleepers_in_place_do_not_count() {
+fn handoff_polls_that_sleep_do_not_count() {
     let _alone = alone();
     let runtime = two_workers().build().unwrap();
     let hogs = Hogs::start(&runtime, 100, Kind::Sleep, Via::Morpheus);
@@ -732,12 +735,12 @@ fn sleepers_in_place_do_not_count() {
         polls
     });
     assert!(late.median < 20 * MS, "{late:?}");
-    assert!(peak >= 50, "most sleep in place at once: {peak}");
+    assert!(peak >= 50, "most sleep in handoff polls at once: {peak}");
     // 100 hogs, five polls a second each.
     assert!(polls >= 400, "{polls} polls");
 }
 
-/// What the application's subscriber does with each stall event.
+/// The ways in which the application's subscriber handles a stall event.
 #[derive(Clone, Copy, Debug)]
 enum Subscriber {
     Panics,
@@ -745,7 +748,7 @@ enum Subscriber {
     BlocksForEver,
 }
 
-/// A subscriber of the application's that no runtime may depend on.
+/// A subscriber of the application that the runtime must not depend on.
 struct Unreliable {
     kind: Subscriber,
     events: Arc<AtomicUsize>,
@@ -780,7 +783,7 @@ impl tracing::Subscriber for Unreliable {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// The longest of the sleeps of 1 ms that a task did in `time`, beside six tasks that sleep 200 ms a poll.
+/// Returns the longest sleep of 1 ms that a task did in `time`, beside six tasks that sleep 200 ms a poll.
 fn longest_nap_beside_six_sleepers(runtime: &Runtime, time: Duration) -> Duration {
     let hogs = Hogs::start(runtime, 6, Kind::Sleep, Via::Tokio);
     std::thread::sleep(50 * MS);
@@ -799,8 +802,9 @@ fn longest_nap_beside_six_sleepers(runtime: &Runtime, time: Duration) -> Duratio
     longest
 }
 
-/// In a process of its own, for its subscriber is the process's. The subscriber has been called, and does what it
-/// does, before anything is measured; then a nap of 1 ms takes 10 ms at most, and the drop does not wait for it.
+/// Runs in a process of its own, because the subscriber is the process's. The subscriber has been called, and panics or
+/// blocks, before the measurement begins. Then a nap of 1 ms takes 10 ms at most, and the drop does not wait for the
+/// subscriber.
 #[track_caller]
 fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
     let _alone = alone();
@@ -823,8 +827,8 @@ fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
     let _warm = longest_nap_beside_six_sleepers(&runtime, 300 * MS);
     let was_called = wait_for(PATIENCE, || events.load(Ordering::SeqCst) > 0);
     assert!(was_called, "the subscriber gets events");
-    // On a machine that is busy with other things a timer is late for want of a CPU: one round in which it was not
-    // is the proof. Without the controller no round ends below 150 ms, as the control shows.
+    // On a machine that is busy with other things a timer may wait for a CPU, so one round without that is the proof.
+    // Without the controller no round ends below 150 ms, as the control shows.
     let mut best = Duration::MAX;
     for _ in 0..12 {
         best = best.min(longest_nap_beside_six_sleepers(&runtime, 450 * MS));
@@ -833,11 +837,11 @@ fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
         }
     }
     assert!(best <= 10 * MS, "beside {kind:?}: {best:?}");
-    // Those that wait for a permit are woken all the same.
+    // Tasks that wait for a permit are woken all the same.
     let mut has_waited = false;
-    let convicts = convicts(&runtime, "beside a subscriber", 10, 4);
-    for convict in convicts {
-        while !convict.is_finished() {
+    let hogs = hogs(&runtime, "beside a subscriber", 10, 4);
+    for hog in hogs {
+        while !hog.is_finished() {
             has_waited |= runtime.metrics().permits_waiting > 0;
             std::thread::sleep(MS);
         }
@@ -848,7 +852,8 @@ fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
     if let Subscriber::Panics = kind {
         assert!(metrics.subscriber_panics > 0, "{metrics:?}");
     }
-    // Measured: 1 ms where it panics, 101 ms where it blocks. The controller, in which it would block, is waited for.
+    // Measured: 1 ms with a panic, 101 ms with a subscriber that blocks. A drop waits for the controller, so it would take
+    // longer if the subscriber ran there.
     let began = Instant::now();
     within(PATIENCE, move || drop(runtime));
     let took = began.elapsed();
@@ -882,7 +887,7 @@ fn others_go_on_beside_a_subscriber_that_blocks_for_ever() {
     );
 }
 
-/// The slices of the threads whose names begin so, in nanoseconds; none where the kernel does not tell.
+/// Returns the slices of the threads whose names begin with `name`, in nanoseconds; none if the kernel does not tell.
 fn slices(name: &str) -> Vec<u64> {
     let slice_of = |thread: std::path::PathBuf| {
         let comm = std::fs::read_to_string(thread.join("comm")).ok()?;
@@ -897,8 +902,8 @@ fn slices(name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Beside hogs of every kind nothing is done, and what would be done is said. In a process of its own, where no other
-/// runtime has threads.
+/// An observing runtime does nothing about hogs, and its events say what it would do. Runs in a process of its own,
+/// without threads of other runtimes.
 #[test]
 fn observing_changes_nothing_and_says_what_would_be_done() {
     let _alone = alone();
@@ -910,7 +915,7 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     log.clear();
     let mut builder = two_workers();
     builder.max_spares(8).reserve(2).link(Link::Watchdog);
-    // The control: the measure of slices sees those that are set.
+    // The control: the measure sees slices that a runtime sets.
     let control = builder.build().unwrap();
     let beside = |runtime: &Runtime| {
         let hogs = Hogs::start(runtime, 6, Kind::Sleep, Via::Tokio);
@@ -977,8 +982,8 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     assert!(metrics.samples > 0 && metrics.canaries > 0, "{metrics:?}");
 }
 
-/// Threads of tokio's pool that served while others polled in place sleep when they have nothing to do. Those are no
-/// blocked workers: hogs that compute are reported as such, and not as blocked.
+/// Hogs that compute are not reported as blocked. Threads of tokio's pool that had a core during handoff polls sleep when
+/// they are idle, and are no blocked workers.
 #[test]
 fn hogs_that_compute_are_not_reported_as_blocked() {
     let _alone = alone();
@@ -986,28 +991,28 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
     let runtime = two_workers().max_spares(8).link(Link::Watchdog).build();
     let runtime = runtime.unwrap();
     let label = fresh_label("leaves idle threads");
-    let suspects = spawn_labelled(runtime.handle(), label, 8, || async {
+    let slow = spawn_labelled(runtime.handle(), label, 8, || async {
         for _ in 0..2 {
-            common::become_suspect().await;
+            common::become_slow().await;
         }
     });
-    finish(runtime.handle(), suspects);
+    finish(runtime.handle(), slow);
     assert!(runtime.metrics().handoffs_peak >= 2);
-    // An event about standing workers comes once a second.
+    // An event about stalled workers comes once a second.
     std::thread::sleep(1100 * MS);
     log.clear();
     let hogs = Hogs::start(&runtime, 2, Kind::Cpu, Via::Tokio);
-    let stand = "workers are stalled in polls";
-    let said = wait_for(PATIENCE, || log.line_with(&[stand]).is_some());
+    let stalled = "workers are stalled in polls";
+    let said = wait_for(PATIENCE, || log.line_with(&[stalled]).is_some());
     hogs.finish(&runtime);
     assert!(said, "{}", log.text());
-    let line = log.line_with(&[stand]).unwrap();
+    let line = log.line_with(&[stalled]).unwrap();
     assert!(line.contains("blocked=0"), "{line}");
 }
 
-/// A core gives a sign of life every `event_interval` polls. One that has many short polls between two signs is well.
+/// A core gives a sign of life every `event_interval` polls. A core with many short polls between two signs is healthy.
 #[test]
-fn a_longer_event_interval_is_no_trouble() {
+fn a_longer_event_interval_is_no_stall() {
     let _alone = alone();
     let log = Log::global();
     log.clear();

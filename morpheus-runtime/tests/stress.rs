@@ -1,4 +1,4 @@
-//! A random mix of everything, repeatable by its seed; at the end every task is accounted for.
+//! Runs a random mix of everything, repeatable by its seed, and accounts for every task at the end.
 //!
 //! `MORPHEUS_SEED` repeats a run, `MORPHEUS_STRESS_SECS` makes it longer (default 3).
 
@@ -47,7 +47,7 @@ struct Tally {
     panicked: AtomicUsize,
 }
 
-/// Lives as long as its task's future.
+/// Counts a future of a task, and its drop.
 struct Alive(Arc<Tally>);
 
 impl Alive {
@@ -63,7 +63,7 @@ impl Drop for Alive {
     }
 }
 
-/// One thing that tasks do, more or less.
+/// Does one of the things that tasks do.
 async fn step(random: &mut Random, channel: &mpsc::Sender<u64>) {
     match random.below(16) {
         0 => tokio::time::sleep(random.ms(5)).await,
@@ -117,8 +117,8 @@ async fn step(random: &mut Random, channel: &mpsc::Sender<u64>) {
             morpheus_runtime::critical(async { burn(work) }).await;
         }
         13 => {
-            // No timer: with every thread of the pool in here, nobody would be left to drive it (in tokio
-            // neither).
+            // No timer: with every thread of the pool in here, no thread would be left to drive it, as in
+            // tokio.
             let handle = tokio::runtime::Handle::current();
             let hog = random.ms(2);
             let nested = async move {
@@ -156,11 +156,11 @@ fn body(
     }
 }
 
-/// A runtime of some kind, and which.
+/// Builds a runtime with random options, and describes them.
 fn build(random: &mut Random) -> (Runtime, String) {
     let mut builder = Builder::new_multi_thread();
     let (workers, spares) = (1 + random.below(3) as usize, random.below(12) as usize);
-    let (in_place, blocking) = (random.below(20) as usize, 1 + random.below(16) as usize);
+    let (handoffs, blocking) = (random.below(20) as usize, 1 + random.below(16) as usize);
     let policy = match random.below(5) {
         0 => Policy::Observe,
         1 => Policy::Request,
@@ -172,7 +172,7 @@ fn build(random: &mut Random) -> (Runtime, String) {
         .worker_threads(workers)
         .max_spares(spares)
         .reserve(spares.min(random.below(3) as usize))
-        .max_handoffs(in_place)
+        .max_handoffs(handoffs)
         .max_blocking_threads(blocking)
         .policy(policy)
         .nice_hogs(random.below(2) == 0);
@@ -184,12 +184,12 @@ fn build(random: &mut Random) -> (Runtime, String) {
         builder.without(mechanism);
     }
     let built = format!(
-        "{workers} workers, {spares} spares, {in_place} in place, {blocking} blocking, {policy:?}, without {off:?}"
+        "{workers} workers, {spares} spares, {handoffs} handoffs, {blocking} blocking, {policy:?}, without {off:?}"
     );
     (builder.build().unwrap(), built)
 }
 
-/// One runtime, many tasks, and nothing is lost.
+/// Runs many tasks on one runtime, and checks that none is lost.
 fn round(random: &mut Random, time: Duration) {
     let (runtime, built) = build(random);
     let tally = Arc::new(Tally::default());
@@ -211,7 +211,7 @@ fn round(random: &mut Random, time: Duration) {
                 0 => runtime.handle().spawn(body),
                 1 => runtime.spawn(body),
                 2 => task::Builder::new()
-                    .label("stress offender")
+                    .label("stress slow")
                     .spawn_on(body, runtime.handle()),
                 3 => task::Builder::new()
                     .label("stress exempt")
@@ -247,7 +247,7 @@ fn round(random: &mut Random, time: Duration) {
             runtime.metrics(),
             runtime.metrics().tokio().num_alive_tasks(),
         );
-        // What waits somewhere would keep the runtime from ending.
+        // A task that still waits would keep the runtime from ending.
         runtime.shutdown_background();
         panic!("{alive} tasks never end with {built}: {metrics:?}, {tally:?}");
     }
@@ -260,11 +260,11 @@ fn round(random: &mut Random, time: Duration) {
     // An abort may come between the last step and the end.
     assert!(ended >= begun, "{begun} begun, {ended} ended");
     let metrics = runtime.metrics();
-    let calm = wait_for(PATIENCE, || {
+    let is_idle = wait_for(PATIENCE, || {
         let metrics = runtime.metrics();
         (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
     });
-    assert!(calm, "{metrics:?}");
+    assert!(is_idle, "{metrics:?}");
     drop(runtime);
 }
 
@@ -302,12 +302,12 @@ fn everything_at_once() {
     let mut rounds = 0;
     while Instant::now() < until {
         let mut fork = random.fork();
-        let told = fork.0;
+        let own_seed = fork.0;
         within(2 * PATIENCE, move || {
             let round = std::panic::AssertUnwindSafe(|| round(&mut fork, 400 * MS));
             if let Err(panic) = std::panic::catch_unwind(round) {
                 panic!(
-                    "round {rounds} (its seed {told}): {}",
+                    "round {rounds} (its seed {own_seed}): {}",
                     common::panic_text(&*panic)
                 );
             }

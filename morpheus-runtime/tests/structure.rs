@@ -1,4 +1,4 @@
-//! The layers of the sources: a folder uses those in front of it, and none behind.
+//! Tests the layers of the sources: a folder uses those in front of it, and none behind.
 
 use std::collections::BTreeMap;
 use std::fs;

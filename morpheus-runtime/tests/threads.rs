@@ -1,5 +1,5 @@
-//! Where threads, `/proc` or a system call are scarce: the runtime works, says what is missing, and is
-//! never worse than tokio.
+//! Tests a runtime on a system without enough threads, without `/proc` or without a system call: it works, reports what
+//! is missing, and is never worse than tokio.
 
 mod common;
 
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    Gate, MS, PATIENCE, TimerProbe, alone, become_convict, become_suspect, burn, fresh_label,
-    in_time, wait_for,
+    Gate, MS, PATIENCE, TimerProbe, alone, become_hog, become_slow, burn, fresh_label, in_time,
+    wait_for,
 };
 use morpheus_runtime::{BuildError, Builder, Limitation, Mechanism, Runtime, task};
 
 /// A user that nothing else on this machine runs as, so that only the child's threads count.
 const UID: u32 = 64_123;
 
-/// Runs the rest of a test in a child process as root; says why not where that cannot be.
+/// Runs the rest of a test in a child process as root. Without root it skips the test and says why.
 fn only_in_child(name: &str) -> bool {
     if common::is_child() {
         return true;
@@ -29,8 +29,8 @@ fn only_in_child(name: &str) -> bool {
     false
 }
 
-/// Stalled tasks in place while the application's own blocking calls fill the pool: how late timers are,
-/// how long a new blocking call waits, and how many polls the hogs did.
+/// Measures slow tasks beside blocking calls of the application that fill the pool: how late timers are, how long a
+/// new blocking call waits, and how many polls the hogs did.
 fn with_a_full_pool(builder: &mut Builder, pool: usize) -> (common::Lateness, Duration, usize) {
     let runtime = builder
         .worker_threads(2)
@@ -92,21 +92,21 @@ fn a_full_blocking_pool_is_never_worse_than_tokio() {
             tokio.without(mechanism);
         }
         let (tokio_late, tokio_waited, tokio_polls) = with_a_full_pool(&mut tokio, pool);
-        let told = format!(
+        let figures = format!(
             "{pool} threads: {late:?}, blocking call {waited:?}, {polls} polls; \
              tokio {tokio_late:?}, {tokio_waited:?}, {tokio_polls}"
         );
-        assert!(late.median <= tokio_late.median + 10 * MS, "{told}");
-        assert!(late.median < 20 * MS, "{told}");
-        assert!(waited <= tokio_waited + Duration::from_secs(1), "{told}");
-        assert!(10 * polls >= 8 * tokio_polls, "{told}");
+        assert!(late.median <= tokio_late.median + 10 * MS, "{figures}");
+        assert!(late.median < 20 * MS, "{figures}");
+        assert!(waited <= tokio_waited + Duration::from_secs(1), "{figures}");
+        assert!(10 * polls >= 8 * tokio_polls, "{figures}");
     }
 }
 
-/// Polls in place never take the application's blocking threads: with all of them asleep in place, a
-/// blocking call starts at once.
+/// Handoff polls never take the application's blocking threads: with all handoff polls asleep, a blocking call
+/// starts at once.
 #[test]
-fn polls_in_place_leave_the_blocking_threads_alone() {
+fn handoff_polls_leave_the_blocking_threads_alone() {
     let _alone = alone();
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -115,12 +115,12 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
         .build()
         .unwrap();
     let gate = Gate::default();
-    let label = fresh_label("in place");
+    let label = fresh_label("handed off");
     let sleepers: Vec<_> = (0..8)
         .map(|_| {
             let gate = gate.clone();
             let sleeper = async move {
-                become_suspect().await;
+                become_slow().await;
                 gate.wait();
             };
             task::Builder::new()
@@ -146,10 +146,10 @@ fn polls_in_place_leave_the_blocking_threads_alone() {
     }
 }
 
-/// Offenders in place that sleep until another offender has run, which finds every place taken: it is
-/// polled inline, as tokio would, whether it asked before or after the last place went.
+/// Handoff polls sleep until another slow task has run, which finds every permit taken. It is polled inline, as on
+/// tokio, whether it asked before or after the last permit was granted.
 #[test]
-fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
+fn handoff_polls_that_wait_for_a_task_that_finds_no_permit() {
     let _alone = alone();
     for spares in [16, 1] {
         let runtime = Builder::new_multi_thread()
@@ -164,7 +164,7 @@ fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
             .map(|_| {
                 let arrived = arrived.clone();
                 let waits = async move {
-                    become_suspect().await;
+                    become_slow().await;
                     arrived.fetch_add(1, Ordering::SeqCst);
                     wait_for(PATIENCE / 2, || arrived.load(Ordering::SeqCst) == 10)
                 };
@@ -184,12 +184,12 @@ fn offenders_in_place_that_wait_for_one_that_finds_no_place() {
     }
 }
 
-/// Works: tasks, timers, watched offenders.
+/// Checks that tasks, timers and watched hogs work.
 fn works(runtime: &Runtime) {
     let label = fresh_label("works");
     let task = task::Builder::new().label(label).spawn_on(
         async {
-            become_convict().await;
+            become_hog().await;
             tokio::time::sleep(MS).await;
             tokio::spawn(async { 7 }).await.unwrap()
         },
@@ -204,7 +204,7 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
     if !only_in_child("a_thread_limit_at_start_means_fewer_spares_or_an_error") {
         return;
     }
-    common::become_nobody(UID);
+    common::become_unprivileged(UID);
     let mut outcomes = Vec::new();
     for limit in 2..=24 {
         common::limit_threads(limit);
@@ -246,20 +246,20 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
     assert_eq!(common::own_panics(), 0);
 }
 
-/// The limit is reached the moment the runtime is there: nobody can have one thread more.
+/// The thread limit is reached as soon as the runtime is built: no further thread can start.
 #[test]
-fn a_thread_limit_later_makes_no_poll_in_place_panic() {
+fn a_thread_limit_later_makes_no_handoff_poll_panic() {
     let _alone = alone();
-    if !only_in_child("a_thread_limit_later_makes_no_poll_in_place_panic") {
+    if !only_in_child("a_thread_limit_later_makes_no_handoff_poll_panic") {
         return;
     }
-    common::become_nobody(UID);
+    common::become_unprivileged(UID);
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .max_spares(8)
         .build()
         .unwrap();
-    // Somebody else's tokio, for `watch` there: its pool has no thread at all.
+    // A plain tokio runtime, for `watch` there: its pool has no thread at all.
     let plain = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -276,23 +276,23 @@ fn a_thread_limit_later_makes_no_poll_in_place_panic() {
         std::thread::Builder::new().spawn(|| ()).is_err(),
         "no thread can be had"
     );
-    let offenders = |label| {
+    let tasks_of = |label| {
         (0..4).map(move |turn| {
-            let offender = async move {
+            let slow = async move {
                 for _ in 0..3 {
                     match turn % 2 {
-                        0 => become_convict().await,
-                        _ => become_suspect().await,
+                        0 => become_hog().await,
+                        _ => become_slow().await,
                     }
                 }
                 7
             };
-            morpheus_runtime::Watch::watched(offender, label)
+            morpheus_runtime::Watch::watched(slow, label)
         })
     };
     let probe = TimerProbe::start(runtime.handle());
     let label = fresh_label("no thread");
-    let tasks: Vec<_> = offenders(label)
+    let tasks: Vec<_> = tasks_of(label)
         .map(|task| runtime.handle().spawn(task))
         .collect();
     for task in tasks {
@@ -301,7 +301,7 @@ fn a_thread_limit_later_makes_no_poll_in_place_panic() {
     let late = probe.finish();
     assert!(late.median < 50 * MS, "others go on: {late:?}");
     let label = fresh_label("no thread, plain");
-    let tasks: Vec<_> = offenders(label).map(|task| plain.spawn(task)).collect();
+    let tasks: Vec<_> = tasks_of(label).map(|task| plain.spawn(task)).collect();
     for task in tasks {
         assert_eq!(plain.block_on(in_time(task)).unwrap(), 7);
     }
@@ -383,7 +383,7 @@ fn without_proc_it_works_and_says_so() {
     assert_eq!(common::own_panics(), 0);
 }
 
-/// From now on this thread and those it starts get EPERM from the system call.
+/// Makes the system call fail with EPERM for this thread and those it starts.
 fn refuse(call: libc::c_long) {
     const BPF_LD_W_ABS: u16 = 0x20;
     const BPF_JEQ: u16 = 0x15;
@@ -429,7 +429,7 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
     works(&runtime);
 }
 
-/// What is missing is a matter of the runtime's threads, not of the thread that asks.
+/// `limitations` describes the runtime's threads, not the thread that asks.
 #[test]
 fn the_scheduling_class_of_the_thread_that_asks_does_not_matter() {
     let _alone = alone();
@@ -454,7 +454,7 @@ fn the_scheduling_class_of_the_thread_that_asks_does_not_matter() {
     assert_eq!(missing, runtime.metrics().limitations);
 }
 
-/// And without the call that asks for them.
+/// Without membarrier the controller sleeps with a timeout, and still notices hogs.
 #[test]
 fn without_membarrier_it_works_and_says_so() {
     let _alone = alone();
@@ -470,7 +470,7 @@ fn without_membarrier_it_works_and_says_so() {
     let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::Membarrier), "{missing:?}");
     works(&runtime);
-    // It sleeps with a timeout, and still notices hogs.
+    // The controller still holds spares, and releases them beside hogs.
     let held = common::wait_for(PATIENCE, || runtime.metrics().spares_released <= 1);
     assert!(held, "{:?}", runtime.metrics());
     let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
@@ -484,7 +484,7 @@ fn without_membarrier_it_works_and_says_so() {
     assert!(released() > before);
 }
 
-/// The control for all of these: on this machine, as it is, nothing of it is missing.
+/// The control for all of these: without the restrictions nothing of it is missing on this machine.
 #[test]
 fn with_everything_there_nothing_is_missing() {
     let _alone = alone();
@@ -506,7 +506,7 @@ fn with_everything_there_nothing_is_missing() {
     }
 }
 
-/// The application's hooks run beside Morpheus's own.
+/// Hooks of the application run beside Morpheus's own.
 #[test]
 fn the_hooks_of_the_application_run() {
     let _alone = alone();

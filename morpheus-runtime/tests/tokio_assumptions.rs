@@ -1,5 +1,5 @@
-//! What of tokio's behaviour Morpheus rests on, on stock tokio: the day tokio changes one of these, the
-//! test that fails says which part of the design has to change with it.
+//! Tests, on stock tokio, each behaviour of tokio on which Morpheus rests. If tokio changes one of them, the test that
+//! fails says which part of the design has to change with it.
 
 mod common;
 
@@ -84,16 +84,16 @@ fn the_park_count_is_odd_while_parked_and_even_while_busy() {
     let busy = count();
     assert_eq!(busy % 2, 0, "even in the middle of a poll");
     std::thread::sleep(50 * MS);
-    assert_eq!(count(), busy, "and it stands while the poll does");
+    assert_eq!(count(), busy, "and it does not change during the poll");
     gate.open();
     assert!(wait_for(PATIENCE, || count() % 2 == 1), "parked again");
     assert!(count() > busy);
 }
 
-/// We rely on: `worker_total_busy_duration` grows when a core passes its maintenance, park or no park, and
-/// stands while one poll lasts: that tells a stalled core from a merely busy one.
+/// We rely on: `worker_total_busy_duration` grows when a core passes its maintenance, with or without a park, and
+/// does not change during a poll: that tells a stalled core from a merely busy one.
 #[test]
-fn busy_time_moves_at_maintenance_and_stands_in_a_poll() {
+fn busy_time_moves_at_maintenance_and_not_in_a_poll() {
     let _alone = alone();
     let runtime = tokio_with(1);
     let metrics = runtime.metrics();
@@ -140,14 +140,14 @@ fn busy_time_moves_at_maintenance_and_stands_in_a_poll() {
 
 /// Starts a task that wakes another one and then keeps its worker for at most `limit`, or until the woken
 /// one ran. Returns whether it ran meanwhile.
-fn woken_task_runs_beside(runtime: &Runtime, evict: bool, limit: Duration) -> bool {
+fn woken_task_runs_beside(runtime: &Runtime, flush: bool, limit: Duration) -> bool {
     let ran = Arc::new(AtomicBool::new(false));
     let task = runtime.spawn(async move {
         let woken = tokio::spawn({
             let ran = ran.clone();
             async move { ran.store(true, Ordering::SeqCst) }
         });
-        if evict {
+        if flush {
             drop(tokio::spawn(async {}));
         }
         let meanwhile = wait_for(limit, || ran.load(Ordering::SeqCst));
@@ -160,18 +160,18 @@ fn woken_task_runs_beside(runtime: &Runtime, evict: bool, limit: Duration) -> bo
     })
 }
 
-/// We rely on (and suffer from): nobody steals the task in a worker's LIFO slot, and a no-op that is
-/// spawned from the same poll pushes it to where others do. It is how `checkpoint` frees it.
+/// We rely on (and suffer from): no worker steals the task in another worker's LIFO slot, and a no-op that is spawned
+/// in the same poll flushes the slot into the queue. `checkpoint` frees the task so.
 #[test]
-fn the_lifo_slot_is_not_stealable_and_a_no_op_evicts_it() {
+fn the_lifo_slot_is_not_stealable_and_a_no_op_flushes_it() {
     let _alone = alone();
     let runtime = tokio_with(4);
     assert!(!woken_task_runs_beside(&runtime, false, 300 * MS));
     assert!(woken_task_runs_beside(&runtime, true, PATIENCE));
 }
 
-/// One task yields, and the next poll of the same worker lasts until that one went on, or for `limit`.
-/// Returns whether it went on meanwhile.
+/// Starts a task that yields; the next poll of the same worker lasts until that task continued, or for `limit`.
+/// Returns whether it continued meanwhile.
 fn yielded_task_runs_beside(runtime: &Runtime, hand_over: bool, limit: Duration) -> bool {
     let went_on = Arc::new(AtomicBool::new(false));
     let yielding = runtime.spawn(async move {
@@ -192,8 +192,8 @@ fn yielded_task_runs_beside(runtime: &Runtime, hand_over: bool, limit: Duration)
     runtime.block_on(yielding).unwrap()
 }
 
-/// We rely on (and suffer from): a task that yields waits in a list of its thread, where nobody sees it,
-/// until the worker parks or hands its core over. It is how a hold leaves nothing behind.
+/// We rely on (and suffer from): a task that yields waits in a list of its thread, which no other worker sees,
+/// until the worker parks or hands its core over. A hold flushes its worker's queue so.
 #[test]
 fn a_task_that_yields_waits_for_its_thread_and_handing_the_core_over_frees_it() {
     let _alone = alone();
@@ -202,10 +202,10 @@ fn a_task_that_yields_waits_for_its_thread_and_handing_the_core_over_frees_it() 
     assert!(yielded_task_runs_beside(&runtime, true, PATIENCE));
 }
 
-/// We rely on: with its core a worker keeps who yields for later, without it wakes them at once. It is how
-/// a hold knows whether it got the core back.
+/// We rely on: a worker with its core wakes a task that yields later, a thread without a core wakes it at once. A
+/// hold learns so whether it got the core back.
 #[test]
-fn who_yields_is_woken_at_once_only_without_a_core() {
+fn a_task_that_yields_is_woken_at_once_only_without_a_core() {
     let _alone = alone();
     let runtime = tokio_with(1);
     let (with, without) = runtime
@@ -231,8 +231,8 @@ impl Wake for Flag {
     }
 }
 
-/// We rely on: a worker that comes back from a long poll serves what waits, so that releasing a held
-/// spare is all it takes to get work done.
+/// We rely on: a worker that returns from a long poll serves the tasks that wait, so that it suffices to release a
+/// held spare.
 #[test]
 fn a_worker_released_from_a_poll_serves_what_waits() {
     let _alone = alone();
@@ -262,13 +262,13 @@ fn a_worker_released_from_a_poll_serves_what_waits() {
     hog.open();
 }
 
-/// We rely on: `block_in_place` gives the worker's core away, queue and LIFO slot included, so that
-/// nothing waits behind a poll in place.
+/// We rely on: `block_in_place` gives the worker's core away, queue and LIFO slot included, so that no task waits
+/// behind a handoff poll.
 #[test]
 fn block_in_place_hands_the_core_over_with_its_lifo_slot() {
     let _alone = alone();
     let runtime = tokio_with(1);
-    // The control: a single worker that blocks serves nobody.
+    // The control: a single worker that blocks serves no task.
     assert!(!woken_task_runs_beside(&runtime, true, 200 * MS));
     let meanwhile = runtime.block_on(runtime.spawn(async {
         let ran = Arc::new(AtomicUsize::new(0));
@@ -284,17 +284,17 @@ fn block_in_place_hands_the_core_over_with_its_lifo_slot() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     Inline,
-    InPlace,
-    InPlaceWithBlockOn,
+    BlockInPlace,
+    BlockInPlaceAndBlockOn,
 }
 
-/// `future`, each of its polls done so.
+/// Awaits `future`, and does each of its polls as `how` says.
 async fn polled<F: Future>(how: How, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| match how {
         How::Inline => future.as_mut().poll(cx),
-        How::InPlace => tokio::task::block_in_place(|| future.as_mut().poll(cx)),
-        How::InPlaceWithBlockOn => tokio::task::block_in_place(|| {
+        How::BlockInPlace => tokio::task::block_in_place(|| future.as_mut().poll(cx)),
+        How::BlockInPlaceAndBlockOn => tokio::task::block_in_place(|| {
             Handle::current().block_on(poll_fn(|_| Poll::Ready(future.as_mut().poll(cx))))
         }),
     })
@@ -308,8 +308,8 @@ fn block_on_inside_block_in_place_keeps_the_coop_budget() {
     let _alone = alone();
     for (how, ends) in [
         (How::Inline, true),
-        (How::InPlaceWithBlockOn, true),
-        (How::InPlace, false),
+        (How::BlockInPlaceAndBlockOn, true),
+        (How::BlockInPlace, false),
     ] {
         let limit = if ends { PATIENCE } else { 500 * MS };
         let runtime = tokio_with(2);
@@ -335,12 +335,12 @@ fn block_on_inside_block_in_place_keeps_the_coop_budget() {
         );
         stop.store(true, Ordering::SeqCst);
         let timed_out = runtime.block_on(timed).unwrap().is_err();
-        assert!(timed_out || how == How::InPlace, "{how:?}");
+        assert!(timed_out || how == How::BlockInPlace, "{how:?}");
     }
 }
 
-/// We rely on: what tokio refuses inside a task stays refused in a poll in place with `block_on` inside,
-/// where bare `block_in_place` would let it through.
+/// We rely on: the calls that tokio refuses inside a task stay refused in a handoff poll, which is `block_on` inside
+/// `block_in_place`; bare `block_in_place` would allow them.
 #[test]
 fn block_on_inside_block_in_place_keeps_refused_calls_refused() {
     let _alone = alone();
@@ -352,13 +352,13 @@ fn block_on_inside_block_in_place_keeps_refused_calls_refused() {
             .is_err()
     };
     assert!(refused(How::Inline));
-    assert!(refused(How::InPlaceWithBlockOn));
-    assert!(!refused(How::InPlace));
+    assert!(refused(How::BlockInPlaceAndBlockOn));
+    assert!(!refused(How::BlockInPlace));
 }
 
-/// We rely on: in a multi-thread runtime `worker_index()` is some on its workers and none in `block_on`,
-/// on blocking threads and in a `LocalSet` driven from there; a current-thread runtime, which says 0,
-/// shows by its flavor. Where it is some and the flavor fits, `block_in_place` does not panic.
+/// We rely on: in a multi-thread runtime `worker_index()` is some on its workers and none in `block_on`, on blocking
+/// threads and in a `LocalSet` driven from there; a current-thread runtime has index 0, and the flavor tells. If the
+/// index is some and the flavor fits, `block_in_place` does not panic.
 #[test]
 fn worker_index_is_for_workers() {
     let _alone = alone();
@@ -375,12 +375,12 @@ fn worker_index_is_for_workers() {
         tokio::task::LocalSet::new().run_until(local).await
     });
     assert_eq!(local.unwrap(), None);
-    // In place with `block_on` inside it is still the worker's, and a nested poll in place is allowed.
-    let in_place = runtime.block_on(runtime.spawn(polled(How::InPlaceWithBlockOn, async {
+    // In a handoff poll the index is still the worker's, and a nested `block_in_place` is allowed.
+    let handed_off = runtime.block_on(runtime.spawn(polled(How::BlockInPlaceAndBlockOn, async {
         (worker_index(), tokio::task::block_in_place(worker_index))
     })));
-    let (in_place, bare) = in_place.unwrap();
-    assert!(in_place.is_some_and(|index| index < 2));
+    let (handed_off, bare) = handed_off.unwrap();
+    assert!(handed_off.is_some_and(|index| index < 2));
     assert_eq!(bare, None);
     let current = Builder::new_current_thread().build().unwrap();
     let (index, flavor) =
@@ -388,8 +388,8 @@ fn worker_index_is_for_workers() {
     assert_eq!((index, flavor), (Some(0), RuntimeFlavor::CurrentThread));
 }
 
-/// We rely on: while the blocking pool has one thread, a thread that cannot be started is no panic, and
-/// the job runs later; without one it is. So a pool with the controller on it makes in-place polls safe.
+/// We rely on: while the blocking pool has one thread, a thread that cannot be started causes no panic, and the job
+/// runs later; a pool without a thread panics. So a pool that runs the controller makes handoff polls safe.
 #[test]
 fn one_blocking_thread_swallows_a_thread_start_failure() {
     const NAME: &str = "one_blocking_thread_swallows_a_thread_start_failure";
@@ -405,7 +405,7 @@ fn one_blocking_thread_swallows_a_thread_start_failure() {
     let gate = Gate::default();
     let waits = gate.clone();
     let first = with.spawn_blocking(move || waits.wait());
-    common::become_nobody(65534);
+    common::become_unprivileged(65534);
     common::limit_threads(1);
     let spawn = |runtime: &Runtime| {
         let spawn = std::panic::AssertUnwindSafe(|| runtime.spawn_blocking(|| 7));
@@ -420,8 +420,8 @@ fn one_blocking_thread_swallows_a_thread_start_failure() {
     assert_eq!(with.block_on(second).unwrap(), 7);
 }
 
-/// How often of `rounds` a timer was late by half of the time that a hog, started by the timer before it,
-/// kept the worker that had the driver.
+/// Returns in how many of `rounds` a timer was late by half of the time for which a hog, started by the timer before
+/// it, kept the worker that had the driver.
 fn orphaned_driver(rounds: u32, inject: bool) -> u32 {
     const HOG: Duration = Duration::from_millis(300);
     let runtime = tokio_with(4);
@@ -449,12 +449,12 @@ fn orphaned_driver(rounds: u32, inject: bool) -> u32 {
     stalled
 }
 
-/// We rely on (and suffer from): a worker that woke with the I/O driver and got stalled leaves nobody
-/// polling, and one no-op injected from outside mends it, because whoever runs it parks on the driver.
+/// We rely on (and suffer from): a worker that woke with the I/O driver and is stalled then leaves no worker on the
+/// driver, and one no-op injected from outside mends that, because the worker that runs it parks on the driver.
 #[test]
 fn an_orphaned_driver_stalls_timers_and_one_no_op_mends_it() {
     let _alone = alone();
-    // A host that is late by 150 ms itself looks like a stall that was not mended: it has to be so three times.
+    // A host that is late by 150 ms itself looks like a stall that was not mended, so the test fails after three such runs.
     let mut seen = Vec::new();
     for _ in 0..3 {
         let (stock, mended) = (orphaned_driver(10, false), orphaned_driver(10, true));
@@ -497,8 +497,8 @@ fn drop_waits_for_a_worker_blocked_in_a_poll() {
     within(PATIENCE, move || thread.join().unwrap());
 }
 
-/// We rely on, where it is there: the hooks before and after a poll run on the thread that polls, once each and never
-/// inside each other, also for a poll that panics, and name the place that spawned the task.
+/// We rely on, with `--cfg tokio_unstable`: the hooks before and after a poll run on the thread that polls, once each and never
+/// inside each other, also for a poll that panics, and tell the place that spawned the task.
 #[cfg(tokio_unstable)]
 #[test]
 fn the_poll_hooks_enclose_each_poll_on_its_thread() {
@@ -525,12 +525,12 @@ fn the_poll_hooks_enclose_each_poll_on_its_thread() {
     let line = line!() + 1;
     let yields = runtime.spawn(async { tokio::task::yield_now().await });
     let panics = runtime.spawn(async { panic!("on purpose") });
-    let in_place = runtime.spawn(async { tokio::task::block_in_place(|| spin(5 * MS)) });
-    let ids = [yields.id(), panics.id(), in_place.id()];
+    let handed_off = runtime.spawn(async { tokio::task::block_in_place(|| spin(5 * MS)) });
+    let ids = [yields.id(), panics.id(), handed_off.id()];
     runtime.block_on(async {
         yields.await.unwrap();
         panics.await.unwrap_err();
-        in_place.await.unwrap();
+        handed_off.await.unwrap();
     });
     drop(runtime);
     let events = events.lock().unwrap();
@@ -554,8 +554,8 @@ fn the_poll_hooks_enclose_each_poll_on_its_thread() {
     }
 }
 
-/// We rely on, where it is there: a worker's thread id is that of the thread which has its core, and another one's
-/// once a thread that handed it over polls on without.
+/// We rely on, with `--cfg tokio_unstable`: a worker's thread id is that of the thread that has its core. It changes
+/// while a thread that handed the core over still polls.
 #[cfg(tokio_unstable)]
 #[test]
 fn the_thread_id_of_a_worker_follows_its_core() {

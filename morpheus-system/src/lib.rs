@@ -1,4 +1,5 @@
-//! What the system gives a Morpheus runtime, a file for each facility. Nothing here knows of tasks, workers or runtimes.
+//! The facilities of the system that a Morpheus runtime uses, a file for each. Nothing here knows of tasks, workers or
+//! runtimes.
 //!
 //! An application uses `morpheus-runtime`. This crate is a part of it, and promises nothing to others.
 //!

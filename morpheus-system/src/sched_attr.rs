@@ -1,6 +1,6 @@
 //! How the kernel schedules a thread: the calls below [`slice`](crate::slice).
 
-/// What the kernel reports as the upper utilization clamp of a thread that has none; 0 without clamps.
+/// The upper utilization clamp that the kernel reports for a thread without one; 0 without clamps.
 const NO_CLAMP: u32 = 1024;
 
 /// `struct sched_attr`. Its first version is [`ATTR_SIZE`] bytes; a kernel that knows no more leaves the rest.

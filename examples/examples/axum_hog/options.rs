@@ -28,11 +28,11 @@ Examples:
   cargo run --release --example axum_hog
       Under two minutes: six variants, three rounds, medians.
   cargo run --release --example axum_hog -- --rounds 1 --duration 2
-      A quick look.
+      A quick run.
   cargo run --release --example axum_hog -- --clients 0
-      What the variants cost where nobody computes.
+      The cost of the variants if no handler computes.
   cargo run --release --example axum_hog -- --clients 40
-      More hogs than Morpheus has spares. Nobody watches axum's tasks, so only the rewritten handler
+      More hogs than Morpheus has spares. Axum's tasks are not watched, so only the rewritten handler
       and the layer hold out.
   cargo run --release --example axum_hog -- --work read --clients 64
       Handlers that block.";

@@ -88,7 +88,7 @@ async fn report(State(service): State<Service>) -> Result<Json<Report>, Failure>
     Ok(Json(service.database.report()?))
 }
 
-/// The same handlers, written by an expert who knows which of them block or compute.
+/// The same handlers, written with the knowledge which of them block or compute.
 mod hand_written {
     use tokio::task::spawn_blocking;
 

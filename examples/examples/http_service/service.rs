@@ -61,7 +61,7 @@ pub async fn run() -> ExitCode {
     let outcome = match options.calibrate {
         Some(ms) => calibrate(ms),
         None if options.layer && Metrics::current().is_none() => {
-            eprintln!("{PROGRAM}: --layer needs Morpheus: on tokio nobody can be watched");
+            eprintln!("{PROGRAM}: --layer needs Morpheus: tokio cannot watch handlers");
             return ExitCode::from(2);
         }
         None => serve(&options).await,

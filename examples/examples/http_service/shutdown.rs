@@ -81,8 +81,8 @@ pub async fn serve(
     grace: Duration,
     open: &Open,
 ) -> io::Result<usize> {
-    let told = std::sync::Arc::new(Notify::new());
-    let tell = std::sync::Arc::clone(&told);
+    let is_asked = std::sync::Arc::new(Notify::new());
+    let tell = std::sync::Arc::clone(&is_asked);
     let ending = async move {
         asked.await;
         tell.notify_one();
@@ -90,7 +90,7 @@ pub async fn serve(
     let server = axum::serve(listener, app).with_graceful_shutdown(ending);
     let mut server = pin!(server.into_future());
     let out_of_time = async {
-        told.notified().await;
+        is_asked.notified().await;
         tokio::time::sleep(grace).await;
     };
     tokio::select! {

@@ -175,7 +175,10 @@ fn ends_gracefully(on: &Handle) {
     assert_eq!(running.end(), 0);
     let (status, hash) = client.join().unwrap();
     assert!(status == 200 && hash.starts_with("$argon2id$"), "{hash}");
-    assert!(TcpStream::connect(address).is_err(), "nobody new is let in");
+    assert!(
+        TcpStream::connect(address).is_err(),
+        "no new connection is accepted"
+    );
 }
 
 #[test]

@@ -517,7 +517,7 @@ impl Permits {
     }
 
     /// Whether handoff polls are allowed at all.
-    pub(crate) fn has_places(&self) -> bool {
+    pub(crate) fn allows_handoffs(&self) -> bool {
         self.limits.in_handoff > 0
     }
 
@@ -525,7 +525,8 @@ impl Permits {
         self.lock().queues.iter().map(VecDeque::len).sum()
     }
 
-    pub(crate) fn in_place(&self) -> (usize, usize) {
+    /// Returns how many handoff polls run now, and the most that ran at once so far.
+    pub(crate) fn handoffs(&self) -> (usize, usize) {
         let state = self.lock();
         (
             state.out[0] + state.out[1] - state.granted.len(),

@@ -183,7 +183,7 @@ impl Metrics {
     pub(crate) fn of(domain: &Domain, tokio: RuntimeMetrics) -> Metrics {
         let counters = &domain.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (handoffs_now, handoffs_peak) = domain.permits.in_place();
+        let (handoffs_now, handoffs_peak) = domain.permits.handoffs();
         let takeovers_watched = get(&counters.takeovers_watched);
         let takeovers_canary = get(&counters.takeovers_canary);
         let takeovers_kernel = get(&counters.takeovers_kernel);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Tasks under one label that compute for 30 ms a poll, until `stop`: CPU hogs, most of which wait.
-    fn convicts(
+    fn hogs(
         runtime: &Runtime,
         label: &'static str,
         stop: &Arc<AtomicBool>,
@@ -273,7 +273,7 @@ mod tests {
         let domain = runtime.domain();
         domain.faults.controller.arm(2);
         let stop = Arc::new(AtomicBool::new(false));
-        let tasks = convicts(&runtime, "controller, restarts", &stop);
+        let tasks = hogs(&runtime, "controller, restarts", &stop);
         wait_for("two restarts", || {
             runtime.metrics().controller_restarts == 2
         });
@@ -303,7 +303,7 @@ mod tests {
     fn after_too_many_panics_the_runtime_goes_on_without_a_controller() {
         let runtime = runtime();
         let stop = Arc::new(AtomicBool::new(false));
-        let tasks = convicts(&runtime, "controller, off", &stop);
+        let tasks = hogs(&runtime, "controller, off", &stop);
         wait_for("some wait for a permit", || {
             runtime.metrics().permits_waiting >= 4
         });
@@ -311,7 +311,7 @@ mod tests {
         runtime.domain().faults.controller.arm(usize::MAX);
         let said = |words: &str| reporter::testing::count(&["ERROR", "controller", words]);
         wait_for("it is off", || runtime.metrics().controller_off);
-        wait_for("the last polls in place end", || {
+        wait_for("the last handoff polls end", || {
             runtime.metrics().handoffs_now == 0
         });
         wait_for("an event says so", || said("stays off") == 1);
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(metrics.controller_restarts, 3);
         assert_eq!((metrics.spares_released, metrics.permits_waiting), (6, 0));
         assert_eq!(runtime.link(), ActiveLink::Watchdog);
-        // Nobody waits for a permit, and nothing is handed off any more.
+        // No task waits for a permit, and no poll is handed off any more.
         let in_handoff = metrics.handoff_polls;
         std::thread::sleep(Duration::from_millis(200));
         let metrics = runtime.metrics();
@@ -347,7 +347,7 @@ mod tests {
         }
     }
 
-    /// What a waker of the application's does.
+    /// The ways in which a waker of the application behaves.
     enum Waking {
         Returns,
         Panics,

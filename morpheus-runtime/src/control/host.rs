@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use morpheus_link::joiner::Terms;
-use morpheus_link::joiner::{Host, News};
+use morpheus_link::joiner::{Host, LinkEvent};
 use morpheus_link::state::State;
 use morpheus_link::table::Table;
 
@@ -40,13 +40,13 @@ impl Host for Domain {
         self.wake_controller();
     }
 
-    fn tell(&self, news: News<'_>) {
-        let report = match news {
-            News::NoLink(_) if !event::wants_details() => return,
-            News::NoLink(why) => Report::NoLink(why.to_string()),
-            News::Joined(link) => Report::Joined(link),
-            News::DaemonGone(why) => Report::DaemonGone(why),
-            News::Panicked { text, restarts } => {
+    fn report(&self, event: LinkEvent<'_>) {
+        let report = match event {
+            LinkEvent::NoLink(_) if !event::wants_details() => return,
+            LinkEvent::NoLink(why) => Report::NoLink(why.to_string()),
+            LinkEvent::Joined(link) => Report::Joined(link),
+            LinkEvent::DaemonGone(why) => Report::DaemonGone(why),
+            LinkEvent::Panicked { text, restarts } => {
                 let counter = &self.counters.joiner_restarts;
                 // Relaxed: a statistic.
                 counter.fetch_add(u64::from(restarts), Ordering::Relaxed);

@@ -10,10 +10,10 @@ use crate::settings::Settings;
 use morpheus_system::sleeper;
 
 /// Slots of the domain that serves threads of other runtimes.
-const PLAIN_SEATS: usize = 1024;
+const PLAIN_SLOTS: usize = 1024;
 /// Handoff polls that run at once on the blocking pool of another runtime are bounded by the permits; this
 /// bounds those asleep too.
-const PLAIN_IN_PLACE: usize = 64;
+const PLAIN_HANDOFFS: usize = 64;
 
 /// The domain of threads that belong to no Morpheus runtime; its controller starts on first use.
 pub(crate) fn domain() -> Arc<Domain> {
@@ -23,8 +23,8 @@ pub(crate) fn domain() -> Arc<Domain> {
             sleeper::register_barrier();
             let settings = Settings {
                 workers: 0,
-                max_handoffs: PLAIN_IN_PLACE,
-                slots: PLAIN_SEATS,
+                max_handoffs: PLAIN_HANDOFFS,
+                slots: PLAIN_SLOTS,
                 ..Settings::default()
             };
             let domain = Arc::new(Domain::without_workers(settings));

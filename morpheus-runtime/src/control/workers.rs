@@ -284,7 +284,7 @@ impl Workers {
             false if self.domain.observes() => Taken::WouldReleaseSpare,
             false => Taken::Observed,
         };
-        let report = self.unwatched.standing(now_ns, unwatched, blocked, taken);
+        let report = self.unwatched.stalled(now_ns, unwatched, blocked, taken);
         self.report(report);
     }
 

@@ -77,7 +77,7 @@ impl Unwatched {
 
     /// Returns the report that `workers` give no sign of life, `blocked` of them asleep. `None` if there was one
     /// within the interval.
-    pub(crate) fn standing(
+    pub(crate) fn stalled(
         &mut self,
         now_ns: u64,
         workers: usize,

@@ -67,8 +67,8 @@ impl Staffing {
     pub(crate) fn new(settings: &Settings, cpus: usize, now_ns: u64) -> Staffing {
         Staffing {
             reserve: settings.reserve.min(settings.spares),
-            reserve_when_healthy: settings.reserve_when_calm.min(settings.spares),
-            reserve_under_pressure: settings.reserve_in_trouble.min(settings.spares),
+            reserve_when_healthy: settings.reserve_when_healthy.min(settings.spares),
+            reserve_under_pressure: settings.reserve_under_pressure.min(settings.spares),
             signs_within_ns: settings.signs_within_ns(),
             workers: settings.workers,
             cpus: cpus.max(1),
@@ -270,8 +270,8 @@ mod tests {
             workers: 2,
             spares: 32,
             reserve: 1,
-            reserve_when_calm: 1,
-            reserve_in_trouble: 8,
+            reserve_when_healthy: 1,
+            reserve_under_pressure: 8,
             ..Settings::default()
         }
     }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_healthy_runtime_has_no_reserve() {
         let settings = Settings {
-            reserve_when_calm: 0,
+            reserve_when_healthy: 0,
             ..settings()
         };
         let mut staffing = Staffing::new(&settings, 2, 0);

@@ -91,8 +91,8 @@ impl Spares {
 pub(crate) struct Permits;
 
 impl Permits {
-    /// Handoff polls at this moment, and the most there ever were.
-    pub(crate) fn in_place(&self) -> (usize, usize) {
+    /// Returns how many handoff polls run now, and the most that ran at once so far.
+    pub(crate) fn handoffs(&self) -> (usize, usize) {
         (0, 0)
     }
 

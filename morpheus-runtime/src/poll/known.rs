@@ -222,7 +222,7 @@ fn permit_for(
 /// thread without a permit. The number of tries is limited ([`TRIES_INLINE`]): on a machine that is full, a
 /// worker loses its core more often than not.
 fn plan_without_permit(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Plan {
-    if state.tries_inline < TRIES_INLINE && domain.permits.has_places() {
+    if state.tries_inline < TRIES_INLINE && domain.permits.allows_handoffs() {
         state.tries_inline += 1;
         if !handoff::try_flush_queue(domain) {
             waker.wake_by_ref();

@@ -25,8 +25,8 @@ pub(crate) struct Settings {
     pub(crate) spares_unavailable: usize,
     pub(crate) reserve: usize,
     /// The reserve while the runtime is healthy: no stall for long.
-    pub(crate) reserve_when_calm: usize,
-    pub(crate) reserve_in_trouble: usize,
+    pub(crate) reserve_when_healthy: usize,
+    pub(crate) reserve_under_pressure: usize,
     /// The time that a poll may take.
     pub(crate) budget_ns: u64,
     /// The time that a poll has to answer a request to yield.
@@ -56,8 +56,8 @@ impl Default for Settings {
             spares: 0,
             spares_unavailable: 0,
             reserve: 0,
-            reserve_when_calm: 0,
-            reserve_in_trouble: 0,
+            reserve_when_healthy: 0,
+            reserve_under_pressure: 0,
             budget_ns: 1_000_000,
             grace_ns: 1_000_000,
             policy: Policy::Demote,

@@ -1,4 +1,4 @@
-//! What the integration tests share: hogs, probes, child processes, and a bound on every wait.
+//! Shares hogs, probes, child processes and a bound on every wait between the integration tests.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::future::Future;
@@ -15,7 +15,7 @@ pub const MS: Duration = Duration::from_millis(1);
 /// Longer than anything here takes on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test of a file at a time: they are about who gets the CPU.
+/// Lets one test of a file run at a time, because the tests measure how tasks share the CPUs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     watch_panics();
@@ -26,7 +26,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 static CONTROLLER_PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Tokio swallows the panic of a blocking task, and the controller is one: count them.
+/// Counts panics of Morpheus. Tokio swallows the panic of a blocking task, and the controller is one.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -44,7 +44,7 @@ fn watch_panics() {
     });
 }
 
-/// Panics that came from Morpheus's own code since the process began.
+/// Returns how many panics came from Morpheus's own code since the process began.
 pub fn own_panics() -> usize {
     CONTROLLER_PANICS.load(Ordering::SeqCst)
 }
@@ -59,7 +59,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Computes until the calling thread has used so much CPU time.
+/// Computes until the calling thread has used `cpu` more CPU time.
 pub fn burn(cpu: Duration) {
     burn_while(cpu, || true);
 }
@@ -74,7 +74,7 @@ pub fn burn_while(cpu: Duration, mut go_on: impl FnMut() -> bool) {
     }
 }
 
-/// Waits on this thread until it is so; says whether it ever was.
+/// Blocks this thread until `is_so` returns true, for at most `limit`. Returns whether it did.
 pub fn wait_for(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     loop {
@@ -88,7 +88,8 @@ pub fn wait_for(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Runs `body` on a thread of its own and fails when it does not come back: a test that hangs says so.
+/// Runs `body` on a thread of its own and fails if it does not return within `limit`, so that a test that hangs
+/// reports it.
 #[track_caller]
 pub fn within<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (tx, rx) = std::sync::mpsc::channel();
@@ -105,8 +106,8 @@ pub fn within<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Sen
     }
 }
 
-/// Threads of runtimes in this process; 0 where `/proc` is not there. Those of the test harness come and
-/// go.
+/// Counts the threads of runtimes in this process; 0 without `/proc`. It ignores threads of the test harness,
+/// which come and go.
 pub fn threads() -> usize {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
         return 0;
@@ -118,7 +119,7 @@ pub fn threads() -> usize {
         .count()
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<String>()
@@ -127,7 +128,7 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "?".to_owned())
 }
 
-/// How late timers of 1 ms were, one after the other, while the probe lived.
+/// Measures how late timers of 1 ms are, one after the other, while the probe lives.
 pub struct TimerProbe {
     stop: Arc<AtomicBool>,
     late: Arc<Mutex<Vec<Duration>>>,
@@ -135,7 +136,7 @@ pub struct TimerProbe {
 }
 
 impl TimerProbe {
-    /// A few tasks on the runtime that sleep and look at the clock.
+    /// Starts a few tasks on the runtime that sleep and read the clock.
     pub fn start(handle: &Handle) -> TimerProbe {
         let probe = TimerProbe {
             stop: Arc::default(),
@@ -156,7 +157,7 @@ impl TimerProbe {
         probe
     }
 
-    /// Ends it. Timers that have not fired at all count as late since the probe began.
+    /// Ends the probe. If no timer has fired, it reports the time since the probe began.
     pub fn finish(self) -> Lateness {
         self.stop.store(true, Ordering::Relaxed);
         let mut late = self.late.lock().unwrap().clone();
@@ -181,14 +182,14 @@ pub struct Lateness {
     pub max: Duration,
 }
 
-/// A name for a label that no other test has: labels live as long as the process.
+/// Returns a name for a label that no other test has, because labels live as long as the process.
 pub fn fresh_label(prefix: &str) -> &'static str {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Box::leak(format!("{prefix} {number}").into_boxed_str())
 }
 
-/// Spawns as many tasks under one label.
+/// Spawns `count` tasks under one label.
 pub fn spawn_labelled<F>(
     handle: &Handle,
     label: &'static str,
@@ -203,7 +204,7 @@ where
         .collect()
 }
 
-/// What the tasks return, each of which has to end [in time](in_time).
+/// Returns the results of the tasks, each of which has to end [in time](in_time).
 #[track_caller]
 pub fn finish<T>(handle: &Handle, tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let at = std::panic::Location::caller();
@@ -214,24 +215,23 @@ pub fn finish<T>(handle: &Handle, tasks: impl IntoIterator<Item = JoinHandle<T>>
     results.collect()
 }
 
-/// A future that makes the watched task it is awaited in a convict. The poll that comes back from it
-/// runs in place.
-pub async fn become_convict() {
+/// Makes the watched task that awaits it a CPU hog. The poll that continues after it is a handoff poll.
+pub async fn become_hog() {
     for _ in 0..4 {
         burn(20 * MS);
         tokio::task::yield_now().await;
     }
 }
 
-/// The same for a suspect: it sleeps, and uses no CPU.
-pub async fn become_suspect() {
+/// Makes the watched task that awaits it slow, without CPU time: its polls sleep.
+pub async fn become_slow() {
     for _ in 0..4 {
         std::thread::sleep(10 * MS);
         tokio::task::yield_now().await;
     }
 }
 
-/// A future that is ready for ever but for tokio's coop budget, until `stop`.
+/// Awaits futures that are always ready until `stop`, so that only tokio's coop budget makes it pending.
 pub async fn always_ready(stop: Arc<AtomicBool>) {
     let (tx, mut rx) = tokio::sync::mpsc::channel(8);
     while !stop.load(Ordering::Relaxed) {
@@ -240,8 +240,8 @@ pub async fn always_ready(stop: Arc<AtomicBool>) {
     }
 }
 
-/// Runs the test `name` of this very file again in a process of its own, with `MORPHEUS_CHILD=1`.
-/// Returns what it wrote. Fails when the child does, or when it did not run the test.
+/// Runs the test `name` of the same file in a process of its own, with `MORPHEUS_CHILD=1`.
+/// Returns the output. Fails if the child fails or did not run the test.
 #[track_caller]
 pub fn in_child(name: &str, env: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
@@ -262,7 +262,7 @@ pub fn in_child(name: &str, env: &[(&str, &str)]) -> String {
         .spawn()
         .expect("can start itself");
     let id = child.id();
-    // What it said is wanted most when it does not come back.
+    // The output matters most if the child does not end, so threads collect it meanwhile.
     let text = Arc::new(Mutex::new(Vec::new()));
     let readers = [
         reader(child.stdout.take().expect("piped"), &text),
@@ -278,7 +278,7 @@ pub fn in_child(name: &str, env: &[(&str, &str)]) -> String {
             let threads = states(id);
             let _ = child.kill();
             let _ = child.wait();
-            panic!("child {id} ({name}) has hung:\n{threads}\n{}", said());
+            panic!("child {id} ({name}) hangs:\n{threads}\n{}", said());
         }
         std::thread::sleep(2 * MS);
     };
@@ -307,7 +307,7 @@ fn reader(
     })
 }
 
-/// What each thread of a process does: name, state, and where in the kernel it waits.
+/// Describes each thread of a process: name, state, and the kernel function in which it waits.
 fn states(process: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     let threads = tasks.into_iter().flatten().flatten().map(|task| {
@@ -326,8 +326,8 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Becomes a user without rights, for whom the kernel counts threads.
-pub fn become_nobody(uid: u32) {
+/// Becomes a user without rights, because the kernel limits threads of such users only.
+pub fn become_unprivileged(uid: u32) {
     // SAFETY: ids and an empty group list; glibc changes all threads.
     unsafe {
         assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
@@ -336,7 +336,7 @@ pub fn become_nobody(uid: u32) {
     }
 }
 
-/// From now on the user may have so many threads. Only binds unprivileged users.
+/// Limits the number of threads that the user may have. The kernel applies the limit to unprivileged users only.
 pub fn limit_threads(threads: u64) {
     let limit = libc::rlimit {
         rlim_cur: threads,
@@ -347,12 +347,12 @@ pub fn limit_threads(threads: u64) {
     assert_eq!(set, 0);
 }
 
-/// The events that tracing saw in this process, as text.
+/// Keeps the events that tracing saw in this process, as text.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Installed as the process's subscriber on first use.
+    /// Returns the log, which becomes the process's subscriber on first use.
     pub fn global() -> &'static Log {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
@@ -374,7 +374,7 @@ impl Log {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
-    /// The first line with all these words, once there is one.
+    /// Returns the first line with all these words, if there is one.
     pub fn line_with(&self, words: &[&str]) -> Option<String> {
         self.text()
             .lines()
@@ -394,7 +394,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// A gate for threads: shut at first.
+/// A gate for threads, shut at first.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, std::sync::Condvar)>);
 
@@ -404,14 +404,14 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Blocks the thread until it is open, at most for [`PATIENCE`].
+    /// Blocks the thread until the gate is open, for at most [`PATIENCE`].
     pub fn wait(&self) {
         let shut = self.0.0.lock().unwrap();
         drop(self.0.1.wait_timeout_while(shut, PATIENCE, |open| !*open));
     }
 }
 
-/// `future`, with a limit, for use inside a runtime.
+/// Bounds `future` by [`PATIENCE`], for use inside a runtime.
 #[track_caller]
 pub fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let at = std::panic::Location::caller();

@@ -1,4 +1,4 @@
-//! `#[tokio::main]` as it stands in most programs.
+//! `#[tokio::main]` as most programs have it.
 
 use std::time::Duration;
 

@@ -101,8 +101,8 @@ impl Builder {
             spares,
             spares_unavailable: wanted - spares,
             reserve,
-            reserve_when_calm: self.reserve.map_or(0, |_| reserve),
-            reserve_in_trouble: match reserve {
+            reserve_when_healthy: self.reserve.map_or(0, |_| reserve),
+            reserve_under_pressure: match reserve {
                 0 => 0,
                 _ => under_pressure.max(reserve),
             },
