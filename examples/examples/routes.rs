@@ -31,7 +31,7 @@ async fn show() -> String {
     let metrics = Metrics::current().expect("a handler runs on the runtime");
     format!(
         "{} stalled polls were taken over, {} polls were handed off",
-        metrics.takeovers_watched, metrics.handoff_polls
+        metrics.debug.takeovers_watched, metrics.handoff_polls
     )
 }
 

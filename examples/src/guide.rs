@@ -24,6 +24,9 @@ struct Libraries;
 #[doc = include_str!("../../docs/src/limits.md")]
 struct Limits;
 
+#[doc = include_str!("../../docs/src/metrics.md")]
+struct WatchTheNumbers;
+
 #[doc = include_str!("../../docs/src/stall-report.md")]
 struct StallReport;
 

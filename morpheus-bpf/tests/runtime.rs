@@ -139,9 +139,9 @@ fn a_runtime_joins_a_daemon_that_is_there() {
         // The task may be faster than the controller, which may read of a worker that blocked first.
         wait_for("the request read", || runtime.metrics().requests > 0);
         let metrics = runtime.metrics();
-        assert_eq!((metrics.links_joined, metrics.links_lost), (1, 0));
+        assert_eq!((metrics.debug.links_joined, metrics.links_lost), (1, 0));
         assert!(
-            metrics.detection_latency.count > 0 && metrics.link_events > 0,
+            metrics.debug.detection_latency.count > 0 && metrics.debug.link_events > 0,
             "{metrics:?}"
         );
     });
@@ -159,7 +159,7 @@ fn watchdog_means_no_daemon() {
             .unwrap();
         stir(&runtime);
         assert_eq!(runtime.link(), ActiveLink::Watchdog);
-        assert_eq!(runtime.metrics().link_events, 0);
+        assert_eq!(runtime.metrics().debug.link_events, 0);
     });
 }
 
@@ -201,7 +201,7 @@ fn a_runtime_joins_a_daemon_that_starts_later_and_another_after_that() {
             wait_for_link(&runtime, ActiveLink::Watchdog);
         }
         let metrics = runtime.metrics();
-        assert_eq!((metrics.links_joined, metrics.links_lost), (2, 2));
+        assert_eq!((metrics.debug.links_joined, metrics.links_lost), (2, 2));
     });
 }
 
@@ -294,14 +294,17 @@ fn a_task_behind_a_blocked_worker_runs_within_a_moment() {
             "waited {} µs (p50), {} µs at most; events seen after {:?}",
             middle / 1000,
             waited.last().unwrap() / 1000,
-            metrics.detection_latency
+            metrics.debug.detection_latency
         ));
         // In emulation the controller's sample is often there before what the event led to.
         let takeovers = match in_guest() {
             true => metrics.takeovers,
-            false => metrics.takeovers_kernel,
+            false => metrics.debug.takeovers_kernel,
         };
-        assert!(takeovers > 0 && metrics.link_events > 0, "{metrics:?}");
+        assert!(
+            takeovers > 0 && metrics.debug.link_events > 0,
+            "{metrics:?}"
+        );
         let limit_ns = if in_guest() { 20_000_000 } else { 1_000_000 };
         assert!(middle < limit_ns, "as slow as the watchdog: {middle} ns");
     });

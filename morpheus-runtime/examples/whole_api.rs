@@ -20,11 +20,11 @@ use morpheus_runtime::runtime::{self, Handle, RuntimeFlavor};
 use morpheus_runtime::task::{self, Handoff};
 use morpheus_runtime::tower::WatchLayer;
 use morpheus_runtime::{
-    ActiveLink, BuildError, Builder, Critical, CriticalSection, Frame, Health, LatencySummary,
-    Leftover, Limitation, Link, LinkError, Mechanism, Metrics, NoStack, Policy, Runtime,
-    ShutdownReport, StallGroup, StallKind, Stalls, StripMine as _, UnknownMechanism, Watch as _,
-    Watched, checkpoint, checkpoint_sync, critical, critical_section, slice, spawn, strip, strips,
-    watch, yield_requested,
+    ActiveLink, BuildError, Builder, Critical, CriticalSection, DebugMetrics, Frame, Health,
+    LatencySummary, Leftover, Limitation, Link, LinkError, Mechanism, Metrics, NoStack, Policy,
+    Runtime, ShutdownReport, StallGroup, StallKind, Stalls, StripMine as _, UnknownMechanism,
+    Watch as _, Watched, checkpoint, checkpoint_sync, critical, critical_section, slice, spawn,
+    strip, strips, watch, yield_requested,
 };
 use tower_layer::Layer as _;
 use tower_service::Service;
@@ -240,8 +240,9 @@ fn tasks(runtime: &Runtime) -> io::Result<()> {
 fn numbers(runtime: &Runtime) {
     let metrics: Metrics = runtime.metrics();
     assert_eq!((metrics.workers, metrics.num_workers()), (2, 2));
-    assert_eq!(metrics.alive_tasks, metrics.num_alive_tasks());
-    let _depth = metrics.global_queue_depth() + metrics.queue_depth;
+    let _tasks = metrics.num_alive_tasks() + metrics.global_queue_depth();
+    let _busy = (metrics.total_busy_duration(), metrics.total_park_count());
+    let _debug: &DebugMetrics = &metrics.debug;
     let tokio: &runtime::RuntimeMetrics = metrics.tokio();
     assert_eq!(tokio.num_workers(), metrics.workers + metrics.spares);
     assert_eq!(metrics.spares > 0, IS_PROTECTED);
@@ -252,15 +253,21 @@ fn numbers(runtime: &Runtime) {
     );
     if !IS_PROTECTED {
         assert_eq!(
-            (metrics.samples, metrics.canaries, metrics.requests),
+            (
+                metrics.debug.samples,
+                metrics.debug.canaries,
+                metrics.requests
+            ),
             (0, 0, 0)
         );
         assert_eq!((metrics.takeovers, metrics.handoff_polls), (0, 0));
         assert_eq!(metrics.canary_lateness, LatencySummary::default());
-        assert_eq!(metrics.sample_age_ns, 0);
+        assert_eq!(metrics.debug.sample_age_ns, 0);
     }
     metrics.publish();
     metrics.publish_as("whole api");
+    metrics.publish_debug();
+    metrics.publish_debug_as("whole api");
     for limitation in &metrics.limitations {
         println!("missing: {limitation}");
     }

@@ -76,8 +76,8 @@ fn the_controller_needs_no_more_than_the_smallest_stack() {
         }
     }
     let metrics = runtime.metrics();
-    assert!(metrics.takeovers_watched > 0, "{metrics:?}");
-    assert_eq!(metrics.controller_restarts, 0);
+    assert!(metrics.debug.takeovers_watched > 0, "{metrics:?}");
+    assert_eq!(metrics.debug.controller_restarts, 0);
     let stalls = runtime.stalls();
     for label in [computes, sleeps] {
         assert!(

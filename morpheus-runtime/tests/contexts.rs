@@ -546,7 +546,7 @@ fn a_watched_future_that_moves_between_runtimes() {
     let free = wait_for(PATIENCE, || {
         [&one, &two].iter().all(|runtime| {
             let metrics = runtime.metrics();
-            (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
+            (metrics.permits_waiting, metrics.debug.handoffs_now) == (0, 0)
         })
     });
     assert!(free);
@@ -683,8 +683,8 @@ fn two_runtimes_do_not_disturb_each_other() {
     two.block_on(in_time(task)).unwrap();
     one.block_on(in_time(hog)).unwrap();
     assert_eq!(*from_two.lock().unwrap(), 20);
-    assert!(one.metrics().hog_tasks >= 1);
-    assert_eq!(two.metrics().hog_tasks, 0);
+    assert!(one.metrics().debug.hog_tasks >= 1);
+    assert_eq!(two.metrics().debug.hog_tasks, 0);
 }
 
 /// Polls of 8 ms are slow with a budget of 0.1 ms, and not with one of 50 ms. A label is slow on one runtime and healthy on

@@ -104,7 +104,7 @@ fn a_slow_task_stays_where_it_is() {
     }
     let metrics = runtime.metrics();
     assert_eq!((metrics.handoff_polls, metrics.permits_waiting), (0, 0));
-    assert!(metrics.hog_tasks > 0, "{metrics:?}");
+    assert!(metrics.debug.hog_tasks > 0, "{metrics:?}");
     assert_eq!(
         metrics.num_alive_tasks(),
         0,
@@ -221,7 +221,7 @@ fn within_a_poll_that_is_not_watched_by_itself() {
         })
     });
     drop(outer.block_on(in_time(task)).unwrap());
-    let rests = || outer.metrics().controller_sleeps;
+    let rests = || outer.metrics().debug.controller_sleeps;
     assert!(
         wait_for(PATIENCE, rests),
         "a poll never ended: {:?}",

@@ -94,7 +94,7 @@ fn two_thousand_tasks_that_block_keep_no_descriptors() {
     let metrics = runtime.metrics();
     println!(
         "{before} descriptors before, up to {most} while they ran; {:?} of CPU time for the controller",
-        Duration::from_nanos(metrics.controller_cpu_ns)
+        Duration::from_nanos(metrics.debug.controller_cpu_ns)
     );
     assert!(most <= before + 32, "{before}, then {most}");
     let back = wait_for(Duration::from_secs(10), || descriptors() <= before);
@@ -177,7 +177,7 @@ fn everything_works_with_sixty_four_descriptors() {
         }
     }));
     let metrics = runtime.metrics();
-    assert!(metrics.slow_tasks > 0 && metrics.handoff_polls > 0);
+    assert!(metrics.debug.slow_tasks > 0 && metrics.handoff_polls > 0);
     assert!(
         metrics.limitations.contains(&Limitation::Descriptors),
         "{:?}",

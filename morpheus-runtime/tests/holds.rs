@@ -131,7 +131,7 @@ fn many_holds_lose_no_task() {
     let (stop, worst) = (Arc::new(AtomicBool::new(false)), Worst::default());
     let runtimes: Vec<Busy> = (0..RUNTIMES).map(|_| Busy::start(&stop, &worst)).collect();
     let holds = || -> u64 {
-        let of = |busy: &Busy| busy.runtime.metrics().holds;
+        let of = |busy: &Busy| busy.runtime.metrics().debug.holds;
         runtimes.iter().map(of).sum()
     };
     let began = Instant::now();
@@ -187,7 +187,7 @@ fn released_spares_are_held_again() {
     for hog in hogs {
         runtime.block_on(in_time(hog)).unwrap();
     }
-    let peak = runtime.metrics().spares_peak;
+    let peak = runtime.metrics().debug.spares_peak;
     assert!(peak >= 8, "{peak}");
     // This task keeps workers and the controller awake.
     let stop = Arc::new(AtomicBool::new(false));
@@ -201,7 +201,7 @@ fn released_spares_are_held_again() {
     });
     let held = common::wait_for(PATIENCE, || runtime.metrics().spares_released <= 1);
     assert!(held, "{:?}", runtime.metrics());
-    assert!(runtime.metrics().holds >= peak as u64 - 1);
+    assert!(runtime.metrics().debug.holds >= peak as u64 - 1);
     stop.store(true, Ordering::Relaxed);
     runtime.block_on(in_time(work)).unwrap();
 }

@@ -84,15 +84,16 @@ fn an_idle_runtime_has_no_wakeups() {
     let (wakeups, threads) = wakeups_in(Duration::from_secs(3));
     assert!(wakeups <= 2, "{wakeups} wakeups: {threads:?}");
     let before = runtime.metrics();
-    assert!(before.sleeps >= 1, "{before:?}");
+    assert!(before.debug.sleeps >= 1, "{before:?}");
     // It wakes for work, and for stalled polls.
     let late = runtime
         .handle()
         .spawn(async { tokio::time::sleep(MS).await });
     runtime.block_on(in_time(late)).unwrap();
-    assert!(wait_for(PATIENCE, || runtime.metrics().samples > before.samples));
+    assert!(wait_for(PATIENCE, || runtime.metrics().debug.samples
+        > before.debug.samples));
     std::thread::sleep(Duration::from_secs(1));
-    let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
+    let released = || runtime.metrics().takeovers + runtime.metrics().debug.takeovers_reserve;
     let before = released();
     let hogs: Vec<_> = (0..6)
         .map(|_| {
@@ -137,12 +138,15 @@ fn an_idle_current_thread_runtime_has_no_wakeups() {
     let (wakeups, threads) = wakeups_in(Duration::from_secs(3));
     assert!(wakeups <= 2, "{wakeups} wakeups: {threads:?}");
     let before = runtime.metrics();
-    assert!(before.sleeps >= 1 && before.controller_sleeps, "{before:?}");
+    assert!(
+        before.debug.sleeps >= 1 && before.debug.controller_sleeps,
+        "{before:?}"
+    );
     // The controller sleeps on while unwatched work runs; a watched poll wakes it.
     stop.send(()).unwrap();
     waits.join().unwrap();
     runtime.block_on(async { tokio::time::sleep(MS).await });
-    assert_eq!(runtime.metrics().samples, before.samples);
+    assert_eq!(runtime.metrics().debug.samples, before.debug.samples);
     runtime.block_on(async { common::burn(5 * MS) }.watched("idle: wakes"));
     assert!(runtime.metrics().requests > before.requests);
 }

@@ -110,8 +110,13 @@ impl Recorder for Kept {
 }
 
 fn published(metrics: &Metrics) -> Kept {
+    recorded(|| metrics.publish())
+}
+
+/// Returns what `publish` passes to a recorder.
+fn recorded(publish: impl FnOnce()) -> Kept {
     let kept = Kept::default();
-    metrics::with_local_recorder(&kept, || metrics.publish());
+    metrics::with_local_recorder(&kept, publish);
     kept
 }
 
@@ -139,16 +144,11 @@ fn names_in(text: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
-#[test]
-fn the_dashboard_shows_what_is_published_and_nothing_else() {
-    let _alone = alone();
-    let runtime = runtime(1, 4);
-    get_stalled(&runtime, fresh_label("dashboard"));
-    let kept = published(&runtime.metrics());
+/// Checks that a dashboard shows all series of `kept`, and no other, in panels of different numbers.
+fn assert_shown_by(name: &str, kept: &Kept) {
     let published = kept.names();
     assert_eq!(published, *kept.described.lock().unwrap());
-
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards/morpheus.json");
+    let path = format!("{}/../dashboards/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -171,6 +171,37 @@ fn the_dashboard_shows_what_is_published_and_nothing_else() {
 }
 
 #[test]
+fn the_dashboards_show_what_is_published_and_nothing_else() {
+    let _alone = alone();
+    let runtime = runtime(1, 4);
+    get_stalled(&runtime, fresh_label("dashboard"));
+    let metrics = runtime.metrics();
+    let stable = published(&metrics);
+    let debug = recorded(|| metrics.publish_debug());
+    assert_shown_by("morpheus.json", &stable);
+    assert_shown_by("morpheus-debug.json", &debug);
+    assert!(stable.names().is_disjoint(&debug.names()));
+    let of_runtime = |name: &&String| !name.contains("_label_") && !name.contains("_count_");
+    let figures = stable.names().iter().filter(of_runtime).count();
+    assert!(figures <= 16, "an operator reads these: {figures}");
+}
+
+/// The guide explains each figure that an operator reads, and no other.
+#[test]
+fn the_guide_explains_each_metric() {
+    let _alone = alone();
+    let runtime = runtime(1, 4);
+    get_stalled(&runtime, fresh_label("guide"));
+    let kept = published(&runtime.metrics());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/metrics.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let published = kept.names();
+    let is_series = |name: &String| !["morpheus_runtime", "morpheus_debug_"].contains(&&**name);
+    let explained: BTreeSet<String> = names_in(&text).into_iter().filter(is_series).collect();
+    assert_eq!(explained, published);
+}
+
+#[test]
 fn the_figures_are_the_runtime_s() {
     let _alone = alone();
     let label = fresh_label("figures");
@@ -180,11 +211,17 @@ fn the_figures_are_the_runtime_s() {
     let kept = published(&metrics);
     assert_eq!(kept.value("morpheus_workers"), Some(2.0));
     assert_eq!(kept.value("morpheus_spares"), Some(6.0));
-    let in_play = kept.value("morpheus_active_workers").unwrap();
-    assert_eq!(in_play, metrics.active_workers() as f64);
-    let stalled = kept.value("morpheus_takeovers_watched_total").unwrap();
-    assert_eq!(stalled, metrics.takeovers_watched as f64);
-    assert!(stalled >= 1.0);
+    let takeovers = kept.value("morpheus_takeovers_total").unwrap();
+    assert_eq!(takeovers, metrics.takeovers as f64);
+    assert!(takeovers >= 1.0);
+    let debug = recorded(|| metrics.publish_debug());
+    let active = debug.value("morpheus_debug_active_workers").unwrap();
+    assert_eq!(active, metrics.active_workers() as f64);
+    let watched = debug
+        .value("morpheus_debug_takeovers_watched_total")
+        .unwrap();
+    assert_eq!(watched, metrics.debug.takeovers_watched as f64);
+    assert!(watched >= 1.0);
     let longest = format!("morpheus_label_longest_poll_seconds label={label}");
     assert!(kept.value(&longest).unwrap() > 0.0);
     let median = "morpheus_canary_lateness_seconds quantile=0.5";
@@ -242,7 +279,7 @@ fn held_spares_are_no_tasks_and_no_active_workers() {
     // One spare is in reserve; the others are held, and tokio takes them for tasks and workers.
     let settled = || {
         let metrics = runtime.metrics();
-        metrics.spares_released == 1 && metrics.alive_tasks == 1
+        metrics.spares_released == 1 && metrics.num_alive_tasks() == 1
     };
     assert!(wait_for(PATIENCE, settled), "{:?}", runtime.metrics());
     let metrics = runtime.metrics();
@@ -311,6 +348,6 @@ fn the_time_held_is_not_time_busy() {
         tokio_busy()
     );
     gate.open();
-    let busy = Duration::from_nanos(runtime.metrics().busy_ns);
+    let busy = runtime.metrics().total_busy_duration();
     assert!(busy + HELD < tokio_busy(), "{busy:?} of {:?}", tokio_busy());
 }

@@ -40,8 +40,8 @@ fn as_many_workers_as_asked_for_and_no_spares() {
     let metrics = runtime.metrics();
     assert_eq!(metrics.tokio().num_workers(), 3);
     assert_eq!((metrics.workers, metrics.active_workers()), (3, 3));
-    assert_eq!((metrics.spares, metrics.spares_unavailable), (0, 0));
-    assert_eq!(metrics.alive_tasks, 0);
+    assert_eq!((metrics.spares, metrics.debug.spares_unavailable), (0, 0));
+    assert_eq!(metrics.num_alive_tasks(), 0);
     // A task on each worker, so that each thread has started.
     let all = Arc::new(tokio::sync::Barrier::new(3));
     let tasks: Vec<_> = (0..3)
@@ -69,23 +69,26 @@ fn nothing_is_asked_reported_or_counted() {
     assert!(!runtime.block_on(async { compute() }.watched("passthrough: computes")));
     let metrics = runtime.metrics();
     let counted = [
-        metrics.samples,
+        metrics.debug.samples,
         metrics.requests,
         metrics.takeovers,
-        metrics.canaries,
+        metrics.debug.canaries,
         metrics.demotions,
-        metrics.slow_tasks,
-        metrics.hog_tasks,
+        metrics.debug.slow_tasks,
+        metrics.debug.hog_tasks,
         metrics.handoff_polls,
-        metrics.sample_age_ns,
+        metrics.debug.sample_age_ns,
         metrics.canary_lateness.count,
     ];
     assert_eq!(counted, [0; 10]);
-    assert!(!metrics.controller_off && !metrics.controller_sleeps);
+    assert!(!metrics.controller_off && !metrics.debug.controller_sleeps);
     assert!(runtime.stalls().groups.is_empty());
     assert_eq!(runtime.health(), Health::Healthy);
     // Tokio's own counters count.
-    assert!(metrics.busy_ns > 0 || metrics.parks > 0, "{metrics:?}");
+    assert!(
+        !metrics.total_busy_duration().is_zero() || metrics.total_park_count() > 0,
+        "{metrics:?}"
+    );
 }
 
 #[test]

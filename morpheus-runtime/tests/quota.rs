@@ -259,9 +259,9 @@ fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
         }
         let metrics = runtime.metrics();
         // The controller has sampled, a quarter as often as without a quota, and released no spare.
-        assert!(metrics.canaries > 10, "{metrics:?}");
-        assert!(metrics.samples < 1_500, "{metrics:?}");
-        let released = metrics.takeovers + metrics.takeovers_reserve;
+        assert!(metrics.debug.canaries > 10, "{metrics:?}");
+        assert!(metrics.debug.samples < 1_500, "{metrics:?}");
+        let released = metrics.takeovers + metrics.debug.takeovers_reserve;
         assert_eq!(released, 0, "{metrics:?}");
     });
 }
@@ -283,7 +283,7 @@ fn a_stalled_poll_is_worked_around_under_a_quota() {
         // The controller counts the release after it has woken the spare.
         let is_counted = || {
             let metrics = runtime.metrics();
-            metrics.takeovers + metrics.takeovers_reserve > 0
+            metrics.takeovers + metrics.debug.takeovers_reserve > 0
         };
         assert!(wait_for(PATIENCE, is_counted), "{:?}", runtime.metrics());
         runtime.block_on(in_time(hog)).unwrap();

@@ -241,7 +241,7 @@ fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
     assert!(said, "{}", log.text());
     let metrics = runtime.metrics();
     assert!(metrics.spares_exhausted >= 1);
-    assert_eq!((metrics.spares, metrics.spares_peak), (3, 3));
+    assert_eq!((metrics.spares, metrics.debug.spares_peak), (3, 3));
     assert!(!timer_done.load(Ordering::SeqCst) && !socket_done.load(Ordering::SeqCst));
     gate.open();
     let byte = runtime.block_on(in_time(async {
@@ -437,7 +437,7 @@ fn tasks_that_end_in_mid_poll_in_every_state() {
             let metrics = runtime.metrics();
             let idle = wait_for(PATIENCE, || {
                 let metrics = runtime.metrics();
-                (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
+                (metrics.permits_waiting, metrics.debug.handoffs_now) == (0, 0)
             });
             assert!(idle, "{state:?}, {end:?}: {metrics:?}");
             // Everything still works, handoffs too.
@@ -445,7 +445,7 @@ fn tasks_that_end_in_mid_poll_in_every_state() {
             finish(runtime.handle(), after);
         }
     }
-    assert!(runtime.metrics().handoff_polls > 0 && runtime.metrics().hog_tasks > 0);
+    assert!(runtime.metrics().handoff_polls > 0 && runtime.metrics().debug.hog_tasks > 0);
     assert_eq!(common::own_panics(), 0);
 }
 
@@ -544,7 +544,7 @@ fn hogs_aborted_while_they_wait_give_their_permit_to_the_next() {
         finish(runtime.handle(), next);
         let free = wait_for(PATIENCE, || {
             let metrics = runtime.metrics();
-            (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
+            (metrics.permits_waiting, metrics.debug.handoffs_now) == (0, 0)
         });
         assert!(free, "{:?}", runtime.metrics());
     }
@@ -728,7 +728,7 @@ fn handoff_polls_that_sleep_do_not_count() {
     let probe = TimerProbe::start(runtime.handle());
     std::thread::sleep(1000 * MS);
     let late = probe.finish();
-    let peak = runtime.metrics().handoffs_peak;
+    let peak = runtime.metrics().debug.handoffs_peak;
     let polls = within(PATIENCE, move || {
         let polls = hogs.finish(&runtime);
         assert_eq!(common::own_panics(), 0);
@@ -848,9 +848,9 @@ fn others_go_on_beside_a_subscriber(test: &str, kind: Subscriber) {
     }
     assert!(has_waited, "some waited for a permit");
     let metrics = runtime.metrics();
-    assert_eq!(metrics.controller_restarts, 0, "{metrics:?}");
+    assert_eq!(metrics.debug.controller_restarts, 0, "{metrics:?}");
     if let Subscriber::Panics = kind {
-        assert!(metrics.subscriber_panics > 0, "{metrics:?}");
+        assert!(metrics.debug.subscriber_panics > 0, "{metrics:?}");
     }
     // Measured: 1 ms with a panic, 101 ms with a subscriber that blocks. A drop waits for the controller, so it would take
     // longer if the subscriber ran there.
@@ -925,7 +925,7 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
         slices
     };
     let short = beside(&control);
-    assert!(control.metrics().takeovers_reserve + control.metrics().takeovers > 0);
+    assert!(control.metrics().debug.takeovers_reserve + control.metrics().takeovers > 0);
     drop(control);
 
     let runtime = builder.policy(Policy::Observe).build().unwrap();
@@ -964,22 +964,25 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
     assert_eq!(metrics.active_workers(), 2);
     let done = [
         metrics.spares as u64,
-        metrics.spares_peak as u64,
+        metrics.debug.spares_peak as u64,
         metrics.spares_exhausted,
         metrics.takeovers,
-        metrics.takeovers_reserve,
-        metrics.holds,
+        metrics.debug.takeovers_reserve,
+        metrics.debug.holds,
         metrics.requests,
         metrics.demotions,
-        metrics.throttles,
-        metrics.pokes,
+        metrics.debug.throttles,
+        metrics.debug.pokes,
         metrics.handoff_polls,
         metrics.handoffs_refused,
         metrics.permits_waiting as u64,
-        metrics.hogs_marked,
+        metrics.debug.hogs_marked,
     ];
     assert!(done.iter().all(|count| *count == 0), "{metrics:?}");
-    assert!(metrics.samples > 0 && metrics.canaries > 0, "{metrics:?}");
+    assert!(
+        metrics.debug.samples > 0 && metrics.debug.canaries > 0,
+        "{metrics:?}"
+    );
 }
 
 /// Hogs that compute are not reported as blocked. Threads of tokio's pool that had a core during handoff polls sleep when
@@ -997,7 +1000,7 @@ fn hogs_that_compute_are_not_reported_as_blocked() {
         }
     });
     finish(runtime.handle(), slow);
-    assert!(runtime.metrics().handoffs_peak >= 2);
+    assert!(runtime.metrics().debug.handoffs_peak >= 2);
     // An event about stalled workers comes once a second.
     std::thread::sleep(1100 * MS);
     log.clear();

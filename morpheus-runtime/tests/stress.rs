@@ -262,7 +262,7 @@ fn round(random: &mut Random, time: Duration) {
     let metrics = runtime.metrics();
     let is_idle = wait_for(PATIENCE, || {
         let metrics = runtime.metrics();
-        (metrics.permits_waiting, metrics.handoffs_now) == (0, 0)
+        (metrics.permits_waiting, metrics.debug.handoffs_now) == (0, 0)
     });
     assert!(is_idle, "{metrics:?}");
     drop(runtime);

@@ -129,7 +129,7 @@ fn handoff_polls_leave_the_blocking_threads_alone() {
         })
         .collect();
     assert!(
-        wait_for(PATIENCE, || runtime.metrics().handoffs_now == 4),
+        wait_for(PATIENCE, || runtime.metrics().debug.handoffs_now == 4),
         "{:?}",
         runtime.metrics()
     );
@@ -139,7 +139,7 @@ fn handoff_polls_leave_the_blocking_threads_alone() {
         .handle()
         .spawn(async { tokio::time::sleep(MS).await });
     runtime.block_on(in_time(other)).unwrap();
-    assert!(runtime.metrics().handoffs_peak <= 4);
+    assert!(runtime.metrics().debug.handoffs_peak <= 4);
     gate.open();
     for sleeper in sleepers {
         runtime.block_on(in_time(sleeper)).unwrap();
@@ -218,9 +218,9 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
         match built {
             Ok(runtime) => {
                 let metrics = runtime.metrics();
-                assert_eq!(metrics.spares + metrics.spares_unavailable, 8);
+                assert_eq!(metrics.spares + metrics.debug.spares_unavailable, 8);
                 let missing = metrics.limitations.contains(&Limitation::Spares);
-                assert_eq!(missing, metrics.spares_unavailable > 0, "{metrics:?}");
+                assert_eq!(missing, metrics.debug.spares_unavailable > 0, "{metrics:?}");
                 works(&runtime);
                 outcomes.push(Some(metrics.spares));
             }
@@ -473,7 +473,7 @@ fn without_membarrier_it_works_and_says_so() {
     // The controller still holds spares, and releases them beside hogs.
     let held = common::wait_for(PATIENCE, || runtime.metrics().spares_released <= 1);
     assert!(held, "{:?}", runtime.metrics());
-    let released = || runtime.metrics().takeovers + runtime.metrics().takeovers_reserve;
+    let released = || runtime.metrics().takeovers + runtime.metrics().debug.takeovers_reserve;
     let before = released();
     let hogs: Vec<_> = (0..6)
         .map(|_| runtime.handle().spawn(async { burn(50 * MS) }))

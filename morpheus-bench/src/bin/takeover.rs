@@ -119,7 +119,7 @@ fn measure(options: &Options) -> Result<Report, String> {
         for ns in run_chain(&runtime, options)? {
             waited.record_ns(ns);
         }
-        let seen = runtime.metrics().detection_latency;
+        let seen = runtime.metrics().debug.detection_latency;
         if seen.count > 0 {
             p50s.push(seen.p50_ns as f64);
             p99s.push(seen.p99_ns as f64);

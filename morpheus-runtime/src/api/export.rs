@@ -2,31 +2,36 @@
 //! `metrics` crate (Prometheus, statsd, …). (Feature `metrics`.)
 //!
 //! The names and their meaning are stable. `dashboards/morpheus.json` shows all of them, and a test compares
-//! the two.
+//! the two. The series behind them ([`export_debug`](super::export_debug)) are exported when asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::metrics::{Label as Tag, Unit, counter, describe_counter, describe_gauge, gauge};
 
+use crate::api::export_debug;
 use crate::api::metrics::Metrics;
 use crate::report::counters::LatencySummary;
 use crate::report::label::{self, Label, Totals};
 
 /// One time series: its name, its meaning, and its value.
-struct Series<S> {
-    name: &'static str,
-    unit: Unit,
-    help: &'static str,
-    value: Value<S>,
+pub(super) struct Series<S> {
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) value: Value<S>,
 }
 
-enum Value<S> {
+pub(super) enum Value<S> {
     /// A value that never falls.
     Counter(fn(&S) -> u64),
     Gauge(fn(&S) -> f64),
 }
 
-const fn counts<S>(name: &'static str, help: &'static str, get: fn(&S) -> u64) -> Series<S> {
+pub(super) const fn counts<S>(
+    name: &'static str,
+    help: &'static str,
+    get: fn(&S) -> u64,
+) -> Series<S> {
     Series {
         name,
         unit: Unit::Count,
@@ -35,14 +40,11 @@ const fn counts<S>(name: &'static str, help: &'static str, get: fn(&S) -> u64) -
     }
 }
 
-const fn nanoseconds<S>(name: &'static str, help: &'static str, get: fn(&S) -> u64) -> Series<S> {
-    Series {
-        unit: Unit::Nanoseconds,
-        ..counts(name, help, get)
-    }
-}
-
-const fn gauges<S>(name: &'static str, help: &'static str, get: fn(&S) -> f64) -> Series<S> {
+pub(super) const fn gauges<S>(
+    name: &'static str,
+    help: &'static str,
+    get: fn(&S) -> f64,
+) -> Series<S> {
     Series {
         name,
         unit: Unit::Count,
@@ -51,17 +53,12 @@ const fn gauges<S>(name: &'static str, help: &'static str, get: fn(&S) -> f64) -
     }
 }
 
-/// The series of each runtime.
+/// The series of each runtime: the figures that an operator acts on.
 static OF_A_RUNTIME: &[Series<Metrics>] = &[
     gauges(
         "morpheus_workers",
         "Workers that are always active",
         |metrics| metrics.workers as f64,
-    ),
-    gauges(
-        "morpheus_active_workers",
-        "Active workers: those that always are, and released spares",
-        |metrics| metrics.active_workers() as f64,
     ),
     gauges(
         "morpheus_spares",
@@ -73,20 +70,15 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         "Spares that are released",
         |metrics| metrics.spares_released as f64,
     ),
-    gauges(
-        "morpheus_spares_peak",
-        "The maximum number of spares that were released at once",
-        |metrics| metrics.spares_peak as f64,
-    ),
-    gauges(
-        "morpheus_spares_unavailable",
-        "Spares that were asked for and could not be started",
-        |metrics| metrics.spares_unavailable as f64,
-    ),
     counts(
         "morpheus_spares_exhausted_total",
         "Times that the last spare was active while more were needed",
         |metrics| metrics.spares_exhausted,
+    ),
+    counts(
+        "morpheus_takeovers_total",
+        "Spares released because a worker was stalled or the canary task late",
+        |metrics| metrics.takeovers,
     ),
     counts(
         "morpheus_requests_total",
@@ -94,82 +86,9 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         |metrics| metrics.requests,
     ),
     counts(
-        "morpheus_takeovers_watched_total",
-        "Stalled watched polls that a spare took over from",
-        |metrics| metrics.takeovers_watched,
-    ),
-    counts(
-        "morpheus_takeovers_canary_total",
-        "Spares released because the canary task was late",
-        |metrics| metrics.takeovers_canary,
-    ),
-    counts(
-        "morpheus_takeovers_kernel_total",
-        "Spares released because the kernel side reported that a worker slept in a poll while work waited",
-        |metrics| metrics.takeovers_kernel,
-    ),
-    counts(
-        "morpheus_takeovers_reserve_total",
-        "Spares released to make or enlarge the reserve",
-        |metrics| metrics.takeovers_reserve,
-    ),
-    counts(
-        "morpheus_taken_back_total",
-        "Spares held again because releasing them had not helped",
-        |metrics| metrics.taken_back,
-    ),
-    counts(
-        "morpheus_holds_total",
-        "Spares held again, for any reason",
-        |metrics| metrics.holds,
-    ),
-    counts(
         "morpheus_demotions_total",
         "Polls that were demoted: they used 5 ms of CPU",
         |metrics| metrics.demotions,
-    ),
-    counts(
-        "morpheus_throttles_total",
-        "Polls whose task was throttled",
-        |metrics| metrics.throttles,
-    ),
-    counts(
-        "morpheus_kernel_demotions_total",
-        "Threads that the kernel side demoted until their poll ended",
-        |metrics| metrics.kernel_demotions,
-    ),
-    counts(
-        "morpheus_kernel_throttles_total",
-        "Threads that the kernel side throttled",
-        |metrics| metrics.kernel_throttles,
-    ),
-    counts(
-        "morpheus_hogs_marked_total",
-        "Workers in unwatched polls that the runtime reported to the kernel side as hogs",
-        |metrics| metrics.hogs_marked,
-    ),
-    counts(
-        "morpheus_slow_tasks_total",
-        "Tasks that were rated slow",
-        |metrics| metrics.slow_tasks,
-    ),
-    counts(
-        "morpheus_hog_tasks_total",
-        "Tasks that were rated CPU hogs",
-        |metrics| metrics.hog_tasks,
-    ),
-    gauges(
-        "morpheus_permits_waiting",
-        "Slow tasks that wait for a permit",
-        |metrics| metrics.permits_waiting as f64,
-    ),
-    gauges("morpheus_handoffs", "Handoff polls", |metrics| {
-        metrics.handoffs_now as f64
-    }),
-    gauges(
-        "morpheus_handoffs_peak",
-        "The maximum number of handoff polls at once",
-        |metrics| metrics.handoffs_peak as f64,
     ),
     counts(
         "morpheus_handoff_polls_total",
@@ -181,120 +100,39 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
         "Slow tasks that were polled inline for lack of a thread",
         |metrics| metrics.handoffs_refused,
     ),
-    counts(
-        "morpheus_canaries_total",
-        "Canary tasks injected",
-        |metrics| metrics.canaries,
-    ),
-    counts(
-        "morpheus_pokes_total",
-        "No-op tasks injected to get the I/O driver served",
-        |metrics| metrics.pokes,
-    ),
-    counts(
-        "morpheus_link_events_total",
-        "Events that the kernel side sent",
-        |metrics| metrics.link_events,
-    ),
-    counts(
-        "morpheus_links_joined_total",
-        "Times that the runtime joined a daemon",
-        |metrics| metrics.links_joined,
+    gauges(
+        "morpheus_permits_waiting",
+        "Slow tasks that wait for a permit",
+        |metrics| metrics.permits_waiting as f64,
     ),
     counts(
         "morpheus_links_lost_total",
         "Times that a daemon ended or stopped responding",
         |metrics| metrics.links_lost,
     ),
-    gauges(
-        "morpheus_limitations",
-        "Features that the runtime would use and does not have",
-        |metrics| metrics.limitations.len() as f64,
-    ),
-    nanoseconds(
-        "morpheus_controller_cpu_nanoseconds_total",
-        "CPU time of the controller",
-        |metrics| metrics.controller_cpu_ns,
-    ),
     counts(
-        "morpheus_controller_samples_total",
-        "Samples of the controller",
-        |metrics| metrics.samples,
-    ),
-    Series {
-        unit: Unit::Seconds,
-        ..gauges(
-            "morpheus_controller_sample_age_seconds",
-            "Age of the controller's last sample; 0 while it sleeps because the runtime is idle",
-            |metrics| match metrics.controller_sleeps {
-                true => 0.0,
-                false => seconds(metrics.sample_age_ns),
-            },
-        )
-    },
-    counts(
-        "morpheus_controller_restarts_total",
-        "Times that the controller's thread restarted after a panic",
-        |metrics| metrics.controller_restarts,
+        "morpheus_reports_dropped_total",
+        "Events that were dropped because the subscriber was too slow or blocked",
+        |metrics| metrics.reports_dropped,
     ),
     gauges(
         "morpheus_controller_off",
         "1 when the controller is off for good after too many panics: nothing is watched any more",
         |metrics| f64::from(u8::from(metrics.controller_off)),
     ),
-    counts(
-        "morpheus_reporter_restarts_total",
-        "Times that the thread that emits the stall events restarted after a panic of its own",
-        |metrics| metrics.reporter_restarts,
-    ),
-    counts(
-        "morpheus_joiner_restarts_total",
-        "Times that the thread that keeps the link to a daemon restarted after a panic",
-        |metrics| metrics.joiner_restarts,
-    ),
-    counts(
-        "morpheus_reports_dropped_total",
-        "Events that were dropped because the subscriber was too slow or blocked",
-        |metrics| metrics.reports_dropped,
-    ),
-    counts(
-        "morpheus_subscriber_panics_total",
-        "Events on which the subscriber panicked",
-        |metrics| metrics.subscriber_panics,
-    ),
-    counts(
-        "morpheus_controller_sleeps_total",
-        "Times that the controller slept without a timeout",
-        |metrics| metrics.sleeps,
-    ),
     gauges(
-        "morpheus_alive_tasks",
-        "Tasks that have not ended: tokio's count without the hold tasks of spares",
-        |metrics| metrics.alive_tasks as f64,
-    ),
-    gauges(
-        "morpheus_queue_depth",
-        "Tasks that wait in tokio's global queue",
-        |metrics| metrics.queue_depth as f64,
-    ),
-    nanoseconds(
-        "morpheus_busy_nanoseconds_total",
-        "Time that workers spent on anything but waiting: tokio's count without the time held as spares",
-        |metrics| metrics.busy_ns,
-    ),
-    counts(
-        "morpheus_parks_total",
-        "Times that workers parked",
-        |metrics| metrics.parks,
+        "morpheus_limitations",
+        "Features that the runtime would use and does not have",
+        |metrics| metrics.limitations.len() as f64,
     ),
 ];
 
 /// A distribution: three quantiles since the runtime began, and the number of values.
-struct Distribution {
-    name: &'static str,
-    count_name: &'static str,
-    help: &'static str,
-    get: fn(&Metrics) -> LatencySummary,
+pub(super) struct Distribution {
+    pub(super) name: &'static str,
+    pub(super) count_name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) get: fn(&Metrics) -> LatencySummary,
 }
 
 static DISTRIBUTIONS: &[Distribution] = &[
@@ -303,12 +141,6 @@ static DISTRIBUTIONS: &[Distribution] = &[
         count_name: "morpheus_takeover_latency_count_total",
         help: "Latency from the release of a spare until it runs",
         get: |metrics| metrics.takeover_latency,
-    },
-    Distribution {
-        name: "morpheus_detection_latency_seconds",
-        count_name: "morpheus_detection_latency_count_total",
-        help: "Latency from an event in the kernel until the controller read it",
-        get: |metrics| metrics.detection_latency,
     },
     Distribution {
         name: "morpheus_canary_lateness_seconds",
@@ -356,7 +188,7 @@ static OF_A_LABEL: &[Series<Totals>] = &[
     },
 ];
 
-fn seconds(ns: u64) -> f64 {
+pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
@@ -397,15 +229,43 @@ impl Distribution {
     }
 }
 
-fn describe() {
-    OF_A_RUNTIME.iter().for_each(Series::describe);
+/// Describes and publishes the figures of a runtime. Each time both: a recorder may be installed later.
+fn publish_runtime(
+    metrics: &Metrics,
+    series: &[Series<Metrics>],
+    distributions: &[Distribution],
+    tags: &[Tag],
+) {
+    for series in series {
+        series.describe();
+        series.publish(metrics, tags.to_vec());
+    }
+    for distribution in distributions {
+        distribution.describe();
+        distribution.publish(metrics, tags);
+    }
+}
+
+/// Describes and publishes the totals of each label that had a stalled poll.
+fn publish_labels() {
     OF_A_LABEL.iter().for_each(Series::describe);
-    DISTRIBUTIONS.iter().for_each(Distribution::describe);
+    let has_stalled = |label: &&Label| get(&label.totals.stalled_polls) > 0;
+    for label in label::all().filter(has_stalled) {
+        let tag = Tag::new("label", label.origin().to_string());
+        for series in OF_A_LABEL {
+            series.publish(&label.totals, vec![tag.clone()]);
+        }
+    }
+}
+
+/// The label that tells several runtimes apart.
+fn named(runtime: &str) -> [Tag; 1] {
+    [Tag::new("runtime", runtime.to_owned())]
 }
 
 impl Metrics {
-    /// Passes the counters to the recorder that is installed for the `metrics` crate, under the names that
-    /// `dashboards/morpheus.json` shows in Grafana. (Feature `metrics`.)
+    /// Passes the figures that an operator acts on to the recorder that is installed for the `metrics` crate,
+    /// under the names that `dashboards/morpheus.json` shows in Grafana. (Feature `metrics`.)
     ///
     /// The runtime publishes nothing by itself, so that it can sleep while it is idle. Call this before your
     /// exporter answers, or, for an exporter that pushes, whenever it pushes.
@@ -430,26 +290,46 @@ impl Metrics {
         self.publish_with(&[]);
     }
 
-    /// Publishes the counters of one of several runtimes, with the label `runtime` set to its name.
+    /// Publishes the figures of one of several runtimes, with the label `runtime` set to its name.
     pub fn publish_as(&self, runtime: &str) {
-        self.publish_with(&[Tag::new("runtime", runtime.to_owned())]);
+        self.publish_with(&named(runtime));
+    }
+
+    /// Publishes the figures behind those of [`publish`](Self::publish), which this does not publish again:
+    /// [`debug`](Self::debug), and tokio's, corrected for held spares. (Feature `metrics`.)
+    ///
+    /// Their names begin with `morpheus_debug_`, and come and go with any release. Publish them where you
+    /// follow up a fault; `dashboards/morpheus-debug.json` shows them in Grafana.
+    ///
+    /// ```
+    /// # #[morpheus_runtime::main(worker_threads = 1, max_spares = 1)]
+    /// # async fn main() {
+    /// let metrics = morpheus_runtime::Metrics::current().expect("on a runtime of Morpheus's");
+    /// metrics.publish();
+    /// metrics.publish_debug();
+    /// # }
+    /// ```
+    pub fn publish_debug(&self) {
+        self.publish_debug_with(&[]);
+    }
+
+    /// Publishes the figures behind those of one of several runtimes, with the label `runtime` set to its
+    /// name.
+    pub fn publish_debug_as(&self, runtime: &str) {
+        self.publish_debug_with(&named(runtime));
     }
 
     fn publish_with(&self, tags: &[Tag]) {
-        // Each time: a recorder may be installed later.
-        describe();
-        for series in OF_A_RUNTIME {
-            series.publish(self, tags.to_vec());
-        }
-        for distribution in DISTRIBUTIONS {
-            distribution.publish(self, tags);
-        }
-        let has_stalled = |label: &&Label| get(&label.totals.stalled_polls) > 0;
-        for label in label::all().filter(has_stalled) {
-            let tag = Tag::new("label", label.origin().to_string());
-            for series in OF_A_LABEL {
-                series.publish(&label.totals, vec![tag.clone()]);
-            }
-        }
+        publish_runtime(self, OF_A_RUNTIME, DISTRIBUTIONS, tags);
+        publish_labels();
+    }
+
+    fn publish_debug_with(&self, tags: &[Tag]) {
+        publish_runtime(
+            self,
+            export_debug::OF_A_RUNTIME,
+            export_debug::DISTRIBUTIONS,
+            tags,
+        );
     }
 }

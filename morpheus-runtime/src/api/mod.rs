@@ -4,8 +4,11 @@ pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod critical;
 pub(crate) mod current;
+pub(crate) mod debug_metrics;
 #[cfg(feature = "metrics")]
 pub(crate) mod export;
+#[cfg(feature = "metrics")]
+pub(crate) mod export_debug;
 pub(crate) mod metrics;
 pub(crate) mod runtime;
 #[doc(hidden)]

@@ -275,19 +275,20 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let tasks = hogs(&runtime, "controller, restarts", &stop);
         wait_for("two restarts", || {
-            runtime.metrics().controller_restarts == 2
+            runtime.metrics().debug.controller_restarts == 2
         });
         let before = runtime.metrics();
         wait_for("it goes on", || {
             let metrics = runtime.metrics();
-            metrics.samples > before.samples + 20 && metrics.sample_age_ns < clock::SECOND_NS
+            metrics.debug.samples > before.debug.samples + 20
+                && metrics.debug.sample_age_ns < clock::SECOND_NS
         });
         assert!(!runtime.metrics().controller_off);
         stop.store(true, Ordering::Relaxed);
         for task in tasks {
             runtime.block_on(task).unwrap();
         }
-        let taken_over = before.takeovers_watched;
+        let taken_over = before.debug.takeovers_watched;
         let hog = task::Builder::new()
             .label("controller, after its restarts")
             .handoff(task::Handoff::Never)
@@ -296,7 +297,7 @@ mod tests {
                 runtime.handle(),
             );
         runtime.block_on(hog).unwrap();
-        assert!(runtime.metrics().takeovers_watched > taken_over);
+        assert!(runtime.metrics().debug.takeovers_watched > taken_over);
     }
 
     #[test]
@@ -312,12 +313,12 @@ mod tests {
         let said = |words: &str| reporter::testing::count(&["ERROR", "controller", words]);
         wait_for("it is off", || runtime.metrics().controller_off);
         wait_for("the last handoff polls end", || {
-            runtime.metrics().handoffs_now == 0
+            runtime.metrics().debug.handoffs_now == 0
         });
         wait_for("an event says so", || said("stays off") == 1);
         assert!(said("starts again") >= 3);
         let metrics = runtime.metrics();
-        assert_eq!(metrics.controller_restarts, 3);
+        assert_eq!(metrics.debug.controller_restarts, 3);
         assert_eq!((metrics.spares_released, metrics.permits_waiting), (6, 0));
         assert_eq!(runtime.link(), ActiveLink::Watchdog);
         // No task waits for a permit, and no poll is handed off any more.
@@ -329,7 +330,7 @@ mod tests {
             (in_handoff, 0)
         );
         assert_eq!(metrics.spares_released, 6);
-        assert!(metrics.sample_age_ns > 100_000_000 && !metrics.controller_sleeps);
+        assert!(metrics.debug.sample_age_ns > 100_000_000 && !metrics.debug.controller_sleeps);
         stop.store(true, Ordering::Relaxed);
         for task in tasks {
             runtime.block_on(task).unwrap();
@@ -408,9 +409,9 @@ mod tests {
         }
         let before = runtime.metrics();
         wait_for("the controller goes on", || {
-            runtime.metrics().samples > before.samples + 5
+            runtime.metrics().debug.samples > before.debug.samples + 5
         });
-        assert_eq!(before.controller_restarts, 0);
+        assert_eq!(before.debug.controller_restarts, 0);
         for waiter in waiters {
             waiter.leave();
         }

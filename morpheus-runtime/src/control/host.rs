@@ -77,7 +77,7 @@ mod tests {
         builder.worker_threads(1).max_spares(1).link_socket(nowhere);
         let runtime = builder.build().unwrap();
         let domain = runtime.domain();
-        let restarts = || runtime.metrics().joiner_restarts;
+        let restarts = || runtime.metrics().debug.joiner_restarts;
         for expected in [1, 2, 3, 3] {
             domain.faults.joiner.arm(1);
             let until = Instant::now() + Duration::from_secs(60);
