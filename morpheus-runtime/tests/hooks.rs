@@ -75,7 +75,7 @@ mod unstable {
         // The other tasks go on.
         let nap = runtime.spawn(async { tokio::time::sleep(MS).await });
         runtime.block_on(in_time(nap)).unwrap();
-        assert!(runtime.metrics().takeovers_watched > 0);
+        assert!(runtime.metrics().debug.takeovers_watched > 0);
         gate.open();
     }
 

@@ -20,11 +20,11 @@ use tokio::runtime::Handle;
 
 use crate::act::wake::Wake;
 use crate::control::daemon::Daemon;
+use crate::control::watchdog::{self, Watchdog};
 use crate::control::workers::Workers;
 use crate::decide::pace::Pace;
 use crate::decide::reporting;
 use crate::domain::Domain;
-use crate::observe::watchdog::{self, Watchdog};
 use crate::report::stacks::{Captor, Long, Place};
 use morpheus_system::{clock, slice, threads};
 

@@ -7,4 +7,5 @@ pub(crate) mod hogs;
 mod host;
 pub(crate) mod life;
 pub(crate) mod plain;
+pub(crate) mod watchdog;
 pub(crate) mod workers;

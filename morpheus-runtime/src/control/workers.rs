@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::control::hogs::Hogs;
+use crate::control::watchdog;
 use crate::decide::reporting::{self, Unwatched};
 use crate::decide::staffing::Staffing;
 use crate::domain::Domain;
 use crate::observe::canary::{Canary, CanaryState};
 use crate::observe::cores::{self, Cores, is_asleep};
-use crate::observe::watchdog;
 use crate::poll::hold;
 use crate::report::event::{Report, Taken};
 use crate::report::stacks::{Long, Place};

@@ -2,4 +2,4 @@
 
 pub(crate) mod canary;
 pub(crate) mod cores;
-pub(crate) mod watchdog;
+pub(crate) mod polls;

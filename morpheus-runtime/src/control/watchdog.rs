@@ -1,0 +1,327 @@
+//! The watchdog: takes each stalled watched poll up the ladder. It observes the slots ([`Polls`]), decides about each poll
+//! ([`Case`]), and acts: verdicts, requests, niceness, and what labels learn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
+use morpheus_common::slot::{SlotFlag, VerdictFlags};
+use tokio::runtime::RuntimeMetrics;
+
+use crate::act::verdict;
+use crate::decide::case::{Case, Rules};
+use crate::decide::rating::Rating;
+use crate::domain::Domain;
+#[cfg(tokio_unstable)]
+use crate::observe::cores;
+use crate::observe::polls::{Found, Polls, Reading};
+use crate::report::event::{Stall, Taken};
+use crate::report::label;
+use crate::report::stacks::{Long, Place};
+use morpheus_link::events::OverBudget;
+
+/// With up to this many new polls of slow labels, there is an early sample when the first is due.
+const EARLY_SAMPLE_POLLS: usize = 8;
+/// A poll of a slow label is asked to yield after the budget divided by this. A short poll loses a yield by that, and behind
+/// a long one other tasks wait half a millisecond less.
+const SLOW_ARE_ASKED_AFTER: u64 = 2;
+/// Early samples go on for this time after such a poll was seen on a worker.
+const EARLY_SAMPLES_LAST_NS: u64 = 10_000_000;
+
+/// One sample of all slots.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// Watched polls that need a spare: taken over, and the core of their worker is not served.
+    pub(crate) stalled: usize,
+    /// Handoff polls that sleep, by permit class.
+    pub(crate) handoffs_asleep: [usize; 2],
+    /// Polls under way, or begun since the last sample.
+    pub(crate) busy: usize,
+    /// A poll was just found stalled: its worker may have had the I/O driver.
+    pub(crate) wants_poke: bool,
+    /// The time of an early sample, if one is due before the next sample: a poll of a slow label will have used up its
+    /// budget, or half of it.
+    pub(crate) due_ns: Option<u64>,
+    /// Stalls to report.
+    pub(crate) stalls: Vec<Stall>,
+    /// Polls that have just been stalled for the time after which their stacks are taken.
+    pub(crate) long: Vec<Long>,
+}
+
+impl Sample {
+    fn is_due(&mut self, at_ns: u64) {
+        self.due_ns = Some(self.due_ns.map_or(at_ns, |other| other.min(at_ns)));
+    }
+}
+
+pub(crate) struct Watchdog {
+    domain: Arc<Domain>,
+    rules: Rules,
+    polls: Polls,
+    /// By slot.
+    cases: Vec<Case>,
+    /// The last time at which a poll of a slow label was seen on a worker that it holds up.
+    slow_inline_ns: Option<u64>,
+}
+
+impl Watchdog {
+    pub(crate) fn new(domain: Arc<Domain>, can_nice: bool) -> Watchdog {
+        Watchdog {
+            rules: Rules::new(&domain.settings, can_nice, domain.has_workers()),
+            polls: Polls::new(),
+            cases: Vec::new(),
+            slow_inline_ns: None,
+            domain,
+        }
+    }
+
+    pub(crate) fn sample(&mut self, now_ns: u64, metrics: Option<&RuntimeMetrics>) -> Sample {
+        let mut sample = Sample::default();
+        let slots = self.domain.slots.in_use();
+        self.make_room(slots);
+        let mut slow = 0;
+        for index in self.polls.begin(slots, now_ns) {
+            let found = self.polls.find(index, now_ns, &self.domain);
+            if let Found::New { of_slow_label } = found {
+                self.cases[index] = Case::default();
+                slow += usize::from(of_slow_label);
+            }
+            sample.busy += usize::from(found != Found::Nothing);
+            if matches!(
+                found,
+                Found::Same
+                    | Found::New {
+                        of_slow_label: true
+                    }
+            ) {
+                self.follow_up(index, now_ns, metrics, &mut sample);
+            }
+        }
+        let goes_on = |at_ns: u64| now_ns.saturating_sub(at_ns) < EARLY_SAMPLES_LAST_NS;
+        if slow > EARLY_SAMPLE_POLLS {
+            sample.due_ns = None;
+        } else if self.slow_inline_ns.is_some_and(goes_on) {
+            sample.is_due(now_ns + self.slow_are_asked_after_ns());
+        }
+        sample
+    }
+
+    fn make_room(&mut self, slots: usize) {
+        if self.cases.len() < slots {
+            self.cases.resize_with(slots, Case::default);
+        }
+    }
+
+    fn slow_are_asked_after_ns(&self) -> u64 {
+        self.rules.limits.budget_ns / SLOW_ARE_ASKED_AFTER
+    }
+
+    /// Closes the files that only samples need, before the controller sleeps.
+    pub(crate) fn rest(&mut self) {
+        self.polls.rest();
+    }
+
+    /// Takes an event of the kernel: a poll has used up its budget, and was asked to yield.
+    pub(crate) fn budget_exceeded(&mut self, over: OverBudget, now_ns: u64) {
+        let Some(found) = self.polls.learn(over, now_ns, &self.domain) else {
+            return;
+        };
+        self.make_room(over.slot_index + 1);
+        let case = &mut self.cases[over.slot_index];
+        if found != Found::Same {
+            *case = Case::default();
+        }
+        case.is_asked |= self.rules.limits.policy >= Policy::Request;
+    }
+
+    /// Follows a poll that was there at the last sample already, or has noted when it began.
+    fn follow_up(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+        metrics: Option<&RuntimeMetrics>,
+        sample: &mut Sample,
+    ) {
+        let domain = self.domain.clone();
+        let in_handoff = domain.slots.runtime(index).has_flag(SlotFlag::Handoff);
+        let budget_ns = self.rules.limits.budget_ns;
+        let stalled_ns = now_ns - self.polls.at(index).since_ns;
+        if !in_handoff
+            && !self.cases[index].is_stalled
+            && stalled_ns >= budget_ns
+            && has_left_its_core(&domain, index, metrics)
+        {
+            return;
+        }
+        match self.polls.read(index, now_ns, budget_ns, &domain) {
+            Reading::Gone => return,
+            Reading::StillAsleep => {}
+            Reading::Used { cpu_ns } => {
+                self.judge(index, now_ns, cpu_ns, in_handoff, sample);
+                if !self.cases[index].is_stalled && !in_handoff {
+                    self.ask_slow_early(index, now_ns, cpu_ns, sample);
+                }
+            }
+        }
+        if !self.cases[index].is_stalled {
+            return;
+        }
+        self.report_long(index, stalled_ns, sample);
+        if in_handoff {
+            let private = &domain.slots.private[index];
+            if self.polls.at(index).asleep {
+                let class = private.permit_class.load(Ordering::Relaxed) as usize;
+                sample.handoffs_asleep[class.min(1)] += 1;
+            }
+            sample.stalled += usize::from(!is_core_served(&domain, index, metrics));
+        } else {
+            sample.stalled += usize::from(self.cases[index].step >= Step::TakenOver);
+        }
+    }
+
+    /// Asks for the stack of a poll, once.
+    fn report_long(&mut self, index: usize, stalled_ns: u64, sample: &mut Sample) {
+        let (poll, case) = (self.polls.at(index), &mut self.cases[index]);
+        if stalled_ns < self.domain.settings.report_after_ns || case.is_reported {
+            return;
+        }
+        case.is_reported = true;
+        let slot = self.domain.slots.runtime(index);
+        sample.long.push(Long {
+            place: Place::Slot(index, poll.seq),
+            tid: slot.tid.load(Ordering::Acquire),
+            // Relaxed: a label that changes at this moment is as good as the one before.
+            label: Some(slot.label.load(Ordering::Relaxed)),
+            since_ns: poll.since_ns,
+        });
+    }
+
+    /// Asks a poll of a slow label to yield before it is stalled. Only polls of slow labels note when they begin.
+    fn ask_slow_early(&mut self, index: usize, now_ns: u64, cpu_ns: u64, sample: &mut Sample) {
+        let (slots, seq) = (&self.domain.slots, self.polls.at(index).seq);
+        if slots.private[index].begun(seq).is_none() {
+            return;
+        }
+        self.slow_inline_ns = Some(now_ns);
+        let limits = &self.rules.limits;
+        let ask_at_ns = self.slow_are_asked_after_ns();
+        let next_ns = if cpu_ns < ask_at_ns {
+            ask_at_ns
+        } else {
+            ladder::stalled_cpu_ns(limits)
+        };
+        let case = &mut self.cases[index];
+        if cpu_ns >= ask_at_ns && !case.is_asked && limits.policy >= Policy::Request {
+            case.is_asked = true;
+            verdict::request(slots, &self.domain.counters, index, seq, now_ns);
+        }
+        sample.is_due(now_ns + next_ns.saturating_sub(cpu_ns));
+    }
+
+    /// Decides about a poll, and carries the decision out.
+    fn judge(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+        cpu_ns: u64,
+        in_handoff: bool,
+        sample: &mut Sample,
+    ) {
+        let domain = &self.domain;
+        let (poll, case) = (self.polls.at(index), &mut self.cases[index]);
+        let slot = domain.slots.runtime(index);
+        // Relaxed: a label that changes at this moment is as good as the one before.
+        let label_id = slot.label.load(Ordering::Relaxed);
+        let history = label::by_id(label_id).map(|label| domain.histories.of(label));
+        let seen = Observation {
+            stalled_ns: now_ns - poll.since_ns,
+            cpu_ns,
+            asleep: poll.asleep,
+            critical: slot.in_critical(),
+            demotable: slot.has_flag(SlotFlag::Demotable),
+            hog_polls: history.map_or(0, |history| history.hog_polls()),
+        };
+        let rating = history.map_or(Rating::Healthy, |history| history.rating());
+        let Some(judgement) = case.judge(&seen, in_handoff, rating, &self.rules) else {
+            return;
+        };
+        sample.wants_poke |= judgement.begins_stall && !in_handoff;
+        if let Some(history) = history {
+            if judgement.begins_stall {
+                history.learn_stalled(seen.asleep);
+            }
+            if judgement.becomes_hog {
+                history.learn_hog();
+            }
+            history.label().saw_duration(seen.stalled_ns);
+        }
+        self.count(judgement.action);
+        if judgement.action == Action::Request {
+            verdict::request(&domain.slots, &domain.counters, index, poll.seq, now_ns);
+        }
+        if let Some(kernel) = domain.slots.kernel_to_write(index) {
+            // Relaxed, both: statistics for readers of the slot from outside.
+            kernel.oncpu_ns.store(cpu_ns, Ordering::Relaxed);
+            if !self.rules.only_observe() {
+                kernel
+                    .step
+                    .store(self.cases[index].step as u32, Ordering::Relaxed);
+            }
+            kernel.give_verdict(poll.seq, judgement.verdict);
+            // The poll undoes it when it finds the verdict.
+            if judgement.verdict.contains(VerdictFlags::DEMOTED) {
+                verdict::lower_unless_over(&domain.slots, index, poll.seq);
+            }
+        }
+        sample
+            .stalls
+            .extend(judgement.taken.map(|taken: Taken| Stall {
+                label: label_id,
+                stalled_ns: seen.stalled_ns,
+                cpu_ns,
+                blocked: seen.asleep,
+                taken,
+            }));
+    }
+
+    fn count(&self, action: Action) {
+        let counters = &self.domain.counters;
+        let counter: Option<&AtomicU64> = match action {
+            Action::TakeOver => Some(&counters.takeovers_watched),
+            Action::Demote => Some(&counters.demotions),
+            Action::Throttle => Some(&counters.throttles),
+            // `verdict::request` counts those that were made.
+            Action::Request | Action::None => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the thread of a slot polls on without its core, which it handed off by itself (`block_in_place`): then
+/// no work waits behind it. Only an unstable tokio tells which thread has which core.
+fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+    #[cfg(tokio_unstable)]
+    if let Some(metrics) = metrics {
+        let tid = domain.slots.runtime(index).tid.load(Ordering::Acquire);
+        let thread = domain.thread_ids.of(tid);
+        return thread.is_some_and(|thread| !cores::has_core(thread, metrics));
+    }
+    let _ = (domain, index, metrics);
+    false
+}
+
+/// Whether the core that a handoff poll handed off has been served since.
+fn is_core_served(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+    let private = &domain.slots.private[index];
+    let core = private.core_handed_over.load(Ordering::Relaxed);
+    match (core.checked_sub(1), metrics) {
+        (Some(core), Some(metrics)) if (core as usize) < metrics.num_workers() => {
+            metrics.worker_park_unpark_count(core as usize)
+                != private.core_parks.load(Ordering::Relaxed)
+        }
+        // Not handed off yet, or a runtime of tokio's own: no spare is needed.
+        _ => true,
+    }
+}
