@@ -81,9 +81,9 @@ pub struct Events {
     /// The time from each stall to now, in nanoseconds.
     pub ages_ns: Vec<u64>,
     /// Threads that the kernel side demoted.
-    pub demoted: u64,
+    pub demoted: usize,
     /// Threads that the kernel side throttled.
-    pub throttled: u64,
+    pub throttled: usize,
 }
 
 impl Events {

@@ -10,6 +10,7 @@ use morpheus_common::broker::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 use crate::choice::ActiveLink;
 use crate::ring::Ring;
 use crate::table::Lease;
+use morpheus_system::lock::lock;
 
 /// Returns the path of the daemon's socket, if the environment names one.
 pub fn named_socket() -> Option<PathBuf> {
@@ -140,9 +141,7 @@ impl State {
     }
 
     fn handed(&self) -> std::sync::MutexGuard<'_, Option<Handed>> {
-        self.handed
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.handed)
     }
 
     /// Whether the link is lost. For the controller.

@@ -18,6 +18,7 @@ use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
 use crate::area::{Area, SharedArea, Untouched};
 use morpheus_system::clock;
+use morpheus_system::lock::lock;
 
 /// The words of a slot that only this process needs; the shared halves are in [`morpheus_common`].
 #[derive(Debug)]
@@ -125,9 +126,7 @@ impl Table {
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.free
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.free)
     }
 
     /// Takes a free slot and returns its index; counts a refusal when there is none.
@@ -222,10 +221,7 @@ impl Table {
     /// Adds shared memory. Slots move to it from now on.
     pub fn share(&self, shared: SharedArea) -> Lease {
         let area = NonNull::from(Box::leak(Box::new(Area::Shared(shared))));
-        self.shared
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push(area);
+        lock(&self.shared).push(area);
         // Release, pairs with the Acquire in `settle`: the area is initialised.
         self.target.store(area.as_ptr(), Ordering::Release);
         Lease(area)

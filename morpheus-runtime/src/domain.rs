@@ -158,7 +158,7 @@ impl Domain {
             && tokio::runtime::worker_index().is_some()
             && !slice::become_worker()
         {
-            self.counters.slices_refused.fetch_add(1, Ordering::Relaxed);
+            self.counters.slices_refused.add(1);
         }
     }
 

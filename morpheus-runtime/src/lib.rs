@@ -119,6 +119,7 @@ use passthrough::{act, control, domain, poll};
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
 pub use api::critical::{Critical, CriticalSection, critical, critical_section};
+#[cfg(feature = "metrics")]
 pub use api::debug_metrics::DebugMetrics;
 pub use api::metrics::Metrics;
 pub use api::runtime::{Health, Leftover, Runtime, ShutdownReport};

@@ -14,12 +14,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::captor::Standing;
 use crate::source::{self, At, Raw, Reader};
 use crate::{Frame, NoStack, StallGroup, StallKind, Stalls};
+use morpheus_system::lock::lock;
 
 /// A thread walks copies when this many wait: half a MiB.
 const DIGESTED_AT: usize = 16;
@@ -140,12 +141,6 @@ impl Times {
                 (longest.max(ns), total.saturating_add(ns))
             })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Shared {

@@ -17,6 +17,7 @@ pub mod asleep;
 pub mod clock;
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
 mod elsewhere;
+pub mod lock;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod nice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]

@@ -10,6 +10,7 @@
 //! nothing (proof and model: `morpheus-common/src/PROTOCOL.md`, "Falling asleep"). Where the kernel has no
 //! membarrier the sleep gets a timeout instead, and the metrics say so.
 
+use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, Once};
 use std::time::Duration;
@@ -53,10 +54,7 @@ impl Sleeper {
     pub fn wake(&self) -> bool {
         let sleeps = self.asleep.swap(false, Ordering::AcqRel);
         if sleeps {
-            *self
-                .woken
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+            *lock(&self.woken) = true;
             self.changed.notify_one();
         }
         sleeps
@@ -71,10 +69,7 @@ impl Sleeper {
         still_quiet: impl FnOnce() -> bool,
         elsewhere: Option<impl FnOnce()>,
     ) {
-        *self
-            .woken
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
+        *lock(&self.woken) = false;
         // Relaxed: the membarrier below orders it before the reads of `still_quiet`, and after every worker's
         // store whose load of `asleep` did not see it.
         self.asleep.store(true, Ordering::Relaxed);
@@ -88,10 +83,7 @@ impl Sleeper {
             self.asleep.store(false, Ordering::Relaxed);
             return;
         }
-        let woken = self
-            .woken
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let woken = lock(&self.woken);
         // A timeout ends the sleep even without a wake; the controller then samples.
         match timeout {
             None => drop(self.changed.wait_while(woken, |woken| !*woken)),
@@ -109,10 +101,7 @@ impl Sleeper {
     pub fn sleep_until_stopped(&self) {
         // Relaxed, and no partner is needed: no worker has to wake this thread.
         self.asleep.store(false, Ordering::Relaxed);
-        let woken = self
-            .woken
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let woken = lock(&self.woken);
         drop(self.changed.wait_while(woken, |_| !self.stops()));
     }
 
@@ -124,10 +113,7 @@ impl Sleeper {
         std::sync::atomic::fence(Ordering::SeqCst);
         let _ = self.wake();
         // For `sleep_until_stopped`. Under the lock: a thread there either sees `stop` or already waits.
-        let _woken = self
-            .woken
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _woken = lock(&self.woken);
         self.changed.notify_all();
     }
 

@@ -1,5 +1,6 @@
 //! Threads: the number of the calling thread, and how many more threads the system gives.
 
+use crate::lock::lock;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,7 @@ impl Ids {
     fn lock(
         &self,
     ) -> std::sync::MutexGuard<'_, std::collections::HashMap<u32, std::thread::ThreadId>> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 
     /// Records the calling thread, whose number is `tid`.
@@ -56,7 +55,7 @@ pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
             thread
                 .spawn(move || {
                     let (open, changed) = &*gate;
-                    let open = open.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    let open = lock(open);
                     drop(changed.wait_while(open, |open| !*open));
                     own_tid()
                 })
@@ -64,7 +63,7 @@ pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
         })
         .collect();
     let (open, changed) = &*gate;
-    *open.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+    *lock(open) = true;
     changed.notify_all();
     let available = threads.len();
     for thread in threads {

@@ -27,6 +27,7 @@ use crate::act::wake::Wake;
 use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use morpheus_system::clock;
+use morpheus_system::lock::lock;
 
 /// If no permit moves for this time while a task waits, one more is granted, in nanoseconds.
 const STANDSTILL_NS: u64 = 500_000_000;
@@ -109,9 +110,7 @@ impl Waiter {
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.phase
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.phase)
     }
 
     /// Ends the wait of a waiter that is in no queue any more: its future is polled inline.
@@ -340,9 +339,7 @@ impl Permits {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Wakers, which may panic, are called after the lock is released.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     /// Asks for a permit, and queues the task if none is free. With `must_wait_when_full` the answer is not
@@ -526,6 +523,7 @@ impl Permits {
     }
 
     /// Returns how many handoff polls run now, and the most that ran at once so far.
+    #[cfg(feature = "metrics")]
     pub(crate) fn handoffs(&self) -> (usize, usize) {
         let state = self.lock();
         (

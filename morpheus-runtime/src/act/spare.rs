@@ -13,6 +13,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use morpheus_system::clock;
+use morpheus_system::lock::lock;
 
 #[derive(Debug, Default)]
 struct State {
@@ -62,9 +63,7 @@ impl Spares {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code of the application runs under this lock, so the state is consistent after a panic.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     pub(crate) fn total(&self) -> usize {

@@ -13,9 +13,8 @@ pub(crate) fn request(slots: &Table, counters: &Counters, index: usize, seq: u64
         return;
     };
     kernel.request(seq);
-    // Relaxed, both: statistics.
-    counters.requests.fetch_add(1, Ordering::Relaxed);
-    counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+    counters.requests.add(1);
+    counters.last_request_ns.set(now_ns);
 }
 
 /// Lowers the thread of the poll `seq` in slot `index`, whose verdict says so already, and raises it again if the poll

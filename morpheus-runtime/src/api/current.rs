@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::domain::Domain;
+use morpheus_system::lock::lock;
 
 /// The domains of the runtimes that there are.
 fn runtimes() -> MutexGuard<'static, Vec<Weak<Domain>>> {
     static RUNTIMES: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
-    RUNTIMES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    lock(&RUNTIMES)
 }
 
 /// Makes a domain known whose tokio runtime has been built.

@@ -7,7 +7,7 @@ use crate::report::counters::LatencySummary;
 use morpheus_system::clock;
 
 /// The figures behind [`Metrics`](crate::Metrics), reached as [`Metrics::debug`](crate::Metrics::debug): for
-/// bug reports and for Morpheus's own tests. Fields come and go with any release.
+/// bug reports and for Morpheus's own tests. Fields come and go with any release. (Feature `metrics`.)
 ///
 /// Counts are since the runtime began.
 #[derive(Clone, Debug)]
@@ -86,35 +86,35 @@ impl DebugMetrics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (handoffs_now, handoffs_peak) = domain.permits.handoffs();
         DebugMetrics {
-            takeovers_watched: get(&counters.takeovers_watched),
-            takeovers_canary: get(&counters.takeovers_canary),
-            takeovers_kernel: get(&counters.takeovers_kernel),
-            takeovers_reserve: get(&counters.takeovers_reserve),
-            taken_back: get(&counters.taken_back),
-            holds: get(&counters.holds),
-            spares_peak: counters.spares_peak.load(Ordering::Relaxed),
+            takeovers_watched: counters.takeovers_watched.get(),
+            takeovers_canary: counters.takeovers_canary.get(),
+            takeovers_kernel: counters.takeovers_kernel.get(),
+            takeovers_reserve: counters.takeovers_reserve.get(),
+            taken_back: counters.taken_back.get(),
+            holds: counters.holds.get(),
+            spares_peak: counters.spares_peak.get() as usize,
             spares_unavailable: domain.settings.spares_unavailable,
-            throttles: get(&counters.throttles),
-            slow_tasks: get(&counters.slow_tasks),
-            hog_tasks: get(&counters.hog_tasks),
-            pokes: get(&counters.pokes),
-            canaries: get(&counters.canaries),
+            throttles: counters.throttles.get(),
+            slow_tasks: counters.slow_tasks.get(),
+            hog_tasks: counters.hog_tasks.get(),
+            pokes: counters.pokes.get(),
+            canaries: counters.canaries.get(),
             handoffs_now,
             handoffs_peak,
             detection_latency: counters.detection_latency.summary(),
             link_events: get(&domain.link.events),
             links_joined: get(&domain.link.joined),
-            kernel_demotions: get(&counters.kernel_demotions),
-            kernel_throttles: get(&counters.kernel_throttles),
-            hogs_marked: get(&counters.hogs_marked),
-            controller_cpu_ns: get(&counters.controller_cpu_ns),
-            samples: get(&counters.samples),
-            sample_age_ns: clock::now_ns().saturating_sub(get(&counters.last_sample_ns)),
+            kernel_demotions: counters.kernel_demotions.get(),
+            kernel_throttles: counters.kernel_throttles.get(),
+            hogs_marked: counters.hogs_marked.get(),
+            controller_cpu_ns: counters.controller_cpu_ns.get(),
+            samples: counters.samples.get(),
+            sample_age_ns: clock::now_ns().saturating_sub(counters.last_sample_ns.get()),
             controller_sleeps: domain.sleeper.is_asleep(),
-            sleeps: get(&counters.sleeps),
-            controller_restarts: get(&counters.controller_restarts),
+            sleeps: counters.sleeps.get(),
+            controller_restarts: counters.controller_restarts.get(),
             reporter_restarts: domain.reports.restarts(),
-            joiner_restarts: get(&counters.joiner_restarts),
+            joiner_restarts: counters.joiner_restarts.get(),
             subscriber_panics: domain.reports.subscriber_panics(),
         }
     }

@@ -4,8 +4,6 @@
 //! The names and their meaning are stable. `dashboards/morpheus.json` shows all of them, and a test compares
 //! the two. The series behind them ([`export_debug`](super::export_debug)) are exported when asked for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ::metrics::{Label as Tag, Unit, counter, describe_counter, describe_gauge, gauge};
 
 use crate::api::export_debug;
@@ -150,40 +148,35 @@ static DISTRIBUTIONS: &[Distribution] = &[
     },
 ];
 
-fn get(total: &AtomicU64) -> u64 {
-    // Relaxed: a statistic.
-    total.load(Ordering::Relaxed)
-}
-
 /// The series of each label that had a stalled poll. A label belongs to the process, so these are totals of
 /// all runtimes.
 static OF_A_LABEL: &[Series<Totals>] = &[
     counts(
         "morpheus_label_polls_total",
         "Polls under the label, counted in lots",
-        |totals| get(&totals.polls).max(get(&totals.stalled_polls)),
+        |totals| totals.polls.get().max(totals.stalled_polls.get()),
     ),
     counts(
         "morpheus_label_stalled_polls_total",
         "Stalled polls under the label",
-        |totals| get(&totals.stalled_polls),
+        |totals| totals.stalled_polls.get(),
     ),
     counts(
         "morpheus_label_blocked_polls_total",
         "Stalled polls under the label that slept in the kernel",
-        |totals| get(&totals.stalled_blocked),
+        |totals| totals.stalled_blocked.get(),
     ),
     counts(
         "morpheus_label_hog_polls_total",
         "Polls under the label that used 5 ms of CPU",
-        |totals| get(&totals.hog_polls),
+        |totals| totals.hog_polls.get(),
     ),
     Series {
         unit: Unit::Seconds,
         ..gauges(
             "morpheus_label_longest_poll_seconds",
             "The longest poll under the label",
-            |totals| seconds(get(&totals.longest_ns)),
+            |totals| seconds(totals.longest_ns.get()),
         )
     },
 ];
@@ -249,7 +242,7 @@ fn publish_runtime(
 /// Describes and publishes the totals of each label that had a stalled poll.
 fn publish_labels() {
     OF_A_LABEL.iter().for_each(Series::describe);
-    let has_stalled = |label: &&Label| get(&label.totals.stalled_polls) > 0;
+    let has_stalled = |label: &&Label| label.totals.stalled_polls.get() > 0;
     for label in label::all().filter(has_stalled) {
         let tag = Tag::new("label", label.origin().to_string());
         for series in OF_A_LABEL {

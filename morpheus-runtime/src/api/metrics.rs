@@ -1,11 +1,12 @@
 //! A snapshot of the figures that an operator acts on, with tokio's own metrics corrected for held spares.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::RuntimeMetrics;
 
 use crate::api::current;
+#[cfg(feature = "metrics")]
 use crate::api::debug_metrics::DebugMetrics;
 use crate::domain::Domain;
 use crate::report::counters::LatencySummary;
@@ -15,8 +16,8 @@ use morpheus_system::{asleep, clock, sleeper};
 /// The figures of a runtime that an operator acts on; see [`Runtime::metrics`](crate::Runtime::metrics). Each
 /// field says its unit, and what to do about it.
 ///
-/// Counts are since the runtime began and never fall: alert on their rates. [`debug`](Self::debug) has the
-/// figures behind these.
+/// Counts are since the runtime began and never fall: alert on their rates. With the feature `metrics`,
+/// `debug` has the figures behind these.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -80,7 +81,8 @@ pub struct Metrics {
     /// The features that the runtime would use and does not have. Each [`Limitation`] says what is missing:
     /// grant it, or accept its effect.
     pub limitations: Vec<Limitation>,
-    /// The figures behind these: for bug reports. Its fields come and go with any release.
+    /// The figures behind these: for bug reports. Its fields come and go with any release. (Feature `metrics`.)
+    #[cfg(feature = "metrics")]
     pub debug: DebugMetrics,
     alive_tasks: usize,
     queue_depth: usize,
@@ -160,27 +162,28 @@ impl Metrics {
 
     pub(crate) fn of(domain: &Domain, tokio: RuntimeMetrics) -> Metrics {
         let counters = &domain.counters;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let debug = DebugMetrics::of(domain);
         let cores = 0..tokio.num_workers();
         Metrics {
             workers: domain.settings.workers,
             spares: domain.spares.total(),
             spares_released: domain.spares.active(),
-            spares_exhausted: get(&counters.spares_exhausted),
-            takeovers: debug.takeovers_watched + debug.takeovers_canary + debug.takeovers_kernel,
-            requests: get(&counters.requests),
-            demotions: get(&counters.demotions),
-            handoff_polls: get(&counters.handoff_polls),
-            handoffs_refused: get(&counters.handoffs_refused),
+            spares_exhausted: counters.spares_exhausted.get(),
+            takeovers: counters.takeovers_watched.get()
+                + counters.takeovers_canary.get()
+                + counters.takeovers_kernel.get(),
+            requests: counters.requests.get(),
+            demotions: counters.demotions.get(),
+            handoff_polls: counters.handoff_polls.get(),
+            handoffs_refused: counters.handoffs_refused.get(),
             permits_waiting: domain.permits.waiting(),
             takeover_latency: counters.takeover_latency.summary(),
             canary_lateness: counters.canary_lateness.summary(),
-            links_lost: get(&domain.link.lost),
+            links_lost: domain.link.lost.load(Ordering::Relaxed),
             reports_dropped: domain.reports.dropped(),
             controller_off: counters.controller_off.load(Ordering::Relaxed),
             limitations: limitations(domain),
-            debug,
+            #[cfg(feature = "metrics")]
+            debug: DebugMetrics::of(domain),
             alive_tasks: tokio
                 .num_alive_tasks()
                 .saturating_sub(domain.spares.hold_tasks()),
@@ -202,11 +205,8 @@ fn busy_ns(domain: &Domain, tokio: &RuntimeMetrics, core: usize) -> u64 {
 }
 
 fn limitations(domain: &Domain) -> Vec<Limitation> {
-    let states = domain
-        .counters
-        .thread_states_missing
-        .load(Ordering::Relaxed);
-    let slices = domain.counters.slices_refused.load(Ordering::Relaxed);
+    let states = domain.counters.thread_states_missing.get();
+    let slices = domain.counters.slices_refused.get();
     [
         (slices > 0, Limitation::ShortSlices),
         (states > 0, Limitation::ThreadStates),

@@ -4,6 +4,7 @@ pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod critical;
 pub(crate) mod current;
+#[cfg(feature = "metrics")]
 pub(crate) mod debug_metrics;
 #[cfg(feature = "metrics")]
 pub(crate) mod export;

@@ -223,7 +223,7 @@ impl Runtime {
         if silent_ns != 0 && now_ns.saturating_sub(silent_ns) < DAEMON_LOST_FOR_NS {
             return Health::DaemonLost;
         }
-        let last_ns = self.domain.counters.last_request_ns.load(Ordering::Relaxed);
+        let last_ns = self.domain.counters.last_request_ns.get();
         if last_ns != 0 && now_ns.saturating_sub(last_ns) < UNDER_PRESSURE_FOR_NS {
             Health::UnderPressure
         } else {

@@ -223,6 +223,6 @@ mod tests {
         });
         runtime.block_on(task).unwrap();
         let totals = &label::of(Origin::Named("watch: waits")).totals;
-        assert_eq!(totals.polls.load(Ordering::Relaxed), 1);
+        assert_eq!(totals.polls.get(), 1);
     }
 }

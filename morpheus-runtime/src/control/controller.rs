@@ -90,9 +90,7 @@ impl Controller {
 
     fn begin(&mut self) {
         if self.domain.settings.mechanisms.slice && !slice::become_worker() {
-            let refused = &self.domain.counters.slices_refused;
-            // Relaxed, as all counters here: statistics.
-            refused.fetch_add(1, Ordering::Relaxed);
+            self.domain.counters.slices_refused.add(1);
         }
         // SAFETY: names this thread only; the string is nul-terminated.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"morpheus-ctl".as_ptr()) };
@@ -134,11 +132,9 @@ impl Controller {
         let is_quiet = are_quiet && polls.busy == 0 && !self.domain.permits.is_busy();
         self.quiet_samples = if is_quiet { self.quiet_samples + 1 } else { 0 };
         let counters = &self.domain.counters;
-        counters.samples.fetch_add(1, Ordering::Relaxed);
-        counters.last_sample_ns.store(now_ns, Ordering::Relaxed);
-        counters
-            .controller_cpu_ns
-            .store(clock::own_cpu_ns(), Ordering::Relaxed);
+        counters.samples.add(1);
+        counters.last_sample_ns.set(now_ns);
+        counters.controller_cpu_ns.set(clock::own_cpu_ns());
         polls
     }
 
@@ -204,7 +200,7 @@ impl Controller {
         self.watchdog.rest();
         let domain = &self.domain;
         let workers = self.workers.as_ref();
-        domain.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        domain.counters.sleeps.add(1);
         let is_quiet = || {
             let mut slots = domain.slots.runtimes();
             slots.all(|slot| slot.observe_poll() % 2 == 0)

@@ -1,7 +1,6 @@
 //! The controller's side of a daemon's link: naps until the kernel has events, and notices that a daemon comes or goes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use morpheus_common::ladder::Policy;
@@ -89,18 +88,12 @@ impl Daemon {
         for &age_ns in &events.ages_ns {
             counters.detection_latency.record(age_ns);
         }
-        // Relaxed, all: statistics.
-        let add = |counter: &AtomicU64, count| {
-            if count > 0 {
-                counter.fetch_add(count, Ordering::Relaxed);
-            }
-        };
-        add(&counters.kernel_demotions, events.demoted);
-        add(&counters.kernel_throttles, events.throttled);
-        let over_budget = events.over_budget.len() as u64;
+        counters.kernel_demotions.add(events.demoted);
+        counters.kernel_throttles.add(events.throttled);
+        let over_budget = events.over_budget.len();
         if over_budget > 0 && self.domain.settings.policy >= Policy::Request {
-            add(&counters.requests, over_budget);
-            counters.last_request_ns.store(now_ns, Ordering::Relaxed);
+            counters.requests.add(over_budget);
+            counters.last_request_ns.set(now_ns);
         }
     }
 

@@ -78,8 +78,7 @@ impl Hogs {
             if !hog.is_marked && used_ns >= rating::HOG_NS {
                 hog.is_marked = true;
                 slot.set_flag(SlotFlag::Hog);
-                // Relaxed: a statistic.
-                domain.counters.hogs_marked.fetch_add(1, Ordering::Relaxed);
+                domain.counters.hogs_marked.add(1);
             }
         }
     }

@@ -48,8 +48,7 @@ impl Host for Domain {
             LinkEvent::DaemonGone(why) => Report::DaemonGone(why),
             LinkEvent::Panicked { text, restarts } => {
                 let counter = &self.counters.joiner_restarts;
-                // Relaxed: a statistic.
-                counter.fetch_add(u64::from(restarts), Ordering::Relaxed);
+                counter.add(usize::from(restarts));
                 Report::Panicked {
                     thread: Thread::Joiner,
                     text: text.to_owned(),

@@ -48,11 +48,7 @@ pub(crate) fn serve(domain: &Arc<Domain>, handle: Option<Handle>) {
         |text, restarts| {
             let mut woken = Vec::new();
             if restarts {
-                // Relaxed: a statistic.
-                domain
-                    .counters
-                    .controller_restarts
-                    .fetch_add(1, Ordering::Relaxed);
+                domain.counters.controller_restarts.add(1);
                 // The controller's end of the link went with it: the joiner makes another.
                 domain.link.lose();
                 domain.link.wake_joiner();

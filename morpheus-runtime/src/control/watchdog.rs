@@ -2,7 +2,7 @@
 //! ([`Case`]), and acts: verdicts, requests, niceness, and what labels learn.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
@@ -286,15 +286,12 @@ impl Watchdog {
 
     fn count(&self, action: Action) {
         let counters = &self.domain.counters;
-        let counter: Option<&AtomicU64> = match action {
-            Action::TakeOver => Some(&counters.takeovers_watched),
-            Action::Demote => Some(&counters.demotions),
-            Action::Throttle => Some(&counters.throttles),
+        match action {
+            Action::TakeOver => counters.takeovers_watched.add(1),
+            Action::Demote => counters.demotions.add(1),
+            Action::Throttle => counters.throttles.add(1),
             // `verdict::request` counts those that were made.
-            Action::Request | Action::None => None,
-        };
-        if let Some(counter) = counter {
-            counter.fetch_add(1, Ordering::Relaxed);
+            Action::Request | Action::None => {}
         }
     }
 }

@@ -146,9 +146,7 @@ impl Workers {
     pub(crate) fn release_for(&mut self, now_ns: u64, stalled: usize) {
         self.stalled = stalled;
         let (_, for_reserve) = self.release_missing(now_ns, stalled);
-        let counter = &self.domain.counters.takeovers_reserve;
-        // Relaxed, as all counters here: statistics.
-        counter.fetch_add(for_reserve as u64, Ordering::Relaxed);
+        self.domain.counters.takeovers_reserve.add(for_reserve);
     }
 
     /// The same, uncounted. Returns how many spares were released, and how many of those are for the reserve.
@@ -190,8 +188,7 @@ impl Workers {
         self.staffing.saw_blocked(now_ns, unwatched);
         // The kernel's events are the reason for all of them, so none counts for the reserve.
         let (released, _) = self.release_missing(now_ns, self.stalled.max(watched));
-        let counter = &self.domain.counters.takeovers_kernel;
-        counter.fetch_add(released as u64, Ordering::Relaxed);
+        self.domain.counters.takeovers_kernel.add(released);
     }
 
     /// Sends a canary if there is a reason, and answers one that is late. Returns whether none is out.
@@ -217,7 +214,7 @@ impl Workers {
                 // Workers that park serve the work; where all are parked, there is none.
                 let none_parked = !cores.any_parked_since && !cores.all_parked;
                 if poke {
-                    self.domain.counters.pokes.fetch_add(1, Ordering::Relaxed);
+                    self.domain.counters.pokes.add(1);
                 }
                 if poke || none_parked {
                     self.canary.send(now_ns, &self.handle);
@@ -233,8 +230,7 @@ impl Workers {
         let released = self.release(wanted);
         let counters = &self.domain.counters;
         if released > 0 {
-            let counter = &counters.takeovers_canary;
-            counter.fetch_add(released as u64, Ordering::Relaxed);
+            counters.takeovers_canary.add(released);
             let report = self
                 .unwatched
                 .late(now_ns, by_ns, released, Taken::SpareReleased);
@@ -249,8 +245,7 @@ impl Workers {
         if let Some(window_ns) = self.staffing.window_over(now_ns, active) {
             let stalled = self.cores.stalled(now_ns, window_ns, &self.domain);
             let excess = self.staffing.did_not_help(now_ns, active, stalled.len());
-            let counter = &self.domain.counters.taken_back;
-            counter.fetch_add(excess as u64, Ordering::Relaxed);
+            self.domain.counters.taken_back.add(excess);
             for _ in 0..excess {
                 self.hold_one();
             }
@@ -318,20 +313,19 @@ impl Workers {
             .take_while(|_| self.domain.spares.release())
             .count();
         let active = self.domain.spares.active();
-        let peak = &self.domain.counters.spares_peak;
-        peak.fetch_max(active, Ordering::Relaxed);
+        self.domain.counters.spares_peak.raise_to(active as u64);
         released
     }
 
     fn hold_one(&self) {
         // Counted first: a reader that sees the spare held finds it counted.
-        self.domain.counters.holds.fetch_add(1, Ordering::Relaxed);
+        self.domain.counters.holds.add(1);
         hold::ask_for_one(&self.domain, &self.handle);
     }
 
     /// Injects a no-op, so that a worker wakes and serves the I/O driver.
     fn poke(&self) {
-        self.domain.counters.pokes.fetch_add(1, Ordering::Relaxed);
+        self.domain.counters.pokes.add(1);
         drop(self.handle.spawn(async {}));
     }
 
@@ -346,8 +340,7 @@ impl Workers {
         if !domain.settings.mechanisms.takeover || domain.spares.total() == 0 {
             return;
         }
-        let counter = &domain.counters.spares_exhausted;
-        counter.fetch_add(1, Ordering::Relaxed);
+        domain.counters.spares_exhausted.add(1);
         let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < USED_UP_INTERVAL_NS;
         if self.used_up_ns.is_some_and(is_recent) {
             return;

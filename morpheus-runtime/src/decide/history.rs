@@ -177,7 +177,7 @@ impl History {
 
     /// Learns that a stalled poll became a hog poll (5 ms of CPU time).
     pub(crate) fn learn_hog(&self) {
-        self.label.totals.hog_polls.fetch_add(1, Ordering::Relaxed);
+        self.label.totals.hog_polls.add(1);
         self.hog_polls.fetch_add(1, Ordering::Relaxed);
         // Any of the stalled polls will do, because several may be in progress.
         self.hogs.mark_one(self.stalled.bits());
@@ -230,7 +230,7 @@ impl History {
         let before = self.rating.swap(rating as u32, Ordering::Relaxed);
         if rating == Rating::Hog && before != Rating::Hog as u32 {
             let hog_ratings = &self.label.totals.hog_ratings;
-            hog_ratings.fetch_add(1, Ordering::Relaxed);
+            hog_ratings.add(1);
         }
     }
 }

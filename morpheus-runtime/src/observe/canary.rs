@@ -85,10 +85,6 @@ impl Canary {
             domain.note_core_thread(threads::own_tid());
             returned.store(number, Ordering::Release);
         }));
-        // Relaxed: a statistic.
-        self.domain
-            .counters
-            .canaries
-            .fetch_add(1, Ordering::Relaxed);
+        self.domain.counters.canaries.add(1);
     }
 }

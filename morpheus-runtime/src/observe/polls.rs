@@ -154,9 +154,7 @@ impl Polls {
         } else if self.states_left > 0 {
             self.states_left -= 1;
             poll.asleep = self.stats.is_asleep(tid, now_ns).unwrap_or_else(|| {
-                let missing = &domain.counters.thread_states_missing;
-                // Relaxed: a statistic.
-                missing.fetch_add(1, Ordering::Relaxed);
+                domain.counters.thread_states_missing.add(1);
                 stalled_ns >= SURELY_ASLEEP_NS
             });
             poll.plan_next_state(now_ns);

@@ -28,6 +28,7 @@ use crate::act::permit::Permit;
 use crate::domain::Domain;
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
+use morpheus_system::lock::lock;
 use morpheus_system::slice;
 use morpheus_system::threads;
 
@@ -98,13 +99,8 @@ fn has_blocking_thread(
         return false;
     }
     let now_ns = clock::now_ns();
-    let lock = || {
-        pools
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    };
     {
-        let mut pools = lock();
+        let mut pools = lock(pools);
         let (asked_ns, is_warm) = pools.entry(handle.id()).or_insert((0, false));
         if now_ns.saturating_sub(*asked_ns) < POOL_ANSWER_VALID_NS {
             return *is_warm;
@@ -114,7 +110,7 @@ fn has_blocking_thread(
     }
     let start = AssertUnwindSafe(|| drop(handle.spawn_blocking(|| ())));
     let is_started = threads::available(1, None) == 1 && catch_unwind(start).is_ok();
-    let mut pools = lock();
+    let mut pools = lock(pools);
     pools.insert(handle.id(), (now_ns, is_started));
     if pools.len() > 1024 {
         pools.retain(|_, (asked_ns, _)| now_ns.saturating_sub(*asked_ns) < POOL_ANSWER_VALID_NS);
@@ -156,10 +152,7 @@ impl<'a> HandoffMark<'a> {
             .permit_class
             .store(permit.class() as u32, Ordering::Relaxed);
         slot.runtime.set_flag(SlotFlag::Handoff);
-        domain
-            .counters
-            .handoff_polls
-            .fetch_add(1, Ordering::Relaxed);
+        domain.counters.handoff_polls.add(1);
         HandoffMark {
             domain,
             index,

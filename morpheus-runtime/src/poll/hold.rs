@@ -77,6 +77,6 @@ fn hold_worker(domain: &Domain) {
         domain.note_core_thread(tid);
     }
     if let HoldEnd::Released { after_ns } = end {
-        domain.counters.record_takeover_latency(after_ns);
+        domain.counters.takeover_latency.record(after_ns);
     }
 }

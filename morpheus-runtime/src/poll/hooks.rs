@@ -75,7 +75,7 @@ impl Drop for Counts {
 fn add(label: Option<&'static Label>, polls: u32) {
     if let Some(label) = label {
         let total = &label.totals.polls;
-        total.fetch_add(u64::from(polls), Ordering::Relaxed);
+        total.add(polls as usize);
     }
 }
 
@@ -192,7 +192,6 @@ impl Drop for Paused {
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
-    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
     use super::*;
@@ -205,10 +204,6 @@ mod tests {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(4);
         builder.build().unwrap()
-    }
-
-    fn get(counter: &AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
     }
 
     /// Spawns `future`, waits for it, and returns the totals of the caller's label after all threads have
@@ -236,15 +231,15 @@ mod tests {
     #[test]
     fn polls_of_a_plain_task_are_counted() {
         let totals = totals_of(yields(99));
-        assert_eq!(get(&totals.polls), 100);
+        assert_eq!(totals.polls.get(), 100);
     }
 
     #[test]
     fn a_watched_task_counts_once_and_under_its_own_label() {
         let outer = totals_of(yields(99).watched("hooks: once"));
         let inner = &label::of(Origin::Named("hooks: once")).totals;
-        assert_eq!(get(&inner.polls), 100);
-        assert_eq!(get(&outer.polls), 0);
+        assert_eq!(inner.polls.get(), 100);
+        assert_eq!(outer.polls.get(), 0);
     }
 
     #[test]
@@ -252,8 +247,8 @@ mod tests {
         let stalled = async { std::thread::sleep(NAP) };
         let outer = totals_of(stalled.watched("hooks: stalled once"));
         let inner = &label::of(Origin::Named("hooks: stalled once")).totals;
-        assert_eq!(get(&inner.stalled_polls), 1);
-        assert_eq!(get(&outer.stalled_polls), 0);
+        assert_eq!(inner.stalled_polls.get(), 1);
+        assert_eq!(outer.stalled_polls.get(), 0);
     }
 
     #[test]
@@ -262,12 +257,12 @@ mod tests {
             std::thread::sleep(NAP);
             yields(0).watched("hooks: before").await;
         });
-        assert_eq!(get(&before.stalled_polls), 1);
+        assert_eq!(before.stalled_polls.get(), 1);
         let after = totals_of(async {
             yields(0).watched("hooks: after").await;
             std::thread::sleep(NAP);
         });
-        assert_eq!(get(&after.stalled_polls), 1);
+        assert_eq!(after.stalled_polls.get(), 1);
     }
 
     /// A few polls may be stalled: the pool may be late with a thread that takes the core over.
@@ -279,14 +274,14 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        assert!(get(&inline.stalled_polls) >= 8, "{inline:?}");
+        assert!(inline.stalled_polls.get() >= 8, "{inline:?}");
         let in_handoff = totals_of(async {
             for _ in 0..10 {
                 tokio::task::block_in_place(|| std::thread::sleep(NAP));
                 tokio::task::yield_now().await;
             }
         });
-        assert!(get(&in_handoff.stalled_polls) <= 5, "{in_handoff:?}");
+        assert!(in_handoff.stalled_polls.get() <= 5, "{in_handoff:?}");
     }
 
     #[test]
@@ -311,11 +306,11 @@ mod tests {
             .spawn(async { std::thread::sleep(4 * NAP) });
         std::thread::sleep(4 * NAP);
         let metrics = runtime.metrics();
-        assert!(metrics.canaries > 0 && metrics.spares_peak > 0);
+        assert!(metrics.debug.canaries > 0 && metrics.debug.spares_peak > 0);
         drop(runtime);
         for label in label::all().filter(|label| label.is_own()) {
             let totals = &label.totals;
-            assert_eq!((get(&totals.polls), get(&totals.stalled_polls)), (0, 0));
+            assert_eq!((totals.polls.get(), totals.stalled_polls.get()), (0, 0));
         }
     }
 }

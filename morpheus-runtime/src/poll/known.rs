@@ -232,10 +232,7 @@ fn plan_without_permit(state: &mut WatchState, domain: &Domain, waker: &Waker) -
         handoff::flush_lifo();
     }
     state.tries_inline = 0;
-    domain
-        .counters
-        .handoffs_refused
-        .fetch_add(1, Ordering::Relaxed);
+    domain.counters.handoffs_refused.add(1);
     handoff::flush_lifo();
     Plan::Inline
 }
@@ -252,10 +249,10 @@ pub(crate) fn learn(state: &mut WatchState, verdict: VerdictFlags) {
         own_slot::with_domain(|domain, _| {
             let counters = &domain.counters;
             if was_healthy {
-                counters.slow_tasks.fetch_add(1, Ordering::Relaxed);
+                counters.slow_tasks.add(1);
             }
             if became_hog {
-                counters.hog_tasks.fetch_add(1, Ordering::Relaxed);
+                counters.hog_tasks.add(1);
             }
         });
     }

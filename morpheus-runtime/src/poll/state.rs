@@ -1,7 +1,6 @@
 //! The state that a watched future keeps from poll to poll.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::act::permit::Waiter;
 use crate::decide::history::History;
@@ -62,10 +61,7 @@ impl WatchState {
 
     pub(crate) fn count_polls(&mut self) {
         let polls = std::mem::take(&mut self.polls);
-        self.label
-            .totals
-            .polls
-            .fetch_add(u64::from(polls), Ordering::Relaxed);
+        self.label.totals.polls.add(usize::from(polls));
     }
 
     #[inline]

@@ -1,60 +1,79 @@
 //! Counters of all that the runtime does in addition to tokio.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
+use morpheus_system::lock::lock;
 
-/// The live counters of a domain. All accesses are Relaxed and pair with nothing: statistics order nothing.
+/// A statistic. All accesses are Relaxed and pair with nothing: statistics order nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn raise_to(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The live counters of a domain.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) requests: AtomicU64,
-    pub(crate) takeovers_watched: AtomicU64,
-    pub(crate) takeovers_canary: AtomicU64,
-    pub(crate) takeovers_reserve: AtomicU64,
-    pub(crate) taken_back: AtomicU64,
-    pub(crate) holds: AtomicU64,
-    pub(crate) demotions: AtomicU64,
-    pub(crate) throttles: AtomicU64,
-    pub(crate) slow_tasks: AtomicU64,
-    pub(crate) hog_tasks: AtomicU64,
-    pub(crate) pokes: AtomicU64,
-    pub(crate) canaries: AtomicU64,
-    pub(crate) handoff_polls: AtomicU64,
-    pub(crate) handoffs_refused: AtomicU64,
-    pub(crate) spares_exhausted: AtomicU64,
-    pub(crate) spares_peak: AtomicUsize,
-    pub(crate) controller_cpu_ns: AtomicU64,
-    pub(crate) samples: AtomicU64,
-    pub(crate) sleeps: AtomicU64,
-    pub(crate) last_request_ns: AtomicU64,
+    pub(crate) requests: Counter,
+    pub(crate) takeovers_watched: Counter,
+    pub(crate) takeovers_canary: Counter,
+    pub(crate) takeovers_reserve: Counter,
+    pub(crate) taken_back: Counter,
+    pub(crate) holds: Counter,
+    pub(crate) demotions: Counter,
+    pub(crate) throttles: Counter,
+    pub(crate) slow_tasks: Counter,
+    pub(crate) hog_tasks: Counter,
+    pub(crate) pokes: Counter,
+    pub(crate) canaries: Counter,
+    pub(crate) handoff_polls: Counter,
+    pub(crate) handoffs_refused: Counter,
+    pub(crate) spares_exhausted: Counter,
+    pub(crate) spares_peak: Counter,
+    pub(crate) controller_cpu_ns: Counter,
+    pub(crate) samples: Counter,
+    pub(crate) sleeps: Counter,
+    pub(crate) last_request_ns: Counter,
     /// Time of the controller's last sample, in nanoseconds, or of the runtime's start before the first one.
-    pub(crate) last_sample_ns: AtomicU64,
-    pub(crate) controller_restarts: AtomicU64,
-    pub(crate) joiner_restarts: AtomicU64,
+    pub(crate) last_sample_ns: Counter,
+    pub(crate) controller_restarts: Counter,
+    pub(crate) joiner_restarts: Counter,
     pub(crate) controller_off: AtomicBool,
-    pub(crate) thread_states_missing: AtomicU64,
-    pub(crate) slices_refused: AtomicU64,
+    pub(crate) thread_states_missing: Counter,
+    pub(crate) slices_refused: Counter,
     pub(crate) takeover_latency: Latencies,
     pub(crate) detection_latency: Latencies,
-    pub(crate) takeovers_kernel: AtomicU64,
-    pub(crate) kernel_demotions: AtomicU64,
-    pub(crate) kernel_throttles: AtomicU64,
-    pub(crate) hogs_marked: AtomicU64,
+    pub(crate) takeovers_kernel: Counter,
+    pub(crate) kernel_demotions: Counter,
+    pub(crate) kernel_throttles: Counter,
+    pub(crate) hogs_marked: Counter,
     pub(crate) canary_lateness: Latencies,
 }
 
 impl Counters {
     pub(crate) fn new(now_ns: u64) -> Counters {
         Counters {
-            last_sample_ns: AtomicU64::new(now_ns),
+            last_sample_ns: Counter(AtomicU64::new(now_ns)),
             ..Counters::default()
         }
-    }
-
-    pub(crate) fn record_takeover_latency(&self, ns: u64) {
-        self.takeover_latency.record(ns);
     }
 }
 
@@ -96,9 +115,7 @@ impl fmt::Debug for Latencies {
 
 impl Latencies {
     fn lock(&self) -> MutexGuard<'_, Recorded> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 
     pub(crate) fn record(&self, ns: u64) {

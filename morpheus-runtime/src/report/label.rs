@@ -6,8 +6,11 @@
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
+
+use crate::report::counters::Counter;
+use morpheus_system::lock::lock;
 
 /// Most labels of a process. Labels after these share the last one.
 pub(crate) const MAX_LABELS: usize = 4096;
@@ -48,19 +51,19 @@ pub(crate) struct Label {
 /// Totals of all runtimes, for the summary and the exported series. Controllers write them, except for `polls`.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    pub(crate) polls: AtomicU64,
-    pub(crate) stalled_polls: AtomicU64,
-    pub(crate) stalled_blocked: AtomicU64,
-    pub(crate) hog_polls: AtomicU64,
-    pub(crate) longest_ns: AtomicU64,
-    pub(crate) hog_ratings: AtomicU64,
+    pub(crate) polls: Counter,
+    pub(crate) stalled_polls: Counter,
+    pub(crate) stalled_blocked: Counter,
+    pub(crate) hog_polls: Counter,
+    pub(crate) longest_ns: Counter,
+    pub(crate) hog_ratings: Counter,
 }
 
 impl Totals {
     pub(crate) fn count_stalled(&self, blocked: bool) {
-        self.stalled_polls.fetch_add(1, Ordering::Relaxed);
+        self.stalled_polls.add(1);
         if blocked {
-            self.stalled_blocked.fetch_add(1, Ordering::Relaxed);
+            self.stalled_blocked.add(1);
         }
     }
 }
@@ -120,9 +123,7 @@ impl Label {
     }
 
     pub(crate) fn saw_duration(&self, stalled_ns: u64) {
-        self.totals
-            .longest_ns
-            .fetch_max(stalled_ns, Ordering::Relaxed);
+        self.totals.longest_ns.raise_to(stalled_ns);
     }
 }
 
@@ -161,10 +162,7 @@ fn table() -> &'static Table {
 /// label.
 pub(crate) fn of(origin: Origin) -> &'static Label {
     let table = table();
-    let mut known = table
-        .by_origin
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut known = lock(&table.by_origin);
     if let Some(label) = known.get(&origin) {
         return label;
     }

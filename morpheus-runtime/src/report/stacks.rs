@@ -9,6 +9,7 @@ use morpheus_stacks::groups::Shared;
 
 use crate::report::label;
 use crate::report::summary;
+use morpheus_system::lock::lock;
 
 /// Identifies a stalled poll: a watched one by its slot and number, one that is not watched by its core and the last sign
 /// of life of that.
@@ -44,9 +45,7 @@ static FOR_SUMMARY: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 const MOST_IN_SUMMARY: usize = 64;
 
 fn for_summary() -> MutexGuard<'static, Vec<Arc<Shared>>> {
-    FOR_SUMMARY
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    lock(&FOR_SUMMARY)
 }
 
 fn keep_for_summary(shared: &Arc<Shared>) {

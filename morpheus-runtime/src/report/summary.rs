@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::Once;
-use std::sync::atomic::Ordering;
 
 use crate::report::label::{self, Label};
 use crate::report::stacks;
 
 fn stalled_polls(label: &Label) -> u64 {
-    label.totals.stalled_polls.load(Ordering::Relaxed)
+    label.totals.stalled_polls.get()
 }
 
 /// Whether `MORPHEUS_SUMMARY=1` is set.
@@ -35,12 +34,12 @@ extern "C" fn print_summary() {
 /// Returns the table of labels, with the most stalled polls first.
 pub(crate) fn summary() -> String {
     let mut labels: Vec<&Label> = label::all()
-        .filter(|label| stalled_polls(label) + label.totals.polls.load(Ordering::Relaxed) > 0)
+        .filter(|label| stalled_polls(label) + label.totals.polls.get() > 0)
         .collect();
     labels.sort_by_key(|label| {
         (
             std::cmp::Reverse(stalled_polls(label)),
-            std::cmp::Reverse(label.totals.polls.load(Ordering::Relaxed)),
+            std::cmp::Reverse(label.totals.polls.get()),
         )
     });
     let mut table = String::from("morpheus: labels of watched tasks\n");
@@ -50,15 +49,14 @@ pub(crate) fn summary() -> String {
         "polls", "stalled", "longest", "blocked", "running", "CPU hog"
     );
     for label in labels {
-        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (stalled, blocked) = (stalled_polls(label), get(&label.totals.stalled_blocked));
-        let is_hog = get(&label.totals.hog_ratings) > 0 || get(&label.totals.hog_polls) > 0;
+        let (stalled, blocked) = (stalled_polls(label), label.totals.stalled_blocked.get());
+        let is_hog = label.totals.hog_ratings.get() > 0 || label.totals.hog_polls.get() > 0;
         let _ = writeln!(
             table,
             "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
-            get(&label.totals.polls).max(stalled),
+            label.totals.polls.get().max(stalled),
             stalled,
-            get(&label.totals.longest_ns) as f64 / 1e6,
+            label.totals.longest_ns.get() as f64 / 1e6,
             blocked,
             stalled - blocked.min(stalled),
             if is_hog { "yes" } else { "no" },

@@ -6,13 +6,14 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::report::counters::Counter;
 use crate::report::event::{Report, Thread};
+use morpheus_system::lock::lock;
 use morpheus_system::supervise::{dismiss, supervise};
 
 /// Most reports that wait. A label has one event a second, so this is a second's worth of this many labels.
@@ -37,18 +38,11 @@ enum Queue {
 /// Shared with the thread; outlives the runtime if the subscriber blocks.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Relaxed, these three, and they pair with nothing: statistics.
-    dropped: AtomicU64,
-    subscriber_panics: AtomicU64,
-    restarts: AtomicU64,
+    dropped: Counter,
+    subscriber_panics: Counter,
+    restarts: Counter,
     is_running: Mutex<bool>,
     ended: Condvar,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Reports {
@@ -65,7 +59,7 @@ impl Reports {
             Queue::NotStarted | Queue::Closed => false,
         };
         if !sent {
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.shared.dropped.add(1);
         }
     }
 
@@ -86,17 +80,19 @@ impl Reports {
 
     /// Returns how many reports found the queue full, or no thread.
     pub(crate) fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+        self.shared.dropped.get()
     }
 
     /// Returns how many reports the subscriber panicked on.
+    #[cfg(feature = "metrics")]
     pub(crate) fn subscriber_panics(&self) -> u64 {
-        self.shared.subscriber_panics.load(Ordering::Relaxed)
+        self.shared.subscriber_panics.get()
     }
 
     /// Returns how often the thread restarted after a panic of its own.
+    #[cfg(feature = "metrics")]
     pub(crate) fn restarts(&self) -> u64 {
-        self.shared.restarts.load(Ordering::Relaxed)
+        self.shared.restarts.get()
     }
 }
 
@@ -146,9 +142,7 @@ fn serve(receiver: Receiver<Report>, shared: &Shared) {
             }
         },
         |text, restarts| {
-            shared
-                .restarts
-                .fetch_add(u64::from(restarts), Ordering::Relaxed);
+            shared.restarts.add(usize::from(restarts));
             own_panic.set(Some(Report::Panicked {
                 thread: Thread::Reporter,
                 text: text.to_owned(),
@@ -174,11 +168,11 @@ impl Subscriber<'_> {
         let emitted = catch_unwind(AssertUnwindSafe(|| report.emit()));
         let panics = &self.shared.subscriber_panics;
         if let Err(panic) = emitted {
-            panics.fetch_add(1, Ordering::Relaxed);
+            panics.add(1);
             dismiss(panic);
             return;
         }
-        let before = panics.load(Ordering::Relaxed);
+        let before = panics.get();
         if before > 0 && !self.is_reported.replace(true) {
             self.emit(&Report::SubscriberPanicked { reports: before });
         }
@@ -277,7 +271,7 @@ mod tests {
         assert!(*lock(&shared.is_running));
         drop(reports);
         wait_for("the thread ends", || !*lock(&shared.is_running));
-        assert_eq!(shared.dropped.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.dropped.get(), 0);
     }
 
     #[test]

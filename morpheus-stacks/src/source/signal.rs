@@ -25,6 +25,7 @@ use morpheus_common::hand_over::{HandOver, Progress, Request};
 
 use super::raw::{MOST, Raw, read_own};
 use super::{NoStack, machine};
+use morpheus_system::lock::lock;
 
 /// Threads that can be asked at once. As many are stalled at once only in a storm, and then those that come
 /// first are enough.
@@ -88,9 +89,7 @@ fn buffers() -> Option<&'static Buffers> {
 /// The buffers, made on first use in a process.
 fn buffers_of(process: u32) -> &'static Buffers {
     static MAKING: Mutex<()> = Mutex::new(());
-    let _making = MAKING
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _making = lock(&MAKING);
     if let Some(buffers) = buffers().filter(|buffers| buffers.process == process) {
         return buffers;
     }
@@ -126,9 +125,7 @@ fn signal() -> Result<i32, NoStack> {
         return Ok(known);
     }
     static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _installing = lock(&INSTALLING);
     let known = SIGNAL.load(Ordering::Relaxed);
     if known != 0 && is_ours(known) {
         return Ok(known);
