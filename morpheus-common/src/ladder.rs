@@ -32,7 +32,7 @@ pub enum Policy {
     Takeover = 2,
     /// The thread of a hog poll gets less CPU time until the poll ends.
     Demote = 3,
-    /// The bandwidth of a label with many hog polls is capped.
+    /// The bandwidth of a task whose label has many hog polls is capped.
     Throttle = 4,
 }
 
@@ -45,7 +45,7 @@ pub enum Step {
     Watching = 0,
     /// The poll was asked to yield.
     Requested = 1,
-    /// A spare was released to replace the worker.
+    /// Another worker has taken over: a spare was called for, or the poll had been handed off.
     TakenOver = 2,
     /// The thread has a fraction of its weight.
     Demoted = 3,
@@ -72,7 +72,7 @@ pub struct Limits {
 /// The observation of one poll at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Wall time since the poll was first seen, in nanoseconds.
+    /// Wall time since the poll began, or was first seen if its beginning is not known, in nanoseconds.
     pub stalled_ns: u64,
     /// CPU time of the poll's thread since then, in nanoseconds.
     pub cpu_ns: u64,
@@ -99,7 +99,8 @@ pub enum Action {
     TakeOver,
     /// Give the thread a fraction of its weight until the poll ends.
     Demote,
-    /// Cap the thread's bandwidth until the poll ends.
+    /// Cap the bandwidth. The kernel side caps that of the thread until the poll ends; a runtime alone delays the next
+    /// poll of the task.
     Throttle,
 }
 

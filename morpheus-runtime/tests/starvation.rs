@@ -256,12 +256,12 @@ fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
 
 /// The same with watched hogs whose polls may not be handed off: the report names their label.
 #[test]
-fn the_report_of_used_up_spares_names_the_slow_label() {
+fn the_report_of_exhausted_spares_names_the_slow_label() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
     let runtime = two_workers().max_spares(2).build().unwrap();
-    let label = fresh_label("used up by");
+    let label = fresh_label("exhausted by");
     let gate = Gate::default();
     let hogs: Vec<_> = (0..8)
         .map(|_| {

@@ -1,16 +1,16 @@
 //! Permits: limit how many slow tasks run a handoff poll at once.
 //!
 //! Every handoff poll runs on a thread of its own, and these threads share the CPUs with the workers. So at most two
-//! per CPU may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU. One hog may run
-//! beside any number of slow tasks. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
+//! per CPU may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU. One hog may always run,
+//! also beside slow tasks that have all these permits. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
 //! a few at a time.
 //!
 //! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll
-//! counts as asleep from its start. Otherwise blocking calls would begin at only four a millisecond.
+//! counts as asleep from its start. Otherwise only two blocking calls per CPU could begin in each sample.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
-//! the oldest waiter gets one beyond the limits on running polls. A long wait alone is no reason for that: behind
-//! polls of 200 ms every waiter waits long, and twice the hogs would take the CPUs from other processes. A granted
+//! the oldest waiter gets one beyond the limits on running polls. A long wait alone does not lift the
+//! limit. Behind polls of 200 ms every waiter waits long, and more hogs would take the CPUs from other processes. A granted
 //! permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but is not polled) goes to the next waiter.
 //!
 //! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
@@ -67,7 +67,8 @@ impl Limits {
 enum Phase {
     Waiting(Waker),
     Granted,
-    /// All permits went to handoff polls that sleep. The waiter has left the queue, and its future is polled inline.
+    /// The wait ended without a permit, because all are out or the controller has stopped. The waiter has left the queue, and
+    /// its future is polled inline.
     Inline,
     /// Taken up, taken back or dropped. The waiter is in no list.
     Gone,
@@ -538,7 +539,7 @@ impl Permits {
 pub(crate) enum NoPermit {
     /// The permit was not taken up in time and went to the next waiter: ask again.
     TakenBack,
-    /// All permits are out, and their holders may sleep for ever: poll inline.
+    /// All permits are out for too long, or the controller has stopped: poll inline.
     Inline,
 }
 

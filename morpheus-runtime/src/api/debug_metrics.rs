@@ -17,7 +17,8 @@ pub struct DebugMetrics {
     pub takeovers_watched: u64,
     /// Spares released because the canary task was late.
     pub takeovers_canary: u64,
-    /// Spares released because the kernel side reported that a worker slept in a poll while work waited.
+    /// Spares released because the kernel side reported that a worker slept in a poll while work waited. A watched poll
+    /// counts here and, once it is stalled, in [`takeovers_watched`](Self::takeovers_watched).
     pub takeovers_kernel: u64,
     /// Spares released to make or enlarge the reserve, which also grows with workers that sleep in unwatched
     /// polls. They are not counted in [`Metrics::takeovers`](crate::Metrics::takeovers).

@@ -70,7 +70,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_spares_exhausted_total",
-        "Times that the last spare was active while more were needed",
+        "Times that more spares were needed than there are",
         |metrics| metrics.spares_exhausted,
     ),
     counts(
@@ -85,7 +85,7 @@ static OF_A_RUNTIME: &[Series<Metrics>] = &[
     ),
     counts(
         "morpheus_demotions_total",
-        "Polls that were demoted: they used 5 ms of CPU",
+        "Hog polls: watched polls that used 5 ms of CPU",
         |metrics| metrics.demotions,
     ),
     counts(

@@ -32,7 +32,8 @@ pub struct Metrics {
     /// tasks that the stall report names, or raise [`max_spares`](crate::Builder::max_spares), before
     /// [`spares_exhausted`](Self::spares_exhausted) grows.
     pub spares_released: usize,
-    /// The number of times that the last spare was active while more were needed: work waited. Raise
+    /// The number of times that more spares were needed than there are; shortages less than a second apart count as
+    /// one. Raise
     /// [`max_spares`](crate::Builder::max_spares), or find the label in the stall report and mend or watch
     /// the task.
     pub spares_exhausted: u64,
@@ -43,7 +44,8 @@ pub struct Metrics {
     /// Watched polls that were asked to yield, because they used up the budget. Put checkpoints into the loops
     /// that the stall report names, or raise [`budget`](crate::Builder::budget) if such polls are normal.
     pub requests: u64,
-    /// Watched polls that were demoted, because they used 5 ms of CPU. Move such work to `spawn_blocking`, or
+    /// Hog polls: watched polls that used 5 ms of CPU. With [`nice_hogs`](crate::Builder::nice_hogs) or the scheduler of
+    /// the kernel side their threads get less of the CPU. Move such work to `spawn_blocking`, or
     /// put checkpoints into it. A task that must not lose the CPU gets
     /// [`demotable(false)`](crate::task::Builder::demotable).
     pub demotions: u64,

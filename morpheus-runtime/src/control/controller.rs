@@ -197,7 +197,7 @@ impl Controller {
     /// Sleeps until something moves. The condition is read again after the barrier.
     fn sleep(&mut self) {
         self.quiet_samples = 0;
-        self.watchdog.rest();
+        self.watchdog.close_files();
         let domain = &self.domain;
         let workers = self.workers.as_ref();
         domain.counters.sleeps.add(1);

@@ -1,5 +1,5 @@
-//! The watchdog: takes each stalled watched poll up the ladder. It observes the slots ([`Polls`]), decides about each poll
-//! ([`Case`]), and acts: verdicts, requests, niceness, and what labels learn.
+//! The watchdog: finds stalled watched polls, and takes each of them up the ladder. It observes the slots ([`Polls`]), decides
+//! about each poll ([`Case`]), and acts: verdicts, requests, niceness, and what labels learn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,12 +20,12 @@ use crate::report::label;
 use crate::report::stacks::{Long, Place};
 use morpheus_link::events::OverBudget;
 
-/// With up to this many new polls of slow labels, there is an early sample when the first is due.
+/// With up to this many new polls that recorded when they began, there is an early sample when the first is due.
 const EARLY_SAMPLE_POLLS: usize = 8;
-/// A poll of a slow label is asked to yield after the budget divided by this. A short poll loses a yield by that, and behind
-/// a long one other tasks wait half a millisecond less.
+/// A poll of a slow label is asked to yield after the budget divided by this. The
+/// price: a poll that was about to end may yield once without need. The gain: tasks behind a long poll wait half a budget less.
 const SLOW_ARE_ASKED_AFTER: u64 = 2;
-/// Early samples go on for this time after such a poll was seen on a worker.
+/// After a poll of a slow label was last seen on a worker, early samples go on for this time, in nanoseconds.
 const EARLY_SAMPLES_LAST_NS: u64 = 10_000_000;
 
 /// One sample of all slots.
@@ -37,7 +37,8 @@ pub(crate) struct Sample {
     pub(crate) handoffs_asleep: [usize; 2],
     /// Polls under way, or begun since the last sample.
     pub(crate) busy: usize,
-    /// A poll was just found stalled: its worker may have had the I/O driver.
+    /// A poll became stalled in this sample. Its worker may have had the I/O driver, so a no-op task has to wake another
+    /// worker.
     pub(crate) wants_poke: bool,
     /// The time of an early sample, if one is due before the next sample: a poll of a slow label will have used up its
     /// budget, or half of it.
@@ -49,7 +50,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    fn is_due(&mut self, at_ns: u64) {
+    fn sample_by(&mut self, at_ns: u64) {
         self.due_ns = Some(self.due_ns.map_or(at_ns, |other| other.min(at_ns)));
     }
 }
@@ -60,7 +61,7 @@ pub(crate) struct Watchdog {
     polls: Polls,
     /// By slot.
     cases: Vec<Case>,
-    /// The last time at which a poll of a slow label was seen on a worker that it holds up.
+    /// The time at which a sample last saw a poll of a slow label run inline on a worker.
     slow_inline_ns: Option<u64>,
 }
 
@@ -79,31 +80,44 @@ impl Watchdog {
         let mut sample = Sample::default();
         let slots = self.domain.slots.in_use();
         self.make_room(slots);
-        let mut slow = 0;
+        let mut stamped = 0;
         for index in self.polls.begin(slots, now_ns) {
             let found = self.polls.find(index, now_ns, &self.domain);
-            if let Found::New { of_slow_label } = found {
+            if let Found::New { is_stamped } = found {
                 self.cases[index] = Case::default();
-                slow += usize::from(of_slow_label);
+                stamped += usize::from(is_stamped);
             }
             sample.busy += usize::from(found != Found::Nothing);
-            if matches!(
-                found,
-                Found::Same
-                    | Found::New {
-                        of_slow_label: true
-                    }
-            ) {
+            if matches!(found, Found::Same | Found::New { is_stamped: true }) {
                 self.follow_up(index, now_ns, metrics, &mut sample);
             }
         }
         let goes_on = |at_ns: u64| now_ns.saturating_sub(at_ns) < EARLY_SAMPLES_LAST_NS;
-        if slow > EARLY_SAMPLE_POLLS {
+        if stamped > EARLY_SAMPLE_POLLS {
             sample.due_ns = None;
         } else if self.slow_inline_ns.is_some_and(goes_on) {
-            sample.is_due(now_ns + self.slow_are_asked_after_ns());
+            sample.sample_by(now_ns + self.slow_are_asked_after_ns());
         }
+        self.count_takeovers(&mut sample);
         sample
+    }
+
+    /// Counts the takeovers of a sample. Where more polls are stalled than there are spares, the last ones have no spare.
+    fn count_takeovers(&self, sample: &mut Sample) {
+        let spares = match self.domain.settings.mechanisms.takeover {
+            true => self.domain.spares.total(),
+            false => 0,
+        };
+        let mut without = sample.stalled.saturating_sub(spares);
+        let stalls = sample.stalls.iter_mut().rev();
+        for stall in stalls.filter(|stall| stall.taken == Taken::SpareReleased) {
+            if without > 0 {
+                without -= 1;
+                stall.taken = Taken::NoSpareLeft;
+            } else {
+                self.domain.counters.takeovers_watched.add(1);
+            }
+        }
     }
 
     fn make_room(&mut self, slots: usize) {
@@ -117,8 +131,8 @@ impl Watchdog {
     }
 
     /// Closes the files that only samples need, before the controller sleeps.
-    pub(crate) fn rest(&mut self) {
-        self.polls.rest();
+    pub(crate) fn close_files(&mut self) {
+        self.polls.close_files();
     }
 
     /// Takes an event of the kernel: a poll has used up its budget, and was asked to yield.
@@ -134,7 +148,7 @@ impl Watchdog {
         case.is_asked |= self.rules.limits.policy >= Policy::Request;
     }
 
-    /// Follows a poll that was there at the last sample already, or has noted when it began.
+    /// Follows a poll whose age is known: the last sample saw it, or its thread recorded when it began.
     fn follow_up(
         &mut self,
         index: usize,
@@ -182,10 +196,10 @@ impl Watchdog {
     /// Asks for the stack of a poll, once.
     fn report_long(&mut self, index: usize, stalled_ns: u64, sample: &mut Sample) {
         let (poll, case) = (self.polls.at(index), &mut self.cases[index]);
-        if stalled_ns < self.domain.settings.report_after_ns || case.is_reported {
+        if stalled_ns < self.domain.settings.report_after_ns || case.is_stack_asked {
             return;
         }
-        case.is_reported = true;
+        case.is_stack_asked = true;
         let slot = self.domain.slots.runtime(index);
         sample.long.push(Long {
             place: Place::Slot(index, poll.seq),
@@ -196,7 +210,8 @@ impl Watchdog {
         });
     }
 
-    /// Asks a poll of a slow label to yield before it is stalled. Only polls of slow labels note when they begin.
+    /// Asks a poll of a slow label to yield before it is stalled. Only polls of such labels, and of
+    /// labels that are not rated yet, record when they begin.
     fn ask_slow_early(&mut self, index: usize, now_ns: u64, cpu_ns: u64, sample: &mut Sample) {
         let (slots, seq) = (&self.domain.slots, self.polls.at(index).seq);
         if slots.private[index].begun(seq).is_none() {
@@ -215,7 +230,7 @@ impl Watchdog {
             case.is_asked = true;
             verdict::request(slots, &self.domain.counters, index, seq, now_ns);
         }
-        sample.is_due(now_ns + next_ns.saturating_sub(cpu_ns));
+        sample.sample_by(now_ns + next_ns.saturating_sub(cpu_ns));
     }
 
     /// Decides about a poll, and carries the decision out.
@@ -287,11 +302,10 @@ impl Watchdog {
     fn count(&self, action: Action) {
         let counters = &self.domain.counters;
         match action {
-            Action::TakeOver => counters.takeovers_watched.add(1),
             Action::Demote => counters.demotions.add(1),
             Action::Throttle => counters.throttles.add(1),
-            // `verdict::request` counts those that were made.
-            Action::Request | Action::None => {}
+            // `verdict::request` counts requests, and `count_takeovers` takeovers.
+            Action::Request | Action::TakeOver | Action::None => {}
         }
     }
 }

@@ -24,13 +24,15 @@ use crate::settings::Settings;
 use morpheus_link::events::KernelEvents;
 use morpheus_system::{clock, quota};
 
-/// A core without a sign of life for this time is reported although its poll is not watched: one poll of that length, or
-/// many of more than a budget. At least: where signs come seldom, see [`Settings::signs_within_ns`].
+/// A core that gives no sign of life for this time is reported, also if its poll is not watched. Where signs of life come
+/// seldom, [`Settings::signs_within_ns`] is longer and applies.
 const STALLED_NS: u64 = 100_000_000;
 /// The interval between two searches for such cores.
 const STALLED_INTERVAL_NS: u64 = 50_000_000;
 /// The least time between two reports that every spare is active.
-const USED_UP_INTERVAL_NS: u64 = 10_000_000_000;
+const EXHAUSTED_INTERVAL_NS: u64 = 10_000_000_000;
+/// Shortages of spares that follow one another within this time count as one.
+const SAME_SHORTAGE_NS: u64 = 1_000_000_000;
 /// The least time between two pokes because of events from the kernel.
 const POKE_INTERVAL_NS: u64 = 1_000_000;
 
@@ -43,16 +45,19 @@ pub(crate) struct Workers {
     staffing: Staffing,
     hogs: Hogs,
     unwatched: Unwatched,
-    used_up_ns: Option<u64>,
+    exhausted_reported_ns: Option<u64>,
+    /// The time at which more spares were last needed than there are.
+    exhausted_ns: Option<u64>,
     searched_ns: u64,
     /// Watched polls that the last sample found stalled.
     stalled: usize,
     poked_ns: u64,
-    /// Under a quota that the threads are not confined to. A second thread that computes then uses up the quota in a part of
-    /// its period, and the kernel stops all of them for the rest: tens of milliseconds. A late canary alone is no reason
-    /// for that, because a worker whose quota is used by tasks that yield is late as well; a core has to stall.
-    is_throttled: bool,
-    /// Nothing has stalled for a while, and the last sample found a worker parked, or there is no hurry.
+    /// Whether the process has a CPU quota and may run on more CPUs than the quota pays for. A second thread that computes then
+    /// uses up the quota in a part of its period, and the kernel stops all of them for the rest: tens of milliseconds. So a
+    /// late canary alone releases no spare, because busy tasks that yield make it late as well: a core has to stall.
+    is_quota_tight: bool,
+    /// Whether the controller may sample less often: nothing has stalled for ten seconds, and a worker is parked or a quota
+    /// is tight.
     is_healthy: bool,
     /// Polls that are not watched and that the last search found stalled; their stacks are still to be taken.
     long: Vec<Long>,
@@ -62,23 +67,24 @@ impl Workers {
     pub(crate) fn new(domain: Arc<Domain>, handle: Handle) -> Workers {
         let now_ns = clock::now_ns();
         let metrics = handle.metrics();
-        let is_throttled = domain.mask.is_none() && quota::leaves_cpus_unpaid();
+        let is_quota_tight = domain.mask.is_none() && quota::leaves_cpus_unpaid();
         Workers {
             cores: Cores::new(
                 metrics.num_workers(),
                 &domain.settings,
-                is_throttled,
+                is_quota_tight,
                 now_ns,
             ),
             canary: Canary::new(domain.clone()),
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
             hogs: Hogs::default(),
             unwatched: Unwatched::default(),
-            used_up_ns: None,
+            exhausted_reported_ns: None,
+            exhausted_ns: None,
             searched_ns: now_ns,
             stalled: 0,
             poked_ns: 0,
-            is_throttled,
+            is_quota_tight,
             is_healthy: false,
             long: Vec::new(),
             metrics,
@@ -122,9 +128,9 @@ impl Workers {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }
         self.release_for(now_ns, polls.stalled);
-        // Under a quota the CPU time of the controller is missing elsewhere, and it waits for 10 ms of a poll anyway.
+        // Under a quota samples use CPU time that the workers need, and the controller reacts only after 10 ms of a poll.
         self.is_healthy =
-            (cores.parked > 0 || self.is_throttled) && self.staffing.is_healthy(now_ns);
+            (cores.parked > 0 || self.is_quota_tight) && self.staffing.is_healthy(now_ns);
         self.hogs.clear(&self.cores, &self.metrics, &self.domain);
         let poke = mechanisms.poke && (cores.wants_poke || polls.wants_poke);
         let idle = self.run_canary(now_ns, &cores, poke);
@@ -149,7 +155,7 @@ impl Workers {
         self.domain.counters.takeovers_reserve.add(for_reserve);
     }
 
-    /// The same, uncounted. Returns how many spares were released, and how many of those are for the reserve.
+    /// Releases what [`release_for`](Self::release_for) does, and counts nothing. Returns how many spares were released, and how many of those are for the reserve.
     fn release_missing(&mut self, now_ns: u64, stalled: usize) -> (usize, usize) {
         let active = self.domain.spares.active();
         let missing = self.staffing.missing(now_ns, active, stalled);
@@ -157,7 +163,7 @@ impl Workers {
         let for_reserve = self.staffing.for_reserve(released, stalled);
         // The reserve is no promise; a spare for each stalled worker is.
         if released < missing && active + released < stalled {
-            self.report_used_up(now_ns);
+            self.report_exhausted(now_ns);
         }
         (released, for_reserve)
     }
@@ -201,7 +207,7 @@ impl Workers {
         }
         match self.canary.state(now_ns) {
             CanaryState::Late { by_ns } => {
-                if cores.pressure || !self.is_throttled {
+                if cores.pressure || !self.is_quota_tight {
                     self.answer_lateness(now_ns, by_ns);
                 }
                 false
@@ -250,14 +256,14 @@ impl Workers {
                 self.hold_one();
             }
             if excess == 0 && released < wanted {
-                self.report_used_up(now_ns);
+                self.report_exhausted(now_ns);
             }
         }
     }
 
-    /// Reports cores that stalled in polls which are not watched. Where the reserve serves the waiting work, the canary is
-    /// never late, and no other report comes. Those that sleep count as stalled from then on, so that their spares are not
-    /// held again before the next such poll.
+    /// Reports cores that stalled in polls which are not watched. If the reserve serves the waiting work, the canary is
+    /// never late, and only this search finds the stall. Cores that sleep count as stalled for a second, so that their
+    /// spares stay released until the next such poll.
     fn search_stalled_cores(&mut self, now_ns: u64, watched: usize, is_served: bool) {
         if now_ns.saturating_sub(self.searched_ns) < STALLED_INTERVAL_NS {
             return;
@@ -283,8 +289,8 @@ impl Workers {
         self.report(report);
     }
 
-    /// Those of the stalled cores whose thread is known, and is in no watched poll. Cores, because threads of tokio's pool
-    /// that had one have slots, too, and sleep when they have nothing to do.
+    /// Those of the stalled cores whose thread is known, and is in no watched poll. It goes through cores and not through
+    /// slots, because an idle thread of tokio's pool keeps its slot and would look asleep in a poll.
     fn unwatched_polls(&self, stalled: &[usize]) -> Vec<Long> {
         let is_watched = |tid: u32| {
             let slots = self.domain.slots.runtimes();
@@ -335,17 +341,21 @@ impl Workers {
         }
     }
 
-    fn report_used_up(&mut self, now_ns: u64) {
+    fn report_exhausted(&mut self, now_ns: u64) {
         let domain = &self.domain;
         if !domain.settings.mechanisms.takeover || domain.spares.total() == 0 {
             return;
         }
-        domain.counters.spares_exhausted.add(1);
-        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < USED_UP_INTERVAL_NS;
-        if self.used_up_ns.is_some_and(is_recent) {
+        let is_within = |of_ns: u64| move |at_ns: u64| now_ns.saturating_sub(at_ns) < of_ns;
+        let before_ns = self.exhausted_ns.replace(now_ns);
+        if !before_ns.is_some_and(is_within(SAME_SHORTAGE_NS)) {
+            domain.counters.spares_exhausted.add(1);
+        }
+        let reported_ns = self.exhausted_reported_ns;
+        if reported_ns.is_some_and(is_within(EXHAUSTED_INTERVAL_NS)) {
             return;
         }
-        self.used_up_ns = Some(now_ns);
+        self.exhausted_reported_ns = Some(now_ns);
         let polled: Vec<u32> = domain
             .slots
             .runtimes()
@@ -353,7 +363,7 @@ impl Workers {
             // Relaxed: a label that changes at this moment is as good as the one before.
             .map(|slot| slot.label.load(Ordering::Relaxed))
             .collect();
-        domain.reports.send(Report::SparesUsedUp {
+        domain.reports.send(Report::SparesExhausted {
             total: domain.spares.total(),
             worst: reporting::worst(&domain.histories, &polled),
         });

@@ -11,11 +11,11 @@ use crate::settings::Settings;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
-    /// The limits for the ladder: the same, but in a dry run those of the default policy.
+    /// The limits for the ladder. In a dry run their policy is the default one, so that a case learns what it would do.
     ladder: Limits,
     /// Whether a demotion lowers the niceness of the thread.
     can_nice: bool,
-    /// Whether spares can take over.
+    /// Whether the runtime has workers of its own, from which spares can take over.
     has_workers: bool,
 }
 
@@ -40,15 +40,15 @@ impl Rules {
     }
 }
 
-/// What was done about one poll so far.
+/// The state of one watched poll from sample to sample: its step, and the findings about it.
 #[derive(Debug, Default)]
 pub(crate) struct Case {
     pub(crate) step: Step,
     /// It was asked to yield.
     pub(crate) is_asked: bool,
     pub(crate) is_stalled: bool,
-    /// Its stack is being taken.
-    pub(crate) is_reported: bool,
+    /// Its stack was asked for, so it is not asked for again.
+    pub(crate) is_stack_asked: bool,
     is_hog: bool,
     /// Its label was slow before this poll.
     was_slow: bool,
@@ -93,7 +93,7 @@ impl Case {
         let action = match transition.action {
             _ if rules.only_observe() => Action::None,
             Action::Request if self.is_asked => Action::None,
-            // No worker can take over, or the core is served already.
+            // No spare is needed: the runtime has no workers, or the poll's worker has handed off its core.
             Action::TakeOver if taken != Some(Taken::SpareReleased) => Action::None,
             action => action,
         };

@@ -25,9 +25,9 @@ const PATIENCE_UNDER_QUOTA: u64 = 5;
 const UNKNOWN_PRESSURE_NS: u64 = 20_000_000;
 
 /// The factor by which a core may go longer without a sign of life than with tokio's own interval and without a quota.
-fn patience(settings: &Settings, is_throttled: bool) -> u64 {
+fn patience(settings: &Settings, is_quota_tight: bool) -> u64 {
     let by_interval = (settings.event_interval / DEFAULT_EVENT_INTERVAL).max(1);
-    if is_throttled {
+    if is_quota_tight {
         by_interval.saturating_mul(PATIENCE_UNDER_QUOTA)
     } else {
         by_interval
@@ -135,9 +135,14 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    pub(crate) fn new(count: usize, settings: &Settings, is_throttled: bool, now_ns: u64) -> Cores {
+    pub(crate) fn new(
+        count: usize,
+        settings: &Settings,
+        is_quota_tight: bool,
+        now_ns: u64,
+    ) -> Cores {
         Cores {
-            patience: patience(settings, is_throttled),
+            patience: patience(settings, is_quota_tight),
             cores: vec![Core::alive(0, 0, now_ns); count],
         }
     }

@@ -1,8 +1,8 @@
 //! The table of watched polls, by slot: since when each is in progress, how much CPU time it used, and whether it sleeps.
 //!
 //! It needs nothing from the system but thread CPU clocks and `/proc/self/task`. It reads the CPU time of each poll that
-//! was there at the last sample already. It reads the state of a thread only if that used little CPU time, for a bounded
-//! number of threads a sample, and at doubling intervals for those that sleep.
+//! was there at the last sample already. It reads the state of a thread only if the thread used little CPU time, and
+//! of a bounded number of threads in one sample. The intervals between two reads of a sleeping thread double.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,8 @@ const STATES_A_SAMPLE: usize = 16;
 const LONGEST_STATE_NS: u64 = 32_000_000;
 /// A thread that used less CPU time than the stalled time divided by this may be asleep.
 const IDLE_SHARE: u64 = 4;
-/// A thread whose state cannot be read sleeps if it got little CPU in this time: it is hardly just preempted.
+/// A thread whose state cannot be read counts as asleep if it used little CPU time for this time, because a preempted thread
+/// seldom waits that long.
 const SURELY_ASLEEP_NS: u64 = 50_000_000;
 
 /// The watched poll in one slot, from sample to sample.
@@ -40,8 +41,8 @@ pub(crate) struct Poll {
 pub(crate) enum Found {
     /// No watched poll.
     Nothing,
-    /// A poll that was not there at the last sample. One of a slow label has noted when it began.
-    New { of_slow_label: bool },
+    /// A poll that was not there at the last sample. `is_stamped`: its thread recorded when it began.
+    New { is_stamped: bool },
     /// The poll of the last sample.
     Same,
 }
@@ -60,7 +61,8 @@ pub(crate) enum Reading {
 pub(crate) struct Polls {
     polls: Vec<Poll>,
     stats: ThreadStats,
-    /// The slot that the next sample begins with, so that a full one does not favour the first slots.
+    /// The first slot of the next sample. It moves on, so that samples that reach their limit of system calls do not always
+    /// favour the same slots.
     start: usize,
     /// System calls that the sample may still make.
     clocks_left: usize,
@@ -125,7 +127,7 @@ impl Polls {
             poll.cpu_at_first_ns = clock::cpu_ns_of(tid);
         }
         Found::New {
-            of_slow_label: begun.is_some(),
+            is_stamped: begun.is_some(),
         }
     }
 
@@ -178,12 +180,10 @@ impl Polls {
         let mut found = Found::Same;
         if poll.seq != over.poll_seq {
             *poll = Poll::first_seen(over.poll_seq, now_ns);
-            found = Found::New {
-                of_slow_label: false,
-            };
+            found = Found::New { is_stamped: false };
         }
         poll.since_ns = poll.since_ns.min(over.at_ns.saturating_sub(over.used_ns));
-        // Whether it ran on since is not known: no more than `used_ns` is counted as its own.
+        // The event does not say whether the poll used CPU time afterwards, so only `used_ns` counts as its own.
         let tid = slot.tid.load(Ordering::Acquire);
         if let Some(cpu_ns) = clock::cpu_ns_of(tid) {
             let at_first_ns = cpu_ns.saturating_sub(over.used_ns);
@@ -194,7 +194,7 @@ impl Polls {
     }
 
     /// Closes the files that only samples need, before the controller sleeps.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn close_files(&mut self) {
         self.stats.close_all();
     }
 }

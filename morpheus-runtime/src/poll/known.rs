@@ -1,5 +1,4 @@
-//! Polls of futures whose task or label is rated slow, or not rated yet: handed off, delayed until there is a
-//! permit, or inline.
+//! Decides how a poll of a slow or unrated task runs (handed off, after a wait for a permit, or inline), and runs it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -218,8 +217,7 @@ fn permit_for(
 /// Decides for a poll that gets no permit: it runs inline, once the tasks that only this worker can reach are
 /// flushed.
 ///
-/// If the worker loses its core in the flush, the task asks again: polled here, it would run on one more
-/// thread without a permit. The number of tries is limited ([`TRIES_INLINE`]): on a machine that is full, a
+/// If the worker loses its core in the flush, the task asks for a permit again: a poll on this thread would run beside the workers without one. The number of tries is limited ([`TRIES_INLINE`]): on a machine that is full, a
 /// worker loses its core more often than not.
 fn plan_without_permit(state: &mut WatchState, domain: &Domain, waker: &Waker) -> Plan {
     if state.tries_inline < TRIES_INLINE && domain.permits.allows_handoffs() {

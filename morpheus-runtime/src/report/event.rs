@@ -11,6 +11,8 @@ pub(crate) enum Taken {
     Observed,
     Requested,
     SpareReleased,
+    /// A spare would have been released, and none is left.
+    NoSpareLeft,
     AlreadyHandedOff,
     /// None, under [`Policy::Observe`](crate::Policy::Observe). Another policy would have released a spare.
     WouldReleaseSpare,
@@ -24,6 +26,7 @@ impl Taken {
             Taken::Observed => "observed",
             Taken::Requested => "asked to yield",
             Taken::SpareReleased => "taken over",
+            Taken::NoSpareLeft => "no spare left",
             Taken::AlreadyHandedOff => "handed off",
             Taken::WouldReleaseSpare => "would have been taken over",
             Taken::WouldHandOff => "would have been handed off",
@@ -69,7 +72,7 @@ pub(crate) enum Report {
         suppressed: u64,
     },
     /// Every spare is active; `worst` has the labels with the most stalled polls.
-    SparesUsedUp {
+    SparesExhausted {
         total: usize,
         worst: Vec<(Origin, u64)>,
     },
@@ -127,7 +130,7 @@ impl Report {
                 suppressed,
                 "workers are stalled in polls of unwatched tasks"
             ),
-            Report::SparesUsedUp { total, worst } => emit_spares_used_up(*total, worst),
+            Report::SparesExhausted { total, worst } => emit_spares_exhausted(*total, worst),
             Report::NoLink(error) => {
                 tracing::debug!(target: "morpheus::link", %error, "no link");
             }
@@ -203,8 +206,8 @@ impl Stall {
     }
 }
 
-/// Emits the error that the spares are used up, with the labels that have the most stalled polls.
-fn emit_spares_used_up(total: usize, worst: &[(Origin, u64)]) {
+/// Emits the error that the spares are exhausted, with the labels that have the most stalled polls.
+fn emit_spares_exhausted(total: usize, worst: &[(Origin, u64)]) {
     let mut names = String::new();
     for (origin, stalled_polls) in worst {
         let _ = write!(names, "{origin} ({stalled_polls} stalled polls), ");
