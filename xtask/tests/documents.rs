@@ -297,7 +297,7 @@ fn the_guide_quotes_the_events() {
     );
     let events = first_cells(&guide, "| event |");
     let steps = first_cells(&guide, "| `step` |");
-    assert_eq!((events.len(), steps.len()), (4, 6));
+    assert_eq!((events.len(), steps.len()), (4, 7));
     for quoted in events.iter().chain(&steps) {
         assert!(program.contains(quoted), "no event says {quoted:?}");
     }

@@ -24,6 +24,7 @@ use crate::Frame;
 const OWN: &[&str] = &[
     "morpheus-runtime",
     "morpheus-stacks",
+    "morpheus-link",
     "morpheus-system",
     "morpheus-common",
 ];
