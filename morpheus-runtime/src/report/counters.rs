@@ -1,4 +1,4 @@
-//! Counters of all that the runtime does in addition to tokio.
+//! Counters of all that the runtime does in addition to tokio. CONTRIBUTING.md says what else a new one needs.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
