@@ -68,6 +68,9 @@ pub(crate) struct Domain {
     pub(crate) slots: Table,
     #[cfg(tokio_unstable)]
     pub(crate) thread_ids: morpheus_system::threads::Ids,
+    /// The records of tasks that the hooks watch.
+    #[cfg(tokio_unstable)]
+    pub(crate) records: crate::decide::records::Records,
     pub(crate) spares: Spares,
     pub(crate) permits: Arc<Permits>,
     /// How polls of each label went on this runtime.
@@ -113,6 +116,8 @@ impl Domain {
             slots: Table::new(settings.slots),
             #[cfg(tokio_unstable)]
             thread_ids: morpheus_system::threads::Ids::default(),
+            #[cfg(tokio_unstable)]
+            records: Default::default(),
             spares: Spares::new(settings.spares),
             permits: Arc::new(Permits::new(limits)),
             histories: Histories::default(),

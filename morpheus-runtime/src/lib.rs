@@ -28,15 +28,14 @@
 //! | a part of another task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
 //! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the route | yes | yes |
 //! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
-//! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | no |
+//! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | yes |
 //! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |
 //! | tasks of a current-thread runtime, and the future of its `block_on` | by the same, but for the first row | the place, or the name | yes | no |
 //!
 //! On a multi-thread runtime a spare takes the work that waits behind any of them. *Asked to yield* means
 //! that [`checkpoint()`] and [`checkpoint_sync`] yield when the controller asks. *Handed off* means that the
 //! worker hands off its core before it polls a task that is rated slow, or whose label is. Then nothing
-//! queues behind the poll, and a few of these polls run at a time. That takes the future itself; a hook
-//! around its poll cannot do it. Where several of these rows watch one stalled poll, it counts once, for the
+//! queues behind the poll, and a few of these polls run at a time. Where several of these rows watch one stalled poll, it counts once, for the
 //! innermost.
 //!
 //! A current-thread runtime ([`Builder::new_current_thread`]) has no second thread for its tasks. Its watched

@@ -181,4 +181,130 @@ mod unstable {
         assert!(!missing.contains(&Limitation::TaskHooks));
         assert!(!missing.contains(&Limitation::LifoSwitch));
     }
+
+    /// Computes for this long.
+    fn compute(time: Duration) {
+        let until = std::time::Instant::now() + time;
+        while std::time::Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn threads() -> usize {
+        std::fs::read_dir("/proc/self/task").unwrap().count()
+    }
+
+    /// Many more hogs than spares, none of them watched: their polls are handed off, a few at a time, and other tasks run on.
+    #[test]
+    fn hogs_that_are_not_watched_are_handed_off_and_need_permits() {
+        let _alone = alone();
+        let measure = |watch| {
+            let mut builder = Builder::new_multi_thread();
+            builder
+                .worker_threads(2)
+                .max_spares(4)
+                .watch_every_task(watch);
+            let runtime = builder.build().unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let naps = runtime.block_on(async {
+                for _ in 0..100 {
+                    let stop = stop.clone();
+                    tokio::spawn(async move {
+                        while !stop.load(Ordering::Relaxed) {
+                            compute(20 * MS);
+                            tokio::task::yield_now().await;
+                        }
+                    });
+                }
+                let naps = tokio::spawn(async {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let mut naps = Vec::new();
+                    let until = std::time::Instant::now() + Duration::from_secs(2);
+                    while std::time::Instant::now() < until {
+                        let begun = std::time::Instant::now();
+                        tokio::time::sleep(MS).await;
+                        naps.push(begun.elapsed());
+                    }
+                    naps.sort();
+                    naps
+                });
+                in_time(naps).await.unwrap()
+            });
+            let metrics = runtime.metrics();
+            stop.store(true, Ordering::Relaxed);
+            let median = naps[naps.len() / 2];
+            let p99 = naps[naps.len() * 99 / 100];
+            eprintln!(
+                "watch {watch}: {} naps, median {median:?}, p99 {p99:?}, {} threads, {metrics:?}",
+                naps.len(),
+                threads()
+            );
+            (median, metrics.handoff_polls)
+        };
+        let (median, handoffs) = measure(true);
+        assert!(handoffs > 50 && median < 10 * MS, "{median:?}, {handoffs}");
+        let (control, _) = measure(false);
+        assert!(control > 4 * median, "{control:?}");
+    }
+
+    /// Threads that wait for a permit do not hold up the end of the runtime.
+    #[test]
+    fn a_runtime_ends_while_threads_wait_for_permits() {
+        let _alone = alone();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(4);
+        let runtime = builder.build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..40 {
+                tokio::spawn(async {
+                    loop {
+                        compute(20 * MS);
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+        });
+        assert!(wait_for(PATIENCE, || runtime.metrics().permits_waiting >= 20));
+        let begun = std::time::Instant::now();
+        drop(runtime);
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+
+    /// The number of threads is bounded: further hogs run inline, are counted, and all of them finish.
+    #[test]
+    fn beyond_the_bound_polls_run_inline() {
+        let _alone = alone();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(4).max_handoffs(8);
+        let runtime = builder.build().unwrap();
+        let before = threads();
+        let most = Arc::new(AtomicUsize::new(0));
+        let ended = runtime.block_on(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..40 {
+                let most = most.clone();
+                tasks.spawn(async move {
+                    for _ in 0..3 {
+                        compute(10 * MS);
+                        most.fetch_max(threads(), Ordering::Relaxed);
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+            in_time(tasks.join_all()).await.len()
+        });
+        assert_eq!(ended, 40);
+        let metrics = runtime.metrics();
+        assert!(
+            metrics.handoffs_refused > 0 && metrics.handoff_polls > 0,
+            "{metrics:?}"
+        );
+        assert!(metrics.debug.handoffs_peak <= 8, "{metrics:?}");
+        let more = most.load(Ordering::Relaxed) - before;
+        assert!(more <= 24, "{more} threads more, for 8 handoffs");
+    }
 }

@@ -88,6 +88,7 @@ pub(crate) struct Waiter {
     since_ns: u64,
     /// Earliest time of a grant, in nanoseconds: the bandwidth of a throttled task is capped.
     not_before_ns: u64,
+    blocks_thread: bool,
     /// The runtime that polls the waiting future; `None` outside of one.
     runtime: Option<Handle>,
     phase: Mutex<Phase>,
@@ -107,6 +108,7 @@ impl Waiter {
         Wake {
             waker,
             runtime: self.runtime.clone(),
+            is_own: self.blocks_thread,
         }
     }
 
@@ -153,6 +155,24 @@ impl Waiter {
         }
     }
 
+    /// Returns a permit beyond the limits on running polls, if the waiter still waits in the queue.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn take_beyond_limits(self: &Arc<Self>) -> Option<Permit> {
+        let mut state = self.permits.lock();
+        let class = self.class();
+        let queue = &mut state.queues[class as usize];
+        let at = queue
+            .iter()
+            .position(|waiting| Arc::ptr_eq(waiting, self))?;
+        queue.remove(at);
+        *self.phase() = Phase::Gone;
+        state.take(class, self.sleeps, clock::now_ns());
+        Some(Permit {
+            permits: self.permits.clone(),
+            class,
+        })
+    }
+
     /// Ends the wait. Called when the waiting future is dropped, or when its poll needs no permit.
     pub(crate) fn leave(self: &Arc<Self>) {
         let before = {
@@ -186,6 +206,8 @@ struct State {
     granted: Vec<(Arc<Waiter>, u64)>,
     moved_at_ns: u64,
     peak: usize,
+    /// The runtime ends, and no thread may wait.
+    threads_are_free: bool,
 }
 
 impl State {
@@ -209,6 +231,13 @@ impl State {
                 hogs => hogs < limits.hogs && all < limits.running,
             },
         }
+    }
+
+    /// The threads that wait in the queues, if the next task waits on its thread.
+    fn blocked_threads(&self, counts: bool) -> usize {
+        let waiting = self.queues.iter().flatten();
+        let blocked = waiting.filter(|waiter| counts && waiter.blocks_thread);
+        blocked.count()
     }
 
     /// Returns the first waiter whose time has come. Throttled waiters do not delay others.
@@ -289,6 +318,8 @@ pub(crate) struct Request<'a> {
     pub(crate) sleeps: bool,
     /// 0, or the time in nanoseconds until which a throttled task has to wait.
     pub(crate) not_before_ns: u64,
+    /// The task waits on its thread, and not as a task that is not ready. Its waker is Morpheus's own.
+    pub(crate) blocks_thread: bool,
 }
 
 /// The answer to a request for a permit.
@@ -356,6 +387,7 @@ impl Permits {
             history,
             sleeps,
             not_before_ns,
+            blocks_thread,
         } = request;
         let now_ns = clock::now_ns();
         let mut state = self.lock();
@@ -369,10 +401,11 @@ impl Permits {
             });
         }
         // No controller would end the wait.
-        if self.is_closed() {
+        if self.is_closed() || (blocks_thread && state.threads_are_free) {
             return Answer::Full;
         }
-        let full = state.out[0] + state.out[1] >= self.limits.in_handoff;
+        let threads = state.out[0] + state.out[1] + state.blocked_threads(blocks_thread);
+        let full = threads >= self.limits.in_handoff;
         // If no handoff poll is allowed at all, the wait would never end.
         if full && due && !(must_wait_when_full && self.limits.in_handoff > 0) {
             return Answer::Full;
@@ -388,6 +421,7 @@ impl Permits {
             sleeps,
             since_ns: now_ns,
             not_before_ns,
+            blocks_thread,
             runtime: Handle::try_current().ok(),
             phase: Mutex::new(Phase::Waiting(waker.clone())),
         });
@@ -449,6 +483,27 @@ impl Permits {
         let waiting: Vec<Arc<Waiter>> = state.queues.iter_mut().flat_map(std::mem::take).collect();
         let inline = |waiter: Arc<Waiter>| waiter.send_inline();
         waiting.into_iter().filter_map(inline).collect()
+    }
+
+    /// Ends the waits of threads, before the runtime waits for these threads. From now on a task that would wait on its thread
+    /// is polled inline.
+    ///
+    /// Returns the wakes to make.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn free_threads(&self) -> Vec<Wake> {
+        let mut state = self.lock();
+        state.threads_are_free = true;
+        let mut freed = Vec::new();
+        for queue in &mut state.queues {
+            let (blocked, others) = std::mem::take(queue)
+                .into_iter()
+                .partition(|waiter: &Arc<Waiter>| waiter.blocks_thread);
+            *queue = others;
+            let blocked: VecDeque<Arc<Waiter>> = blocked;
+            freed.extend(blocked);
+        }
+        let inline = |waiter: Arc<Waiter>| waiter.send_inline();
+        freed.into_iter().filter_map(inline).collect()
     }
 
     /// Whether [`close`](Self::close) was called.
@@ -586,6 +641,7 @@ mod tests {
             history: None,
             sleeps: false,
             not_before_ns: 0,
+            blocks_thread: false,
         }
     }
 
@@ -621,6 +677,35 @@ mod tests {
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
         assert_eq!(permit.class(), Class::Hog, "the first of the hogs");
         assert!(healthy.take_up(Waker::noop()).unwrap().is_none());
+    }
+
+    /// Tasks that wait on their threads take a thread each, as handoff polls do; the others wait without one.
+    #[test]
+    fn threads_that_wait_are_bounded_together_with_handoff_polls() {
+        let permits = Arc::new(Permits::new(Limits::for_cpus(1, 3)));
+        let on_thread = || {
+            let request = Request {
+                blocks_thread: true,
+                ..of(Class::Hog)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let running = granted(on_thread());
+        let as_task = waiting(ask(&permits, Class::Hog));
+        let on_threads = [waiting(on_thread()), waiting(on_thread())];
+        assert!(matches!(on_thread(), Answer::Full));
+        let other_task = waiting(ask(&permits, Class::Hog));
+        on_threads[0].leave();
+        let again = waiting(on_thread());
+        assert!(matches!(on_thread(), Answer::Full));
+        drop(running);
+        let permit = as_task.take_up(Waker::noop()).unwrap().unwrap();
+        assert!(matches!(on_thread(), Answer::Full));
+        for waiter in [&on_threads[1], &again, &other_task] {
+            waiter.leave();
+        }
+        drop(permit);
+        assert!(!permits.is_busy());
     }
 
     #[test]

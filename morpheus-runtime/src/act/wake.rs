@@ -20,6 +20,8 @@ pub(crate) struct Wake {
     pub(crate) waker: Waker,
     /// `None` if the future was polled outside of a runtime.
     pub(crate) runtime: Option<Handle>,
+    /// Whether the waker is Morpheus's own, which neither panics nor blocks.
+    pub(crate) is_own: bool,
 }
 
 impl Wake {
@@ -34,6 +36,9 @@ impl Wake {
     /// No wake is lost. A runtime that ends drops the task, and the drop calls the waker. A runtime that has ended
     /// refuses the task, and then a thread calls the waker.
     pub(crate) fn elsewhere(self) {
+        if self.is_own {
+            return self.here();
+        }
         let Some(runtime) = self.runtime else {
             return on_a_thread(self.waker);
         };
@@ -146,6 +151,7 @@ mod tests {
         Wake {
             waker,
             runtime: runtime.cloned(),
+            is_own: false,
         }
     }
 

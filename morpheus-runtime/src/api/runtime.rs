@@ -305,6 +305,12 @@ impl Runtime {
     /// both.
     fn close(&self) {
         self.domain.spares.close();
+        #[cfg(tokio_unstable)]
+        self.domain
+            .permits
+            .free_threads()
+            .into_iter()
+            .for_each(Wake::here);
         self.domain.sleeper.stop();
         self.domain.link.wake_controller();
         self.domain.link.stop();

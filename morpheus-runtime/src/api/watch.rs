@@ -187,6 +187,7 @@ mod tests {
                     history: None,
                     sleeps: false,
                     not_before_ns: 0,
+                    blocks_thread: false,
                 };
                 match domain.permits.ask(request, false, Waker::noop()) {
                     Answer::Granted(permit) => taken.push(permit),

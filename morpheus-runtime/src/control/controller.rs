@@ -391,6 +391,7 @@ mod tests {
                 sleeps: true,
                 // Only the controller's clock ends that wait.
                 not_before_ns: clock::now_ns() + 20_000_000,
+                blocks_thread: false,
             };
             match domain.permits.ask(request, false, &waker) {
                 Answer::Wait(waiter) => waiter,

@@ -69,7 +69,7 @@ impl Watchdog {
     pub(crate) fn new(domain: Arc<Domain>, can_nice: bool) -> Watchdog {
         Watchdog {
             rules: Rules::new(&domain.settings, can_nice, domain.has_workers()),
-            polls: Polls::new(),
+            polls: Polls::default(),
             cases: Vec::new(),
             slow_inline_ns: None,
             domain,
@@ -104,10 +104,8 @@ impl Watchdog {
 
     /// Counts the takeovers of a sample. Where more polls are stalled than there are spares, the last ones have no spare.
     fn count_takeovers(&self, sample: &mut Sample) {
-        let spares = match self.domain.settings.mechanisms.takeover {
-            true => self.domain.spares.total(),
-            false => 0,
-        };
+        let takes_over = self.domain.settings.mechanisms.takeover;
+        let spares = usize::from(takes_over) * self.domain.spares.total();
         let mut without = sample.stalled.saturating_sub(spares);
         let stalls = sample.stalls.iter_mut().rev();
         for stall in stalls.filter(|stall| stall.taken == Taken::SpareReleased) {
@@ -137,12 +135,12 @@ impl Watchdog {
 
     /// Takes an event of the kernel: a poll has used up its budget, and was asked to yield.
     pub(crate) fn budget_exceeded(&mut self, over: OverBudget, now_ns: u64) {
-        let Some(found) = self.polls.learn(over, now_ns, &self.domain) else {
+        let Some(is_new) = self.polls.learn(over, now_ns, &self.domain) else {
             return;
         };
         self.make_room(over.slot_index + 1);
         let case = &mut self.cases[over.slot_index];
-        if found != Found::Same {
+        if is_new {
             *case = Case::default();
         }
         case.is_asked |= self.rules.limits.policy >= Policy::Request;

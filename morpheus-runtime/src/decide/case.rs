@@ -97,22 +97,22 @@ impl Case {
             Action::TakeOver if taken != Some(Taken::SpareReleased) => Action::None,
             action => action,
         };
-        let flags = [
-            (true, VerdictFlags::STALLED),
-            (seen.asleep, VerdictFlags::BLOCKED),
-            (self.is_hog, VerdictFlags::HOG),
-            (
-                action == Action::Demote && rules.can_nice,
-                VerdictFlags::DEMOTED,
-            ),
-            (action == Action::Throttle, VerdictFlags::THROTTLED),
-        ];
-        let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+        let mut verdict = VerdictFlags::STALLED;
+        let mut set = |is_set: bool, flag| {
+            if is_set {
+                verdict = verdict | flag;
+            }
+        };
+        set(seen.asleep, VerdictFlags::BLOCKED);
+        set(self.is_hog, VerdictFlags::HOG);
+        let lowers = action == Action::Demote && rules.can_nice;
+        set(lowers, VerdictFlags::DEMOTED);
+        set(action == Action::Throttle, VerdictFlags::THROTTLED);
         Some(Judgement {
             begins_stall,
             becomes_hog,
             action,
-            verdict: set.fold(VerdictFlags::EMPTY, |all, (_, flag)| all | flag),
+            verdict,
             taken,
         })
     }

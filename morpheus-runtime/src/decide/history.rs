@@ -144,9 +144,9 @@ impl History {
     }
 
     /// Counts a poll of an unrated label until the guard is dropped.
-    pub(crate) fn begin_unproven(&self) -> Unproven<'_> {
-        self.unproven.fetch_add(1, Ordering::Relaxed);
-        Unproven(self)
+    pub(crate) fn begin_unproven(history: &Arc<History>) -> Unproven {
+        history.unproven.fetch_add(1, Ordering::Relaxed);
+        Unproven(history.clone())
     }
 
     pub(crate) fn rating(&self) -> Rating {
@@ -244,9 +244,9 @@ impl Drop for History {
 
 /// A poll of an unrated label in progress; see [`History::has_unproven`].
 #[derive(Debug)]
-pub(crate) struct Unproven<'a>(&'a History);
+pub(crate) struct Unproven(Arc<History>);
 
-impl Drop for Unproven<'_> {
+impl Drop for Unproven {
     fn drop(&mut self) {
         self.0.unproven.fetch_sub(1, Ordering::Relaxed);
     }

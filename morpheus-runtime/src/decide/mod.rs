@@ -4,5 +4,7 @@ pub(crate) mod case;
 pub(crate) mod history;
 pub(crate) mod pace;
 pub(crate) mod rating;
+#[cfg(tokio_unstable)]
+pub(crate) mod records;
 pub(crate) mod reporting;
 pub(crate) mod staffing;

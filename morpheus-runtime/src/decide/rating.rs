@@ -1,7 +1,7 @@
 //! Ratings: rate tasks and labels by their last polls.
 //!
 //! A **slow task** had a stalled poll: its next polls are handed off, each with a permit. A **CPU hog** had a poll that
-//! used 5 ms of CPU time: there are fewer permits for hogs. [`CLEARED_AFTER`] short polls clear a task of both. Only
+//! used 5 ms of CPU time: there are fewer permits for hogs. Short polls in a row ([`CLEARED_AFTER`]) clear a task of both. Only
 //! CPU time makes a hog. By wall time a preempted poll looks long, and a healthy task would then wait behind hogs.
 //!
 //! Each runtime rates labels for itself ([`History`](crate::decide::history::History)). A task carries its own
@@ -20,8 +20,12 @@ pub(crate) const HOG_NS: u64 = 5_000_000;
 /// Hog polls of a label after which the ladder may throttle.
 const REPEAT_HOGS: u32 = 8;
 
-/// Short polls in a row that clear a task.
-const CLEARED_AFTER: u8 = 3;
+/// Short polls in a row that clear a task: after its first long poll, after the second, and from the third on. A connection
+/// that is kept alive alternates between long and short polls, and has to stay slow between two requests.
+const CLEARED_AFTER: [u8; 3] = [3, 15, 60];
+/// The bits of [`TaskRating::counts`] that count short polls; those above count long ones.
+const GOOD_BITS: u32 = 6;
+const MOST_GOOD: u8 = (1 << GOOD_BITS) - 1;
 
 /// Returns the limits of the ladder on a runtime with these settings.
 pub(crate) fn limits(settings: &Settings) -> ladder::Limits {
@@ -79,18 +83,18 @@ pub(crate) struct Options {
     pub(crate) handoff: Handoff,
 }
 
-/// The rating of one task: a byte for the rating and a byte that counts short polls.
+/// The rating of one task, in two bytes: the rating, and counts of its long polls and of the short ones since.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskRating {
     rating: Rating,
-    good_polls: u8,
+    counts: u8,
 }
 
 impl TaskRating {
     pub(crate) const fn clean() -> TaskRating {
         TaskRating {
             rating: Rating::Healthy,
-            good_polls: 0,
+            counts: 0,
         }
     }
 
@@ -105,24 +109,39 @@ impl TaskRating {
 
     /// Learns the verdict on a poll that just ended. Returns whether it makes the task a CPU hog.
     pub(crate) fn learn(&mut self, verdict: VerdictFlags) -> bool {
-        if verdict.contains(VerdictFlags::HOG) {
-            let new = self.rating != Rating::Hog;
-            *self = TaskRating {
-                rating: Rating::Hog,
-                good_polls: 0,
+        let before = self.rating;
+        if verdict.contains(VerdictFlags::STALLED) || verdict.contains(VerdictFlags::HOG) {
+            self.rating = match verdict.contains(VerdictFlags::HOG) {
+                true => Rating::Hog,
+                false => before.max(Rating::Slow),
             };
-            return new;
-        }
-        if verdict.contains(VerdictFlags::STALLED) {
-            self.rating = self.rating.max(Rating::Slow);
-            self.good_polls = 0;
-        } else if self.rating != Rating::Healthy {
-            self.good_polls += 1;
-            if self.good_polls >= CLEARED_AFTER {
-                *self = TaskRating::clean();
+            let long_polls = (self.long_polls() + 1).min(CLEARED_AFTER.len() as u8);
+            self.counts = long_polls << GOOD_BITS;
+        } else {
+            self.counts += u8::from(self.good_polls() < MOST_GOOD);
+            if self.good_polls() >= self.cleared_after() {
+                self.rating = Rating::Healthy;
             }
         }
-        false
+        self.rating == Rating::Hog && before != Rating::Hog
+    }
+
+    fn long_polls(self) -> u8 {
+        self.counts >> GOOD_BITS
+    }
+
+    fn good_polls(self) -> u8 {
+        self.counts & MOST_GOOD
+    }
+
+    fn cleared_after(self) -> u8 {
+        CLEARED_AFTER[usize::from(self.long_polls().saturating_sub(1))]
+    }
+
+    /// Whether the task's own last polls were short, so that the rating of its label says nothing about it.
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn is_proven(self) -> bool {
+        self.rating == Rating::Healthy && self.good_polls() >= CLEARED_AFTER[0]
     }
 }
 
@@ -134,13 +153,31 @@ mod tests {
     fn three_short_polls_clear_a_task() {
         let mut task = TaskRating::clean();
         assert!(task.learn(VerdictFlags::STALLED | VerdictFlags::HOG));
-        assert!(!task.learn(VerdictFlags::HOG), "it becomes a hog once");
         for _ in 0..2 {
             let _ = task.learn(VerdictFlags::EMPTY);
             assert_eq!(task.rating(), Rating::Hog);
         }
         let _ = task.learn(VerdictFlags::EMPTY);
         assert!(task.is_clean());
+    }
+
+    #[test]
+    fn a_task_with_several_long_polls_stays_slow_for_longer() {
+        let mut task = TaskRating::clean();
+        for cleared_after in [3, 15, 60, 60] {
+            assert!(task.learn(VerdictFlags::STALLED | VerdictFlags::HOG));
+            for _ in 1..cleared_after {
+                let _ = task.learn(VerdictFlags::EMPTY);
+                assert_eq!(task.rating(), Rating::Hog);
+            }
+            let _ = task.learn(VerdictFlags::EMPTY);
+            assert!(task.is_clean());
+        }
+        assert!(task.is_proven());
+        for _ in 0..1000 {
+            let _ = task.learn(VerdictFlags::EMPTY);
+        }
+        assert!(task.is_proven() && task.learn(VerdictFlags::HOG) && !task.is_proven());
     }
 
     #[test]

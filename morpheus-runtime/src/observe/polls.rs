@@ -58,6 +58,7 @@ pub(crate) enum Reading {
     Gone,
 }
 
+#[derive(Default)]
 pub(crate) struct Polls {
     polls: Vec<Poll>,
     stats: ThreadStats,
@@ -70,16 +71,6 @@ pub(crate) struct Polls {
 }
 
 impl Polls {
-    pub(crate) fn new() -> Polls {
-        Polls {
-            polls: Vec::new(),
-            stats: ThreadStats::default(),
-            start: 0,
-            clocks_left: 0,
-            states_left: 0,
-        }
-    }
-
     /// Begins a sample. Returns the slots in the order in which it looks at them.
     pub(crate) fn begin(
         &mut self,
@@ -164,23 +155,17 @@ impl Polls {
         Reading::Used { cpu_ns }
     }
 
-    /// Takes an event of the kernel: a poll has used up its budget. Returns what is in the slot; `None` if that poll is over.
-    pub(crate) fn learn(
-        &mut self,
-        over: OverBudget,
-        now_ns: u64,
-        domain: &Domain,
-    ) -> Option<Found> {
+    /// Takes an event of the kernel: a poll has used up its budget. Returns whether it is new; `None` if it is over.
+    pub(crate) fn learn(&mut self, over: OverBudget, now_ns: u64, domain: &Domain) -> Option<bool> {
         self.make_room(over.slot_index + 1);
         let slot = domain.slots.runtime(over.slot_index);
         if slot.observe_poll() != over.poll_seq {
             return None;
         }
         let poll = &mut self.polls[over.slot_index];
-        let mut found = Found::Same;
-        if poll.seq != over.poll_seq {
+        let is_new = poll.seq != over.poll_seq;
+        if is_new {
             *poll = Poll::first_seen(over.poll_seq, now_ns);
-            found = Found::New { is_stamped: false };
         }
         poll.since_ns = poll.since_ns.min(over.at_ns.saturating_sub(over.used_ns));
         // The event does not say whether the poll used CPU time afterwards, so only `used_ns` counts as its own.
@@ -190,7 +175,7 @@ impl Polls {
             let known_ns = poll.cpu_at_first_ns.unwrap_or(at_first_ns);
             poll.cpu_at_first_ns = Some(known_ns.min(at_first_ns));
         }
-        Some(found)
+        Some(is_new)
     }
 
     /// Closes the files that only samples need, before the controller sleeps.

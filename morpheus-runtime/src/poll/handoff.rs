@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::act::permit::Permit;
+use crate::act::permit::Class;
 use crate::domain::Domain;
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
@@ -79,7 +79,7 @@ fn is_refused(handle: &Handle) -> bool {
         || REFUSED.get() == Some(handle.id())
 }
 
-fn note_refusal() {
+pub(crate) fn note_refusal() {
     REFUSED.set(Handle::try_current().ok().map(|handle| handle.id()));
 }
 
@@ -120,19 +120,19 @@ fn has_blocking_thread(
 
 /// A handoff poll, as the controller sees it: from before the core is handed over until the poll has ended
 /// and the core is back.
-pub(crate) struct HandoffMark<'a> {
-    domain: &'a Domain,
+pub(crate) struct HandoffMark {
+    domain: Arc<Domain>,
     index: usize,
     slot: SlotHandle,
 }
 
-impl<'a> HandoffMark<'a> {
+impl HandoffMark {
     pub(crate) fn begin(
-        domain: &'a Domain,
+        domain: &Arc<Domain>,
         index: usize,
         slot: SlotHandle,
-        permit: &Permit,
-    ) -> HandoffMark<'a> {
+        class: Class,
+    ) -> HandoffMark {
         let private = &domain.slots.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
             let metrics = handle.metrics();
@@ -148,20 +148,18 @@ impl<'a> HandoffMark<'a> {
                 domain.cores.forget_thread(core);
             }
         }
-        private
-            .permit_class
-            .store(permit.class() as u32, Ordering::Relaxed);
+        private.permit_class.store(class as u32, Ordering::Relaxed);
         slot.runtime.set_flag(SlotFlag::Handoff);
         domain.counters.handoff_polls.add(1);
         HandoffMark {
-            domain,
+            domain: domain.clone(),
             index,
             slot,
         }
     }
 }
 
-impl Drop for HandoffMark<'_> {
+impl Drop for HandoffMark {
     fn drop(&mut self) {
         self.slot.runtime.clear_flag(SlotFlag::Handoff);
         self.domain.slots.private[self.index]
@@ -276,7 +274,7 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
 
 /// Restores the slice after a handoff. A thread of this runtime that lost its core gets the slice from before
 /// it became a worker, because it serves blocking calls of the application next.
-fn put_slice_back(domain: &Domain, before: Option<u64>) {
+pub(crate) fn put_slice_back(domain: &Domain, before: Option<u64>) {
     if domain.warm_pools.is_none() && !has_core() {
         slice::leave_worker();
     } else if let Some(before) = before {

@@ -1,8 +1,8 @@
 //! Watches every task under the place that spawned it, through tokio's task hooks (`--cfg tokio_unstable`).
 //!
 //! A hooked poll is marked in the thread's slot as a [`Watched`](crate::Watched) one is. So the controller
-//! samples it, asks it to yield, takes over from it and reports it alike. The hooks cannot delay the poll or
-//! hand off the core: that takes the future.
+//! samples it, asks it to yield, takes over from it and reports it alike. A poll of a slow task is handed off before it
+//! begins ([`hooked_handoff`](crate::poll::hooked_handoff)).
 //!
 //! **One poll counts once.** A watched future inside the task has a mark of its own, with its own label. So
 //! the task's mark is [paused](pause) while that future is polled. The parts before and after are watched.
@@ -12,7 +12,7 @@
 //! behind it. The watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks, above
 //! all the hold tasks of spares, are not watched.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::VerdictFlags;
@@ -20,7 +20,11 @@ use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
 use crate::decide::history::History;
-use crate::poll::own_slot;
+use crate::decide::history::Unproven;
+use crate::decide::rating::Rating;
+use crate::domain::Domain;
+use crate::poll::hooked_handoff::{self, HandedOff};
+use crate::poll::{handoff, known, own_slot};
 use crate::report::label::{self, Label};
 use morpheus_link::handle::{self, SlotHandle};
 
@@ -39,10 +43,19 @@ struct Hooked {
     seq: Option<u64>,
     /// Whether no watched future inside had a mark of its own.
     whole: bool,
+    /// The verdict on the parts that have ended.
+    verdict: VerdictFlags,
+}
+
+/// What was done before a poll of a task whose label is not healthy. Undone when it is dropped.
+enum Prepared {
+    HandedOff(#[expect(dead_code, reason = "dropped after the poll")] HandedOff),
+    Unproven(#[expect(dead_code, reason = "dropped after the poll")] Unproven),
 }
 
 thread_local! {
     static HOOKED: Cell<Option<Hooked>> = const { Cell::new(None) };
+    static PREPARED: RefCell<Option<Prepared>> = const { RefCell::new(None) };
     static COUNTS: Counts = const { Counts([const { Cell::new((None, 0)) }; COUNTED_LABELS]) };
 }
 
@@ -90,12 +103,71 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
         // No version of tokio nests these calls. The poll that is under way keeps its mark.
         return;
     }
+    let slot = own_slot::settled(slot);
+    if !label.is_healthy() {
+        prepare(meta.id(), label, slot);
+    }
     HOOKED.set(Some(Hooked {
         task: meta.id(),
         label,
-        seq: Some(begin(own_slot::settled(slot), label)),
+        seq: Some(begin(slot, label)),
         whole: true,
+        verdict: VerdictFlags::EMPTY,
     }));
+}
+
+/// Hands off the poll of a slow task. A poll of a task that is not known runs inline, and what queues behind it moves to where
+/// other workers steal.
+#[cold]
+fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
+    let prepared = own_slot::with_domain(|domain, index| {
+        let history = domain.histories.of(label);
+        let record = domain.records.of(task, label);
+        if record.rating.is_proven() {
+            return None;
+        }
+        let rating = record.rating.rating().max(history.rating());
+        // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
+        // no worker is stalled to find out.
+        let is_suspect = rating >= Rating::Counted && !history.is_unrated();
+        let asked = match is_suspect {
+            true => rating.max(Rating::Slow),
+            false => rating,
+        };
+        if known::wants_handoff(domain, asked, history) && known::can_hand_off(domain) {
+            let demotable = domain.settings.demotable;
+            let mut request =
+                known::request(domain, demotable, rating, history, record.not_before_ns);
+            request.blocks_thread = true;
+            let is_known = || !record.rating.is_clean() || history.rating() >= Rating::Slow;
+            let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
+            if let Some(handed_off) = handed_off {
+                return Some(Prepared::HandedOff(handed_off));
+            }
+        }
+        let is_unrated = history.is_unrated();
+        if !domain.observes() && (is_unrated || rating >= Rating::Slow) {
+            handoff::flush_lifo();
+        }
+        is_unrated.then(|| Prepared::Unproven(History::begin_unproven(history)))
+    });
+    PREPARED.set(prepared.flatten());
+}
+
+/// Learns from a poll that has ended, and undoes what [`prepare`] did.
+#[cold]
+fn learn(hooked: Hooked, verdict: VerdictFlags) {
+    drop(PREPARED.take());
+    own_slot::with_domain(|domain, _| {
+        let (became_slow, became_hog) = domain.records.learn(hooked.task, hooked.label, verdict);
+        domain.counters.slow_tasks.add(usize::from(became_slow));
+        domain.counters.hog_tasks.add(usize::from(became_hog));
+    });
+}
+
+/// Forgets a task that has ended. Tokio calls it after its last poll, or when it is dropped.
+pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
+    domain.records.forget(meta.id());
 }
 
 /// Marks the end of a task's poll. Tokio calls it after the poll.
@@ -104,8 +176,12 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
         return;
     };
     HOOKED.set(None);
-    if let Some(seq) = hooked.seq {
-        end(hooked, seq);
+    let verdict = hooked.verdict
+        | hooked
+            .seq
+            .map_or(VerdictFlags::EMPTY, |seq| end(hooked, seq));
+    if !verdict.is_empty() || !hooked.label.is_healthy() {
+        learn(hooked, verdict);
     }
     if hooked.whole {
         // A thread that is being torn down counts nothing more.
@@ -128,7 +204,7 @@ fn begin(slot: SlotHandle, label: &'static Label) -> u64 {
     seq
 }
 
-fn end(hooked: Hooked, seq: u64) {
+fn end(hooked: Hooked, seq: u64) -> VerdictFlags {
     let slot = handle::current();
     slot.runtime.end_poll(seq);
     let verdict = slot.kernel.verdict_for(seq);
@@ -139,6 +215,7 @@ fn end(hooked: Hooked, seq: u64) {
     if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {
         own_slot::with_history(hooked.label, History::learn_good);
     }
+    verdict
 }
 
 /// The task poll that a thread was in before it entered another domain.
@@ -165,12 +242,12 @@ pub(crate) fn pause() -> Option<Paused> {
 }
 
 fn pause_slow(hooked: Hooked, seq: u64) {
-    let rest = Hooked {
+    let mut rest = Hooked {
         seq: None,
         whole: false,
         ..hooked
     };
-    end(rest, seq);
+    rest.verdict = rest.verdict | end(rest, seq);
     HOOKED.set(Some(rest));
 }
 
@@ -213,8 +290,15 @@ mod tests {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        totals_on(one_worker(), future)
+    }
+
+    #[track_caller]
+    fn totals_on<F>(runtime: Runtime, future: F) -> &'static Totals
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let at = Location::caller();
-        let runtime = one_worker();
         // Tracked through this function: the label is the test's line.
         let task = runtime.handle().spawn(future);
         runtime.block_on(task).unwrap();
@@ -275,7 +359,10 @@ mod tests {
             }
         });
         assert!(inline.stalled_polls.get() >= 8, "{inline:?}");
-        let in_handoff = totals_of(async {
+        // Without handoffs: a task that was found stalled once is handed off from then on, and its polls are as long.
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(4).max_handoffs(0);
+        let in_handoff = totals_on(builder.build().unwrap(), async {
             for _ in 0..10 {
                 tokio::task::block_in_place(|| std::thread::sleep(NAP));
                 tokio::task::yield_now().await;

@@ -65,7 +65,7 @@ pub(crate) fn poll<F: Future>(
         domain.slots.private[index].stamp(slot.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
-                let _handoff = handoff::HandoffMark::begin(domain, index, slot, &permit);
+                let _handoff = handoff::HandoffMark::begin(domain, index, slot, permit.class());
                 let label = state.label;
                 let begun = std::cell::Cell::new(0);
                 let result = handoff::poll(domain, future, cx, || {
@@ -83,7 +83,7 @@ pub(crate) fn poll<F: Future>(
                 if may_flush && (unrated || state.rating(history) >= Rating::Slow) {
                     handoff::flush_lifo();
                 }
-                let _unproven = unrated.then(|| history.begin_unproven());
+                let _unproven = unrated.then(|| History::begin_unproven(history));
                 poll_inline(future, state.label, slot, cx)
             }
         };
@@ -138,13 +138,8 @@ fn is_healthy_here(label: &'static Label) -> bool {
 }
 
 fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &History) -> bool {
-    let wants_handoff = state.waiter.is_some()
-        || (state.may_hand_off
-            && domain.settings.mechanisms.handoffs
-            && domain.settings.policy >= Policy::Takeover
-            && (state.rating(history) >= Rating::Slow || history.has_unproven()));
-    // Without a controller no permit would ever be granted.
-    if wants_handoff && !domain.permits.is_closed() && handoff::is_allowed(domain) {
+    let wants = |state: &WatchState| wants_handoff(domain, state.rating(history), history);
+    if (state.waiter.is_some() || (state.may_hand_off && wants(state))) && can_hand_off(domain) {
         return true;
     }
     // The task may have waited for a permit on a worker, and be polled elsewhere now.
@@ -152,6 +147,43 @@ fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &His
         waiter.leave();
     }
     false
+}
+
+/// Whether the next poll of a task is to be handed off: the task or its label is slow, or a poll of its unrated label runs on
+/// a worker now.
+pub(crate) fn wants_handoff(domain: &Domain, rating: Rating, history: &History) -> bool {
+    let settings = &domain.settings;
+    settings.mechanisms.handoffs
+        && settings.policy >= Policy::Takeover
+        && (rating >= Rating::Slow || history.has_unproven())
+}
+
+/// Whether the calling thread can hand off its core. Without a controller no permit would ever be granted.
+pub(crate) fn can_hand_off(domain: &Domain) -> bool {
+    !domain.permits.is_closed() && handoff::is_allowed(domain)
+}
+
+/// The request for the permit of a task.
+pub(crate) fn request<'a>(
+    domain: &Domain,
+    demotable: bool,
+    rating: Rating,
+    history: &'a Arc<History>,
+    not_before_ns: u64,
+) -> Request<'a> {
+    let may_demote = demotable && domain.settings.policy >= Policy::Demote;
+    let class = if may_demote && rating == Rating::Hog {
+        Class::Hog
+    } else {
+        Class::Slow
+    };
+    Request {
+        class,
+        history: may_demote.then_some(history),
+        sleeps: history.sleeps(),
+        not_before_ns,
+        blocks_thread: false,
+    }
 }
 
 /// How a poll of a slow task runs.
@@ -189,18 +221,8 @@ fn permit_for(
         }
     }
     let demotable = state.own_demotable().unwrap_or(domain.settings.demotable);
-    let may_demote = demotable && domain.settings.policy >= Policy::Demote;
-    let class = if may_demote && state.rating(history) == Rating::Hog {
-        Class::Hog
-    } else {
-        Class::Slow
-    };
-    let request = Request {
-        class,
-        history: may_demote.then_some(history),
-        sleeps: history.sleeps(),
-        not_before_ns: state.not_before_ns,
-    };
+    let rating = state.rating(history);
+    let request = request(domain, demotable, rating, history, state.not_before_ns);
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
     match domain.permits.ask(request, scarce, waker) {
         Answer::Granted(permit) => Plan::Handoff(permit),

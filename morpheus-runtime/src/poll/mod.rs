@@ -6,6 +6,8 @@ mod forked;
 pub(crate) mod handoff;
 pub(crate) mod hold;
 #[cfg(tokio_unstable)]
+pub(crate) mod hooked_handoff;
+#[cfg(tokio_unstable)]
 pub(crate) mod hooks;
 pub(crate) mod known;
 pub(crate) mod mark;

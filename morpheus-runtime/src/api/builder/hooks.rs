@@ -62,13 +62,13 @@ impl Builder {
             call(theirs.on_unpark.as_ref());
         });
         #[cfg(tokio_unstable)]
-        self.set_task_hooks();
+        self.set_task_hooks(domain);
     }
 
     /// Sets the task hooks. The application's run outside of Morpheus's, so that their time is no part of the
     /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
     #[cfg(tokio_unstable)]
-    fn set_task_hooks(&mut self) {
+    fn set_task_hooks(&mut self, domain: &Arc<Domain>) {
         let watch = self.watch_every_task.unwrap_or(true) && self.settings.mechanisms.watch;
         let theirs = self.hooks.on_before_task_poll.clone();
         self.tokio.on_before_task_poll(move |meta| {
@@ -88,6 +88,9 @@ impl Builder {
                 theirs(meta);
             }
         });
+        let own = domain.clone();
+        self.tokio
+            .on_task_terminate(move |meta| crate::poll::hooks::ended(&own, meta));
         if self.disable_lifo_slot {
             self.tokio.disable_lifo_slot();
         }

@@ -438,8 +438,10 @@ impl Builder {
     }
 
     /// Whether every task is watched under the place that spawned it, those of libraries included. Such tasks
-    /// are sampled, asked to yield, taken over from and reported. They are not handed off: that takes a
-    /// [`watch`](crate::watch()).
+    /// are sampled, asked to yield, taken over from and reported, and handed off once they are known to be slow.
+    ///
+    /// A task that waits for a permit then occupies a thread; [`max_handoffs`](Self::max_handoffs) bounds these
+    /// threads. A task that the application watches itself ([`watch`](crate::watch())) waits without one.
     ///
     /// This needs tokio's task hooks, which exist with `RUSTFLAGS="--cfg tokio_unstable"`; then it is the
     /// default. Without them the option has no effect, and

@@ -1,0 +1,165 @@
+//! Hands the core off before a poll that the hooks watch. (`--cfg tokio_unstable`)
+//!
+//! A hook cannot answer "not ready". So the task's own thread waits, after another thread has taken the core: no worker waits,
+//! and nothing queues behind the poll. `tokio::task::block_in_place` takes the core back when its closure returns, unless
+//! another thread has it by then; so the closure returns once tokio says so (`worker_thread_id`). The number of threads that
+//! wait is bounded by [`max_handoffs`](crate::Builder::max_handoffs), together with those that poll.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use morpheus_common::ladder::Policy;
+use tokio::runtime::{Handle, RuntimeMetrics};
+
+use crate::act::permit::{Answer, NoPermit, Permit, Request, Waiter};
+use crate::domain::Domain;
+use crate::poll::handoff::{self, HandoffMark};
+use morpheus_link::handle::SlotHandle;
+use morpheus_system::{clock, slice};
+
+/// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
+const TAKE_CORE_NS: u64 = 500_000_000;
+/// The thread yields for this time before it sleeps between two looks, in nanoseconds: a thread of the pool needs tens of
+/// microseconds to wake up.
+const YIELDS_FOR_NS: u64 = 200_000;
+/// A task that is not known to be slow, and whose label is not, waits for its permit for this time, in nanoseconds. Then it is
+/// polled beyond the limits, because its poll is probably short. A first hog of its label is found within this time.
+const UNKNOWN_WAITS_NS: u64 = 3_000_000;
+
+/// A poll that was handed off, from before its beginning until its end.
+pub(crate) struct HandedOff {
+    domain: Arc<Domain>,
+    slice_before: Option<u64>,
+    _mark: HandoffMark,
+    _permit: Permit,
+}
+
+impl Drop for HandedOff {
+    fn drop(&mut self) {
+        handoff::put_slice_back(&self.domain, self.slice_before);
+    }
+}
+
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// Hands the core off and waits for a permit. `None`: the poll runs inline, because no permit is to be had or no thread takes
+/// the core.
+pub(crate) fn hand_off(
+    domain: &Arc<Domain>,
+    index: usize,
+    slot: SlotHandle,
+    request: Request<'_>,
+    is_known: impl Fn() -> bool,
+) -> Option<HandedOff> {
+    let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) else {
+        return None;
+    };
+    let metrics = handle.metrics();
+    let waker = UNPARK.with(Waker::clone);
+    let answer = domain.permits.ask(request, false, &waker);
+    let (permit, waiter) = match answer {
+        Answer::Granted(permit) => (Some(permit), None),
+        Answer::Wait(waiter) => {
+            domain.wake_controller();
+            (None, Some(waiter))
+        }
+        Answer::Full => (None, None),
+    };
+    if permit.is_none() && waiter.is_none() {
+        domain.counters.handoffs_refused.add(1);
+        return None;
+    }
+    let mark = HandoffMark::begin(domain, index, slot, request.class);
+    let mut permit = permit;
+    let mut is_away = false;
+    let wait = || {
+        is_away = wait_until_taken(core, &metrics);
+        if let Some(waiter) = &waiter {
+            permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
+        }
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(wait)));
+    if result.is_err() {
+        handoff::note_refusal();
+    }
+    let (true, Some(permit)) = (is_away, permit) else {
+        domain.counters.handoffs_refused.add(1);
+        return None;
+    };
+    let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
+    let slice_before = short.then(slice::current).flatten();
+    if slice_before.is_some() {
+        slice::set_current(slice::HANDOFF_SLICE_NS);
+    }
+    Some(HandedOff {
+        domain: domain.clone(),
+        slice_before,
+        _mark: mark,
+        _permit: permit,
+    })
+}
+
+/// Waits until another thread has the core. Returns whether it has.
+fn wait_until_taken(core: usize, metrics: &RuntimeMetrics) -> bool {
+    let own = thread::current().id();
+    let begun_ns = clock::now_ns();
+    loop {
+        if metrics.worker_thread_id(core) != Some(own) {
+            return true;
+        }
+        match clock::now_ns().saturating_sub(begun_ns) {
+            waited_ns if waited_ns >= TAKE_CORE_NS => return false,
+            waited_ns if waited_ns < YIELDS_FOR_NS => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+/// Blocks this thread until the permit is granted. `None`: the poll runs without one.
+fn wait_for_permit(
+    domain: &Arc<Domain>,
+    waiter: &Arc<Waiter>,
+    request: Request<'_>,
+    is_known: &impl Fn() -> bool,
+    waker: &Waker,
+) -> Option<Permit> {
+    let mut waiter = waiter.clone();
+    let begun_ns = clock::now_ns();
+    loop {
+        match waiter.take_up(waker) {
+            Ok(Some(permit)) => return Some(permit),
+            Ok(None) if is_known() => thread::park(),
+            Ok(None) => match UNKNOWN_WAITS_NS.checked_sub(clock::now_ns() - begun_ns) {
+                Some(rest_ns) if rest_ns > 0 => {
+                    thread::park_timeout(Duration::from_nanos(rest_ns));
+                }
+                _ => {
+                    // If it was granted meanwhile, the next turn takes it up.
+                    if let Some(permit) = waiter.take_beyond_limits() {
+                        return Some(permit);
+                    }
+                }
+            },
+            Err(NoPermit::Inline) => return None,
+            Err(NoPermit::TakenBack) => match domain.permits.ask(request, false, waker) {
+                Answer::Granted(permit) => return Some(permit),
+                Answer::Wait(again) => waiter = again,
+                Answer::Full => return None,
+            },
+        }
+    }
+}
