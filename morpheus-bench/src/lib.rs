@@ -23,6 +23,7 @@ pub mod clock;
 pub mod compare;
 pub mod cpus;
 pub mod executor;
+pub mod flagged;
 pub mod footprint;
 pub mod governor;
 pub mod hdr_log;

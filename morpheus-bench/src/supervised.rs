@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -33,22 +34,27 @@ pub fn job<J: DeserializeOwned>(name: &str) -> J {
 /// This program again, under the name it goes by. By the link in /proc, which another user may follow where the path is
 /// closed to them, and which still leads here when the file was replaced by a new build.
 pub fn own(name: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    build_of(name, Path::new("/proc/self/exe"))
+}
+
+/// Another build of this program, at `path`, under the name it goes by.
+pub fn build_of(name: &str, path: &Path) -> Command {
+    let mut command = Command::new(path);
     command.arg0(name).stdin(Stdio::null());
     command
 }
 
-/// Has this program, under the name it goes by, do a job as `--child`, within `bound`. `tick` hears how long it has lasted.
+/// Has `program`, a build of this one ([`own`]), do a job as `--child`, within `bound`. `tick` hears how long it has lasted.
 ///
 /// # Errors
 /// What the child says, or why it says nothing; the text is for people.
 pub fn ask<A: DeserializeOwned>(
-    name: &str,
+    mut program: Command,
     job: &impl Serialize,
     bound: Duration,
     tick: impl FnMut(Duration),
 ) -> Result<A, String> {
-    let mut child = Supervised::start(own(name).arg("--child"))?;
+    let mut child = Supervised::start(program.arg("--child"))?;
     child
         .send(job)
         .map_err(|error| format!("ended at once: {error}"))?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use examples::password;
+use morpheus_bench::flagged::{self, Program};
 
 use crate::figures::Run;
 use crate::load::{Load, Seen, Window};
@@ -44,7 +45,7 @@ fn measure(options: &Options, variant: Variant) -> Result<Seen, String> {
     let hasher = password::hasher(options.passes).map_err(|error| error.to_string())?;
     let started = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| {
         let server = listener.local_addr()?;
-        variant.serve(listener, options.workers(), hasher)?;
+        variant.serve(listener, options, hasher)?;
         Ok(server)
     });
     let server = started.map_err(|error| format!("the server does not start: {error}"))?;
@@ -72,7 +73,11 @@ struct Supervised {
 
 fn start(options: &Options, variant: Variant, passes: u32) -> Result<Supervised, String> {
     // The link in /proc leads to the running program even after a new build has replaced the file.
-    let child = Command::new("/proc/self/exe")
+    let program = match variant.needs_flag() {
+        true => flagged::build(Program::Example("axum_hog"))?,
+        false => "/proc/self/exe".into(),
+    };
+    let child = Command::new(program)
         .arg0("axum_hog")
         .args(options.for_child(variant, passes))
         .stdin(Stdio::piped())

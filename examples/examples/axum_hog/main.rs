@@ -28,7 +28,6 @@ use serde_json::json;
 
 use figures::{Ratios, Run};
 use options::Options;
-use variant::Variant;
 
 /// Exit codes: 0 measured, 1 a variant failed, 2 bad usage.
 fn main() -> ExitCode {
@@ -64,7 +63,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options, passes: u32) -> Vec<Run> {
     let mut runs = Vec::new();
     for round in 1..=options.rounds {
-        let mut variants = Variant::ALL;
+        let mut variants = options.variants();
         // A B B A …: a machine that slows down over time then favours no variant.
         if round % 2 == 0 {
             variants.reverse();

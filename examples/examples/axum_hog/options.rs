@@ -13,10 +13,14 @@ What is compared:
   tokio                  the app as it is, on tokio
   tokio+32+slice         the same with 32 more workers, each with a time slice of 0.2 ms: what a sceptic
                          would try first
-  tokio, rewritten       the handler moves its work to tokio's blocking pool (spawn_blocking)
-  tokio+slice, rewritten the same with short slices on all threads
+  tokio-tuned            the same with tokio's unstable switches (eager driver handoff, no LIFO slot)
+  tokio-in-place         the handler does its work in tokio::task::block_in_place
+  tokio-rewritten        the handler moves its work to tokio's blocking pool (spawn_blocking)
+  tokio+slice-rewritten  the same with short slices on all threads
+  tokio-bounded          spawn_blocking behind a semaphore with a permit for each worker
   morpheus               the app as it is; one line differs, the one that builds the runtime
   morpheus+layer         and one more: a layer that has the handlers watched, each under its route
+  morpheus+flag          the app as morpheus has it, built with RUSTFLAGS=\"--cfg tokio_unstable\"
 
 What is measured:
   /ping p50, p99         from the time at which a ping was meant to be sent until its answer was read.
@@ -26,14 +30,14 @@ What is measured:
 
 Examples:
   cargo run --release --example axum_hog
-      Under two minutes: six variants, three rounds, medians.
+      Under three minutes after the builds: ten variants, three rounds, medians.
   cargo run --release --example axum_hog -- --rounds 1 --duration 2
       A quick run.
   cargo run --release --example axum_hog -- --clients 0
       The cost of the variants if no handler computes.
   cargo run --release --example axum_hog -- --clients 40
-      More hogs than Morpheus has spares. Axum's tasks are not watched, so only the rewritten handler
-      and the layer hold out.
+      More hogs than Morpheus has spares. Without the flag axum's tasks are not watched, so only the
+      rewritten handlers and the layer hold out.
   cargo run --release --example axum_hog -- --work read --clients 64
       Handlers that block.";
 
@@ -69,9 +73,17 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
     pub rounds: usize,
 
+    /// Only these variants; those with a flag build this program once more, in a directory of its own [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    variants: Vec<Variant>,
+
     /// Workers of each runtime [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = counted(1, 1_024))]
     workers: Option<usize>,
+
+    /// Spares of Morpheus's runtimes [default: the runtime's own]
+    #[arg(long, value_name = "N", value_parser = counted(0, 1_024))]
+    pub spares: Option<usize>,
 
     /// Print one JSON object and nothing else
     #[arg(long)]
@@ -91,6 +103,13 @@ impl Options {
         self.workers.unwrap_or_else(host::cpus)
     }
 
+    /// The variants to measure, in the order of the table.
+    pub fn variants(&self) -> Vec<Variant> {
+        let is_asked =
+            |variant: &Variant| self.variants.is_empty() || self.variants.contains(variant);
+        Variant::ALL.into_iter().filter(is_asked).collect()
+    }
+
     pub fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup)
     }
@@ -101,7 +120,7 @@ impl Options {
 
     /// The command line of a child that measures one variant.
     pub fn for_child(&self, variant: Variant, passes: u32) -> Vec<String> {
-        vec![
+        let mut arguments = vec![
             format!("--child={}", variant.name()),
             format!("--passes={passes}"),
             format!("--work={}", self.work.path().trim_start_matches('/')),
@@ -109,7 +128,9 @@ impl Options {
             format!("--duration={}", self.duration),
             format!("--warmup={}", self.warmup),
             format!("--workers={}", self.workers()),
-        ]
+        ];
+        arguments.extend(self.spares.map(|spares| format!("--spares={spares}")));
+        arguments
     }
 }
 

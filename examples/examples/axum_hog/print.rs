@@ -56,6 +56,8 @@ fn handler(run: &Run) -> &'static str {
     match run.variant.handler() {
         Handler::Inline => "as it is",
         Handler::SpawnBlocking => "spawn_blocking",
+        Handler::Bounded => "spawn_blocking, bounded",
+        Handler::InPlace => "block_in_place",
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::app::{self, Handler};
+use crate::options::Options;
 
 /// Workers that could be added to tokio instead of using Morpheus: the number of Morpheus's spares.
 const MORE_WORKERS: usize = 32;
@@ -24,29 +25,45 @@ pub enum Variant {
     #[value(name = "tokio+32+slice")]
     #[serde(rename = "tokio+32+slice")]
     TokioMoreSlice,
+    #[value(name = "tokio-tuned")]
+    #[serde(rename = "tokio-tuned")]
+    Tuned,
+    #[value(name = "tokio-in-place")]
+    #[serde(rename = "tokio-in-place")]
+    InPlace,
     #[value(name = "tokio-rewritten")]
     #[serde(rename = "tokio-rewritten")]
     Rewritten,
     #[value(name = "tokio+slice-rewritten")]
     #[serde(rename = "tokio+slice-rewritten")]
     RewrittenSlice,
+    #[value(name = "tokio-bounded")]
+    #[serde(rename = "tokio-bounded")]
+    Bounded,
     #[value(name = "morpheus")]
     #[serde(rename = "morpheus")]
     Morpheus,
     #[value(name = "morpheus+layer")]
     #[serde(rename = "morpheus+layer")]
     MorpheusLayer,
+    #[value(name = "morpheus+flag")]
+    #[serde(rename = "morpheus+flag")]
+    MorpheusFlag,
 }
 
 impl Variant {
     /// All variants, in the order of the table.
-    pub const ALL: [Variant; 6] = [
+    pub const ALL: [Variant; 10] = [
         Variant::Tokio,
         Variant::TokioMoreSlice,
+        Variant::Tuned,
+        Variant::InPlace,
         Variant::Rewritten,
         Variant::RewrittenSlice,
+        Variant::Bounded,
         Variant::Morpheus,
         Variant::MorpheusLayer,
+        Variant::MorpheusFlag,
     ];
 
     /// The name on the command line and in the JSON.
@@ -54,69 +71,109 @@ impl Variant {
         match self {
             Variant::Tokio => "tokio",
             Variant::TokioMoreSlice => "tokio+32+slice",
+            Variant::Tuned => "tokio-tuned",
+            Variant::InPlace => "tokio-in-place",
             Variant::Rewritten => "tokio-rewritten",
             Variant::RewrittenSlice => "tokio+slice-rewritten",
+            Variant::Bounded => "tokio-bounded",
             Variant::Morpheus => "morpheus",
             Variant::MorpheusLayer => "morpheus+layer",
+            Variant::MorpheusFlag => "morpheus+flag",
         }
     }
 
-    /// The runtime's part of the name.
+    /// The runtime, as the table calls it.
     pub fn runtime(self) -> &'static str {
-        self.name().trim_end_matches("-rewritten")
+        match self {
+            Variant::InPlace | Variant::Rewritten | Variant::Bounded => "tokio",
+            Variant::RewrittenSlice => "tokio+slice",
+            Variant::Tuned => "tokio, tuned",
+            Variant::MorpheusFlag => "morpheus, one flag",
+            Variant::Tokio
+            | Variant::TokioMoreSlice
+            | Variant::Morpheus
+            | Variant::MorpheusLayer => self.name(),
+        }
     }
 
     /// How the handlers are written.
     pub fn handler(self) -> Handler {
         match self {
             Variant::Rewritten | Variant::RewrittenSlice => Handler::SpawnBlocking,
+            Variant::Bounded => Handler::Bounded,
+            Variant::InPlace => Handler::InPlace,
             Variant::Tokio
             | Variant::TokioMoreSlice
+            | Variant::Tuned
             | Variant::Morpheus
-            | Variant::MorpheusLayer => Handler::Inline,
+            | Variant::MorpheusLayer
+            | Variant::MorpheusFlag => Handler::Inline,
         }
+    }
+
+    /// Whether the variant needs a program that was built with `--cfg tokio_unstable`.
+    pub fn needs_flag(self) -> bool {
+        matches!(self, Variant::Tuned | Variant::MorpheusFlag)
     }
 
     fn builder(self, workers: usize) -> tokio::runtime::Builder {
         let more = match self {
-            Variant::TokioMoreSlice => MORE_WORKERS,
+            Variant::TokioMoreSlice | Variant::Tuned => MORE_WORKERS,
             _ => 0,
         };
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(workers + more).enable_all();
-        if matches!(self, Variant::TokioMoreSlice | Variant::RewrittenSlice) {
+        if matches!(
+            self,
+            Variant::TokioMoreSlice | Variant::Tuned | Variant::RewrittenSlice
+        ) {
             // Tokio calls this on the threads for blocking calls too.
             builder.on_thread_start(|| {
                 slice::set_current(WORKER_SLICE_NS);
             });
         }
+        #[cfg(tokio_unstable)]
+        if self == Variant::Tuned {
+            builder.enable_eager_driver_handoff().disable_lifo_slot();
+        }
         builder
     }
 
-    /// Starts the app on a runtime with `workers` workers. The runtime is never dropped: that would wait for
+    /// Starts the app on a runtime. The runtime is never dropped: that would wait for
     /// polls under way, and the process ends anyway.
     pub fn serve(
         self,
         listener: TcpListener,
-        workers: usize,
+        options: &Options,
         hasher: Argon2<'static>,
     ) -> io::Result<()> {
-        let app = app::router(self.handler(), hasher);
-        if matches!(self, Variant::Morpheus | Variant::MorpheusLayer) {
-            let app = match self {
-                Variant::MorpheusLayer => app::watched(app),
-                _ => app,
-            };
-            let runtime = morpheus_runtime::Builder::new_multi_thread()
-                .worker_threads(workers)
-                .build();
-            let runtime = runtime.map_err(io::Error::other)?;
-            serve_on(runtime.handle(), listener, app)?;
-            std::mem::forget(runtime);
-        } else {
-            let runtime = self.builder(workers).build()?;
-            serve_on(runtime.handle(), listener, app)?;
-            std::mem::forget(runtime);
+        let workers = options.workers();
+        if self.needs_flag() && !cfg!(tokio_unstable) {
+            return Err(io::Error::other(
+                "it needs a build with --cfg tokio_unstable",
+            ));
+        }
+        let app = app::router(self.handler(), hasher, workers);
+        match self {
+            Variant::Morpheus | Variant::MorpheusLayer | Variant::MorpheusFlag => {
+                let app = match self {
+                    Variant::MorpheusLayer => app::watched(app),
+                    _ => app,
+                };
+                let mut builder = morpheus_runtime::Builder::new_multi_thread();
+                builder.worker_threads(workers);
+                if let Some(spares) = options.spares {
+                    builder.max_spares(spares);
+                }
+                let runtime = builder.build()?;
+                serve_on(runtime.handle(), listener, app)?;
+                std::mem::forget(runtime);
+            }
+            _ => {
+                let runtime = self.builder(workers).build()?;
+                serve_on(runtime.handle(), listener, app)?;
+                std::mem::forget(runtime);
+            }
         }
         Ok(())
     }

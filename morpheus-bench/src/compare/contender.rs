@@ -13,6 +13,9 @@ use crate::executor::{Executor, Runtime, tokio::Tokio};
 const WATCHED: &str = "-watched";
 /// What stands before a number of spares, as before tokio's workers.
 const PLUS: &str = "morpheus+";
+/// Morpheus in a program that was built with `--cfg tokio_unstable`, and the same with a number of spares.
+const FLAG: &str = "morpheus-flag";
+const FLAG_PLUS: &str = "morpheus-flag+";
 /// More threads than this no runtime starts.
 const MOST_SPARES: usize = 4_000;
 
@@ -34,7 +37,10 @@ impl Contender {
     /// When it cannot be built; the text is for people.
     pub fn build(&self, workers: usize) -> Result<Handle, String> {
         match self.runtime {
-            Runtime::Morpheus => {
+            Runtime::MorpheusFlag if !cfg!(tokio_unstable) => {
+                Err("it needs a build with --cfg tokio_unstable".into())
+            }
+            Runtime::Morpheus | Runtime::MorpheusFlag => {
                 let link = LinkName::Watchdog;
                 let morpheus = Morpheus::build_with(
                     |builder| {
@@ -53,6 +59,13 @@ impl Contender {
             Runtime::Tokio { extra, slice } => {
                 let (_, runtime) = Tokio::build(workers + extra, slice)
                     .map_err(|error| format!("no runtime: {error}"))?;
+                let handle = runtime.handle().clone();
+                std::mem::forget(runtime);
+                Ok(handle)
+            }
+            Runtime::TokioTuned => {
+                let (_, runtime) =
+                    Tokio::build_tuned(workers).map_err(|error| format!("no runtime: {error}"))?;
                 let handle = runtime.handle().clone();
                 std::mem::forget(runtime);
                 Ok(handle)
@@ -77,21 +90,26 @@ impl FromStr for Contender {
 
     fn from_str(name: &str) -> Result<Self, String> {
         const KNOWN: &str = "morpheus, morpheus-watched, tokio, and morpheus+N (with N spares), morpheus+N-watched, \
-                             tokio+N, tokio+slice, tokio+N+slice";
+                             morpheus-flag, morpheus-flag+N, tokio+N, tokio+slice, tokio+N+slice, tokio-tuned";
         let (own, watched) = match name.strip_suffix(WATCHED) {
             Some(own) => (own, true),
             None => (name, false),
         };
-        let spares = own.strip_prefix(PLUS).map(|number| {
+        let runtime = match own.starts_with(FLAG) {
+            true => Runtime::MorpheusFlag,
+            false => Runtime::Morpheus,
+        };
+        let after = own.strip_prefix(FLAG_PLUS).or(own.strip_prefix(PLUS));
+        let spares = after.map(|number| {
             let known = number.parse().ok().filter(|n| *n <= MOST_SPARES);
             known.ok_or_else(|| {
                 format!("'{name}': after the plus stands a number of spares, at most {MOST_SPARES}")
             })
         });
         let spares = spares.transpose()?;
-        if spares.is_some() || own == Runtime::Morpheus.to_string() {
+        if spares.is_some() || own == runtime.to_string() {
             return Ok(Self {
-                runtime: Runtime::Morpheus,
+                runtime,
                 watched,
                 spares,
             });

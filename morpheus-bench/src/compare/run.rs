@@ -7,6 +7,7 @@ use super::child::{Answer, Job, Measurement};
 use super::config::Options;
 use super::contender::Contender;
 use super::result::{Measured, Report, Rounds};
+use crate::flagged;
 use crate::host::Host;
 use crate::interrupt;
 use crate::order::interleaved;
@@ -112,5 +113,9 @@ fn one(
 
 fn in_child(job: &Job, tick: impl FnMut(Duration)) -> Answer {
     let bound = GRACE + Duration::from_secs_f64(job.window_ms * MOST_WINDOWS / 1e3);
-    supervised::ask("compare", job, bound, tick)
+    let program = match job.contender.runtime.needs_flag() {
+        true => flagged::command("compare")?,
+        false => supervised::own("compare"),
+    };
+    supervised::ask(program, job, bound, tick)
 }

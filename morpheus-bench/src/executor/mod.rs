@@ -101,6 +101,11 @@ pub enum Runtime {
         /// Whether they take slices of 0.2 ms.
         slice: bool,
     },
+    /// Tokio as an expert tunes it: 32 more workers, short slices, and the unstable switches `enable_eager_driver_handoff` and
+    /// `disable_lifo_slot`. Only in a program that was built with `--cfg tokio_unstable`.
+    TokioTuned,
+    /// Morpheus in a program that was built with `--cfg tokio_unstable`: every task is watched.
+    MorpheusFlag,
     /// `async_executor` with one thread per worker, and `async-io`.
     Smol,
     /// A Go program with as many threads that run goroutines.
@@ -132,6 +137,29 @@ impl Runtime {
         Self::Smol,
         Self::Go,
     ];
+    /// All that have a name of their own, in the order shown.
+    pub const NAMED: [Self; 8] = [
+        Self::Morpheus,
+        Self::MorpheusFlag,
+        Self::TOKIO,
+        Self::TOKIO_32,
+        Self::TOKIO_32_SLICE,
+        Self::TokioTuned,
+        Self::Smol,
+        Self::Go,
+    ];
+
+    /// Whether it needs a program that was built with `--cfg tokio_unstable`.
+    #[must_use]
+    pub fn needs_flag(self) -> bool {
+        matches!(self, Self::TokioTuned | Self::MorpheusFlag)
+    }
+
+    /// Whether it is Morpheus, with the flag or without.
+    #[must_use]
+    pub fn is_morpheus(self) -> bool {
+        matches!(self, Self::Morpheus | Self::MorpheusFlag)
+    }
 }
 
 impl fmt::Display for Runtime {
@@ -145,6 +173,8 @@ impl fmt::Display for Runtime {
                 }
                 f.write_str(if slice { "+slice" } else { "" })
             }
+            Self::TokioTuned => f.write_str("tokio-tuned"),
+            Self::MorpheusFlag => f.write_str("morpheus-flag"),
             Self::Smol => f.write_str("smol"),
             Self::Go => f.write_str("go"),
         }
@@ -155,12 +185,15 @@ impl FromStr for Runtime {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        if let Some(known) = Self::ALL.iter().find(|runtime| runtime.to_string() == name) {
+        if let Some(known) = Self::NAMED
+            .iter()
+            .find(|runtime| runtime.to_string() == name)
+        {
             return Ok(*known);
         }
         // `tokio+N` and `tokio+N+slice` with any other N, and `tokio+slice`.
         let unknown = || {
-            let known = Self::ALL.map(|runtime| runtime.to_string()).join(", ");
+            let known = Self::NAMED.map(|runtime| runtime.to_string()).join(", ");
             format!("unknown runtime '{name}': there are {known} and all (any number in tokio+N)")
         };
         let mut parts = name.split('+');
@@ -217,7 +250,11 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         let more = ["tokio+8", "tokio+slice", "tokio+100+slice"].map(str::to_owned);
-        for name in Runtime::ALL.map(|r| r.to_string()).into_iter().chain(more) {
+        for name in Runtime::NAMED
+            .map(|r| r.to_string())
+            .into_iter()
+            .chain(more)
+        {
             assert_eq!(name.parse::<Runtime>().unwrap().to_string(), name);
         }
     }

@@ -12,6 +12,8 @@ use crate::{load, work};
 
 /// The slice that `+slice` gives to every thread, the same that Morpheus takes.
 const SLICE_NS: u64 = 200_000;
+/// The workers that a tuned tokio has more, as many as Morpheus has spares.
+const TUNED_MORE: usize = 32;
 
 /// tokio's multi-thread runtime.
 #[derive(Clone)]
@@ -25,8 +27,32 @@ impl Tokio {
     /// # Errors
     /// When tokio cannot start it.
     pub fn build(workers: usize, slice: bool) -> io::Result<(Self, Runtime)> {
+        Self::build_with(workers, slice, |_| {})
+    }
+
+    /// A runtime as an expert tunes it, beside a program's `workers` with 32 more.
+    ///
+    /// # Errors
+    /// When tokio cannot start it, or the program was built without `--cfg tokio_unstable`.
+    pub fn build_tuned(workers: usize) -> io::Result<(Self, Runtime)> {
+        #[cfg(tokio_unstable)]
+        return Self::build_with(workers + TUNED_MORE, true, |builder| {
+            builder.enable_eager_driver_handoff().disable_lifo_slot();
+        });
+        #[cfg(not(tokio_unstable))]
+        Err(io::Error::other(format!(
+            "{workers} workers and {TUNED_MORE} more need a build with --cfg tokio_unstable"
+        )))
+    }
+
+    fn build_with(
+        workers: usize,
+        slice: bool,
+        tune: impl FnOnce(&mut Builder),
+    ) -> io::Result<(Self, Runtime)> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(workers).enable_all();
+        tune(&mut builder);
         if slice {
             builder.on_thread_start(|| {
                 morpheus_runtime::slice::set_current(SLICE_NS);

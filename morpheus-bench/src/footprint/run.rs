@@ -31,9 +31,10 @@ pub fn measure(options: &Options) -> Report {
         all_rounds(jobs, rounds, |job| {
             progress.say(job.runtime.to_string());
             let bound = each + GRACE;
-            let answer: Answer = supervised::ask("footprint", job, bound, |lasted| {
-                progress.tick(lasted.min(each));
-            });
+            let answer: Answer =
+                supervised::ask(supervised::own("footprint"), job, bound, |lasted| {
+                    progress.tick(lasted.min(each));
+                });
             progress.finish_run(each);
             // Ctrl-C may end a child in the middle.
             let why = answer.as_ref().err().filter(|_| !interrupt::happened());

@@ -194,7 +194,7 @@ impl Measuring<'_> {
         let progress = &self.progress;
         let mut meanwhile = Ok(());
         let bound = self.expected + job.duration() + GRACE;
-        let answer: Answer = supervised::ask("scale", job, bound, |lasted| {
+        let answer: Answer = supervised::ask(supervised::own("scale"), job, bound, |lasted| {
             progress.tick(lasted);
             if meanwhile.is_ok() {
                 meanwhile = in_force.check();

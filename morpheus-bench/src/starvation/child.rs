@@ -65,7 +65,10 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
     let workload = &job.workload;
     let said = |error: io::Error| error.to_string();
     match job.runtime {
-        Runtime::Morpheus => {
+        Runtime::Morpheus | Runtime::MorpheusFlag => {
+            if job.runtime.needs_flag() && !cfg!(tokio_unstable) {
+                return Err("it needs a build with --cfg tokio_unstable".into());
+            }
             let off = workload.off.iter().map(|name| name.parse());
             let off: Vec<_> = off
                 .collect::<Result<_, _>>()
@@ -88,6 +91,12 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             let result = run::measure(&tokio, job, stop).map_err(said);
             // Dropping a tokio runtime waits for polls to end: leave it to the end of the process.
             std::mem::forget(_runtime);
+            result
+        }
+        Runtime::TokioTuned => {
+            let (tokio, runtime) = Tokio::build_tuned(workload.workers).map_err(said)?;
+            let result = run::measure(&tokio, job, stop).map_err(said);
+            std::mem::forget(runtime);
             result
         }
         Runtime::Smol => {

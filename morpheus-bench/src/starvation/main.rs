@@ -169,7 +169,7 @@ impl Bench {
         let mut workload = workload.clone();
         let mut go_program = None;
         match runtime {
-            Runtime::Morpheus => {}
+            Runtime::Morpheus | Runtime::MorpheusFlag => {}
             Runtime::Go => match self.go_program(&workload) {
                 Ok(path) => go_program = Some(path),
                 Err(why) => return RunResult::failed(runtime, why),

@@ -8,6 +8,7 @@ use super::child::Job;
 use super::quota::Cgroup;
 use super::result::RunResult;
 use super::workload::Workload;
+use crate::flagged;
 use crate::neighbours::Neighbours;
 use crate::supervised::{self, Supervised};
 
@@ -21,7 +22,10 @@ pub fn expected(workload: &Workload) -> Duration {
 
 /// This program again, as that user.
 fn own(uid: Option<u32>) -> Command {
-    let mut command = supervised::own("starvation");
+    as_user(supervised::own("starvation"), uid)
+}
+
+fn as_user(mut command: Command, uid: Option<u32>) -> Command {
     if let Some(uid) = uid {
         command.uid(uid).gid(uid);
     }
@@ -48,7 +52,11 @@ fn supervised(
     cgroup: Option<&Cgroup>,
     tick: impl FnMut(Duration),
 ) -> Result<RunResult, String> {
-    let mut child = Supervised::start(own(uid).arg("--child"))?;
+    let mut program = match job.runtime.needs_flag() {
+        true => as_user(flagged::command("starvation")?, uid),
+        false => own(uid),
+    };
+    let mut child = Supervised::start(program.arg("--child"))?;
     if let Some(cgroup) = cgroup {
         // Before it gets its job: until then it has one thread.
         cgroup.add(child.id())?;
