@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
-    Gate, Log, MS, PATIENCE, alone, burn, fresh_label, in_time, panic_text, threads, wait_for,
-    within,
+    Gate, Log, MS, PATIENCE, alone, burn, fresh_label, in_time, panic_text, settled_threads,
+    threads, wait_for, within,
 };
 use morpheus_runtime::{
     ActiveLink, BuildError, Builder, Link, Metrics, Policy, Runtime, ShutdownReport, Watch as _,
@@ -330,7 +330,7 @@ fn block_on_a_thousand_times() {
 #[test]
 fn it_ends_as_tokio_s_does() {
     let _alone = alone();
-    let before = threads();
+    let before = settled_threads();
     // A drop cancels tasks, those that never ran too.
     struct Noted(Arc<AtomicBool>);
     impl Drop for Noted {
@@ -425,7 +425,7 @@ fn options_of_runtimes_with_workers_have_no_effect() {
 #[test]
 fn it_joins_no_daemon() {
     let _alone = alone();
-    let before = threads();
+    let before = settled_threads();
     let runtime = runtime();
     assert_eq!(runtime.link(), ActiveLink::Watchdog);
     // It gives itself its name, and so would a thread for a link.

@@ -119,6 +119,17 @@ pub fn threads() -> usize {
         .count()
 }
 
+/// Counts these threads once their number has settled: a thread that an earlier test started may have no name yet.
+pub fn settled_threads() -> usize {
+    loop {
+        let count = threads();
+        std::thread::sleep(50 * MS);
+        if threads() == count {
+            return count;
+        }
+    }
+}
+
 /// Returns the text of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     panic
