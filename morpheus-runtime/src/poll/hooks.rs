@@ -126,7 +126,12 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         if record.rating.is_proven() {
             return None;
         }
-        let rating = record.rating.rating().max(history.rating());
+        // A task that had long polls is judged by them alone: a poll that waited for a lock does not make it a hog among hogs.
+        let is_unknown = record.rating.is_clean();
+        let rating = match is_unknown {
+            true => history.rating(),
+            false => record.rating.rating(),
+        };
         // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
         // no worker is stalled to find out.
         let is_suspect = rating >= Rating::Counted && !history.is_unrated();
@@ -139,7 +144,8 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             let mut request =
                 known::request(domain, demotable, rating, history, record.not_before_ns);
             request.blocks_thread = true;
-            let is_known = || !record.rating.is_clean() || history.rating() >= Rating::Slow;
+            request.history = request.history.filter(|_| is_unknown);
+            let is_known = || !is_unknown || history.rating() >= Rating::Slow;
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
             if let Some(handed_off) = handed_off {
                 return Some(Prepared::HandedOff(handed_off));
