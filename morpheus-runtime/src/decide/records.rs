@@ -5,6 +5,7 @@
 //! of healthy labels need no look into the table.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +24,8 @@ const MOST_IN_A_SHARD: usize = 1024;
 
 /// What a task did so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    pub(crate) rating: TaskRating,
-    /// The time until which a throttled task has to wait, in nanoseconds.
-    pub(crate) not_before_ns: u64,
+struct Record {
+    rating: TaskRating,
     label: &'static Label,
 }
 
@@ -67,38 +66,10 @@ impl Records {
         &self.shards[(hasher.finish() >> 48) as usize % SHARDS]
     }
 
-    /// Returns the record of a task. A task without one gets a clean one.
-    pub(crate) fn of(&self, id: Id, label: &'static Label) -> Record {
+    /// Returns the rating of a task; a clean one for a task without a record.
+    pub(crate) fn rating(&self, id: Id) -> TaskRating {
         let known = lock(self.shard(id)).get(&id).copied();
-        known.unwrap_or(Record {
-            rating: TaskRating::clean(),
-            not_before_ns: 0,
-            label,
-        })
-    }
-
-    /// Stores what a poll of a task taught.
-    pub(crate) fn store(&self, id: Id, record: Record) {
-        let mut shard = lock(self.shard(id));
-        let has_room = shard.len() < MOST_IN_A_SHARD;
-        let before = match shard.get_mut(&id) {
-            Some(known) => {
-                let before = std::mem::replace(known, record);
-                Some(before)
-            }
-            None if has_room => {
-                shard.insert(id, record);
-                self.len.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-            None => return,
-        };
-        let was_slow = before.is_some_and(|before| !before.rating.is_clean());
-        match (was_slow, !record.rating.is_clean()) {
-            (false, true) => record.label.doubt(),
-            (true, false) => record.label.end_doubt(),
-            _ => {}
-        }
+        known.map_or(TaskRating::clean(), |record| record.rating)
     }
 
     /// Learns the verdict on a poll of a task. Returns whether the task became slow, and whether it became a hog.
@@ -108,11 +79,30 @@ impl Records {
         label: &'static Label,
         verdict: VerdictFlags,
     ) -> (bool, bool) {
-        let mut record = self.of(id, label);
+        let mut shard = lock(self.shard(id));
+        let has_room = shard.len() < MOST_IN_A_SHARD;
+        // For a task that finds no room.
+        let mut unkept = Record {
+            rating: TaskRating::clean(),
+            label,
+        };
+        let (record, is_kept) = match shard.entry(id) {
+            Entry::Occupied(known) => (known.into_mut(), true),
+            Entry::Vacant(room) if has_room => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                (room.insert(unkept), true)
+            }
+            Entry::Vacant(_) => (&mut unkept, false),
+        };
         let was_clean = record.rating.is_clean();
         let became_hog = record.rating.learn(verdict);
-        self.store(id, record);
-        (was_clean && !record.rating.is_clean(), became_hog)
+        let is_clean = record.rating.is_clean();
+        match (was_clean, is_clean) {
+            (true, false) if is_kept => label.doubt(),
+            (false, true) => label.end_doubt(),
+            _ => {}
+        }
+        (was_clean && !is_clean, became_hog)
     }
 
     /// Forgets a task that has ended.
@@ -178,12 +168,12 @@ mod tests {
             (false, false)
         );
         assert!(!label.is_healthy());
-        assert_eq!(records.of(id, label).rating.rating(), Rating::Hog);
+        assert_eq!(records.rating(id).rating(), Rating::Hog);
         records.forget(other);
         assert!(!label.is_healthy());
         records.forget(id);
         assert!(label.is_healthy());
-        assert!(records.of(id, label).rating.is_clean());
+        assert!(records.rating(id).is_clean());
         assert_eq!(records.len.load(Ordering::Relaxed), 0);
     }
 
@@ -201,7 +191,7 @@ mod tests {
             let _ = records.learn(id, label, VerdictFlags::EMPTY);
         }
         assert!(label.is_healthy());
-        assert!(records.of(id, label).rating.is_proven());
+        assert!(records.rating(id).is_proven());
     }
 
     #[test]

@@ -19,8 +19,7 @@ use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
-use crate::decide::history::History;
-use crate::decide::history::Unproven;
+use crate::decide::history::{History, Unproven};
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
@@ -122,27 +121,22 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
 fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
     let prepared = own_slot::with_domain(|domain, index| {
         let history = domain.histories.of(label);
-        let record = domain.records.of(task, label);
-        if record.rating.is_proven() {
+        let own = domain.records.rating(task);
+        if own.is_proven() {
             return None;
         }
         // A task that had long polls is judged by them alone: a poll that waited for a lock does not make it a hog among hogs.
-        let is_unknown = record.rating.is_clean();
+        let is_unknown = own.is_clean();
         let rating = match is_unknown {
             true => history.rating(),
-            false => record.rating.rating(),
+            false => own.rating(),
         };
         // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
         // no worker is stalled to find out.
         let is_suspect = rating >= Rating::Counted && !history.is_unrated();
-        let asked = match is_suspect {
-            true => rating.max(Rating::Slow),
-            false => rating,
-        };
-        if known::wants_handoff(domain, asked, history) && known::can_hand_off(domain) {
-            let demotable = domain.settings.demotable;
-            let mut request =
-                known::request(domain, demotable, rating, history, record.not_before_ns);
+        let is_slow = is_suspect || rating >= Rating::Slow;
+        if known::wants_handoff(domain, is_slow, history) && known::can_hand_off(domain) {
+            let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
             request.history = request.history.filter(|_| is_unknown);
             let is_known = || !is_unknown || history.rating() >= Rating::Slow;

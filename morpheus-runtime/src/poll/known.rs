@@ -138,8 +138,9 @@ fn is_healthy_here(label: &'static Label) -> bool {
 }
 
 fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &History) -> bool {
-    let wants = |state: &WatchState| wants_handoff(domain, state.rating(history), history);
-    if (state.waiter.is_some() || (state.may_hand_off && wants(state))) && can_hand_off(domain) {
+    let is_slow = state.rating(history) >= Rating::Slow;
+    let wants = state.may_hand_off && wants_handoff(domain, is_slow, history);
+    if (state.waiter.is_some() || wants) && can_hand_off(domain) {
         return true;
     }
     // The task may have waited for a permit on a worker, and be polled elsewhere now.
@@ -149,13 +150,13 @@ fn may_hand_off_poll(state: &mut WatchState, domain: &Arc<Domain>, history: &His
     false
 }
 
-/// Whether the next poll of a task is to be handed off: the task or its label is slow, or a poll of its unrated label runs on
-/// a worker now.
-pub(crate) fn wants_handoff(domain: &Domain, rating: Rating, history: &History) -> bool {
+/// Whether the next poll of a task is to be handed off: the task is taken for slow, or a poll of its unrated label runs on a
+/// worker now.
+pub(crate) fn wants_handoff(domain: &Domain, is_slow: bool, history: &History) -> bool {
     let settings = &domain.settings;
     settings.mechanisms.handoffs
         && settings.policy >= Policy::Takeover
-        && (rating >= Rating::Slow || history.has_unproven())
+        && (is_slow || history.has_unproven())
 }
 
 /// Whether the calling thread can hand off its core. Without a controller no permit would ever be granted.
