@@ -233,11 +233,25 @@ impl State {
         }
     }
 
-    /// The threads that wait in the queues, if the next task waits on its thread.
-    fn blocked_threads(&self, counts: bool) -> usize {
+    /// The threads that wait in the queues.
+    fn blocked_threads(&self) -> usize {
         let waiting = self.queues.iter().flatten();
-        let blocked = waiting.filter(|waiter| counts && waiter.blocks_thread);
-        blocked.count()
+        waiting.filter(|waiter| waiter.blocks_thread).count()
+    }
+
+    /// Ends the waits for which `ends` says so: their futures are polled inline. Returns the wakes to make.
+    fn end_waits(&mut self, ends: impl Fn(&Waiter) -> bool) -> Vec<Wake> {
+        let mut woken = Vec::new();
+        for queue in &mut self.queues {
+            queue.retain(|waiter| {
+                let ends = ends(waiter);
+                if ends {
+                    woken.extend(waiter.send_inline());
+                }
+                !ends
+            });
+        }
+        woken
     }
 
     /// Returns the first waiter whose time has come. Throttled waiters do not delay others.
@@ -404,7 +418,10 @@ impl Permits {
         if self.is_closed() || (blocks_thread && state.threads_are_free) {
             return Answer::Full;
         }
-        let threads = state.out[0] + state.out[1] + state.blocked_threads(blocks_thread);
+        let mut threads = state.out[0] + state.out[1];
+        if blocks_thread {
+            threads += state.blocked_threads();
+        }
         let full = threads >= self.limits.in_handoff;
         // If no handoff poll is allowed at all, the wait would never end.
         if full && due && !(must_wait_when_full && self.limits.in_handoff > 0) {
@@ -480,9 +497,7 @@ impl Permits {
         let mut state = self.lock();
         // Relaxed: `ask` reads it under the lock. A read without the lock is a hint.
         self.closed.store(true, Ordering::Relaxed);
-        let waiting: Vec<Arc<Waiter>> = state.queues.iter_mut().flat_map(std::mem::take).collect();
-        let inline = |waiter: Arc<Waiter>| waiter.send_inline();
-        waiting.into_iter().filter_map(inline).collect()
+        state.end_waits(|_| true)
     }
 
     /// Ends the waits of threads, before the runtime waits for these threads. From now on a task that would wait on its thread
@@ -493,17 +508,7 @@ impl Permits {
     pub(crate) fn free_threads(&self) -> Vec<Wake> {
         let mut state = self.lock();
         state.threads_are_free = true;
-        let mut freed = Vec::new();
-        for queue in &mut state.queues {
-            let (blocked, others) = std::mem::take(queue)
-                .into_iter()
-                .partition(|waiter: &Arc<Waiter>| waiter.blocks_thread);
-            *queue = others;
-            let blocked: VecDeque<Arc<Waiter>> = blocked;
-            freed.extend(blocked);
-        }
-        let inline = |waiter: Arc<Waiter>| waiter.send_inline();
-        freed.into_iter().filter_map(inline).collect()
+        state.end_waits(|waiter| waiter.blocks_thread)
     }
 
     /// Whether [`close`](Self::close) was called.

@@ -286,15 +286,13 @@ impl Watchdog {
                 verdict::lower_unless_over(&domain.slots, index, poll.seq);
             }
         }
-        sample
-            .stalls
-            .extend(judgement.taken.map(|taken: Taken| Stall {
-                label: label_id,
-                stalled_ns: seen.stalled_ns,
-                cpu_ns,
-                blocked: seen.asleep,
-                taken,
-            }));
+        sample.stalls.extend(judgement.taken.map(|taken| Stall {
+            label: label_id,
+            stalled_ns: seen.stalled_ns,
+            cpu_ns,
+            blocked: seen.asleep,
+            taken,
+        }));
     }
 
     fn count(&self, action: Action) {

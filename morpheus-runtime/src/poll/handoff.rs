@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -121,7 +122,7 @@ fn has_blocking_thread(
 /// A handoff poll, as the controller sees it: from before the core is handed over until the poll has ended
 /// and the core is back.
 pub(crate) struct HandoffMark {
-    domain: Arc<Domain>,
+    pub(crate) domain: Arc<Domain>,
     index: usize,
     slot: SlotHandle,
 }
@@ -186,12 +187,7 @@ pub(crate) fn poll<F: Future, M>(
     let mut slice_before = None;
     let in_handoff = || {
         polled = true;
-        let short = domain.settings.mechanisms.slice
-            && domain.settings.policy >= morpheus_common::ladder::Policy::Demote;
-        slice_before = short.then(slice::current).flatten();
-        if slice_before.is_some() {
-            slice::set_current(slice::HANDOFF_SLICE_NS);
-        }
+        slice_before = shorten_slice(domain);
         Handle::current().block_on(poll_fn(|_| {
             let _mark = begin();
             Poll::Ready(future.as_mut().poll(cx))
@@ -270,6 +266,16 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
         put_slice_back(domain, None);
     }
     is_worker
+}
+
+/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays.
+pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
+    let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
+    let before = short.then(slice::current).flatten();
+    if before.is_some() {
+        slice::set_current(slice::HANDOFF_SLICE_NS);
+    }
+    before
 }
 
 /// Restores the slice after a handoff. A thread of this runtime that lost its core gets the slice from before

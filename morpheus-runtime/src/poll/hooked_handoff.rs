@@ -11,14 +11,13 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use morpheus_common::ladder::Policy;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::act::permit::{Answer, NoPermit, Permit, Request, Waiter};
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
 use morpheus_link::handle::SlotHandle;
-use morpheus_system::{clock, slice};
+use morpheus_system::clock;
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
@@ -31,15 +30,14 @@ const UNKNOWN_WAITS_NS: u64 = 3_000_000;
 
 /// A poll that was handed off, from before its beginning until its end.
 pub(crate) struct HandedOff {
-    domain: Arc<Domain>,
     slice_before: Option<u64>,
-    _mark: HandoffMark,
+    mark: HandoffMark,
     _permit: Permit,
 }
 
 impl Drop for HandedOff {
     fn drop(&mut self) {
-        handoff::put_slice_back(&self.domain, self.slice_before);
+        handoff::put_slice_back(&self.mark.domain, self.slice_before);
     }
 }
 
@@ -70,21 +68,18 @@ pub(crate) fn hand_off(
     };
     let metrics = handle.metrics();
     let waker = UNPARK.with(Waker::clone);
-    let answer = domain.permits.ask(request, false, &waker);
-    let (permit, waiter) = match answer {
+    let (mut permit, waiter) = match domain.permits.ask(request, false, &waker) {
         Answer::Granted(permit) => (Some(permit), None),
         Answer::Wait(waiter) => {
             domain.wake_controller();
             (None, Some(waiter))
         }
-        Answer::Full => (None, None),
+        Answer::Full => {
+            domain.counters.handoffs_refused.add(1);
+            return None;
+        }
     };
-    if permit.is_none() && waiter.is_none() {
-        domain.counters.handoffs_refused.add(1);
-        return None;
-    }
     let mark = HandoffMark::begin(domain, index, slot, request.class);
-    let mut permit = permit;
     let mut is_away = false;
     let wait = || {
         is_away = wait_until_taken(core, &metrics);
@@ -100,15 +95,9 @@ pub(crate) fn hand_off(
         domain.counters.handoffs_refused.add(1);
         return None;
     };
-    let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
-    let slice_before = short.then(slice::current).flatten();
-    if slice_before.is_some() {
-        slice::set_current(slice::HANDOFF_SLICE_NS);
-    }
     Some(HandedOff {
-        domain: domain.clone(),
-        slice_before,
-        _mark: mark,
+        slice_before: handoff::shorten_slice(domain),
+        mark,
         _permit: permit,
     })
 }
