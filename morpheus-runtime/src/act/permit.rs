@@ -112,13 +112,9 @@ impl Waiter {
         }
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
-        lock(&self.phase)
-    }
-
     /// Ends the wait of a waiter that is in no queue any more: its future is polled inline.
     fn send_inline(&self) -> Option<Wake> {
-        let before = std::mem::replace(&mut *self.phase(), Phase::Inline);
+        let before = std::mem::replace(&mut *lock(&self.phase), Phase::Inline);
         match before {
             Phase::Waiting(waker) => Some(self.wake(waker)),
             Phase::Granted | Phase::Inline | Phase::Gone => None,
@@ -134,7 +130,7 @@ impl Waiter {
     pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
         // Lock order everywhere: state, then phase.
         let mut state = self.permits.lock();
-        let mut phase = self.phase();
+        let mut phase = lock(&self.phase);
         match &mut *phase {
             Phase::Waiting(known) => {
                 known.clone_from(waker);
@@ -165,7 +161,7 @@ impl Waiter {
             .iter()
             .position(|waiting| Arc::ptr_eq(waiting, self))?;
         queue.remove(at);
-        *self.phase() = Phase::Gone;
+        *lock(&self.phase) = Phase::Gone;
         state.take(class, self.sleeps, clock::now_ns());
         Some(Permit {
             permits: self.permits.clone(),
@@ -177,7 +173,7 @@ impl Waiter {
     pub(crate) fn leave(self: &Arc<Self>) {
         let before = {
             let mut state = self.permits.lock();
-            let before = std::mem::replace(&mut *self.phase(), Phase::Gone);
+            let before = std::mem::replace(&mut *lock(&self.phase), Phase::Gone);
             match before {
                 Phase::Granted => state
                     .granted
@@ -537,7 +533,7 @@ impl Permits {
             .map(|(waiter, _)| waiter)
             .collect();
         for waiter in unused {
-            *waiter.phase() = Phase::Gone;
+            *lock(&waiter.phase) = Phase::Gone;
             let out = &mut state.out[waiter.class() as usize];
             *out = out.saturating_sub(1);
         }
@@ -556,7 +552,7 @@ impl Permits {
 
     fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
         let waiter = state.queues[class as usize].remove(at)?;
-        let before = std::mem::replace(&mut *waiter.phase(), Phase::Granted);
+        let before = std::mem::replace(&mut *lock(&waiter.phase), Phase::Granted);
         let Phase::Waiting(waker) = before else {
             unreachable!(
                 "only waiting waiters are queued: leave and take_up remove theirs under the lock"

@@ -10,7 +10,7 @@
 //!
 //! **Invariant:** `releases ≤ held + pending`, so a spare takes every ticket.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex};
 
 use morpheus_system::clock;
 use morpheus_system::lock::lock;
@@ -48,6 +48,7 @@ pub(crate) enum HoldEnd {
 #[derive(Debug)]
 pub(crate) struct Spares {
     total: usize,
+    /// No code of the application runs under this lock, so the state is consistent after a panic.
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -61,28 +62,23 @@ impl Spares {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of the application runs under this lock, so the state is consistent after a panic.
-        lock(&self.state)
-    }
-
     pub(crate) fn total(&self) -> usize {
         self.total
     }
 
     /// Returns the number of active spares: released, and not announced for a hold again.
     pub(crate) fn active(&self) -> usize {
-        self.total - self.lock().inactive().min(self.total)
+        self.total - lock(&self.state).inactive().min(self.total)
     }
 
     /// Returns the number of workers that are held now.
     pub(crate) fn held(&self) -> usize {
-        self.lock().held
+        lock(&self.state).held
     }
 
     /// Returns the number of hold tasks that hold a spare or are about to.
     pub(crate) fn hold_tasks(&self) -> usize {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.held + state.pending
     }
 
@@ -90,7 +86,7 @@ impl Spares {
     /// or the runtime shuts down.
     #[must_use]
     pub(crate) fn announce_hold(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.closed || state.inactive() >= self.total {
             return false;
         }
@@ -100,7 +96,7 @@ impl Spares {
 
     /// Blocks the calling worker until it is released. This is the body of a hold task.
     pub(crate) fn hold(&self) -> HoldEnd {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.pending = state.pending.saturating_sub(1);
         state.held += 1;
         while state.releases == 0 && !state.closed {
@@ -122,7 +118,7 @@ impl Spares {
     /// Releases one spare. Returns false if all of them are active.
     #[must_use]
     pub(crate) fn release(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.closed || state.inactive() == 0 {
             return false;
         }
@@ -138,7 +134,7 @@ impl Spares {
     /// Releases all spares permanently, including hold tasks that have not begun yet. Must be called before tokio's
     /// own shutdown, which waits for every worker.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         // The tickets are void: all spares leave now, without one.
         state.releases = 0;

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use morpheus_link::joiner::Terms;
-use morpheus_link::joiner::{Host, LinkEvent};
+use morpheus_link::joiner::{Host, LinkEvent, Terms};
 use morpheus_link::state::State;
 use morpheus_link::table::Table;
 

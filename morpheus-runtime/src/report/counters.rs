@@ -1,8 +1,8 @@
 //! Counters of all that the runtime does in addition to tokio. CONTRIBUTING.md says what else a new one needs.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use hdrhistogram::Histogram;
 use morpheus_system::lock::lock;
@@ -114,12 +114,8 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    fn lock(&self) -> MutexGuard<'_, Recorded> {
-        lock(&self.0)
-    }
-
     pub(crate) fn record(&self, ns: u64) {
-        let mut recorded = self.lock();
+        let mut recorded = lock(&self.0);
         match &mut *recorded {
             Recorded::Many(histogram) => histogram.saturating_record(ns),
             Recorded::Few(latencies) => {
@@ -132,7 +128,7 @@ impl Latencies {
     }
 
     pub(crate) fn summary(&self) -> LatencySummary {
-        let recorded = self.lock();
+        let recorded = lock(&self.0);
         let of = |histogram: &Histogram<u64>| LatencySummary {
             count: histogram.len(),
             p50_ns: histogram.value_at_quantile(0.5),
@@ -172,7 +168,7 @@ mod tests {
         for n in 1..=FEW as u64 {
             latencies.record(n * 1_000_000);
         }
-        assert!(matches!(*latencies.lock(), Recorded::Few(_)));
+        assert!(matches!(*lock(&latencies.0), Recorded::Few(_)));
         let few = latencies.summary();
         assert_eq!(few.count, FEW as u64);
         // The histogram keeps two digits.
@@ -182,7 +178,7 @@ mod tests {
         for ns in [16_000_000, 1, u64::MAX] {
             latencies.record(ns);
         }
-        assert!(matches!(*latencies.lock(), Recorded::Many(_)));
+        assert!(matches!(*lock(&latencies.0), Recorded::Many(_)));
         let many = latencies.summary();
         assert_eq!((many.count, many.p50_ns), (few.count + 3, few.p50_ns));
         assert!(many.max_ns >= 59_000_000_000, "{many:?}");

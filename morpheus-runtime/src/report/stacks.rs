@@ -2,7 +2,7 @@
 //! [`report_after`](crate::Builder::report_after): what identifies a poll, what labels are called, and the runtimes whose
 //! stacks the summary shows.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use morpheus_stacks::captor;
 use morpheus_stacks::groups::Shared;
@@ -44,15 +44,11 @@ static FOR_SUMMARY: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 /// A process that starts more runtimes than this, one after the other, has the last ones in the summary.
 const MOST_IN_SUMMARY: usize = 64;
 
-fn for_summary() -> MutexGuard<'static, Vec<Arc<Shared>>> {
-    lock(&FOR_SUMMARY)
-}
-
 fn keep_for_summary(shared: &Arc<Shared>) {
     if !summary::wants_summary() {
         return;
     }
-    let mut kept = for_summary();
+    let mut kept = lock(&FOR_SUMMARY);
     if kept.len() >= MOST_IN_SUMMARY {
         kept.remove(0);
     }
@@ -61,7 +57,7 @@ fn keep_for_summary(shared: &Arc<Shared>) {
 
 /// The table of all runtimes' groups; empty if nothing was stalled.
 pub(crate) fn summary() -> String {
-    let kept = for_summary().clone();
+    let kept = lock(&FOR_SUMMARY).clone();
     kept.iter()
         .map(|shared| shared.stalls().to_string())
         .collect()
