@@ -1,10 +1,11 @@
 //! Programs of this workspace built with `--cfg tokio_unstable`, on demand and in a target directory of their own: some contenders
 //! need tokio's unstable switches, and a program without them still builds once.
 
+use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::supervised;
 
@@ -12,34 +13,52 @@ use crate::supervised;
 const FLAG: &str = "--cfg tokio_unstable";
 
 /// A program of the workspace.
-#[derive(Clone, Copy, Debug)]
-pub enum Program<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Program {
     /// A benchmark, by its name.
-    Bench(&'a str),
+    Bench(&'static str),
     /// An example of the package `examples`, by its name.
-    Example(&'a str),
+    Example(&'static str),
 }
 
-/// Returns a command that runs the benchmark `name` as a child, in a build with the flag. Builds it on the first call.
+/// Says that this program has to be built with the flag.
+///
+/// # Errors
+///
+/// If it was not.
+pub fn require() -> Result<(), String> {
+    match cfg!(tokio_unstable) {
+        true => Ok(()),
+        false => Err(format!("it needs a build with {FLAG}")),
+    }
+}
+
+/// Returns a command that runs the benchmark `name` as a child, in a build with the flag.
 ///
 /// # Errors
 ///
 /// As [`build`].
-pub fn command(name: &str) -> Result<Command, String> {
-    static BUILT: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = built.get_or_insert_with(|| build(Program::Bench(name)));
-    path.as_ref()
-        .map(|path| supervised::build_of(name, path))
-        .map_err(Clone::clone)
+pub fn command(name: &'static str) -> Result<Command, String> {
+    build(Program::Bench(name)).map(|path| supervised::build_of(name, &path))
 }
 
-/// Returns the path of a program built with the flag: this program itself if it has the flag, else one that cargo builds now.
+/// Returns the path of a program built with the flag: this program itself if it has the flag, else one that cargo builds on the
+/// first call.
 ///
 /// # Errors
 ///
 /// A text that says what to do if there is no cargo, no source, or the build fails.
-pub fn build(program: Program<'_>) -> Result<PathBuf, String> {
+pub fn build(program: Program) -> Result<PathBuf, String> {
+    static BUILT: LazyLock<Mutex<HashMap<Program, Result<PathBuf, String>>>> =
+        LazyLock::new(Mutex::default);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    built
+        .entry(program)
+        .or_insert_with(|| build_now(program))
+        .clone()
+}
+
+fn build_now(program: Program) -> Result<PathBuf, String> {
     if cfg!(tokio_unstable) {
         // The link leads to the running program even after a new build has replaced the file.
         return Ok("/proc/self/exe".into());

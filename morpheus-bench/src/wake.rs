@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn unserved_wakes_count_with_their_age() {
-        let (tokio, _runtime) = Tokio::build(1, false).unwrap();
+        let (tokio, _runtime) = Tokio::build(crate::executor::Runtime::TOKIO, 1).unwrap();
         let stuck = |_: ()| std::thread::sleep(Duration::from_millis(200));
         tokio.spawn(Spawn::Plain, async move { stuck(()) });
         std::thread::sleep(Duration::from_millis(20));

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use argon2::Argon2;
 use axum::Router;
 use clap::ValueEnum;
+use morpheus_bench::flagged;
 use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -148,10 +149,8 @@ impl Variant {
         hasher: Argon2<'static>,
     ) -> io::Result<()> {
         let workers = options.workers();
-        if self.needs_flag() && !cfg!(tokio_unstable) {
-            return Err(io::Error::other(
-                "it needs a build with --cfg tokio_unstable",
-            ));
+        if self.needs_flag() {
+            flagged::require().map_err(io::Error::other)?;
         }
         let app = app::router(self.handler(), hasher, workers);
         match self {

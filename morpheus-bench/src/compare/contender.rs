@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::executor::morpheus::{LinkName, Morpheus};
 use crate::executor::{Executor, Runtime, tokio::Tokio};
+use crate::flagged;
 
 /// The end of a name that says that every task is watched.
 const WATCHED: &str = "-watched";
@@ -36,10 +37,10 @@ impl Contender {
     /// # Errors
     /// When it cannot be built; the text is for people.
     pub fn build(&self, workers: usize) -> Result<Handle, String> {
+        if self.runtime.needs_flag() {
+            flagged::require()?;
+        }
         match self.runtime {
-            Runtime::MorpheusFlag if !cfg!(tokio_unstable) => {
-                Err("it needs a build with --cfg tokio_unstable".into())
-            }
             Runtime::Morpheus | Runtime::MorpheusFlag => {
                 let link = LinkName::Watchdog;
                 let morpheus = Morpheus::build_with(
@@ -56,16 +57,9 @@ impl Contender {
                 std::mem::forget(morpheus);
                 Ok(handle)
             }
-            Runtime::Tokio { extra, slice } => {
-                let (_, runtime) = Tokio::build(workers + extra, slice)
+            Runtime::Tokio { .. } | Runtime::TokioTuned => {
+                let (_, runtime) = Tokio::build(self.runtime, workers)
                     .map_err(|error| format!("no runtime: {error}"))?;
-                let handle = runtime.handle().clone();
-                std::mem::forget(runtime);
-                Ok(handle)
-            }
-            Runtime::TokioTuned => {
-                let (_, runtime) =
-                    Tokio::build_tuned(workers).map_err(|error| format!("no runtime: {error}"))?;
                 let handle = runtime.handle().clone();
                 std::mem::forget(runtime);
                 Ok(handle)

@@ -154,12 +154,6 @@ impl Runtime {
     pub fn needs_flag(self) -> bool {
         matches!(self, Self::TokioTuned | Self::MorpheusFlag)
     }
-
-    /// Whether it is Morpheus, with the flag or without.
-    #[must_use]
-    pub fn is_morpheus(self) -> bool {
-        matches!(self, Self::Morpheus | Self::MorpheusFlag)
-    }
 }
 
 impl fmt::Display for Runtime {

@@ -13,6 +13,7 @@ use crate::{load, work};
 /// The slice that `+slice` gives to every thread, the same that Morpheus takes.
 const SLICE_NS: u64 = 200_000;
 /// The workers that a tuned tokio has more, as many as Morpheus has spares.
+#[cfg(tokio_unstable)]
 const TUNED_MORE: usize = 32;
 
 /// tokio's multi-thread runtime.
@@ -22,27 +23,24 @@ pub struct Tokio {
 }
 
 impl Tokio {
-    /// A runtime with so many workers; it runs for as long as the returned [`Runtime`] lives.
+    /// One of tokio's contenders, beside a program's `workers` with as many more as it says; it runs for as long as the
+    /// returned [`Runtime`] lives.
     ///
     /// # Errors
-    /// When tokio cannot start it.
-    pub fn build(workers: usize, slice: bool) -> io::Result<(Self, Runtime)> {
-        Self::build_with(workers, slice, |_| {})
-    }
-
-    /// A runtime as an expert tunes it, beside a program's `workers` with 32 more.
-    ///
-    /// # Errors
-    /// When tokio cannot start it, or the program was built without `--cfg tokio_unstable`.
-    pub fn build_tuned(workers: usize) -> io::Result<(Self, Runtime)> {
-        #[cfg(tokio_unstable)]
-        return Self::build_with(workers + TUNED_MORE, true, |builder| {
-            builder.enable_eager_driver_handoff().disable_lifo_slot();
-        });
-        #[cfg(not(tokio_unstable))]
-        Err(io::Error::other(format!(
-            "{workers} workers and {TUNED_MORE} more need a build with --cfg tokio_unstable"
-        )))
+    /// When tokio cannot start it, `contender` is none of tokio's, or needs a build with `--cfg tokio_unstable`.
+    pub fn build(contender: super::Runtime, workers: usize) -> io::Result<(Self, Runtime)> {
+        match contender {
+            super::Runtime::Tokio { extra, slice } => {
+                Self::build_with(workers + extra, slice, |_| {})
+            }
+            #[cfg(tokio_unstable)]
+            super::Runtime::TokioTuned => Self::build_with(workers + TUNED_MORE, true, |builder| {
+                builder.enable_eager_driver_handoff().disable_lifo_slot();
+            }),
+            other => Err(io::Error::other(format!(
+                "{other} is not tokio in this build"
+            ))),
+        }
     }
 
     fn build_with(

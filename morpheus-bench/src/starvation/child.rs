@@ -13,7 +13,7 @@ use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
-use crate::{report, supervised};
+use crate::{flagged, report, supervised};
 
 /// What a child is to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,11 +64,11 @@ fn stop_at_end_of_input(stop: Arc<AtomicBool>) {
 fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
     let workload = &job.workload;
     let said = |error: io::Error| error.to_string();
+    if job.runtime.needs_flag() {
+        flagged::require()?;
+    }
     match job.runtime {
         Runtime::Morpheus | Runtime::MorpheusFlag => {
-            if job.runtime.needs_flag() && !cfg!(tokio_unstable) {
-                return Err("it needs a build with --cfg tokio_unstable".into());
-            }
             let off = workload.off.iter().map(|name| name.parse());
             let off: Vec<_> = off
                 .collect::<Result<_, _>>()
@@ -86,16 +86,10 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             )?;
             run::measure(&morpheus, job, stop).map_err(said)
         }
-        Runtime::Tokio { extra, slice } => {
-            let (tokio, _runtime) = Tokio::build(workload.workers + extra, slice).map_err(said)?;
+        Runtime::Tokio { .. } | Runtime::TokioTuned => {
+            let (tokio, runtime) = Tokio::build(job.runtime, workload.workers).map_err(said)?;
             let result = run::measure(&tokio, job, stop).map_err(said);
             // Dropping a tokio runtime waits for polls to end: leave it to the end of the process.
-            std::mem::forget(_runtime);
-            result
-        }
-        Runtime::TokioTuned => {
-            let (tokio, runtime) = Tokio::build_tuned(workload.workers).map_err(said)?;
-            let result = run::measure(&tokio, job, stop).map_err(said);
             std::mem::forget(runtime);
             result
         }

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn every_missed_period_counts() {
-        let (tokio, _runtime) = Tokio::build(1, false).unwrap();
+        let (tokio, _runtime) = Tokio::build(crate::executor::Runtime::TOKIO, 1).unwrap();
         tokio.spawn(Spawn::Plain, async {
             std::thread::sleep(Duration::from_millis(300));
         });
