@@ -5,13 +5,13 @@ mod common;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use common::{MS, PATIENCE, alone, threads, wait_for};
+use common::{MS, PATIENCE, alone, settled_threads, threads, wait_for};
 use morpheus_runtime::{BuildError, Builder, Link, Mechanism};
 
 /// Returns the error of a builder that must fail, and checks that the attempt leaves no thread.
 #[track_caller]
 fn refused(set: impl FnOnce(&mut Builder)) -> BuildError {
-    let before = threads();
+    let before = settled_threads();
     let mut builder = Builder::new_multi_thread();
     set(&mut builder);
     let error = match builder.try_build() {

@@ -36,7 +36,9 @@ mod unstable {
 
     use morpheus_runtime::{Runtime, Watch as _, yield_requested};
 
-    use super::common::{Gate, Log, MS, PATIENCE, become_hog, in_time, wait_for};
+    use super::common::{
+        Gate, Log, MS, PATIENCE, become_hog, burn, in_time, settled_threads, threads, wait_for,
+    };
     use super::*;
 
     /// How long a test waits for an event that must not come.
@@ -182,18 +184,6 @@ mod unstable {
         assert!(!missing.contains(&Limitation::LifoSwitch));
     }
 
-    /// Computes for this long.
-    fn compute(time: Duration) {
-        let until = std::time::Instant::now() + time;
-        while std::time::Instant::now() < until {
-            std::hint::spin_loop();
-        }
-    }
-
-    fn threads() -> usize {
-        std::fs::read_dir("/proc/self/task").unwrap().count()
-    }
-
     /// Many more hogs than spares, none of them watched: their polls are handed off, a few at a time, and other tasks run on.
     #[test]
     fn hogs_that_are_not_watched_are_handed_off_and_need_permits() {
@@ -211,7 +201,7 @@ mod unstable {
                     let stop = stop.clone();
                     tokio::spawn(async move {
                         while !stop.load(Ordering::Relaxed) {
-                            compute(20 * MS);
+                            burn(20 * MS);
                             tokio::task::yield_now().await;
                         }
                     });
@@ -258,7 +248,7 @@ mod unstable {
             for _ in 0..40 {
                 tokio::spawn(async {
                     loop {
-                        compute(20 * MS);
+                        burn(20 * MS);
                         tokio::task::yield_now().await;
                     }
                 });
@@ -281,7 +271,7 @@ mod unstable {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(2).max_spares(4).max_handoffs(8);
         let runtime = builder.build().unwrap();
-        let before = threads();
+        let before = settled_threads();
         let most = Arc::new(AtomicUsize::new(0));
         let ended = runtime.block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
@@ -289,7 +279,7 @@ mod unstable {
                 let most = most.clone();
                 tasks.spawn(async move {
                     for _ in 0..3 {
-                        compute(10 * MS);
+                        burn(10 * MS);
                         most.fetch_max(threads(), Ordering::Relaxed);
                         tokio::task::yield_now().await;
                     }

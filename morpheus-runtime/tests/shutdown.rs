@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
-    Gate, Log, MS, PATIENCE, alone, burn, fresh_label, in_time, panic_text, threads, wait_for,
-    within,
+    Gate, Log, MS, PATIENCE, alone, burn, fresh_label, in_time, panic_text, settled_threads,
+    threads, wait_for, within,
 };
 use morpheus_runtime::{Builder, Runtime, task};
 
@@ -48,7 +48,7 @@ fn dropped_outside_async_code_with_a_hog_running_and_spares_held() {
     let _alone = alone();
     let panics = common::own_panics();
     for label in [None, Some(fresh_label("drop"))] {
-        let before = threads();
+        let before = settled_threads();
         let runtime = runtime();
         let gate = start_blocker(&runtime, label);
         assert!(runtime.metrics().spares_released < 8, "some are held");
@@ -76,7 +76,7 @@ fn dropped_outside_async_code_with_a_hog_running_and_spares_held() {
 fn dropped_while_spares_are_released_and_held() {
     let _alone = alone();
     let panics = common::own_panics();
-    let before = threads();
+    let before = settled_threads();
     for round in 0..60 {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -158,7 +158,7 @@ fn shutdown_and_report_with_no_poll_left_is_quick() {
 #[test]
 fn shutdown_background_inside_async_code() {
     let _alone = alone();
-    let before = threads();
+    let before = settled_threads();
     let outer = runtime();
     let inner = runtime();
     let gate = start_blocker(&inner, Some(fresh_label("background")));
@@ -176,7 +176,7 @@ fn shutdown_background_inside_async_code() {
 #[test]
 fn dropped_inside_async_code_it_panics_as_tokio_does() {
     let _alone = alone();
-    let before = threads();
+    let before = settled_threads();
     let outer = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .build()
@@ -201,7 +201,7 @@ fn dropped_inside_async_code_it_panics_as_tokio_does() {
 #[test]
 fn a_panic_in_block_on() {
     let _alone = alone();
-    let before = threads();
+    let before = settled_threads();
     within(PATIENCE, || {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let runtime = runtime();
@@ -260,7 +260,7 @@ fn block_on_inside_a_worker_panics_with_tokio_s_words() {
 fn a_thousand_fresh_runtimes() {
     let _alone = alone();
     let panics = common::own_panics();
-    let before = threads();
+    let before = settled_threads();
     let began = Instant::now();
     let rounds = 1000;
     for round in 0..rounds {
