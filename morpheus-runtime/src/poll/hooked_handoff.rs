@@ -83,7 +83,8 @@ pub(crate) fn hand_off(
     let mut is_away = false;
     let wait = || {
         is_away = wait_until_taken(core, &metrics);
-        if let Some(waiter) = &waiter {
+        // A thread that has its core still must not wait.
+        if is_away && let Some(waiter) = &waiter {
             permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
         }
     };
@@ -92,6 +93,9 @@ pub(crate) fn hand_off(
         handoff::note_refusal();
     }
     let (true, Some(permit)) = (is_away, permit) else {
+        if let Some(waiter) = waiter {
+            waiter.leave();
+        }
         domain.counters.handoffs_refused.add(1);
         return None;
     };
@@ -150,5 +154,48 @@ fn wait_for_permit(
                 Answer::Full => return None,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::permit::Class;
+    use crate::control::plain;
+    use crate::poll::own_slot;
+    use crate::{Builder, Link};
+
+    /// Tokio refuses to hand off the core of a current-thread runtime.
+    #[test]
+    fn a_handoff_that_tokio_refuses_leaves_no_waiter() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let domain = runtime.domain();
+        let request = Request {
+            class: Class::Slow,
+            history: None,
+            sleeps: false,
+            not_before_ns: 0,
+            blocks_thread: true,
+        };
+        let ask = || domain.permits.ask(request, false, Waker::noop());
+        let mut permits = Vec::new();
+        let waiter = loop {
+            match ask() {
+                Answer::Granted(permit) => permits.push(permit),
+                Answer::Wait(waiter) => break waiter,
+                Answer::Full => unreachable!("there are fewer permits than threads"),
+            }
+        };
+        waiter.leave();
+        let slot = own_slot::claim_or(|| Some(plain::domain())).unwrap();
+        let mut tokio = tokio::runtime::Builder::new_current_thread();
+        let handed_off = tokio
+            .build()
+            .unwrap()
+            .block_on(async { hand_off(domain, 0, slot, request, || true) });
+        assert!(handed_off.is_none());
+        assert_eq!(domain.permits.waiting(), 0);
     }
 }
