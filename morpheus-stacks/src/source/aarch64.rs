@@ -421,6 +421,7 @@ fn is_branch(code: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::blocked::{Doing, Syscall};
+    use super::super::testing::{self, return_address};
     use super::super::{Frame, symbols};
     use super::*;
     use std::sync::atomic::AtomicU32;
@@ -477,32 +478,6 @@ mod tests {
         }
     }
 
-    #[inline(never)]
-    fn return_address() -> u64 {
-        let mut found = 0;
-        backtrace::trace(|frame| {
-            // The first frame that is in the caller of this function.
-            let here = frame.symbol_address() as usize == return_address as fn() -> u64 as usize;
-            if found == 1 {
-                found = frame.ip() as u64;
-            } else if here {
-                found = 1;
-            }
-            found <= 1
-        });
-        found
-    }
-
-    fn raw(ip: u64, sp: u64, words: &[u64]) -> Raw {
-        Raw {
-            ip,
-            sp,
-            bp: None,
-            lr: None,
-            bytes: words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
-        }
-    }
-
     /// As a function of libc signs it: in the bits above those of an address, below the top byte.
     const SIGNATURE: u64 = 0x0055_0000_0000_0000;
 
@@ -530,7 +505,7 @@ mod tests {
             ]
             .into_iter()
             .chain([sp + 0x100, word]);
-            let raw = raw(8, sp, &words.collect::<Vec<u64>>());
+            let raw = testing::raw(8, sp, &words.collect::<Vec<u64>>());
             let found = walker
                 .search(&raw, Position::of(&raw))
                 .expect("it is there");

@@ -91,3 +91,37 @@ pub(crate) fn key(addresses: &[Address]) -> Vec<u64> {
         })
         .collect()
 }
+
+/// What the tests of each machine share.
+#[cfg(test)]
+mod testing {
+    use super::Raw;
+
+    /// The address in the caller to which this function returns.
+    #[inline(never)]
+    pub(super) fn return_address() -> u64 {
+        let mut found = 0;
+        backtrace::trace(|frame| {
+            // The first frame that is in the caller of this function.
+            let here = frame.symbol_address() as usize == return_address as fn() -> u64 as usize;
+            if found == 1 {
+                found = frame.ip() as u64;
+            } else if here {
+                found = 1;
+            }
+            found <= 1
+        });
+        found
+    }
+
+    /// A copied stack of these words.
+    pub(super) fn raw(ip: u64, sp: u64, words: &[u64]) -> Raw {
+        Raw {
+            ip,
+            sp,
+            bp: None,
+            lr: None,
+            bytes: words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
+        }
+    }
+}

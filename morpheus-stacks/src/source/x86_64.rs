@@ -235,6 +235,7 @@ fn below_bp(code: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{self, return_address};
     use super::*;
 
     #[test]
@@ -262,22 +263,6 @@ mod tests {
         }
     }
 
-    #[inline(never)]
-    fn return_address() -> u64 {
-        let mut found = 0;
-        backtrace::trace(|frame| {
-            // The first frame that is in the caller of this function.
-            let here = frame.symbol_address() as usize == return_address as fn() -> u64 as usize;
-            if found == 1 {
-                found = frame.ip() as u64;
-            } else if here {
-                found = 1;
-            }
-            found <= 1
-        });
-        found
-    }
-
     #[test]
     fn a_return_address_is_found_among_other_words() {
         let walker = Walker::new();
@@ -288,16 +273,7 @@ mod tests {
         // Zeros, the address of a function (no call is before it), one in the middle of an instruction or not
         // of code, and then it.
         let words = [0, function, 1, u64::MAX, returns_to, returns_to];
-        let raw = Raw {
-            ip: function + 1,
-            sp: 0x1000,
-            bp: None,
-            lr: None,
-            bytes: words
-                .iter()
-                .flat_map(|word: &u64| word.to_ne_bytes())
-                .collect(),
-        };
+        let raw = testing::raw(function + 1, 0x1000, &words);
         let at = Position {
             ip: raw.ip,
             sp: raw.sp,
