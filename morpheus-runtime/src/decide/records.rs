@@ -105,6 +105,12 @@ impl Records {
         (was_clean && !is_clean, became_hog)
     }
 
+    /// The number of records.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
     /// Forgets a task that has ended.
     pub(crate) fn forget(&self, id: Id) {
         if self.len.load(Ordering::Relaxed) == 0 {
@@ -174,7 +180,7 @@ mod tests {
         records.forget(id);
         assert!(label.is_healthy());
         assert!(records.rating(id).is_clean());
-        assert_eq!(records.len.load(Ordering::Relaxed), 0);
+        assert_eq!(records.len(), 0);
     }
 
     #[test]
@@ -212,7 +218,7 @@ mod tests {
         for &id in &ids {
             let _ = records.learn(id, label, VerdictFlags::HOG);
         }
-        let kept = records.len.load(Ordering::Relaxed);
+        let kept = records.len();
         assert!(kept <= SHARDS * MOST_IN_A_SHARD);
         assert!(
             kept > SHARDS * MOST_IN_A_SHARD / 2,

@@ -42,6 +42,10 @@ struct Hooked {
     seq: Option<u64>,
     /// Whether no watched future inside had a mark of its own.
     whole: bool,
+    /// Whether [`prepare`] was called for the poll, so that [`learn`] has to be.
+    is_prepared: bool,
+    /// Whether the task has ended in this poll: tokio says so before the poll's end.
+    has_ended: bool,
     /// The verdict on the parts that have ended.
     verdict: VerdictFlags,
 }
@@ -103,7 +107,9 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
         return;
     }
     let slot = own_slot::settled(slot);
-    if !label.is_healthy() {
+    // Read once: the label may become healthy while the poll is under way.
+    let is_prepared = !label.is_healthy();
+    if is_prepared {
         prepare(meta.id(), label, slot);
     }
     HOOKED.set(Some(Hooked {
@@ -111,6 +117,8 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
         label,
         seq: Some(begin(slot, label)),
         whole: true,
+        is_prepared,
+        has_ended: false,
         verdict: VerdictFlags::EMPTY,
     }));
 }
@@ -162,12 +170,22 @@ fn learn(hooked: Hooked, verdict: VerdictFlags) {
         let (became_slow, became_hog) = domain.records.learn(hooked.task, hooked.label, verdict);
         domain.counters.slow_tasks.add(usize::from(became_slow));
         domain.counters.hog_tasks.add(usize::from(became_hog));
+        if hooked.has_ended {
+            domain.records.forget(hooked.task);
+        }
     });
 }
 
-/// Forgets a task that has ended. Tokio calls it after its last poll, or when it is dropped.
+/// Forgets a task that has ended. Tokio calls it in the last poll of the task, or when it drops the task.
 pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
-    domain.records.forget(meta.id());
+    match HOOKED.try_with(Cell::get) {
+        // Its last poll is still to be learned; the record would stay for ever.
+        Ok(Some(hooked)) if hooked.task == meta.id() => HOOKED.set(Some(Hooked {
+            has_ended: true,
+            ..hooked
+        })),
+        _ => domain.records.forget(meta.id()),
+    }
 }
 
 /// Marks the end of a task's poll. Tokio calls it after the poll.
@@ -180,7 +198,7 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
         | hooked
             .seq
             .map_or(VerdictFlags::EMPTY, |seq| end(hooked, seq));
-    if !verdict.is_empty() || !hooked.label.is_healthy() {
+    if hooked.is_prepared || !verdict.is_empty() {
         learn(hooked, verdict);
     }
     if hooked.whole {
@@ -306,6 +324,15 @@ mod tests {
         &label::at(at).totals
     }
 
+    /// Waits up to five seconds for something to come true, and says whether it has.
+    fn comes_true(is_so: impl Fn() -> bool) -> bool {
+        let until = std::time::Instant::now() + 50 * NAP;
+        while !is_so() && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        is_so()
+    }
+
     async fn yields(times: u32) {
         for _ in 0..times {
             tokio::task::yield_now().await;
@@ -369,6 +396,46 @@ mod tests {
             }
         });
         assert!(in_handoff.stalled_polls.get() <= 5, "{in_handoff:?}");
+    }
+
+    #[test]
+    fn a_task_that_ended_in_a_long_poll_leaves_no_record() {
+        let runtime = one_worker();
+        let domain = runtime.domain().clone();
+        let task = runtime.handle().spawn(async { std::thread::sleep(NAP) });
+        let id = task.id();
+        runtime.block_on(task).unwrap();
+        // The end of the poll follows the end of the task.
+        assert!(comes_true(|| domain.counters.slow_tasks.get() == 1));
+        drop(runtime);
+        assert!(domain.records.rating(id).is_clean());
+        assert_eq!(domain.records.len(), 0);
+    }
+
+    /// The label may become healthy while the poll is under way.
+    #[test]
+    fn a_handed_off_poll_gives_its_permit_back() {
+        let runtime = one_worker();
+        let domain = runtime.domain().clone();
+        let own = domain.clone();
+        let is_handed_off = async move {
+            let slot = handle::current().runtime;
+            assert!(slot.has_flag(morpheus_common::slot::SlotFlag::Handoff));
+            let label = label::by_id(slot.label.load(Ordering::Relaxed)).unwrap();
+            for _ in 0..64 {
+                own.histories.of(label).learn_good();
+            }
+            assert!(label.is_healthy());
+        };
+        let is_long = async { std::thread::sleep(NAP) };
+        let futures: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 2] =
+            [Box::pin(is_long), Box::pin(is_handed_off)];
+        for future in futures {
+            let task = runtime.handle().spawn(future);
+            runtime.block_on(task).unwrap();
+        }
+        // The end of the poll follows the end of the task.
+        assert!(comes_true(|| domain.permits.handoffs().0 == 0));
     }
 
     #[test]
