@@ -183,23 +183,34 @@ impl Shared {
             waiting.push(record);
             waiting.len()
         };
-        // Relaxed: a thread that sees it late starts one more, which finds nothing to do.
-        if waiting >= DIGESTED_AT && !self.digesting.swap(true, Ordering::Relaxed) {
+        if waiting >= DIGESTED_AT && self.begins_digest() {
             let shared = self.clone();
             let started = std::thread::Builder::new()
                 .name("morpheus-stacks".into())
                 .spawn(move || {
                     // SAFETY: concerns this thread only. A caller that waits for stacks can wait for the CPU.
                     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-                    // Relaxed: see above. First, so that what comes from now on starts another.
-                    shared.digesting.store(false, Ordering::Relaxed);
-                    shared.digest(&mut lock(&shared.digest));
+                    loop {
+                        shared.digest(&mut lock(&shared.digest));
+                        shared.digesting.store(false, Ordering::Relaxed);
+                        // What came since then has started a thread, unless it came before the store.
+                        let waiting = lock(&shared.waiting).len();
+                        if waiting < DIGESTED_AT || !shared.begins_digest() {
+                            break;
+                        }
+                    }
                 });
             if started.is_err() {
                 // They wait for the next caller of `stalls`.
                 self.digesting.store(false, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Whether the caller is the one that walks what waits: one thread at a time.
+    fn begins_digest(&self) -> bool {
+        // Relaxed: the lock of `waiting`, which both sides take between their step there and this one, orders it.
+        !self.digesting.swap(true, Ordering::Relaxed)
     }
 
     /// Walks what waits.
@@ -395,6 +406,24 @@ mod tests {
             assert_eq!((second.label.as_str(), second.count), ("label 9", 1));
         }
         assert!(shared.stalls().to_string().contains("it ended before"));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_walks_the_copies() {
+        let shared = testing::shared();
+        let held = lock(&shared.digest);
+        for number in 0..10 * DIGESTED_AT as u32 {
+            shared.take(record(Some(number % 3), 1, true));
+        }
+        // Each thread has a clone.
+        assert_eq!(Arc::strong_count(&shared), 2);
+        drop(held);
+        while Arc::strong_count(&shared) > 1 {
+            std::thread::yield_now();
+        }
+        let counted: u64 = shared.stalls().groups.iter().map(|group| group.count).sum();
+        assert_eq!(counted, 10 * DIGESTED_AT as u64);
+        assert!(!shared.digesting.load(Ordering::Relaxed));
     }
 
     #[test]
