@@ -3,6 +3,9 @@
 //! A chain of tasks on a runtime with one worker and no reserve: each spawns the next, which then waits
 //! behind it, and blocks in the kernel until the chain is over. So every link of the chain needs a spare,
 //! and its time is from the call that blocks until the next task runs.
+//!
+//! With `--rest-ms` the runtime is idle before each stall instead: its controller sleeps, every spare is held,
+//! and the time is from the beginning of the poll that stalls.
 
 use std::io::{PipeReader, PipeWriter, Read, pipe};
 use std::process::{Command, ExitCode};
@@ -33,6 +36,8 @@ Examples:
       Without a kernel side: the controller looks every millisecond.
   sudo scx_morpheus --observe & takeover --link observer --neighbours 2
       With it, beside two busy threads of other processes.
+  takeover --rest-ms 400 --chain 1000
+      A thousand stalls, each after 0.4 s in which the runtime was idle.
 
 Exit codes: 0 measured, 1 a chain stood still or the link is not there, 2 bad usage, 130 after Ctrl-C.";
 
@@ -48,9 +53,13 @@ struct Options {
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
     chain: u16,
 
-    /// Chains, each on a runtime of its own
-    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    chains: u16,
+    /// Chains, each on a runtime of its own [default: 20, with --rest-ms 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    chains: Option<u16>,
+
+    /// Each task of a chain stalls alone, after the runtime was idle for this many milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u16).range(100..=60_000))]
+    rest_ms: Option<u16>,
 
     /// Busy threads, each in a process of its own
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=1024))]
@@ -78,6 +87,8 @@ struct Report {
     link: String,
     watched: bool,
     neighbours: u16,
+    /// The idle time before each stall; `null`: none.
+    rest_ms: Option<u16>,
     /// From the call that blocks until the next task runs.
     waited_ns: Summary,
     /// From what the kernel side saw until the controller read of it: medians over the chains.
@@ -108,24 +119,29 @@ fn measure(options: &Options) -> Result<Report, String> {
     let mut waited = Latencies::default();
     let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
     let mut link = String::new();
-    let mut progress = Progress::new(expected(options) * options.chains.into(), options.json);
-    for chain in 0..options.chains {
+    let chains = options.chains();
+    let mut progress = Progress::new(expected(options) * chains.into(), options.json);
+    for chain in 0..chains {
         if interrupt::happened() {
             break;
         }
-        progress.say(format!("chain {} of {}", chain + 1, options.chains));
+        progress.say(format!("chain {} of {chains}", chain + 1));
         let runtime = build(options)?;
         link = runtime.link().to_string();
-        for ns in run_chain(&runtime, options)? {
-            waited.record_ns(ns);
-        }
+        let times = match options.rest() {
+            None => run_chain(&runtime, options, options.chain)?,
+            Some(rest) => stall_after_rests(&runtime, options, rest, &mut progress)?,
+        };
+        times.into_iter().for_each(|ns| waited.record_ns(ns));
         let seen = runtime.metrics().debug.detection_latency;
         if seen.count > 0 {
             p50s.push(seen.p50_ns as f64);
             p99s.push(seen.p99_ns as f64);
         }
         runtime.shutdown_timeout(Duration::from_secs(1));
-        progress.finish_run(expected(options));
+        if options.rest_ms.is_none() {
+            progress.finish_run(expected(options));
+        }
     }
     progress.clear();
     let median = |values| morpheus_bench::histogram::median(values).map(|ns| ns as u64);
@@ -135,6 +151,7 @@ fn measure(options: &Options) -> Result<Report, String> {
         link,
         watched: !options.unwatched,
         neighbours: options.neighbours,
+        rest_ms: options.rest_ms,
         waited_ns: waited.summary(),
         detected_p50_ns: median(p50s),
         detected_p99_ns: median(p99s),
@@ -142,9 +159,23 @@ fn measure(options: &Options) -> Result<Report, String> {
     })
 }
 
+impl Options {
+    fn rest(&self) -> Option<Duration> {
+        self.rest_ms.map(|ms| Duration::from_millis(ms.into()))
+    }
+
+    fn chains(&self) -> u16 {
+        let default = if self.rest_ms.is_some() { 1 } else { 20 };
+        self.chains.unwrap_or(default)
+    }
+}
+
 /// How long a chain takes when nothing holds it up for long.
 fn expected(options: &Options) -> Duration {
-    SETTLES + (COMPUTES + Duration::from_micros(200)) * options.chain.into()
+    match options.rest() {
+        None => SETTLES + (COMPUTES + Duration::from_micros(200)) * options.chain.into(),
+        Some(rest) => (SETTLES + rest) * options.chain.into(),
+    }
 }
 
 fn build(options: &Options) -> Result<Runtime, String> {
@@ -152,12 +183,35 @@ fn build(options: &Options) -> Result<Runtime, String> {
     builder
         .worker_threads(1)
         .reserve(0)
-        .max_spares(usize::from(options.chain) + 2)
-        // It releases spares beyond need, which would then be there for the next in the chain.
-        .without(Mechanism::Canary)
         // Tasks that have blocked before are polled in place, where nothing waits behind them.
         .without(Mechanism::Handoffs);
+    if options.rest_ms.is_none() {
+        builder
+            .max_spares(usize::from(options.chain) + 2)
+            // It releases spares beyond need, which would then be there for the next in the chain.
+            .without(Mechanism::Canary);
+    }
     options.link.build(&mut builder)
+}
+
+/// Lets one task stall at a time, each after a rest, on the same runtime.
+fn stall_after_rests(
+    runtime: &Runtime,
+    options: &Options,
+    rest: Duration,
+    progress: &mut Progress,
+) -> Result<Vec<u64>, String> {
+    let mut all = Vec::new();
+    for stall in 0..options.chain {
+        if interrupt::happened() {
+            break;
+        }
+        progress.say(format!("stall {} of {}", stall + 1, options.chain));
+        std::thread::sleep(rest);
+        all.extend(run_chain(runtime, options, 1)?);
+        progress.finish_run(rest + SETTLES);
+    }
+    Ok(all)
 }
 
 /// What the tasks of a chain share.
@@ -166,10 +220,12 @@ struct Chain {
     gate: Mutex<Vec<PipeReader>>,
     waited: Sender<u64>,
     watched: bool,
+    /// How long each task computes before it blocks.
+    computes: Duration,
 }
 
-fn run_chain(runtime: &Runtime, options: &Options) -> Result<Vec<u64>, String> {
-    let (readers, writers): (Vec<PipeReader>, Vec<PipeWriter>) = (0..options.chain)
+fn run_chain(runtime: &Runtime, options: &Options, tasks: u16) -> Result<Vec<u64>, String> {
+    let (readers, writers): (Vec<PipeReader>, Vec<PipeWriter>) = (0..tasks)
         .map(|_| pipe())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| format!("no pipe to block on: {error}"))?
@@ -180,13 +236,17 @@ fn run_chain(runtime: &Runtime, options: &Options) -> Result<Vec<u64>, String> {
         gate: Mutex::new(readers),
         waited,
         watched: !options.unwatched,
+        computes: match options.rest_ms {
+            None => COMPUTES,
+            Some(_) => Duration::ZERO,
+        },
     });
     let _context = runtime.enter();
     std::thread::sleep(SETTLES);
     chain.next(None);
     drop(chain);
     let mut all = Vec::new();
-    for _ in 0..options.chain {
+    for _ in 0..tasks {
         let time = times.recv_timeout(STANDS_STILL);
         all.push(time.map_err(|_| format!("the chain stands still after {}", all.len()))?);
     }
@@ -214,7 +274,7 @@ impl Chain {
     }
 
     fn block(self: &Arc<Self>) {
-        work::burn(COMPUTES, |_| ());
+        work::burn(self.computes, |_| ());
         let gate = self.gate.lock().ok().and_then(|mut gate| gate.pop());
         let Some(mut gate) = gate else {
             return;
@@ -227,10 +287,13 @@ impl Chain {
 }
 
 fn table(options: &Options, report: &Report) -> String {
+    let rest = options
+        .rest_ms
+        .map_or_else(String::new, |ms| format!(" after {ms} ms of rest"));
     let mut text = format!(
-        "{}\n{} chains of {} tasks ({}), each blocks a worker; {} neighbours; link {}\n\n",
+        "{}\n{} chains of {} tasks ({}), each blocks a worker{rest}; {} neighbours; link {}\n\n",
         report.host.line(report::WIDTH),
-        options.chains,
+        options.chains(),
         options.chain,
         if report.watched {
             "watched"
