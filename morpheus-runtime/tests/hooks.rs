@@ -245,7 +245,7 @@ mod unstable {
         builder.worker_threads(2).max_spares(4);
         let runtime = builder.build().unwrap();
         runtime.block_on(async {
-            for _ in 0..40 {
+            for _ in 0..200 {
                 tokio::spawn(async {
                     loop {
                         burn(20 * MS);
@@ -275,7 +275,7 @@ mod unstable {
         let most = Arc::new(AtomicUsize::new(0));
         let ended = runtime.block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
-            for _ in 0..40 {
+            for _ in 0..200 {
                 let most = most.clone();
                 tasks.spawn(async move {
                     for _ in 0..3 {
@@ -287,7 +287,7 @@ mod unstable {
             }
             in_time(tasks.join_all()).await.len()
         });
-        assert_eq!(ended, 40);
+        assert_eq!(ended, 200);
         let metrics = runtime.metrics();
         assert!(
             metrics.handoffs_refused > 0 && metrics.handoff_polls > 0,

@@ -6,7 +6,8 @@
 //!
 //! **One poll counts once.** A watched future inside the task has a mark of its own, with its own label. So
 //! the task's mark is [paused](pause) while that future is polled. The parts before and after are watched.
-//! The whole poll is counted for the task's label only if nothing was paused.
+//! The whole poll is counted for the task's label only if nothing was paused. Tasks that [`spawn`](crate::spawn) makes are such
+//! futures as a whole, with the label of the task: they wait for permits without a thread, and no hook waits for them.
 //!
 //! A thread that hands its core over inside the poll (`block_in_place`) stays in the poll, but no task waits
 //! behind it. The watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks, above
@@ -108,7 +109,7 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     }
     let slot = own_slot::settled(slot);
     // Read once: the label may become healthy while the poll is under way.
-    let is_prepared = !label.is_healthy();
+    let is_prepared = !label.is_healthy() && !label.marks_itself();
     if is_prepared {
         prepare(meta.id(), label, slot);
     }
@@ -249,12 +250,15 @@ pub(crate) fn put_back(hooked: PutAside) {
     HOOKED.set(hooked.0);
 }
 
-/// Ends the mark of the task's poll until the guard is dropped. `None` where there is no mark, or where it is
-/// paused already.
+/// Ends the mark of the task's poll until the guard is dropped, while a watched future with this label is polled. `None`
+/// where there is no mark, or where it is paused already.
 #[inline]
-pub(crate) fn pause() -> Option<Paused> {
+pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
     let hooked = HOOKED.get()?;
     let seq = hooked.seq?;
+    if std::ptr::eq(hooked.label, label) {
+        label.note_marks_itself();
+    }
     pause_slow(hooked, seq);
     Some(Paused(()))
 }
@@ -396,6 +400,24 @@ mod tests {
             }
         });
         assert!(in_handoff.stalled_polls.get() <= 5, "{in_handoff:?}");
+    }
+
+    /// A hook that handed its task off as well would hold a permit, and a thread, while the task waits for a permit of its own.
+    #[test]
+    fn a_task_that_watches_itself_is_handed_off_once_a_poll() {
+        let runtime = one_worker();
+        let task = runtime.block_on(async {
+            crate::spawn(async {
+                for _ in 0..5 {
+                    std::thread::sleep(NAP / 4);
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        runtime.block_on(task).unwrap();
+        // Six polls, the last of which only ends the task. With the hook it is eight.
+        let handed_off = runtime.metrics().handoff_polls;
+        assert!((4..=6).contains(&handed_off), "{handed_off}");
     }
 
     #[test]

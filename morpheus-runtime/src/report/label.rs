@@ -45,6 +45,8 @@ pub(crate) struct Label {
     is_proven: AtomicBool,
     #[cfg(tokio_unstable)]
     is_own: bool,
+    #[cfg(tokio_unstable)]
+    marks_itself: AtomicBool,
     pub(crate) totals: Totals,
 }
 
@@ -77,6 +79,8 @@ impl Label {
             is_proven: AtomicBool::new(false),
             #[cfg(tokio_unstable)]
             is_own: is_own(origin),
+            #[cfg(tokio_unstable)]
+            marks_itself: AtomicBool::new(false),
             totals: Totals::default(),
         }
     }
@@ -93,6 +97,24 @@ impl Label {
     #[cfg(tokio_unstable)]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
+    }
+
+    /// Records that tasks of this label are watched futures of the same label, as [`spawn`](crate::spawn) makes them.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn note_marks_itself(&self) {
+        // Relaxed, pairs with nothing: a poll that misses it is handed off once too often. Written once, so that the line
+        // stays shared.
+        if !self.marks_itself() {
+            self.marks_itself.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether its tasks are watched futures of the same label. Those wait for permits without a thread, so a hook must not
+    /// take one for them.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn marks_itself(&self) -> bool {
+        // Relaxed: see `note_marks_itself`.
+        self.marks_itself.load(Ordering::Relaxed)
     }
 
     /// Whether no runtime doubts the label. If one does, the history on the poll's own runtime decides.
