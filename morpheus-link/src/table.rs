@@ -34,7 +34,8 @@ pub struct Private {
     pub begun_cpu_ns: AtomicU64,
     /// The time then, in nanoseconds.
     pub begun_ns: AtomicU64,
-    /// Class of the handoff poll's permit. The controller counts sleeping handoff polls by class.
+    /// Class of the handoff poll's permit, plus one; 0 without a permit. The controller counts sleeping handoff polls by class,
+    /// and changes it when a slow task's poll becomes a hog poll.
     pub permit_class: AtomicU32,
 }
 

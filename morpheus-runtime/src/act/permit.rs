@@ -1,12 +1,15 @@
 //! Permits: limit how many slow tasks run a handoff poll at once.
 //!
 //! Every handoff poll runs on a thread of its own, and these threads share the CPUs with the workers. So at most two
-//! per CPU may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU. One hog may always run,
-//! also beside slow tasks that have all these permits. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
+//! per CPU and one more may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU, and one more. One hog
+//! may always run, also beside slow tasks that have all these permits. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
 //! a few at a time.
 //!
 //! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll
 //! counts as asleep from its start. Otherwise only two blocking calls per CPU could begin in each sample.
+//!
+//! A slow task whose poll turns out to be a hog poll gives its place among the slow tasks up at once
+//! ([`Permits::becomes_hog`]): otherwise a few first hogs would hold all permits for as long as they compute.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls. A long wait alone does not lift the
@@ -17,7 +20,7 @@
 //! that is dropped gives its granted permit back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -43,6 +46,13 @@ pub(crate) enum Class {
     Hog = 1,
 }
 
+impl Class {
+    /// The class of a permit as a slot has it; 0 is a thread without one.
+    pub(crate) fn word(self) -> u32 {
+        self as u32 + 1
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Handoff polls that may run at once.
@@ -56,8 +66,10 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn for_cpus(cpus: usize, in_handoff: usize) -> Limits {
         Limits {
-            running: 2 * cpus,
-            hogs: cpus,
+            running: 2 * cpus + 1,
+            // One more than there are CPUs: the kernel may put the thread of the next hog where another one runs, and then a
+            // CPU is idle for milliseconds.
+            hogs: cpus + 1,
             in_handoff,
         }
     }
@@ -212,7 +224,8 @@ impl State {
     }
 
     fn may_start(&self, class: Class, sleeps: bool, limits: &Limits) -> bool {
-        let all = self.running(Class::Slow) + self.running(Class::Hog);
+        // Hogs beyond their limit were slow tasks when they began, and leave these their places.
+        let all = self.running(Class::Slow) + self.running(Class::Hog).min(limits.hogs);
         if self.out[0] + self.out[1] >= limits.in_handoff {
             return false;
         }
@@ -355,13 +368,7 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
-    class: Class,
-}
-
-impl Permit {
-    pub(crate) fn class(&self) -> Class {
-        self.class
-    }
+    pub(crate) class: Class,
 }
 
 impl Drop for Permit {
@@ -440,6 +447,19 @@ impl Permits {
         });
         state.queues[class as usize].push_back(waiter.clone());
         Answer::Wait(waiter)
+    }
+
+    /// Counts the poll of a holder of a slow task's permit among the hogs from now on. `word` is the class of its permit; the
+    /// poll that ends takes it from there.
+    pub(crate) fn becomes_hog(&self, word: &AtomicU32) {
+        let mut state = self.lock();
+        let (slow, hog) = (Class::Slow.word(), Class::Hog.word());
+        // Relaxed: the lock orders the counts. A poll that has taken the word out before gives a slow task's permit back.
+        let is_moved = word.compare_exchange(slow, hog, Ordering::Relaxed, Ordering::Relaxed);
+        if is_moved.is_ok() {
+            state.out[0] = state.out[0].saturating_sub(1);
+            state.out[1] += 1;
+        }
     }
 
     fn give_back(&self, class: Class) {
@@ -614,7 +634,16 @@ mod tests {
     }
 
     fn permits(cpus: usize) -> Arc<Permits> {
-        Arc::new(Permits::new(Limits::for_cpus(cpus, 100)))
+        with_limits(cpus, 100)
+    }
+
+    /// Two polls for each CPU, of which one may be a hog's.
+    fn with_limits(cpus: usize, in_handoff: usize) -> Arc<Permits> {
+        Arc::new(Permits::new(Limits {
+            running: 2 * cpus,
+            hogs: cpus,
+            in_handoff,
+        }))
     }
 
     fn tick(permits: &Permits, now_ns: u64, asleep: [usize; 2], scarce: bool) {
@@ -676,14 +705,35 @@ mod tests {
         }
         tick(&permits, clock::now_ns(), [0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
-        assert_eq!(permit.class(), Class::Hog, "the first of the hogs");
+        assert_eq!(permit.class, Class::Hog, "the first of the hogs");
         assert!(healthy.take_up(Waker::noop()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_slow_task_that_becomes_a_hog_makes_room_for_the_next() {
+        let permits = permits(1);
+        let words = [(); 2].map(|()| AtomicU32::new(Class::Slow.word()));
+        let mut hogs: Vec<Permit> = words
+            .iter()
+            .map(|_| granted(ask(&permits, Class::Slow)))
+            .collect();
+        let waiter = waiting(ask(&permits, Class::Slow));
+        permits.becomes_hog(&words[0]);
+        permits.becomes_hog(&words[1]);
+        permits.becomes_hog(&words[1]);
+        assert_eq!(permits.lock().out, [0, 2]);
+        tick(&permits, 0, [0, 0], false);
+        let slow = waiter.take_up(Waker::noop()).unwrap().unwrap();
+        assert_eq!(permits.lock().out, [1, 2]);
+        hogs.iter_mut().for_each(|hog| hog.class = Class::Hog);
+        drop((slow, hogs));
+        assert_eq!(permits.lock().out, [0, 0]);
     }
 
     /// Tasks that wait on their threads take a thread each, as handoff polls do; the others wait without one.
     #[test]
     fn threads_that_wait_are_bounded_together_with_handoff_polls() {
-        let permits = Arc::new(Permits::new(Limits::for_cpus(1, 3)));
+        let permits = with_limits(1, 3);
         let on_thread = || {
             let request = Request {
                 blocks_thread: true,
@@ -834,10 +884,7 @@ mod tests {
 
     #[test]
     fn with_all_threads_taken_the_answer_is_full() {
-        let permits = Arc::new(Permits::new(Limits {
-            in_handoff: 1,
-            ..Limits::for_cpus(4, 0)
-        }));
+        let permits = with_limits(4, 1);
         let _first = granted(ask(&permits, Class::Slow));
         assert!(matches!(ask(&permits, Class::Slow), Answer::Full));
         let _waits = waiting(permits.ask(of(Class::Slow), true, Waker::noop()));
@@ -845,10 +892,7 @@ mod tests {
 
     #[test]
     fn with_every_permit_asleep_waiting_tasks_are_polled_inline() {
-        let permits = Arc::new(Permits::new(Limits {
-            in_handoff: 3,
-            ..Limits::for_cpus(1, 0)
-        }));
+        let permits = with_limits(1, 3);
         let _running: Vec<Permit> = (0..2)
             .map(|_| granted(ask(&permits, Class::Slow)))
             .collect();

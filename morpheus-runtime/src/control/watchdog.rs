@@ -8,6 +8,7 @@ use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
+use crate::act::permit::Class;
 use crate::act::verdict;
 use crate::decide::case::{Case, Rules};
 use crate::decide::rating::Rating;
@@ -182,8 +183,8 @@ impl Watchdog {
         if in_handoff {
             let private = &domain.slots.private[index];
             if self.polls.at(index).asleep {
-                let class = private.permit_class.load(Ordering::Relaxed) as usize;
-                sample.handoffs_asleep[class.min(1)] += 1;
+                let word = private.permit_class.load(Ordering::Relaxed);
+                sample.handoffs_asleep[usize::from(word == Class::Hog.word())] += 1;
             }
             sample.stalled += usize::from(!is_core_served(&domain, index, metrics));
         } else {
@@ -267,6 +268,10 @@ impl Watchdog {
                 history.learn_hog();
             }
             history.label().saw_duration(seen.stalled_ns);
+        }
+        if judgement.becomes_hog && seen.demotable && self.rules.limits.policy >= Policy::Demote {
+            let word = &domain.slots.private[index].permit_class;
+            domain.permits.becomes_hog(word);
         }
         self.count(judgement.action);
         if judgement.action == Action::Request {

@@ -25,7 +25,7 @@ use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::act::permit::Class;
+use crate::act::permit::{Class, Permit};
 use crate::domain::Domain;
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
@@ -125,15 +125,11 @@ pub(crate) struct HandoffMark {
     pub(crate) domain: Arc<Domain>,
     index: usize,
     slot: SlotHandle,
+    permit: Option<Permit>,
 }
 
 impl HandoffMark {
-    pub(crate) fn begin(
-        domain: &Arc<Domain>,
-        index: usize,
-        slot: SlotHandle,
-        class: Class,
-    ) -> HandoffMark {
+    pub(crate) fn begin(domain: &Arc<Domain>, index: usize, slot: SlotHandle) -> HandoffMark {
         let private = &domain.slots.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
             let metrics = handle.metrics();
@@ -149,23 +145,37 @@ impl HandoffMark {
                 domain.cores.forget_thread(core);
             }
         }
-        private.permit_class.store(class as u32, Ordering::Relaxed);
         slot.runtime.set_flag(SlotFlag::Handoff);
         domain.counters.handoff_polls.add(1);
         HandoffMark {
             domain: domain.clone(),
             index,
             slot,
+            permit: None,
         }
+    }
+
+    /// Keeps the permit until the poll has ended.
+    pub(crate) fn hold(mut self, permit: Permit) -> HandoffMark {
+        let word = &self.domain.slots.private[self.index].permit_class;
+        word.store(permit.class.word(), Ordering::Relaxed);
+        self.permit = Some(permit);
+        self
     }
 }
 
 impl Drop for HandoffMark {
     fn drop(&mut self) {
         self.slot.runtime.clear_flag(SlotFlag::Handoff);
-        self.domain.slots.private[self.index]
-            .core_handed_over
-            .store(0, Ordering::Relaxed);
+        let private = &self.domain.slots.private[self.index];
+        private.core_handed_over.store(0, Ordering::Relaxed);
+        // Relaxed: see `Permits::becomes_hog`.
+        let class = private.permit_class.swap(0, Ordering::Relaxed);
+        if let Some(permit) = &mut self.permit
+            && class == Class::Hog.word()
+        {
+            permit.class = Class::Hog;
+        }
     }
 }
 

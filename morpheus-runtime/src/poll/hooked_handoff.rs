@@ -32,7 +32,6 @@ const UNKNOWN_WAITS_NS: u64 = 3_000_000;
 pub(crate) struct HandedOff {
     slice_before: Option<u64>,
     mark: HandoffMark,
-    _permit: Permit,
 }
 
 impl Drop for HandedOff {
@@ -79,7 +78,7 @@ pub(crate) fn hand_off(
             return None;
         }
     };
-    let mark = HandoffMark::begin(domain, index, slot, request.class);
+    let mark = HandoffMark::begin(domain, index, slot);
     let mut is_away = false;
     let wait = || {
         is_away = wait_until_taken(core, &metrics);
@@ -101,8 +100,7 @@ pub(crate) fn hand_off(
     };
     Some(HandedOff {
         slice_before: handoff::shorten_slice(domain),
-        mark,
-        _permit: permit,
+        mark: mark.hold(permit),
     })
 }
 

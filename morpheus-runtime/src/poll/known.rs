@@ -65,7 +65,7 @@ pub(crate) fn poll<F: Future>(
         domain.slots.private[index].stamp(slot.runtime.next_poll());
         let (result, verdict) = match permit {
             Some(permit) => {
-                let _handoff = handoff::HandoffMark::begin(domain, index, slot, permit.class());
+                let _handoff = handoff::HandoffMark::begin(domain, index, slot).hold(permit);
                 let label = state.label;
                 let begun = std::cell::Cell::new(0);
                 let result = handoff::poll(domain, future, cx, || {
