@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use clap::ValueEnum;
 use examples::password;
+use morpheus_bench::work;
 use morpheus_runtime::tower::WatchLayer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -19,8 +20,10 @@ use tokio::task::block_in_place;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
-    /// A password is hashed: the handler computes.
+    /// A password is hashed: the handler computes, in 19 MiB of memory.
     Hash,
+    /// The handler computes for as long without memory, so that the figures are the scheduling's alone.
+    Compute,
     /// The handler blocks for 5 ms, as in a read from a disk or in a database's client. It is a sleep, so
     /// that it takes equally long in all variants.
     Read,
@@ -31,6 +34,7 @@ impl Work {
     pub fn path(self) -> &'static str {
         match self {
             Work::Hash => "/hash",
+            Work::Compute => "/compute",
             Work::Read => "/read",
         }
     }
@@ -56,31 +60,40 @@ pub enum Handler {
 #[derive(Clone)]
 struct AppState {
     hasher: Argon2<'static>,
+    computes: Duration,
     permits: Arc<Semaphore>,
 }
 
-/// Builds the app with one of the kinds of handlers, for a runtime with this many workers.
-pub fn router(handler: Handler, hasher: Argon2<'static>, workers: usize) -> Router {
+/// What a handler answers.
+type Answer = Result<String, StatusCode>;
+
+/// Builds the app with one of the kinds of handlers, for a runtime with this many workers. `computes` is the CPU time of
+/// `/compute`.
+pub fn router(
+    handler: Handler,
+    hasher: Argon2<'static>,
+    computes: Duration,
+    workers: usize,
+) -> Router {
     let state = AppState {
         hasher,
+        computes,
         permits: Arc::new(Semaphore::new(workers)),
     };
-    let app = Router::new().route("/ping", get(async || "pong"));
-    let app = match handler {
-        Handler::Inline => app
-            .route("/hash", get(hash_inline))
-            .route("/read", get(read_inline)),
-        Handler::SpawnBlocking => app
-            .route("/hash", get(hash_on_the_pool))
-            .route("/read", get(read_on_the_pool)),
-        Handler::Bounded => app
-            .route("/hash", get(hash_bounded))
-            .route("/read", get(read_bounded)),
-        Handler::InPlace => app
-            .route("/hash", get(hash_in_place))
-            .route("/read", get(async || block_in_place(read))),
+    // Reads do not compute: the bound of an expert is the pool's own.
+    let read_handler = match handler {
+        Handler::Bounded => Handler::SpawnBlocking,
+        other => other,
     };
-    app.with_state(state)
+    let with = |handler: Handler, work: fn(&AppState) -> Answer| {
+        get(move |State(state): State<AppState>| handler.answer(state, work))
+    };
+    Router::new()
+        .route("/ping", get(async || "pong"))
+        .route(Work::Hash.path(), with(handler, hash))
+        .route(Work::Compute.path(), with(handler, compute))
+        .route(Work::Read.path(), with(read_handler, read))
+        .with_state(state)
 }
 
 /// Adds the line that watches all handlers, each under its route.
@@ -90,45 +103,37 @@ pub fn watched(app: Router) -> Router {
     }))
 }
 
-async fn read_inline() -> &'static str {
-    read()
+impl Handler {
+    async fn answer(self, state: AppState, work: fn(&AppState) -> Answer) -> Answer {
+        match self {
+            Handler::Inline => work(&state),
+            Handler::InPlace => block_in_place(|| work(&state)),
+            Handler::SpawnBlocking => on_the_pool(state, work).await,
+            Handler::Bounded => {
+                let permits = state.permits.clone();
+                let _permit = permits.acquire().await;
+                on_the_pool(state, work).await
+            }
+        }
+    }
 }
 
-async fn read_on_the_pool() -> Result<&'static str, StatusCode> {
-    tokio::task::spawn_blocking(read)
-        .await
-        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-fn read() -> &'static str {
-    std::thread::sleep(READ);
-    "row"
-}
-
-async fn hash_inline(State(state): State<AppState>) -> Result<String, StatusCode> {
-    hash(&state.hasher)
-}
-
-async fn hash_on_the_pool(State(state): State<AppState>) -> Result<String, StatusCode> {
-    tokio::task::spawn_blocking(move || hash(&state.hasher))
+async fn on_the_pool(state: AppState, work: fn(&AppState) -> Answer) -> Answer {
+    tokio::task::spawn_blocking(move || work(&state))
         .await
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?
 }
 
-async fn hash_in_place(State(state): State<AppState>) -> Result<String, StatusCode> {
-    block_in_place(|| hash(&state.hasher))
+fn hash(state: &AppState) -> Answer {
+    password::hash(&state.hasher).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-async fn hash_bounded(state: State<AppState>) -> Result<String, StatusCode> {
-    let _permit = state.permits.clone().acquire_owned().await;
-    hash_on_the_pool(state).await
+fn compute(state: &AppState) -> Answer {
+    work::burn(state.computes, |_| ());
+    Ok("computed".into())
 }
 
-/// Reads do not compute: their bound is the pool's own.
-async fn read_bounded() -> Result<&'static str, StatusCode> {
-    read_on_the_pool().await
-}
-
-fn hash(hasher: &Argon2<'_>) -> Result<String, StatusCode> {
-    password::hash(hasher).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+fn read(_: &AppState) -> Answer {
+    std::thread::sleep(READ);
+    Ok("row".into())
 }

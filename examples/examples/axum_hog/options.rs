@@ -26,7 +26,7 @@ What is measured:
   /ping p50, p99         from the time at which a ping was meant to be sent until its answer was read.
                          A ping that was never answered counts with its age at the end.
   answered               the share of the pings due that had an answer by the end
-  /hash per s            answers to the clients that ask for /hash (or /read) again and again
+  /hash per s            answers to the clients that ask for /hash (/compute, /read) again and again
 
 Examples:
   cargo run --release --example axum_hog
@@ -38,6 +38,8 @@ Examples:
   cargo run --release --example axum_hog -- --clients 40
       More hogs than Morpheus has spares. Without the flag axum's tasks are not watched, so only the
       rewritten handlers and the layer hold out.
+  cargo run --release --example axum_hog -- --work compute --clients 40
+      The same without the memory of the hashes, which on some machines is all that a rate shows.
   cargo run --release --example axum_hog -- --work read --clients 64
       Handlers that block.";
 
@@ -49,7 +51,8 @@ Examples:
 #[derive(Clone, Debug, Parser)]
 #[command(name = "axum_hog", after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// The requests of the other clients: /hash computes, /read blocks for 5 ms, both in the handler itself
+    /// The requests of the other clients: /hash computes in 19 MiB of memory, /compute as long in registers alone, /read
+    /// blocks for 5 ms, all in the handler itself
     #[arg(long, value_name = "WORK", default_value = "hash")]
     pub work: Work,
 
@@ -57,7 +60,7 @@ pub struct Options {
     #[arg(long, visible_alias = "hash-clients", value_name = "N", default_value = "4", value_parser = counted(0, 1_000))]
     pub clients: usize,
 
-    /// CPU time that a hash should take; the program finds the passes of Argon2 that take it
+    /// CPU time of a hash (the program finds the passes of Argon2 that take it) or of /compute
     #[arg(long, value_name = "MS", default_value = "50", value_parser = number(0.0, 10_000.0))]
     pub hash_ms: f64,
 
@@ -110,6 +113,11 @@ impl Options {
         Variant::ALL.into_iter().filter(is_asked).collect()
     }
 
+    /// CPU time of `/compute`.
+    pub fn computes(&self) -> Duration {
+        Duration::from_secs_f64(self.hash_ms / 1e3)
+    }
+
     pub fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup)
     }
@@ -123,6 +131,7 @@ impl Options {
         let mut arguments = vec![
             format!("--child={}", variant.name()),
             format!("--passes={passes}"),
+            format!("--hash-ms={}", self.hash_ms),
             format!("--work={}", self.work.path().trim_start_matches('/')),
             format!("--clients={}", self.clients),
             format!("--duration={}", self.duration),

@@ -16,6 +16,7 @@ pub const WIDTH: usize = 110;
 pub fn title(options: &Options, hash: &Hash) -> String {
     let each = match options.work {
         Work::Hash => format!("{} of CPU a hash", time(hash.cpu.as_nanos() as u64)),
+        Work::Compute => format!("{} ms of CPU each time", options.hash_ms),
         Work::Read => format!("blocked for {:?} each time", app::READ),
     };
     format!(

@@ -152,7 +152,7 @@ impl Variant {
         if self.needs_flag() {
             flagged::require().map_err(io::Error::other)?;
         }
-        let app = app::router(self.handler(), hasher, workers);
+        let app = app::router(self.handler(), hasher, options.computes(), workers);
         match self {
             Variant::Morpheus | Variant::MorpheusLayer | Variant::MorpheusFlag => {
                 let app = match self {
