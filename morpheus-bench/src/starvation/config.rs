@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
 
 use super::arguments::{Choice, Off};
-use super::workload::{HogKind, Lifo, LinkName, Via, Workload};
+use super::workload::{HogCode, HogKind, Lifo, LinkName, Via, Workload};
 use crate::arguments::{counted, measured};
 use crate::executor::Runtime;
 use crate::host;
@@ -24,6 +24,9 @@ Examples:
       Every spare in play: as many tasks as there are spares sleep in the kernel.
   starvation --runtime morpheus --hogs 200 --hog-via spawn --fresh
       Two hundred hogs at once, watched, each poll of theirs a new task.
+  starvation --runtime morpheus-flag --hogs 20
+  starvation --runtime tokio,tokio-tuned --hogs 20 --hog-code bounded
+      The same load with one flag, and as an expert rewrites it for tokio: spawn_blocking behind a semaphore.
   starvation --load 16 --warmup 2
       A TCP echo server at 16,000 requests a second beside the hogs.
   starvation --hogs 0 --busy 64 --busy-us 300 --rounds 10
@@ -47,8 +50,9 @@ Exit codes: 0 measured, 1 a runtime failed (with --strict: a bar was missed), 2 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "starvation", version, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Options {
-    /// Runtimes to measure: morpheus, tokio, tokio+32 (so many more workers), tokio+32+slice (with slices
-    /// of 0.2 ms), smol, go, or all
+    /// Runtimes to measure: morpheus, tokio, tokio+32 (32 more workers), tokio+32+slice (with slices of 0.2 ms),
+    /// smol, go, or all of these; morpheus-flag and tokio-tuned (eager driver handoff, no LIFO slot, 32 more
+    /// workers, slices) are built with `--cfg tokio_unstable` first
     #[arg(
         long,
         value_name = "NAME,…",
@@ -76,6 +80,10 @@ pub struct Options {
     /// How hogs are spawned: spawn is morpheus_runtime::spawn (watched); tokio-spawn is what libraries call
     #[arg(long, value_name = "HOW", default_value = "tokio-spawn")]
     hog_via: Via,
+
+    /// How the code of the hogs is written; all but the first need tokio's functions, so smol and go have them not
+    #[arg(long, value_name = "CODE", default_value = "inline")]
+    hog_code: HogCode,
 
     /// Each poll of a hog is a new task, started by a small parent that nobody watches
     #[arg(long)]
@@ -207,9 +215,23 @@ impl Options {
             )));
         }
         let about_morpheus = !self.off.is_empty() || self.spares.is_some() || self.confine;
-        if about_morpheus && !self.runtimes().contains(&Runtime::Morpheus) {
+        let runtimes = self.runtimes();
+        let is_morpheus =
+            |runtime: &Runtime| matches!(runtime, Runtime::Morpheus | Runtime::MorpheusFlag);
+        if about_morpheus && !runtimes.iter().any(is_morpheus) {
             return Err(bad(
                 "--off, --spares and --confine are about morpheus, which is not measured".into(),
+            ));
+        }
+        let without_tokio = |runtime: &Runtime| matches!(runtime, Runtime::Smol | Runtime::Go);
+        if self.hog_code != HogCode::Inline && runtimes.iter().any(without_tokio) {
+            return Err(bad(
+                "--hog-code needs functions of tokio, which smol and go have not: name others with --runtime".into(),
+            ));
+        }
+        if self.hog_code != HogCode::Inline && (self.label_mix || self.lifo.is_some()) {
+            return Err(bad(
+                "--label-mix and --lifo have hogs of their own: --hog-code does not apply".into(),
             ));
         }
         let workers = self.workers.unwrap_or_else(host::cpus);
@@ -237,6 +259,7 @@ impl Options {
             hog_ms: self.hog_ms,
             hog_kind: self.hog_kind,
             hog_via: self.hog_via,
+            hog_code: self.hog_code,
             fresh: self.fresh,
             load: self.load,
             load_rate: self.load_rate,
@@ -340,6 +363,11 @@ mod tests {
             ("--off everything", "canary"),
             ("--runtime tokio --off canary", "not measured"),
             ("--runtime tokio --spares 8", "not measured"),
+            ("--hog-code bounded", "smol and go"),
+            (
+                "--runtime tokio --hog-code in-place --label-mix",
+                "not apply",
+            ),
             ("--spares 9999", "from 0 to 4000"),
             ("--quota 1000", "more than there is"),
             ("--confine", "--quota"),

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{block_in_place, spawn_blocking};
 
 use super::blocker::Blocker;
 use super::result::HogSummary;
-use super::workload::{HogKind, Via, Workload};
+use super::workload::{HogCode, HogKind, Via, Workload};
 use crate::executor::{Executor, Spawn};
 use crate::{clock, work};
 
@@ -48,6 +49,31 @@ pub struct Hogs {
     /// Padded: hogs that count on different CPUs do not share a cache line.
     hogs: Vec<Arc<CachePadded<Hog>>>,
     end: Arc<End>,
+    code: Code,
+}
+
+/// How the code of the hogs is written, and what limits those of [`HogCode::Bounded`].
+#[derive(Clone)]
+struct Code {
+    code: HogCode,
+    permits: Arc<Semaphore>,
+}
+
+impl Code {
+    /// Gets stuck once, in a task. The other ways to write it than the first need tokio.
+    async fn stick(&self, hog: Arc<CachePadded<Hog>>) {
+        let on_the_pool = |hog: Arc<CachePadded<Hog>>| spawn_blocking(move || hog.stick(|| ()));
+        match self.code {
+            HogCode::Inline => hog.stick(|| ()),
+            HogCode::InPlace => block_in_place(|| hog.stick(|| ())),
+            // An error means that the runtime ends.
+            HogCode::SpawnBlocking => drop(on_the_pool(hog).await),
+            HogCode::Bounded => {
+                let _permit = self.permits.acquire().await;
+                drop(on_the_pool(hog).await);
+            }
+        }
+    }
 }
 
 /// How hogs are told to end, and how many have not yet.
@@ -109,6 +135,10 @@ impl Hogs {
                 .map(|_| Arc::new(CachePadded::new(hog())))
                 .collect(),
             end: Arc::default(),
+            code: Code {
+                code: workload.hog_code,
+                permits: Arc::new(Semaphore::new(workload.workers)),
+            },
         })
     }
 
@@ -120,11 +150,11 @@ impl Hogs {
     /// Starts them: stuck, yield, stuck again.
     pub fn spawn<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
-            let living = end.living();
+            let (living, code) = (end.living(), self.code.clone());
             executor.spawn(via.into(), async move {
                 let _living = living;
                 while !end.stopped() {
-                    hog.stick(|| ());
+                    code.stick(hog.clone()).await;
                     E::yield_now().await;
                 }
             });
@@ -134,17 +164,17 @@ impl Hogs {
     /// Starts small parents that nobody watches; each poll of a hog is a new task of its parent.
     pub fn spawn_fresh<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
-            let (living, own) = (end.living(), executor.clone());
+            let (living, own, code) = (end.living(), executor.clone(), self.code.clone());
             executor.spawn(Spawn::Plain, async move {
                 let _living = living;
                 while !end.stopped() {
                     let (done, is_done) = oneshot::channel::<()>();
-                    let (hog, end) = (hog.clone(), end.clone());
+                    let (hog, end, code) = (hog.clone(), end.clone(), code.clone());
                     own.spawn(via.into(), async move {
                         let _done = done;
                         // One that has waited for its turn until the end need not begin.
                         if !end.stopped() {
-                            hog.stick(|| ());
+                            code.stick(hog).await;
                         }
                     });
                     // An error is how a sender that is dropped says so.

@@ -6,14 +6,15 @@ use super::figure::Figure::{self, HogCpu, LoadP99, LoadRate, Polls, TimerP99, Wa
 use super::verdict::Bar::{
     self, AtLeast, AtLeastTimes, AtMost, AtMostTimes, Elsewhere, Finished, NotWorse, Reported,
 };
-use super::workload::{HogKind, Via, Workload};
-use crate::executor::Runtime::{self, Go, Morpheus};
+use super::workload::{HogCode, HogKind, Via, Workload};
+use crate::executor::Runtime::{self, Go, Morpheus, MorpheusFlag, TokioTuned};
 
 const TOKIO: Runtime = Runtime::TOKIO;
 const MORE: Runtime = Runtime::TOKIO_32;
 const MORE_SLICE: Runtime = Runtime::TOKIO_32_SLICE;
-/// Morpheus, tokio, and the two baselines that it must never be worse than.
-const FOUR: [Runtime; 4] = [Morpheus, TOKIO, MORE, MORE_SLICE];
+/// Morpheus without and with the flag, tokio, the two baselines that Morpheus must never be worse than, and tokio as an expert
+/// tunes it.
+const CONTENDERS: [Runtime; 6] = [Morpheus, MorpheusFlag, TOKIO, MORE, MORE_SLICE, TokioTuned];
 /// Morpheus and tokio.
 pub(super) const TWO: [Runtime; 2] = [Morpheus, TOKIO];
 
@@ -121,7 +122,7 @@ pub fn rows(base: &Workload) -> Vec<Row> {
 
 fn two_hogs(base: &Workload) -> Row {
     Row::new("hogs-2", "2 computing hogs of 200 ms, nothing watched")
-        .case("hogs-2", &Runtime::ALL, base, hogs(2, 200.0, PLAIN))
+        .case("hogs-2", &Runtime::NAMED, base, hogs(2, 200.0, PLAIN))
         .bars([
             AtMost("hogs-2", WakeP99, us(300)),
             AtMost("hogs-2", TimerP99, us(3_000)),
@@ -133,9 +134,9 @@ fn two_hogs(base: &Workload) -> Row {
 
 fn short_hogs(base: &Workload) -> Row {
     Row::new("hogs-more", "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms")
-        .case("hogs-6x200", &FOUR, base, hogs(6, 200.0, PLAIN))
-        .case("hogs-6x5", &FOUR, base, hogs(6, 5.0, PLAIN))
-        .case("hogs-2x3", &FOUR, base, hogs(2, 3.0, PLAIN))
+        .case("hogs-6x200", &CONTENDERS, base, hogs(6, 200.0, PLAIN))
+        .case("hogs-6x5", &CONTENDERS, base, hogs(6, 5.0, PLAIN))
+        .case("hogs-2x3", &CONTENDERS, base, hogs(2, 3.0, PLAIN))
         .bars([
             AtMost("hogs-6x200", WakeP99, us(500)),
             AtMost("hogs-6x5", WakeP99, us(500)),
@@ -145,15 +146,36 @@ fn short_hogs(base: &Workload) -> Row {
 }
 
 fn twenty(base: &Workload) -> Row {
+    let written = |code| {
+        move |workload: &mut Workload| {
+            hogs(20, 200.0, PLAIN)(workload);
+            workload.hog_code = code;
+        }
+    };
+    let flag = ("hogs-20", MorpheusFlag);
+    let (on_the_pool, in_place) = ("hogs-20-spawn-blocking", "hogs-20-in-place");
+    let bounded = "hogs-20-bounded";
     Row::new(
         "hogs-20",
-        "20 hogs of 200 ms, via tokio-spawn and via spawn",
+        "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio",
     )
-    .case("hogs-20", &FOUR, base, hogs(20, 200.0, PLAIN))
-    .case("hogs-20-watched", &FOUR, base, hogs(20, 200.0, WATCHED))
+    .case("hogs-20", &CONTENDERS, base, hogs(20, 200.0, PLAIN))
+    .case(
+        "hogs-20-watched",
+        &CONTENDERS,
+        base,
+        hogs(20, 200.0, WATCHED),
+    )
+    .case(on_the_pool, &[TOKIO], base, written(HogCode::SpawnBlocking))
+    .case(bounded, &[TOKIO], base, written(HogCode::Bounded))
+    .case(in_place, &[TOKIO], base, written(HogCode::InPlace))
     .bars([
         AtMost("hogs-20", WakeP99, us(1_500)),
         AtMost("hogs-20-watched", WakeP99, us(500)),
+        AtMostTimes(WakeP99, flag, (on_the_pool, TOKIO), 1.0),
+        AtMostTimes(WakeP99, flag, (bounded, TOKIO), 1.0),
+        AtMostTimes(WakeP99, flag, (in_place, TOKIO), 1.0),
+        AtLeastTimes(HogCpu, flag, (on_the_pool, TOKIO), 0.95),
     ])
     .and_the_usual()
 }
@@ -171,7 +193,7 @@ fn crowd(base: &Workload) -> Row {
     ];
     for (name, count, fresh) in cases {
         row = row
-            .case(name, &FOUR, base, |workload| {
+            .case(name, &CONTENDERS, base, |workload| {
                 hogs(count, 200.0, WATCHED)(workload);
                 workload.fresh = fresh;
                 workload.warmup_s = 0.5;
@@ -212,7 +234,7 @@ fn blocked(base: &Workload) -> Row {
     ];
     for (name, kind, count) in cases {
         row = row
-            .case(name, &FOUR, base, |workload| {
+            .case(name, &CONTENDERS, base, |workload| {
                 hogs(count, 200.0, if count == 200 { WATCHED } else { PLAIN })(workload);
                 workload.hog_kind = kind;
                 if count == 200 {
@@ -244,16 +266,21 @@ fn load(base: &Workload) -> Row {
         "an echo server with 16 clients at a fixed rate (about half of what it can serve)",
     )
     .case("load-calm", &TWO, base, served(|_| ()))
-    .case("load-2", &FOUR, base, served(|w| hogs(2, 200.0, PLAIN)(w)))
+    .case(
+        "load-2",
+        &CONTENDERS,
+        base,
+        served(|w| hogs(2, 200.0, PLAIN)(w)),
+    )
     .case(
         "load-20-watched",
-        &FOUR,
+        &CONTENDERS,
         base,
         served(|w| hogs(20, 200.0, WATCHED)(w)),
     )
     .case(
         "load-20",
-        &FOUR,
+        &CONTENDERS,
         base,
         served(|w| hogs(20, 200.0, PLAIN)(w)),
     )
@@ -271,7 +298,7 @@ fn saturated(base: &Workload) -> Row {
     for (name, busy_us, count) in [("busy-64x20", 20.0, 2), ("busy-64x300", 300.0, 6)] {
         let own = (name, Morpheus);
         row = row
-            .case(name, &FOUR, base, |workload| {
+            .case(name, &CONTENDERS, base, |workload| {
                 hogs(count, 200.0, PLAIN)(workload);
                 workload.busy = 64;
                 workload.busy_us = busy_us;

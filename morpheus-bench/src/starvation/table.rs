@@ -2,7 +2,7 @@
 
 use super::WIDTH;
 use super::result::RunResult;
-use super::workload::{HogKind, Lifo, Via, Workload};
+use super::workload::{HogCode, HogKind, Lifo, Via, Workload};
 use crate::report::{self, Table, count, maybe_time};
 
 /// One line that says what is measured.
@@ -66,13 +66,19 @@ fn hogs(workload: &Workload) -> String {
         (_, Some(Lifo::Known | Lifo::Checkpoint)) | (Via::Spawn, None) => "spawn",
         (_, Some(Lifo::Unknown)) | (Via::TokioSpawn, None) => "tokio-spawn",
     };
+    let code = match workload.hog_code {
+        HogCode::Inline => "",
+        HogCode::SpawnBlocking => ", in spawn_blocking",
+        HogCode::Bounded => ", in spawn_blocking behind a semaphore",
+        HogCode::InPlace => ", in block_in_place",
+    };
     let fresh = if workload.fresh {
         ", each a new task"
     } else {
         ""
     };
     format!(
-        "{} hogs {does} {} ms via {via}{fresh}",
+        "{} hogs {does} {} ms via {via}{code}{fresh}",
         workload.hogs, workload.hog_ms
     )
 }

@@ -32,6 +32,20 @@ pub enum Via {
     TokioSpawn,
 }
 
+/// How the code of a hog is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum HogCode {
+    /// As most programs are written at first: it gets stuck in its own poll.
+    Inline,
+    /// On tokio's pool for blocking calls, as many at once as there are hogs.
+    SpawnBlocking,
+    /// The same, and no more of them at once than there are workers.
+    Bounded,
+    /// In `tokio::task::block_in_place`.
+    InPlace,
+}
+
 /// A hog that wakes a task and computes on in the same poll: what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -63,6 +77,8 @@ pub struct Workload {
     pub hog_kind: HogKind,
     /// Spawned how.
     pub hog_via: Via,
+    /// How their code is written.
+    pub hog_code: HogCode,
     /// Whether each of their polls is a new task.
     pub fresh: bool,
     /// TCP connections.
@@ -162,6 +178,7 @@ pub(super) mod tests {
             hog_ms: 200.0,
             hog_kind: HogKind::Cpu,
             hog_via: Via::TokioSpawn,
+            hog_code: HogCode::Inline,
             fresh: false,
             load: 0,
             load_rate: 1_000.0,
