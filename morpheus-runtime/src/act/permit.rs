@@ -408,6 +408,10 @@ impl Permits {
         } = request;
         let now_ns = clock::now_ns();
         let mut state = self.lock();
+        // The runtime ends: its pool starts nothing more, so no thread would take the core.
+        if blocks_thread && state.threads_are_free {
+            return Answer::Full;
+        }
         let first = sleeps || state.first_due(class, now_ns).is_none();
         let due = not_before_ns <= now_ns;
         if first && due && state.may_start(class, sleeps, &self.limits) {
@@ -418,7 +422,7 @@ impl Permits {
             });
         }
         // No controller would end the wait.
-        if self.is_closed() || (blocks_thread && state.threads_are_free) {
+        if self.is_closed() {
             return Answer::Full;
         }
         let mut threads = state.out[0] + state.out[1];

@@ -15,7 +15,7 @@ const BUSY_POLLS: usize = 64;
 /// The first intervals after a sleep, last one first, in nanoseconds. The sample right after the sleep counts the parks, the
 /// second finds that no worker has parked since and sends a canary, and the third finds the canary late (0.4 ms). So a stall
 /// after a quiet time is replaced within a millisecond.
-const AFTER_SLEEP_NS: [u64; 2] = [420_000, 200_000];
+const AFTER_SLEEP_NS: [u64; 2] = [410_000, 100_000];
 
 /// The next sample, and the next early one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ mod tests {
         };
         assert_eq!(first, 0);
         // A canary that the second sample sends is late by 0.4 ms in the third, which leaves time to release a spare.
-        assert!(third - second > MS * 2 / 5 && third < MS * 7 / 10);
+        assert!(third - second > MS * 2 / 5 && third < MS * 6 / 10);
         assert_eq!(fourth - third, 4 * MS, "and the pace is that of before");
     }
 
