@@ -30,9 +30,8 @@ impl CoreTable {
     }
 
     pub(crate) fn is_held(&self, core: usize) -> bool {
-        self.cores
-            .get(core)
-            .is_some_and(|core| core.is_held.load(Ordering::Relaxed))
+        let core = self.cores.get(core);
+        core.is_some_and(|core| core.is_held.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_held(&self, core: usize, is_held: bool) {
@@ -50,9 +49,8 @@ impl CoreTable {
 
     /// Returns how long a core was held so far, in nanoseconds. Tokio counts the same time as busy, a moment later.
     pub(crate) fn held_ns(&self, core: usize) -> u64 {
-        self.cores
-            .get(core)
-            .map_or(0, |core| core.held_ns.load(Ordering::Relaxed))
+        let core = self.cores.get(core);
+        core.map_or(0, |core| core.held_ns.load(Ordering::Relaxed))
     }
 
     /// Records the thread that has a core. Called by that thread.

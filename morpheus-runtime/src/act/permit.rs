@@ -399,21 +399,15 @@ impl Permits {
         must_wait_when_full: bool,
         waker: &Waker,
     ) -> Answer {
-        let Request {
-            class,
-            history,
-            sleeps,
-            not_before_ns,
-            blocks_thread,
-        } = request;
+        let (class, sleeps) = (request.class, request.sleeps);
         let now_ns = clock::now_ns();
         let mut state = self.lock();
         // The runtime ends: its pool starts nothing more, so no thread would take the core.
-        if blocks_thread && state.threads_are_free {
+        if request.blocks_thread && state.threads_are_free {
             return Answer::Full;
         }
         let first = sleeps || state.first_due(class, now_ns).is_none();
-        let due = not_before_ns <= now_ns;
+        let due = request.not_before_ns <= now_ns;
         if first && due && state.may_start(class, sleeps, &self.limits) {
             state.take(class, sleeps, now_ns);
             return Answer::Granted(Permit {
@@ -426,7 +420,7 @@ impl Permits {
             return Answer::Full;
         }
         let mut threads = state.out[0] + state.out[1];
-        if blocks_thread {
+        if request.blocks_thread {
             threads += state.blocked_threads();
         }
         let full = threads >= self.limits.in_handoff;
@@ -441,11 +435,11 @@ impl Permits {
         let waiter = Arc::new(Waiter {
             permits: self.clone(),
             class: AtomicUsize::new(class as usize),
-            history: history.cloned(),
+            history: request.history.cloned(),
             sleeps,
             since_ns: now_ns,
-            not_before_ns,
-            blocks_thread,
+            not_before_ns: request.not_before_ns,
+            blocks_thread: request.blocks_thread,
             runtime: Handle::try_current().ok(),
             phase: Mutex::new(Phase::Waiting(waker.clone())),
         });

@@ -74,8 +74,8 @@ impl Controller {
             }
             self.daemon.sample(now_ns);
             let polls = self.sample(now_ns);
-            let is_healthy = self.workers.as_ref().is_some_and(Workers::is_healthy);
-            pace.plan(now_ns, polls.busy, is_healthy);
+            let is_healthy = self.workers.as_ref().map(|workers| workers.is_healthy);
+            pace.plan(now_ns, polls.busy, is_healthy == Some(true));
             // A kernel side says when a budget is used up. To look for it as well would not only be double work:
             // a controller that has just run has no claim to the CPU when the next event comes.
             let alone = self.daemon.events().is_none();

@@ -27,15 +27,12 @@ pub(crate) fn start(domain: &Arc<Domain>) -> Option<thread::JoinHandle<()>> {
     let started = thread::Builder::new()
         .name("morpheus-ctl".into())
         .spawn(move || serve(&own, None));
-    match started {
-        Ok(thread) => Some(thread),
-        Err(error) => {
-            // No poll waits for a permit yet.
-            let _none = domain.go_on_without_controller();
-            domain.reports.send(Report::NoController(error));
-            None
-        }
-    }
+    let go_on = |error| {
+        // No poll waits for a permit yet.
+        let _none = domain.go_on_without_controller();
+        domain.reports.send(Report::NoController(error));
+    };
+    started.map_err(go_on).ok()
 }
 
 /// Runs a controller until the runtime ends: with the handle of a runtime that has workers, or with `None` for a domain

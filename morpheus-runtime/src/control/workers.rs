@@ -58,7 +58,7 @@ pub(crate) struct Workers {
     is_quota_tight: bool,
     /// Whether the controller may sample less often: nothing has stalled for ten seconds, and a worker is parked or a quota
     /// is tight.
-    is_healthy: bool,
+    pub(crate) is_healthy: bool,
     /// Polls that are not watched and that the last search found stalled; their stacks are still to be taken.
     long: Vec<Long>,
 }
@@ -91,10 +91,6 @@ impl Workers {
             handle,
             domain,
         }
-    }
-
-    pub(crate) fn is_healthy(&self) -> bool {
-        self.is_healthy
     }
 
     /// The stalled polls whose stacks are still to be taken. Empties the list.

@@ -36,7 +36,7 @@ impl Names {
 
     /// Returns the label of a formatted name. Allocates nothing for a known name.
     pub(crate) fn label(&self, name: fmt::Arguments<'_>) -> &'static Label {
-        let mut short = ShortName::default();
+        let mut short = ShortName::EMPTY;
         // Formatting fails if the name is too long. The name is then cut off, which is no error.
         let _ = short.write_fmt(name);
         let name = short.as_str();
@@ -78,16 +78,12 @@ struct ShortName {
     used: usize,
 }
 
-impl Default for ShortName {
-    fn default() -> Self {
-        ShortName {
-            bytes: [0; LONGEST_NAME],
-            used: 0,
-        }
-    }
-}
-
 impl ShortName {
+    const EMPTY: ShortName = ShortName {
+        bytes: [0; LONGEST_NAME],
+        used: 0,
+    };
+
     fn as_str(&self) -> &str {
         // Only whole characters are ever written.
         std::str::from_utf8(&self.bytes[..self.used]).unwrap_or_default()
@@ -138,10 +134,10 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_off_between_characters() {
-        let mut short = ShortName::default();
+        let mut short = ShortName::EMPTY;
         assert!(write!(short, "{}€ and more", "x".repeat(LONGEST_NAME - 1)).is_err());
         assert_eq!(short.as_str(), "x".repeat(LONGEST_NAME - 1));
-        let mut exact = ShortName::default();
+        let mut exact = ShortName::EMPTY;
         assert!(write!(exact, "{}", "x".repeat(LONGEST_NAME)).is_ok());
         assert_eq!(exact.as_str().len(), LONGEST_NAME);
     }

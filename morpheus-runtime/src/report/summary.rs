@@ -6,10 +6,6 @@ use std::sync::Once;
 use crate::report::label::{self, Label};
 use crate::report::stacks;
 
-fn stalled_polls(label: &Label) -> u64 {
-    label.totals.stalled_polls.get()
-}
-
 /// Whether `MORPHEUS_SUMMARY=1` is set.
 pub(crate) fn wants_summary() -> bool {
     std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1")
@@ -33,15 +29,11 @@ extern "C" fn print_summary() {
 
 /// Returns the table of labels, with the most stalled polls first.
 pub(crate) fn summary() -> String {
+    let polls = |label: &Label| (label.totals.stalled_polls.get(), label.totals.polls.get());
     let mut labels: Vec<&Label> = label::all()
-        .filter(|label| stalled_polls(label) + label.totals.polls.get() > 0)
+        .filter(|label| polls(label) != (0, 0))
         .collect();
-    labels.sort_by_key(|label| {
-        (
-            std::cmp::Reverse(stalled_polls(label)),
-            std::cmp::Reverse(label.totals.polls.get()),
-        )
-    });
+    labels.sort_by_key(|label| std::cmp::Reverse(polls(label)));
     let mut table = String::from("morpheus: labels of watched tasks\n");
     let _ = writeln!(
         table,
@@ -49,7 +41,7 @@ pub(crate) fn summary() -> String {
         "polls", "stalled", "longest", "blocked", "running", "CPU hog"
     );
     for label in labels {
-        let (stalled, blocked) = (stalled_polls(label), label.totals.stalled_blocked.get());
+        let (stalled, blocked) = (polls(label).0, label.totals.stalled_blocked.get());
         let is_hog = label.totals.hog_ratings.get() > 0 || label.totals.hog_polls.get() > 0;
         let _ = writeln!(
             table,

@@ -35,14 +35,12 @@ impl Mechanisms {
     pub(crate) fn that_observe(self) -> Mechanisms {
         Mechanisms {
             takeover: false,
-            canary: self.canary,
-            watch: self.watch,
             reserve: false,
             slice: false,
             handoffs: false,
             permits: false,
             poke: false,
-            stacks: self.stacks,
+            ..self
         }
     }
 }

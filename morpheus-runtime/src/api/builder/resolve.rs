@@ -13,6 +13,7 @@ const MIN_DEFAULT_SPARES: usize = 32;
 /// The same where hooks hand off every slow task: spares then only cover first long polls. On two CPUs, four keep the wakes
 /// beside 2 to 500 hogs that they have with 32, two do not (20 tasks that sleep in the kernel), and each spare costs healthy
 /// tasks: `compare`, in the mean of 22 cases, 0.91 of tokio's rate without spares, 0.87 with 4, 0.80 with 8, 0.78 with 32.
+#[cfg(tokio_unstable)]
 const SPARES_WITH_HOOKS: usize = 4;
 /// The default reserve, in spares, for ten seconds after a stall.
 const DEFAULT_RESERVE: usize = 1;
@@ -69,6 +70,7 @@ impl Builder {
         let wanted = match self.max_spares {
             _ if self.observes() => 0,
             Some(spares) => spares,
+            #[cfg(tokio_unstable)]
             None if self.hands_off_every_task() => SPARES_WITH_HOOKS.max(workers),
             None => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
         };
@@ -125,10 +127,10 @@ impl Builder {
     }
 
     /// Whether every task is watched, and handed off once it is slow.
+    #[cfg(tokio_unstable)]
     fn hands_off_every_task(&self) -> bool {
         let mechanisms = &self.settings.mechanisms;
-        cfg!(tokio_unstable)
-            && self.watch_every_task.unwrap_or(true)
+        self.watch_every_task.unwrap_or(true)
             && mechanisms.watch
             && mechanisms.handoffs
             && self.handoffs() > 0
