@@ -183,34 +183,25 @@ impl Shared {
             waiting.push(record);
             waiting.len()
         };
-        if waiting >= DIGESTED_AT && self.begins_digest() {
+        // Relaxed: a thread that sees it late starts one more, which finds nothing to do.
+        if waiting >= DIGESTED_AT && !self.digesting.swap(true, Ordering::Relaxed) {
             let shared = self.clone();
             let started = std::thread::Builder::new()
                 .name("morpheus-stacks".into())
                 .spawn(move || {
                     // SAFETY: concerns this thread only. A caller that waits for stacks can wait for the CPU.
                     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-                    loop {
-                        shared.digest(&mut lock(&shared.digest));
-                        shared.digesting.store(false, Ordering::Relaxed);
-                        // What came since then has started a thread, unless it came before the store.
-                        let waiting = lock(&shared.waiting).len();
-                        if waiting < DIGESTED_AT || !shared.begins_digest() {
-                            break;
-                        }
-                    }
+                    let mut digest = lock(&shared.digest);
+                    // Relaxed: see above. Before it walks, so that what comes from now on starts another thread; and with the
+                    // lock, for which therefore one thread waits at most.
+                    shared.digesting.store(false, Ordering::Relaxed);
+                    shared.digest(&mut digest);
                 });
             if started.is_err() {
                 // They wait for the next caller of `stalls`.
                 self.digesting.store(false, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Whether the caller is the one that walks what waits: one thread at a time.
-    fn begins_digest(&self) -> bool {
-        // Relaxed: the lock of `waiting`, which both sides take between their step there and this one, orders it.
-        !self.digesting.swap(true, Ordering::Relaxed)
     }
 
     /// Walks what waits.
