@@ -1,4 +1,4 @@
-//! Reports tests that cannot run where they were started.
+//! Reports tests that cannot run where they were started, and waits for what a test expects.
 //!
 //! libtest knows no outcome between passed and failed at run time: a test that lacks root, a tool or an optimized build
 //! returns, and libtest calls that a pass. Such a test calls [`skip`] first, and a test that needs a guest of its own
@@ -9,6 +9,7 @@
 use std::env;
 use std::fmt::Display;
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 /// Begins each line that [`skip`] prints.
 pub const SKIPPED: &str = "SKIPPED: ";
@@ -26,6 +27,20 @@ pub fn skip(reason: impl Display) {
 /// most once in a test, and return after it.
 pub fn leave_to_guest() {
     say(ELSEWHERE, "needs a guest of its own (cargo xtask vm)");
+}
+
+/// Waits until something has come true.
+///
+/// # Panics
+///
+/// With `what`, if it has not after a minute.
+#[track_caller]
+pub fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn say(marker: &str, reason: impl Display) {

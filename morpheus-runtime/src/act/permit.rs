@@ -1,9 +1,9 @@
 //! Permits: limit how many slow tasks run a handoff poll at once.
 //!
 //! Every handoff poll runs on a thread of its own, and these threads share the CPUs with the workers. So at most two
-//! per CPU and one more may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU, and one more. One hog
-//! may always run, also beside slow tasks that have all these permits. The other tasks wait, each class in the order of arrival. Two hundred hogs thus run
-//! a few at a time.
+//! per CPU and one more may *run*; polls asleep in the kernel do not count. CPU hogs may have one of these per CPU, and
+//! one more. One hog may always run, also beside slow tasks that have all these permits. The other tasks wait, each
+//! class in the order of arrival. Two hundred hogs thus run a few at a time.
 //!
 //! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll
 //! counts as asleep from its start. Otherwise only two blocking calls per CPU could begin in each sample.

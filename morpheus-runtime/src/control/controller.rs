@@ -74,8 +74,9 @@ impl Controller {
             }
             self.daemon.sample(now_ns);
             let polls = self.sample(now_ns);
-            let is_healthy = self.workers.as_ref().map(|workers| workers.is_healthy);
-            pace.plan(now_ns, polls.busy, is_healthy == Some(true));
+            let workers = self.workers.as_ref();
+            let is_healthy = workers.is_some_and(|workers| workers.is_healthy);
+            pace.plan(now_ns, polls.busy, is_healthy);
             // A kernel side says when a budget is used up. To look for it as well would not only be double work:
             // a controller that has just run has no claim to the CPU when the next event comes.
             let alone = self.daemon.events().is_none();
@@ -220,19 +221,12 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
+    use morpheus_testing::wait_for;
+
     use super::*;
     use crate::report::thread as reporter;
     use crate::{ActiveLink, Link};
     use crate::{Builder, Runtime, task};
-
-    #[track_caller]
-    fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-        let until = Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(Instant::now() < until, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 
     fn runtime() -> Runtime {
         let mut builder = Builder::new_multi_thread();

@@ -293,6 +293,8 @@ mod tests {
     use std::panic::Location;
     use std::time::Duration;
 
+    use morpheus_testing::wait_for;
+
     use super::*;
     use crate::report::label::{Origin, Totals};
     use crate::{Builder, Runtime, Watch as _};
@@ -326,15 +328,6 @@ mod tests {
         runtime.block_on(task).unwrap();
         drop(runtime);
         &label::at(at).totals
-    }
-
-    /// Waits up to five seconds for something to come true, and says whether it has.
-    fn comes_true(is_so: impl Fn() -> bool) -> bool {
-        let until = std::time::Instant::now() + 50 * NAP;
-        while !is_so() && std::time::Instant::now() < until {
-            std::thread::yield_now();
-        }
-        is_so()
     }
 
     async fn yields(times: u32) {
@@ -428,7 +421,9 @@ mod tests {
         let id = task.id();
         runtime.block_on(task).unwrap();
         // The end of the poll follows the end of the task.
-        assert!(comes_true(|| domain.counters.slow_tasks.get() == 1));
+        wait_for("the poll is learned", || {
+            domain.counters.slow_tasks.get() == 1
+        });
         drop(runtime);
         assert!(domain.records.rating(id).is_clean());
         assert_eq!(domain.records.len(), 0);
@@ -457,7 +452,7 @@ mod tests {
             runtime.block_on(task).unwrap();
         }
         // The end of the poll follows the end of the task.
-        assert!(comes_true(|| domain.permits.handoffs().0 == 0));
+        wait_for("the permit is back", || domain.permits.handoffs().0 == 0);
     }
 
     #[test]

@@ -29,11 +29,11 @@ extern "C" fn print_summary() {
 
 /// Returns the table of labels, with the most stalled polls first.
 pub(crate) fn summary() -> String {
-    let polls = |label: &Label| (label.totals.stalled_polls.get(), label.totals.polls.get());
+    let counts = |label: &Label| (label.totals.stalled_polls.get(), label.totals.polls.get());
     let mut labels: Vec<&Label> = label::all()
-        .filter(|label| polls(label) != (0, 0))
+        .filter(|label| counts(label) != (0, 0))
         .collect();
-    labels.sort_by_key(|label| std::cmp::Reverse(polls(label)));
+    labels.sort_by_key(|label| std::cmp::Reverse(counts(label)));
     let mut table = String::from("morpheus: labels of watched tasks\n");
     let _ = writeln!(
         table,
@@ -41,12 +41,12 @@ pub(crate) fn summary() -> String {
         "polls", "stalled", "longest", "blocked", "running", "CPU hog"
     );
     for label in labels {
-        let (stalled, blocked) = (polls(label).0, label.totals.stalled_blocked.get());
+        let ((stalled, polls), blocked) = (counts(label), label.totals.stalled_blocked.get());
         let is_hog = label.totals.hog_ratings.get() > 0 || label.totals.hog_polls.get() > 0;
         let _ = writeln!(
             table,
             "  {:>10} {:>8} {:>8.1} ms {:>8} {:>8} {:>9}  {}",
-            label.totals.polls.get().max(stalled),
+            polls.max(stalled),
             stalled,
             label.totals.longest_ns.get() as f64 / 1e6,
             blocked,

@@ -243,15 +243,9 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use morpheus_testing::wait_for;
 
-    fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-        let until = std::time::Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(std::time::Instant::now() < until, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
+    use super::*;
 
     #[test]
     fn no_thread_before_the_first_report() {

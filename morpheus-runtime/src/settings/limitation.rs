@@ -41,14 +41,20 @@ impl fmt::Display for Limitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Limitation::Protection => "protection from stalled polls (Linux)",
-            Limitation::ShortSlices => "short slices (Linux 6.12, allowed, niceness not negative)",
+            Limitation::ShortSlices => {
+                "short slices (Linux 6.12, sched_setattr allowed, no negative niceness)"
+            }
             Limitation::ThreadStates => "thread states (/proc mounted, a descriptor to read it)",
             Limitation::Descriptors => "descriptors to keep (RLIMIT_NOFILE of 256 or more)",
             Limitation::Membarrier => "membarrier (Linux 4.14, allowed)",
             Limitation::Spares => "threads for all spares (raise the process limit)",
             Limitation::Slots => "slots for all threads",
-            Limitation::ReversibleNice => "the right to raise niceness again (RLIMIT_NICE)",
-            Limitation::TaskHooks => "tokio's task hooks (RUSTFLAGS=\"--cfg tokio_unstable\")",
+            Limitation::ReversibleNice => {
+                "the right to raise niceness again (RLIMIT_NICE or CAP_SYS_NICE)"
+            }
+            Limitation::TaskHooks => {
+                "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
             Limitation::LifoSwitch => "tokio's LIFO switch (RUSTFLAGS=\"--cfg tokio_unstable\")",
         })
     }

@@ -69,7 +69,7 @@ impl Builder {
     /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
     #[cfg(tokio_unstable)]
     fn set_task_hooks(&mut self, domain: &Arc<Domain>) {
-        let watch = self.watch_every_task.unwrap_or(true) && self.settings.mechanisms.watch;
+        let watch = self.watches_every_task();
         let theirs = self.hooks.on_before_task_poll.clone();
         self.tokio.on_before_task_poll(move |meta| {
             if let Some(theirs) = &theirs {

@@ -189,9 +189,10 @@ impl Builder {
 
     /// The number of spares: workers that are held until others are stalled. Default: `max(32, 2 × workers)`;
     /// `max(4, workers)` where [every task is watched](Self::watch_every_task), because slow tasks are handed off there and a
-    /// spare only serves during a first long poll. More spares cover more tasks that are stalled at once, and cost tasks that
-    /// share channels and locks a part of their rate. Each is a thread (about 14 KB resident). More than a hundred slow down tokio's work stealing, and let
-    /// that many unwatched hogs run at once. With 0 nothing takes over from a stalled worker.
+    /// spare only serves during a first long poll. More spares cover more tasks that are stalled at once, and
+    /// cost tasks that share channels and locks a part of their rate. Each is a thread (about 14 KB resident).
+    /// More than a hundred slow down tokio's work stealing, and let that many unwatched hogs run at once. With 0
+    /// nothing takes over from a stalled worker.
     pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
         self.max_spares = Some(max_spares);
         self

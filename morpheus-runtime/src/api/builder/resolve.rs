@@ -126,14 +126,16 @@ impl Builder {
         self.settings.policy == Policy::Observe
     }
 
+    /// Whether hooks watch every task.
+    #[cfg(tokio_unstable)]
+    pub(super) fn watches_every_task(&self) -> bool {
+        self.watch_every_task.unwrap_or(true) && self.settings.mechanisms.watch
+    }
+
     /// Whether every task is watched, and handed off once it is slow.
     #[cfg(tokio_unstable)]
     fn hands_off_every_task(&self) -> bool {
-        let mechanisms = &self.settings.mechanisms;
-        self.watch_every_task.unwrap_or(true)
-            && mechanisms.watch
-            && mechanisms.handoffs
-            && self.handoffs() > 0
+        self.watches_every_task() && self.settings.mechanisms.handoffs && self.handoffs() > 0
     }
 
     /// The number of slow tasks that may be handed off at once. It is 0 with a limit on blocking threads: a
