@@ -3,7 +3,7 @@
 //! The pieces that every benchmark needs live at the top. What is measured: clocks and calibrated work
 //! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), wakes from outside of a
 //! runtime ([`wake`]), TCP clients at a fixed rate ([`load`]), busy
-//! processes beside it ([`neighbours`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
+//! processes beside it ([`neighbours`]), the ways to write code that blocks ([`code`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
@@ -20,6 +20,7 @@ pub mod arguments;
 pub mod begin;
 mod bustle;
 pub mod clock;
+pub mod code;
 pub mod compare;
 pub mod cpus;
 pub mod executor;

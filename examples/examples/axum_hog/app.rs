@@ -10,11 +10,11 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use clap::ValueEnum;
 use examples::password;
+use morpheus_bench::code::Code;
 use morpheus_bench::work;
 use morpheus_runtime::tower::WatchLayer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::task::block_in_place;
 
 /// The work of the handlers that occupy a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -43,19 +43,6 @@ impl Work {
 /// The time for which `/read` blocks.
 pub const READ: Duration = Duration::from_millis(5);
 
-/// How the handlers of `/hash` and `/read` are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handler {
-    /// As most programs are written at first: the handler computes itself.
-    Inline,
-    /// As tokio's documentation recommends: on the pool for blocking calls.
-    SpawnBlocking,
-    /// As an expert does it: on the pool, and no more of them at a time than there are workers.
-    Bounded,
-    /// With the worker's other tasks moved to another thread first.
-    InPlace,
-}
-
 /// What the handlers share.
 #[derive(Clone)]
 struct AppState {
@@ -67,32 +54,27 @@ struct AppState {
 /// What a handler answers.
 type Answer = Result<String, StatusCode>;
 
-/// Builds the app with one of the kinds of handlers, for a runtime with this many workers. `computes` is the CPU time of
+/// Builds the app with one way of writing the handlers, for a runtime with this many workers. `computes` is the CPU time of
 /// `/compute`.
-pub fn router(
-    handler: Handler,
-    hasher: Argon2<'static>,
-    computes: Duration,
-    workers: usize,
-) -> Router {
+pub fn router(code: Code, hasher: Argon2<'static>, computes: Duration, workers: usize) -> Router {
     let state = AppState {
         hasher,
         computes,
         permits: Arc::new(Semaphore::new(workers)),
     };
     // Reads do not compute: the bound of an expert is the pool's own.
-    let read_handler = match handler {
-        Handler::Bounded => Handler::SpawnBlocking,
+    let read_code = match code {
+        Code::Bounded => Code::SpawnBlocking,
         other => other,
     };
-    let with = |handler: Handler, work: fn(&AppState) -> Answer| {
-        get(move |State(state): State<AppState>| handler.answer(state, work))
+    let with = |code: Code, work: fn(&AppState) -> Answer| {
+        get(move |State(state): State<AppState>| answer(code, state, work))
     };
     Router::new()
         .route("/ping", get(async || "pong"))
-        .route(Work::Hash.path(), with(handler, hash))
-        .route(Work::Compute.path(), with(handler, compute))
-        .route(Work::Read.path(), with(read_handler, read))
+        .route(Work::Hash.path(), with(code, hash))
+        .route(Work::Compute.path(), with(code, compute))
+        .route(Work::Read.path(), with(read_code, read))
         .with_state(state)
 }
 
@@ -103,25 +85,10 @@ pub fn watched(app: Router) -> Router {
     }))
 }
 
-impl Handler {
-    async fn answer(self, state: AppState, work: fn(&AppState) -> Answer) -> Answer {
-        match self {
-            Handler::Inline => work(&state),
-            Handler::InPlace => block_in_place(|| work(&state)),
-            Handler::SpawnBlocking => on_the_pool(state, work).await,
-            Handler::Bounded => {
-                let permits = state.permits.clone();
-                let _permit = permits.acquire().await;
-                on_the_pool(state, work).await
-            }
-        }
-    }
-}
-
-async fn on_the_pool(state: AppState, work: fn(&AppState) -> Answer) -> Answer {
-    tokio::task::spawn_blocking(move || work(&state))
-        .await
-        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?
+async fn answer(code: Code, state: AppState, work: fn(&AppState) -> Answer) -> Answer {
+    let permits = state.permits.clone();
+    let answer = code.run(&permits, move || work(&state)).await;
+    answer.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?
 }
 
 fn hash(state: &AppState) -> Answer {

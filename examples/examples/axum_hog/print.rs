@@ -1,9 +1,10 @@
 //! The output for people: the table, the ratios, and one sentence.
 
 use examples::password::Hash;
+use morpheus_bench::code::Code;
 use morpheus_bench::report::{Table, count, maybe_time, time, times};
 
-use crate::app::{self, Handler, Work};
+use crate::app::{self, Work};
 use crate::figures::{Ratios, Run, find};
 use crate::load::PINGS_PER_S;
 use crate::options::Options;
@@ -55,10 +56,10 @@ pub fn table(work: Work, medians: &[Run]) -> String {
 
 fn handler(run: &Run) -> &'static str {
     match run.variant.handler() {
-        Handler::Inline => "as it is",
-        Handler::SpawnBlocking => "spawn_blocking",
-        Handler::Bounded => "spawn_blocking, bounded",
-        Handler::InPlace => "block_in_place",
+        Code::Inline => "as it is",
+        Code::SpawnBlocking => "spawn_blocking",
+        Code::Bounded => "spawn_blocking, bounded",
+        Code::InPlace => "block_in_place",
     }
 }
 

@@ -6,12 +6,13 @@ use std::net::TcpListener;
 use argon2::Argon2;
 use axum::Router;
 use clap::ValueEnum;
+use morpheus_bench::code::Code;
 use morpheus_bench::flagged;
 use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use crate::app::{self, Handler};
+use crate::app;
 use crate::options::Options;
 
 /// Workers that could be added to tokio instead of using Morpheus: the number of Morpheus's spares.
@@ -98,17 +99,17 @@ impl Variant {
     }
 
     /// How the handlers are written.
-    pub fn handler(self) -> Handler {
+    pub fn handler(self) -> Code {
         match self {
-            Variant::Rewritten | Variant::RewrittenSlice => Handler::SpawnBlocking,
-            Variant::Bounded => Handler::Bounded,
-            Variant::InPlace => Handler::InPlace,
+            Variant::Rewritten | Variant::RewrittenSlice => Code::SpawnBlocking,
+            Variant::Bounded => Code::Bounded,
+            Variant::InPlace => Code::InPlace,
             Variant::Tokio
             | Variant::TokioMoreSlice
             | Variant::Tuned
             | Variant::Morpheus
             | Variant::MorpheusLayer
-            | Variant::MorpheusFlag => Handler::Inline,
+            | Variant::MorpheusFlag => Code::Inline,
         }
     }
 

@@ -7,8 +7,9 @@ use clap::{CommandFactory, Parser};
 use morpheus_runtime::Mechanism;
 
 use super::arguments::{Choice, Off};
-use super::workload::{HogCode, HogKind, Lifo, LinkName, Via, Workload};
+use super::workload::{HogKind, Lifo, LinkName, Via, Workload};
 use crate::arguments::{counted, measured};
+use crate::code::Code;
 use crate::executor::Runtime;
 use crate::host;
 
@@ -83,7 +84,7 @@ pub struct Options {
 
     /// How the code of the hogs is written; all but the first need tokio's functions, so smol and go have them not
     #[arg(long, value_name = "CODE", default_value = "inline")]
-    hog_code: HogCode,
+    hog_code: Code,
 
     /// Each poll of a hog is a new task, started by a small parent that nobody watches
     #[arg(long)]
@@ -224,12 +225,12 @@ impl Options {
             ));
         }
         let without_tokio = |runtime: &Runtime| matches!(runtime, Runtime::Smol | Runtime::Go);
-        if self.hog_code != HogCode::Inline && runtimes.iter().any(without_tokio) {
+        if self.hog_code != Code::Inline && runtimes.iter().any(without_tokio) {
             return Err(bad(
                 "--hog-code needs functions of tokio, which smol and go have not: name others with --runtime".into(),
             ));
         }
-        if self.hog_code != HogCode::Inline && (self.label_mix || self.lifo.is_some()) {
+        if self.hog_code != Code::Inline && (self.label_mix || self.lifo.is_some()) {
             return Err(bad(
                 "--label-mix and --lifo have hogs of their own: --hog-code does not apply".into(),
             ));

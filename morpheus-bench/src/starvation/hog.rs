@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::{block_in_place, spawn_blocking};
 
 use super::blocker::Blocker;
 use super::result::HogSummary;
-use super::workload::{HogCode, HogKind, Via, Workload};
+use super::workload::{HogKind, Via, Workload};
+use crate::code::Code;
 use crate::executor::{Executor, Spawn};
 use crate::{clock, work};
 
@@ -49,30 +49,22 @@ pub struct Hogs {
     /// Padded: hogs that count on different CPUs do not share a cache line.
     hogs: Vec<Arc<CachePadded<Hog>>>,
     end: Arc<End>,
-    code: Code,
+    written: Written,
 }
 
-/// How the code of the hogs is written, and what limits those of [`HogCode::Bounded`].
+/// How the code of the hogs is written, and what limits it.
 #[derive(Clone)]
-struct Code {
-    code: HogCode,
+struct Written {
+    code: Code,
     permits: Arc<Semaphore>,
 }
 
-impl Code {
-    /// Gets stuck once, in a task. The other ways to write it than the first need tokio.
+impl Written {
+    /// Gets stuck once, in a task.
     async fn stick(&self, hog: Arc<CachePadded<Hog>>) {
-        let on_the_pool = |hog: Arc<CachePadded<Hog>>| spawn_blocking(move || hog.stick(|| ()));
-        match self.code {
-            HogCode::Inline => hog.stick(|| ()),
-            HogCode::InPlace => block_in_place(|| hog.stick(|| ())),
-            // An error means that the runtime ends.
-            HogCode::SpawnBlocking => drop(on_the_pool(hog).await),
-            HogCode::Bounded => {
-                let _permit = self.permits.acquire().await;
-                drop(on_the_pool(hog).await);
-            }
-        }
+        let stuck = self.code.run(&self.permits, move || hog.stick(|| ()));
+        // An error means that the runtime ends.
+        drop(stuck.await);
     }
 }
 
@@ -135,7 +127,7 @@ impl Hogs {
                 .map(|_| Arc::new(CachePadded::new(hog())))
                 .collect(),
             end: Arc::default(),
-            code: Code {
+            written: Written {
                 code: workload.hog_code,
                 permits: Arc::new(Semaphore::new(workload.workers)),
             },
@@ -150,11 +142,11 @@ impl Hogs {
     /// Starts them: stuck, yield, stuck again.
     pub fn spawn<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
-            let (living, code) = (end.living(), self.code.clone());
+            let (living, written) = (end.living(), self.written.clone());
             executor.spawn(via.into(), async move {
                 let _living = living;
                 while !end.stopped() {
-                    code.stick(hog.clone()).await;
+                    written.stick(hog.clone()).await;
                     E::yield_now().await;
                 }
             });
@@ -164,17 +156,17 @@ impl Hogs {
     /// Starts small parents that nobody watches; each poll of a hog is a new task of its parent.
     pub fn spawn_fresh<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
-            let (living, own, code) = (end.living(), executor.clone(), self.code.clone());
+            let (living, own, written) = (end.living(), executor.clone(), self.written.clone());
             executor.spawn(Spawn::Plain, async move {
                 let _living = living;
                 while !end.stopped() {
                     let (done, is_done) = oneshot::channel::<()>();
-                    let (hog, end, code) = (hog.clone(), end.clone(), code.clone());
+                    let (hog, end, written) = (hog.clone(), end.clone(), written.clone());
                     own.spawn(via.into(), async move {
                         let _done = done;
                         // One that has waited for its turn until the end need not begin.
                         if !end.stopped() {
-                            code.stick(hog).await;
+                            written.stick(hog).await;
                         }
                     });
                     // An error is how a sender that is dropped says so.

@@ -6,7 +6,8 @@ use super::figure::Figure::{self, HogCpu, LoadP99, LoadRate, Polls, TimerP99, Wa
 use super::verdict::Bar::{
     self, AtLeast, AtLeastTimes, AtMost, AtMostTimes, Elsewhere, Finished, NotWorse, Reported,
 };
-use super::workload::{HogCode, HogKind, Via, Workload};
+use super::workload::{HogKind, Via, Workload};
+use crate::code::Code;
 use crate::executor::Runtime::{self, Go, Morpheus, MorpheusFlag, TokioTuned};
 
 const TOKIO: Runtime = Runtime::TOKIO;
@@ -166,9 +167,9 @@ fn twenty(base: &Workload) -> Row {
         base,
         hogs(20, 200.0, WATCHED),
     )
-    .case(on_the_pool, &[TOKIO], base, written(HogCode::SpawnBlocking))
-    .case(bounded, &[TOKIO], base, written(HogCode::Bounded))
-    .case(in_place, &[TOKIO], base, written(HogCode::InPlace))
+    .case(on_the_pool, &[TOKIO], base, written(Code::SpawnBlocking))
+    .case(bounded, &[TOKIO], base, written(Code::Bounded))
+    .case(in_place, &[TOKIO], base, written(Code::InPlace))
     .bars([
         AtMost("hogs-20", WakeP99, us(1_500)),
         AtMost("hogs-20-watched", WakeP99, us(500)),

@@ -2,7 +2,8 @@
 
 use super::WIDTH;
 use super::result::RunResult;
-use super::workload::{HogCode, HogKind, Lifo, Via, Workload};
+use super::workload::{HogKind, Lifo, Via, Workload};
+use crate::code::Code;
 use crate::report::{self, Table, count, maybe_time};
 
 /// One line that says what is measured.
@@ -67,10 +68,10 @@ fn hogs(workload: &Workload) -> String {
         (_, Some(Lifo::Unknown)) | (Via::TokioSpawn, None) => "tokio-spawn",
     };
     let code = match workload.hog_code {
-        HogCode::Inline => "",
-        HogCode::SpawnBlocking => ", in spawn_blocking",
-        HogCode::Bounded => ", in spawn_blocking behind a semaphore",
-        HogCode::InPlace => ", in block_in_place",
+        Code::Inline => "",
+        Code::SpawnBlocking => ", in spawn_blocking",
+        Code::Bounded => ", in spawn_blocking behind a semaphore",
+        Code::InPlace => ", in block_in_place",
     };
     let fresh = if workload.fresh {
         ", each a new task"

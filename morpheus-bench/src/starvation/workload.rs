@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::code::Code;
 pub use crate::executor::morpheus::LinkName;
 use crate::histogram::SAMPLES_FOR_P99;
 
@@ -30,20 +31,6 @@ pub enum Via {
     Spawn,
     /// `tokio::spawn`, as libraries do: nothing of Morpheus in the task.
     TokioSpawn,
-}
-
-/// How the code of a hog is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum HogCode {
-    /// As most programs are written at first: it gets stuck in its own poll.
-    Inline,
-    /// On tokio's pool for blocking calls, as many at once as there are hogs.
-    SpawnBlocking,
-    /// The same, and no more of them at once than there are workers.
-    Bounded,
-    /// In `tokio::task::block_in_place`.
-    InPlace,
 }
 
 /// A hog that wakes a task and computes on in the same poll: what is known of it.
@@ -78,7 +65,7 @@ pub struct Workload {
     /// Spawned how.
     pub hog_via: Via,
     /// How their code is written.
-    pub hog_code: HogCode,
+    pub hog_code: Code,
     /// Whether each of their polls is a new task.
     pub fresh: bool,
     /// TCP connections.
@@ -178,7 +165,7 @@ pub(super) mod tests {
             hog_ms: 200.0,
             hog_kind: HogKind::Cpu,
             hog_via: Via::TokioSpawn,
-            hog_code: HogCode::Inline,
+            hog_code: Code::Inline,
             fresh: false,
             load: 0,
             load_rate: 1_000.0,

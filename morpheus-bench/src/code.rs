@@ -1,0 +1,42 @@
+//! How code that computes or blocks in a task is written for tokio: as it is, or in one of the ways that people rewrite it.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, block_in_place, spawn_blocking};
+
+/// One way to write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// As most programs are written at first: it runs in its own poll.
+    Inline,
+    /// On tokio's pool for blocking calls, as many at once as there are tasks.
+    SpawnBlocking,
+    /// The same behind a semaphore, as an expert does it: no more at once than there are workers.
+    Bounded,
+    /// In `tokio::task::block_in_place`: the other tasks of the worker move to another thread first.
+    InPlace,
+}
+
+impl Code {
+    /// Runs `work` once. All but [`Code::Inline`] need a runtime of tokio's; `permits` limits [`Code::Bounded`].
+    ///
+    /// # Errors
+    /// On the pool, `work` panicked, or the runtime ends.
+    pub async fn run<T: Send + 'static>(
+        self,
+        permits: &Semaphore,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        match self {
+            Self::Inline => Ok(work()),
+            Self::InPlace => Ok(block_in_place(work)),
+            Self::SpawnBlocking => spawn_blocking(work).await,
+            Self::Bounded => {
+                let _permit = permits.acquire().await;
+                spawn_blocking(work).await
+            }
+        }
+    }
+}
