@@ -158,7 +158,9 @@ impl Domain {
 
     /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet.
     pub(crate) fn shorten_slice(&self) {
-        if self.warm_pools.is_none()
+        // Asked first: it is one load, and a worker comes here each time it parks.
+        if slice::is_own()
+            && self.warm_pools.is_none()
             && self.settings.mechanisms.slice
             && tokio::runtime::worker_index().is_some()
             && !slice::become_worker()

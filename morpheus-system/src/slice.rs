@@ -61,10 +61,17 @@ thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Own) };
 }
 
+/// Whether [`become_worker`] would ask the kernel: the thread has its own slice, and was not refused another one.
+#[inline]
+#[must_use]
+pub fn is_own() -> bool {
+    matches!(STATE.get(), State::Own)
+}
+
 /// Gives the calling thread a worker's slice unless it has one. Returns false at the first refusal only.
 #[inline]
 pub fn become_worker() -> bool {
-    !matches!(STATE.get(), State::Own) || take_workers_slice()
+    !is_own() || take_workers_slice()
 }
 
 fn take_workers_slice() -> bool {

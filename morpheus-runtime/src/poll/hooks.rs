@@ -14,6 +14,7 @@
 //! all the hold tasks of spares, are not watched.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::VerdictFlags;
@@ -24,15 +25,10 @@ use crate::decide::history::{History, Unproven};
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
+use crate::poll::labels::{self, Place};
 use crate::poll::{handoff, known, own_slot};
-use crate::report::label::{self, Label};
+use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
-
-/// A thread adds polls to a label's total in lots of at most this many, so that the label's cache line stays
-/// put.
-const POLLS_A_LOT: u32 = 64;
-/// The number of labels for which a thread keeps a count at the same time.
-const COUNTED_LABELS: usize = 64;
 
 /// The task poll that this thread is in.
 #[derive(Clone, Copy)]
@@ -40,15 +36,35 @@ struct Hooked {
     task: Id,
     label: &'static Label,
     /// The sequence number of the part under way; `None` while the mark is paused.
-    seq: Option<u64>,
+    seq: Option<NonZeroU64>,
+    place: Place,
+    rest: Rest,
+}
+
+/// What differs from poll to poll in rare cases only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Rest {
     /// Whether no watched future inside had a mark of its own.
     whole: bool,
+    /// Whether the label was healthy when the poll began.
+    is_healthy: bool,
     /// Whether [`prepare`] was called for the poll, so that [`learn`] has to be.
     is_prepared: bool,
-    /// Whether the task has ended in this poll: tokio says so before the poll's end.
-    has_ended: bool,
     /// The verdict on the parts that have ended.
     verdict: VerdictFlags,
+    /// Whether the task has ended in this poll: tokio says so before the poll's end.
+    has_ended: bool,
+}
+
+impl Rest {
+    /// A poll of a healthy label, from its beginning on.
+    const PLAIN: Rest = Rest {
+        whole: true,
+        is_healthy: true,
+        is_prepared: false,
+        verdict: VerdictFlags::EMPTY,
+        has_ended: false,
+    };
 }
 
 /// What was done before a poll of a task whose label is not healthy. Undone when it is dropped.
@@ -57,48 +73,80 @@ enum Prepared {
     Unproven(#[expect(dead_code, reason = "dropped after the poll")] Unproven),
 }
 
+/// Cells for the parts of an `Option<Hooked>`, so that the hooks of a healthy poll read and write no more than they need.
+struct Current {
+    task: Cell<Option<Id>>,
+    label: Cell<Option<&'static Label>>,
+    seq: Cell<Option<NonZeroU64>>,
+    place: Cell<Place>,
+    /// Whether the poll is of a healthy label, and its mark was not paused.
+    is_plain: Cell<bool>,
+    rest: Cell<Rest>,
+}
+
+impl Current {
+    const fn new() -> Current {
+        Current {
+            task: Cell::new(None),
+            label: Cell::new(None),
+            seq: Cell::new(None),
+            place: Cell::new(Place::FIRST),
+            is_plain: Cell::new(false),
+            rest: Cell::new(Rest::PLAIN),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<Hooked> {
+        Some(Hooked {
+            task: self.task.get()?,
+            label: self.label.get()?,
+            seq: self.seq.get(),
+            place: self.place.get(),
+            rest: self.rest.get(),
+        })
+    }
+
+    #[inline]
+    fn set(&self, hooked: Hooked) {
+        self.task.set(Some(hooked.task));
+        self.label.set(Some(hooked.label));
+        self.seq.set(hooked.seq);
+        self.place.set(hooked.place);
+        self.is_plain.set(hooked.rest == Rest::PLAIN);
+        self.rest.set(hooked.rest);
+    }
+}
+
 thread_local! {
-    static HOOKED: Cell<Option<Hooked>> = const { Cell::new(None) };
+    static CURRENT: Current = const { Current::new() };
     static PREPARED: RefCell<Option<Prepared>> = const { RefCell::new(None) };
-    static COUNTS: Counts = const { Counts([const { Cell::new((None, 0)) }; COUNTED_LABELS]) };
-}
-
-/// Counts of polls that are not in the labels' totals yet.
-struct Counts([Cell<(Option<&'static Label>, u32)>; COUNTED_LABELS]);
-
-impl Counts {
-    fn count(&self, label: &'static Label) {
-        let entry = &self.0[label.id() as usize % COUNTED_LABELS];
-        let (counted, polls) = entry.get();
-        let is_same = counted.is_some_and(|counted| std::ptr::eq(counted, label));
-        if is_same && polls + 1 < POLLS_A_LOT {
-            entry.set((counted, polls + 1));
-            return;
-        }
-        add(counted, polls);
-        entry.set((Some(label), 1));
-    }
-}
-
-impl Drop for Counts {
-    fn drop(&mut self) {
-        for entry in &self.0 {
-            let (counted, polls) = entry.get();
-            add(counted, polls);
-        }
-    }
-}
-
-fn add(label: Option<&'static Label>, polls: u32) {
-    if let Some(label) = label {
-        let total = &label.totals.polls;
-        total.add(polls as usize);
-    }
 }
 
 /// Marks the beginning of a task's poll. Tokio calls it before the poll.
+#[inline]
 pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
-    let label = label::at(meta.spawned_at());
+    let (label, place) = labels::at(meta.spawned_at());
+    let slot = handle::current();
+    // The label of Morpheus's own tasks is never healthy.
+    if !label.is_healthy() || !slot.is_taken() || slot.runtime.in_poll() || !slot.is_settled() {
+        return before_rare_poll(meta, label, place);
+    }
+    let seq = mark(slot, label);
+    CURRENT.with(|current| {
+        current.set(Hooked {
+            task: meta.id(),
+            label,
+            seq,
+            place,
+            rest: Rest::PLAIN,
+        });
+    });
+}
+
+/// Does the same for a label that is not healthy, or on a thread whose slot is not ready for a poll.
+#[cold]
+fn before_rare_poll(meta: &TaskMeta<'_>, label: &'static Label, place: Place) {
     if label.is_own() || own_slot::claim().is_none() {
         return;
     }
@@ -109,19 +157,23 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     }
     let slot = own_slot::settled(slot);
     // Read once: the label may become healthy while the poll is under way.
-    let is_prepared = !label.is_healthy() && !label.marks_itself();
+    let is_healthy = label.is_healthy();
+    let is_prepared = !is_healthy && !label.marks_itself();
     if is_prepared {
         prepare(meta.id(), label, slot);
     }
-    HOOKED.set(Some(Hooked {
+    let hooked = Hooked {
         task: meta.id(),
         label,
-        seq: Some(begin(slot, label)),
-        whole: true,
-        is_prepared,
-        has_ended: false,
-        verdict: VerdictFlags::EMPTY,
-    }));
+        seq: begin(slot, label),
+        place,
+        rest: Rest {
+            is_healthy,
+            is_prepared,
+            ..Rest::PLAIN
+        },
+    };
+    CURRENT.with(|current| current.set(hooked));
 }
 
 /// Hands off the poll of a slow task. A poll of a task that is not known runs inline, and what queues behind it moves to where
@@ -171,7 +223,7 @@ fn learn(hooked: Hooked, verdict: VerdictFlags) {
         let (became_slow, became_hog) = domain.records.learn(hooked.task, hooked.label, verdict);
         domain.counters.slow_tasks.add(usize::from(became_slow));
         domain.counters.hog_tasks.add(usize::from(became_hog));
-        if hooked.has_ended {
+        if hooked.rest.has_ended {
             domain.records.forget(hooked.task);
         }
     });
@@ -179,36 +231,75 @@ fn learn(hooked: Hooked, verdict: VerdictFlags) {
 
 /// Forgets a task that has ended. Tokio calls it in the last poll of the task, or when it drops the task.
 pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
-    match HOOKED.try_with(Cell::get) {
-        // Its last poll is still to be learned; the record would stay for ever.
-        Ok(Some(hooked)) if hooked.task == meta.id() => HOOKED.set(Some(Hooked {
-            has_ended: true,
-            ..hooked
-        })),
-        _ => domain.records.forget(meta.id()),
+    let is_in_last_poll = CURRENT.with(|current| {
+        let is_current = current.task.get() == Some(meta.id());
+        if is_current {
+            // Its last poll is still to be learned; the record would stay for ever.
+            current.rest.set(Rest {
+                has_ended: true,
+                ..current.rest.get()
+            });
+        }
+        is_current
+    });
+    if !is_in_last_poll {
+        domain.records.forget(meta.id());
     }
 }
 
 /// Marks the end of a task's poll. Tokio calls it after the poll.
+#[inline]
 pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
-    let Some(hooked) = HOOKED.get().filter(|hooked| hooked.task == meta.id()) else {
-        return;
-    };
-    HOOKED.set(None);
-    let verdict = hooked.verdict
-        | hooked
-            .seq
-            .map_or(VerdictFlags::EMPTY, |seq| end(hooked, seq));
-    if hooked.is_prepared || !verdict.is_empty() {
+    CURRENT.with(
+        #[inline]
+        |current| {
+            if current.task.get() != Some(meta.id()) {
+                return;
+            }
+            let (true, Some(seq), Some(label)) = (
+                current.is_plain.get(),
+                current.seq.get(),
+                current.label.get(),
+            ) else {
+                return after_rare_poll(current);
+            };
+            let verdict = unmark(seq);
+            if !verdict.is_empty() {
+                return after_stalled_poll(current, verdict);
+            }
+            current.task.set(None);
+            labels::count(label, current.place.get());
+        },
+    );
+}
+
+/// Does the same if the label was not healthy, or the mark was paused.
+#[cold]
+fn after_rare_poll(current: &Current) {
+    let Some(hooked) = current.get() else { return };
+    current.task.set(None);
+    let last = hooked.seq.map(|seq| end(hooked, seq));
+    finish(hooked, hooked.rest.verdict | last.unwrap_or_default());
+}
+
+/// Does the same after a poll with a verdict, whose mark has ended.
+#[cold]
+fn after_stalled_poll(current: &Current, verdict: VerdictFlags) {
+    let Some(hooked) = current.get() else { return };
+    current.task.set(None);
+    finish(hooked, verdict);
+}
+
+fn finish(hooked: Hooked, verdict: VerdictFlags) {
+    if hooked.rest.is_prepared || !verdict.is_empty() {
         learn(hooked, verdict);
     }
-    if hooked.whole {
-        // A thread that is being torn down counts nothing more.
-        let _ = COUNTS.try_with(|counts| counts.count(hooked.label));
+    if hooked.rest.whole {
+        labels::count(hooked.label, hooked.place);
     }
 }
 
-fn begin(slot: SlotHandle, label: &'static Label) -> u64 {
+fn begin(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
     if !label.is_healthy() {
         own_slot::with_domain(|domain, index| {
             if !domain.histories.of(label).is_healthy() {
@@ -216,23 +307,36 @@ fn begin(slot: SlotHandle, label: &'static Label) -> u64 {
             }
         });
     }
+    mark(slot, label)
+}
+
+/// Marks the beginning of a poll in the slot.
+#[inline]
+fn mark(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
     // Relaxed: `begin_poll` releases it.
     slot.runtime.label.store(label.id(), Ordering::Relaxed);
     let seq = slot.runtime.begin_poll();
     own_slot::notice(slot);
-    seq
+    NonZeroU64::new(seq)
 }
 
-fn end(hooked: Hooked, seq: u64) -> VerdictFlags {
+fn end(hooked: Hooked, seq: NonZeroU64) -> VerdictFlags {
+    let verdict = unmark(seq);
+    // The controller counts the stalled polls itself.
+    if verdict.is_empty() && hooked.rest.whole && !hooked.label.is_healthy() {
+        own_slot::with_history(hooked.label, History::learn_good);
+    }
+    verdict
+}
+
+/// Marks the end of a poll in the slot, and returns the verdict on it.
+#[inline]
+fn unmark(seq: NonZeroU64) -> VerdictFlags {
     let slot = handle::current();
-    slot.runtime.end_poll(seq);
-    let verdict = slot.kernel.verdict_for(seq);
+    slot.runtime.end_poll(seq.get());
+    let verdict = slot.kernel.verdict_for(seq.get());
     if verdict.contains(VerdictFlags::DEMOTED) {
         morpheus_system::nice::undo_own();
-    }
-    // The controller counts the stalled polls itself.
-    if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {
-        own_slot::with_history(hooked.label, History::learn_good);
     }
     verdict
 }
@@ -242,20 +346,26 @@ pub(crate) struct PutAside(Option<Hooked>);
 
 /// Sets the poll of the previous domain aside: the thread is about to poll tasks of another domain within it.
 pub(crate) fn put_aside() -> PutAside {
-    PutAside(HOOKED.take())
+    CURRENT.with(|current| {
+        let hooked = current.get();
+        current.task.set(None);
+        PutAside(hooked)
+    })
 }
 
 /// Restores the poll that [`put_aside`] returned, after the thread has left the other domain.
-pub(crate) fn put_back(hooked: PutAside) {
-    HOOKED.set(hooked.0);
+pub(crate) fn put_back(PutAside(hooked): PutAside) {
+    CURRENT.with(|current| match hooked {
+        Some(hooked) => current.set(hooked),
+        None => current.task.set(None),
+    });
 }
 
 /// Ends the mark of the task's poll until the guard is dropped, while a watched future with this label is polled. `None`
 /// where there is no mark, or where it is paused already.
 #[inline]
 pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
-    let hooked = HOOKED.get()?;
-    let seq = hooked.seq?;
+    let (hooked, seq) = CURRENT.with(|current| Some((current.get()?, current.seq.get()?)))?;
     if std::ptr::eq(hooked.label, label) {
         label.note_marks_itself();
     }
@@ -263,14 +373,17 @@ pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
     Some(Paused(()))
 }
 
-fn pause_slow(hooked: Hooked, seq: u64) {
-    let mut rest = Hooked {
+fn pause_slow(hooked: Hooked, seq: NonZeroU64) {
+    let mut paused = Hooked {
         seq: None,
-        whole: false,
+        rest: Rest {
+            whole: false,
+            ..hooked.rest
+        },
         ..hooked
     };
-    rest.verdict = rest.verdict | end(rest, seq);
-    HOOKED.set(Some(rest));
+    paused.rest.verdict = paused.rest.verdict | end(paused, seq);
+    CURRENT.with(|current| current.set(paused));
 }
 
 /// Continues the mark when dropped; made by [`pause`].
@@ -279,12 +392,14 @@ pub(crate) struct Paused(());
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        if let Some(hooked) = HOOKED.get() {
-            HOOKED.set(Some(Hooked {
-                seq: Some(begin(own_slot::settled(handle::current()), hooked.label)),
-                ..hooked
-            }));
-        }
+        CURRENT.with(|current| {
+            if let Some(hooked) = current.get() {
+                current.set(Hooked {
+                    seq: begin(own_slot::settled(handle::current()), hooked.label),
+                    ..hooked
+                });
+            }
+        });
     }
 }
 
@@ -296,7 +411,7 @@ mod tests {
     use morpheus_testing::wait_for;
 
     use super::*;
-    use crate::report::label::{Origin, Totals};
+    use crate::report::label::{self, Origin, Totals};
     use crate::{Builder, Runtime, Watch as _};
 
     const NAP: Duration = Duration::from_millis(100);

@@ -10,6 +10,8 @@ pub(crate) mod hooked_handoff;
 #[cfg(tokio_unstable)]
 pub(crate) mod hooks;
 pub(crate) mod known;
+#[cfg(tokio_unstable)]
+pub(crate) mod labels;
 pub(crate) mod mark;
 pub(crate) mod own_slot;
 pub(crate) mod state;

@@ -149,11 +149,14 @@ impl Label {
     }
 }
 
-/// Whether a label belongs to tasks that this crate spawns itself. In the file of the poll hooks only tests spawn.
+/// Whether a label belongs to tasks that this crate spawns itself. In the files of the poll hooks only tests spawn. Nothing is
+/// learned of such a label, so it is never healthy.
 #[cfg(tokio_unstable)]
 fn is_own(origin: Origin) -> bool {
     let sources = file!().trim_end_matches("report/label.rs");
-    matches!(origin, Origin::At(at) if at.file().starts_with(sources) && !at.file().ends_with("poll/hooks.rs"))
+    let of_tests = ["poll/hooks.rs", "poll/labels.rs"];
+    matches!(origin, Origin::At(at) if at.file().starts_with(sources)
+        && !of_tests.iter().any(|file| at.file().ends_with(file)))
 }
 
 struct Table {
@@ -202,8 +205,7 @@ pub(crate) fn of(origin: Origin) -> &'static Label {
 /// Returns the label of a spawn location. Each thread caches its last few labels, because spawning is a hot path.
 pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
     use std::cell::Cell;
-    // With the task hooks this function runs before every poll.
-    const REMEMBERED: usize = if cfg!(tokio_unstable) { 256 } else { 16 };
+    const REMEMBERED: usize = 16;
     type Entry = Cell<Option<(&'static Location<'static>, &'static Label)>>;
     thread_local! {
         static RECENT: [Entry; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };

@@ -69,25 +69,27 @@ impl Builder {
     /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
     #[cfg(tokio_unstable)]
     fn set_task_hooks(&mut self, domain: &Arc<Domain>) {
+        use crate::poll::hooks::{after_poll, before_poll};
         let watch = self.watches_every_task();
-        let theirs = self.hooks.on_before_task_poll.clone();
-        self.tokio.on_before_task_poll(move |meta| {
-            if let Some(theirs) = &theirs {
-                theirs(meta);
-            }
-            if watch {
-                crate::poll::hooks::before_poll(meta);
-            }
-        });
-        let theirs = self.hooks.on_after_task_poll.clone();
-        self.tokio.on_after_task_poll(move |meta| {
-            if watch {
-                crate::poll::hooks::after_poll(meta);
-            }
-            if let Some(theirs) = &theirs {
-                theirs(meta);
-            }
-        });
+        // Without a check where the application has none: they run around every poll.
+        match self.hooks.on_before_task_poll.clone() {
+            None if watch => self.tokio.on_before_task_poll(before_poll),
+            theirs => self.tokio.on_before_task_poll(move |meta| {
+                theirs.iter().for_each(|theirs| theirs(meta));
+                if watch {
+                    before_poll(meta);
+                }
+            }),
+        };
+        match self.hooks.on_after_task_poll.clone() {
+            None if watch => self.tokio.on_after_task_poll(after_poll),
+            theirs => self.tokio.on_after_task_poll(move |meta| {
+                if watch {
+                    after_poll(meta);
+                }
+                theirs.iter().for_each(|theirs| theirs(meta));
+            }),
+        };
         let own = domain.clone();
         self.tokio
             .on_task_terminate(move |meta| crate::poll::hooks::ended(&own, meta));
