@@ -158,13 +158,9 @@ impl Domain {
 
     /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet.
     pub(crate) fn shorten_slice(&self) {
-        // Asked first: it is one load, and a worker comes here each time it parks.
-        if slice::is_own()
-            && self.warm_pools.is_none()
-            && self.settings.mechanisms.slice
-            && tokio::runtime::worker_index().is_some()
-            && !slice::become_worker()
-        {
+        // The first of these is one load, and a worker comes here each time it parks.
+        let may = slice::is_own() && self.has_workers() && self.settings.mechanisms.slice;
+        if may && tokio::runtime::worker_index().is_some() && !slice::become_worker() {
             self.counters.slices_refused.add(1);
         }
     }

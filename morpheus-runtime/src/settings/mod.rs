@@ -11,8 +11,9 @@ use limitation::Limitation;
 use mechanism::Mechanisms;
 
 /// The default limit of handoff polls: tokio's default for blocking calls, because each stalled task that
-/// sleeps needs a thread.
-const DEFAULT_HANDOFFS: usize = 512;
+/// sleeps needs a thread. A task that a hook hands off has a thread also while it waits for a permit, so the limit is higher
+/// there: the hook of the next one would wait on a worker, and all workers stand.
+const DEFAULT_HANDOFFS: usize = if cfg!(tokio_unstable) { 2_048 } else { 512 };
 /// Tokio's own default of its event interval, in polls.
 pub(crate) const DEFAULT_EVENT_INTERVAL: u64 = 61;
 

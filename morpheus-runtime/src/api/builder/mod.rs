@@ -312,7 +312,8 @@ impl Builder {
     }
 
     /// The number of slow tasks that are handed off at once, those asleep included; each occupies a thread
-    /// (default 512). Beyond that, slow tasks are polled inline. With
+    /// (default 512; 2048 with `--cfg tokio_unstable`, where tasks that wait for their turn count too, see
+    /// [`watch_every_task`](Self::watch_every_task)). Beyond that, slow tasks are polled inline. With
     /// [`max_blocking_threads`](Self::max_blocking_threads) set they always are, whatever is set here.
     pub fn max_handoffs(&mut self, polls: usize) -> &mut Self {
         self.settings.max_handoffs = polls;
