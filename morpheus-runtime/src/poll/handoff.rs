@@ -300,7 +300,7 @@ pub(crate) fn put_slice_back(domain: &Domain, before: Option<u64>) {
 
 /// Whether the calling thread has its core. Without a core, tokio wakes a task that yields at once; with a
 /// core, later.
-fn has_core() -> bool {
+pub(crate) fn has_core() -> bool {
     struct Flag(AtomicBool);
     impl Wake for Flag {
         fn wake(self: Arc<Self>) {

@@ -1,14 +1,18 @@
 //! Hands the core off before a poll that the hooks watch. (`--cfg tokio_unstable`)
 //!
 //! A hook cannot answer "not ready". So the task's own thread waits, after another thread has taken the core: no worker waits,
-//! and nothing queues behind the poll. `tokio::task::block_in_place` takes the core back when its closure returns, unless
-//! another thread has it by then; so the closure returns once tokio says so (`worker_thread_id`). The number of threads that
-//! wait is bounded by [`max_handoffs`](crate::Builder::max_handoffs), together with those that poll.
+//! and nothing queues behind the poll. The number of threads that wait is bounded by
+//! [`max_handoffs`](crate::Builder::max_handoffs), together with those that poll.
+//!
+//! **A core may come back.** `tokio::task::block_in_place` takes the core back when its closure returns, unless another thread has
+//! it by then. So the closure returns once tokio says that another thread has taken it. But that thread may hand it off in turn
+//! before the closure returns, and then `block_in_place` takes it from there. A poll that slept with it would keep a core from all
+//! others. So the thread asks afterwards whether it has the core, and offers it again if so.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeMetrics};
@@ -21,6 +25,8 @@ use morpheus_system::clock;
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
+/// How often a thread offers its core. Each time that it comes back, another task has been handed off in between.
+const MOST_OFFERS: u32 = 64;
 /// The thread yields for this time before it sleeps between two looks, in nanoseconds: a thread of the pool needs tens of
 /// microseconds to wake up.
 const YIELDS_FOR_NS: u64 = 200_000;
@@ -79,17 +85,14 @@ pub(crate) fn hand_off(
         }
     };
     let mark = HandoffMark::begin(domain, index, slot);
-    let mut is_away = false;
-    let wait = || {
-        is_away = wait_until_taken(core, &metrics);
-        // A thread that has its core still must not wait.
-        if is_away && let Some(waiter) = &waiter {
-            permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
-        }
-    };
-    let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(wait)));
-    if result.is_err() {
+    let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics)));
+    if offered.is_err() {
         handoff::note_refusal();
+    }
+    let is_away = offered.unwrap_or(false);
+    // A thread that has its core must not wait.
+    if is_away && let Some(waiter) = &waiter {
+        permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
     }
     let (true, Some(permit)) = (is_away, permit) else {
         if let Some(waiter) = waiter {
@@ -104,18 +107,55 @@ pub(crate) fn hand_off(
     })
 }
 
-/// Waits until another thread has the core. Returns whether it has.
-fn wait_until_taken(core: usize, metrics: &RuntimeMetrics) -> bool {
-    let own = thread::current().id();
-    let begun_ns = clock::now_ns();
-    loop {
-        if metrics.worker_thread_id(core) != Some(own) {
+/// Offers the core until this thread has it no more. Returns whether that is so.
+fn give_core_away(core: usize, metrics: &RuntimeMetrics) -> bool {
+    for _ in 0..MOST_OFFERS {
+        let mut is_taken = false;
+        let before = CoreState::of(core, metrics);
+        tokio::task::block_in_place(|| is_taken = before.wait_for_change());
+        if !handoff::has_core() {
             return true;
         }
-        match clock::now_ns().saturating_sub(begun_ns) {
-            waited_ns if waited_ns >= TAKE_CORE_NS => return false,
-            waited_ns if waited_ns < YIELDS_FOR_NS => thread::yield_now(),
-            _ => thread::sleep(Duration::from_micros(50)),
+        if !is_taken {
+            return false;
+        }
+    }
+    false
+}
+
+/// What tokio says of a core that this thread has.
+struct CoreState<'a> {
+    core: usize,
+    metrics: &'a RuntimeMetrics,
+    /// Not always this thread: a core that came back still is the other one's.
+    thread: Option<ThreadId>,
+    parks: u64,
+}
+
+impl CoreState<'_> {
+    fn of(core: usize, metrics: &RuntimeMetrics) -> CoreState<'_> {
+        CoreState {
+            core,
+            metrics,
+            thread: metrics.worker_thread_id(core),
+            parks: metrics.worker_park_unpark_count(core),
+        }
+    }
+
+    /// Waits until another thread has taken the core. Returns whether it has.
+    fn wait_for_change(&self) -> bool {
+        let begun_ns = clock::now_ns();
+        loop {
+            let now = CoreState::of(self.core, self.metrics);
+            // A thread whose own `block_in_place` ends takes the core as well, and then only parks tell.
+            if now.thread != self.thread || now.parks != self.parks {
+                return true;
+            }
+            match clock::now_ns().saturating_sub(begun_ns) {
+                waited_ns if waited_ns >= TAKE_CORE_NS => return false,
+                waited_ns if waited_ns < YIELDS_FOR_NS => thread::yield_now(),
+                _ => thread::sleep(Duration::from_micros(50)),
+            }
         }
     }
 }

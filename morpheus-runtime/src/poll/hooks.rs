@@ -406,8 +406,10 @@ impl Drop for Paused {
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
+    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
+    use morpheus_common::slot::SlotFlag;
     use morpheus_testing::wait_for;
 
     use super::*;
@@ -552,7 +554,7 @@ mod tests {
         let own = domain.clone();
         let is_handed_off = async move {
             let slot = handle::current().runtime;
-            assert!(slot.has_flag(morpheus_common::slot::SlotFlag::Handoff));
+            assert!(slot.has_flag(SlotFlag::Handoff));
             let label = label::by_id(slot.label.load(Ordering::Relaxed)).unwrap();
             for _ in 0..64 {
                 own.histories.of(label).learn_good();
@@ -568,6 +570,32 @@ mod tests {
         }
         // The end of the poll follows the end of the task.
         wait_for("the permit is back", || domain.permits.handoffs().0 == 0);
+    }
+
+    /// A poll that slept with a core would keep it from all other tasks.
+    #[test]
+    fn a_poll_that_was_handed_off_has_no_core() {
+        static WITH_CORE: AtomicU32 = AtomicU32::new(0);
+        static HANDED_OFF: AtomicU32 = AtomicU32::new(0);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(2);
+        let runtime = builder.build().unwrap();
+        let sleeps = async || {
+            for _ in 0..50 {
+                if handle::current().runtime.has_flag(SlotFlag::Handoff) {
+                    HANDED_OFF.fetch_add(1, Ordering::Relaxed);
+                    WITH_CORE.fetch_add(u32::from(handoff::has_core()), Ordering::Relaxed);
+                }
+                std::thread::sleep(NAP / 20);
+                tokio::task::yield_now().await;
+            }
+        };
+        let tasks: Vec<_> = (0..64).map(|_| runtime.handle().spawn(sleeps())).collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        assert!(HANDED_OFF.load(Ordering::Relaxed) > 2_000);
+        assert_eq!(WITH_CORE.load(Ordering::Relaxed), 0);
     }
 
     #[test]
