@@ -126,6 +126,12 @@ impl TaskRating {
         self.rating == Rating::Hog && before != Rating::Hog
     }
 
+    /// Whether the task had polls, and all were short.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn has_only_short_polls(self) -> bool {
+        self.long_polls() == 0 && self.good_polls() > 0
+    }
+
     fn long_polls(self) -> u8 {
         self.counts >> GOOD_BITS
     }

@@ -200,7 +200,10 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
             request.history = request.history.filter(|_| is_unknown);
-            let is_known = || !is_unknown || history.rating() >= Rating::Slow;
+            // One that had a short poll is no first hog, whatever its label is: behind the hogs of a server's connections it
+            // would wait for seconds, as often as it takes until it is proven.
+            let is_known =
+                || !is_unknown || (history.rating() >= Rating::Slow && !own.has_only_short_polls());
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
             if let Some(handed_off) = handed_off {
                 return Some(Prepared::HandedOff(handed_off));
@@ -570,6 +573,42 @@ mod tests {
         }
         // The end of the poll follows the end of the task.
         wait_for("the permit is back", || domain.permits.handoffs().0 == 0);
+    }
+
+    /// All tasks are of one label, as the connections of a server are.
+    #[test]
+    fn a_task_with_short_polls_does_not_wait_behind_the_hogs_of_its_label() {
+        let runtime = one_worker();
+        let domain = runtime.domain().clone();
+        let go_on = std::sync::Arc::new(tokio::sync::Notify::new());
+        let work = async |waits_for: Option<std::sync::Arc<tokio::sync::Notify>>| match waits_for {
+            Some(go_on) => go_on.notified().await,
+            None => {
+                for _ in 0..3 {
+                    let end = std::time::Instant::now() + 2 * NAP;
+                    while std::time::Instant::now() < end {
+                        std::hint::spin_loop();
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let waits_for = std::iter::once(Some(go_on.clone())).chain((0..16).map(|_| None));
+        let mut tasks: Vec<_> = waits_for
+            .map(|waits_for| runtime.handle().spawn(work(waits_for)))
+            .collect();
+        let is_hog = || {
+            let mut histories = domain.histories.all();
+            histories.any(|history| history.rating() == Rating::Hog)
+        };
+        wait_for("the hogs wait for each other", || {
+            is_hog() && domain.permits.waiting() > 8
+        });
+        let asked = std::time::Instant::now();
+        go_on.notify_one();
+        runtime.block_on(tasks.swap_remove(0)).unwrap();
+        // Behind eight hogs it would be 0.8 s on two CPUs.
+        assert!(asked.elapsed() < 3 * NAP, "{:?}", asked.elapsed());
     }
 
     /// A poll that slept with a core would keep it from all other tasks.
