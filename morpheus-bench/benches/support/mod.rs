@@ -30,6 +30,11 @@ pub fn undisturbed(policy: Policy) -> Runtime {
     build(still(&mut alone(0)).policy(policy))
 }
 
+/// The same, with every task marked by tokio's hooks or none.
+pub fn hooked(policy: Policy, marks: bool) -> Runtime {
+    build(still(&mut alone(0)).policy(policy).watch_every_task(marks))
+}
+
 fn alone(spares: usize) -> Builder {
     let mut builder = Builder::new_multi_thread();
     builder
