@@ -14,8 +14,8 @@
 //! all the hold tasks of spares, are not watched.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
@@ -26,6 +26,7 @@ use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
 use crate::poll::labels::{self, Place};
+use crate::poll::mark::PollMark;
 use crate::poll::{handoff, known, own_slot};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
@@ -105,6 +106,13 @@ impl Current {
             place: self.place.get(),
             rest: self.rest.get(),
         })
+    }
+
+    /// Returns the poll, and leaves none.
+    fn take(&self) -> Option<Hooked> {
+        let hooked = self.get();
+        self.task.set(None);
+        hooked
     }
 
     #[inline]
@@ -253,34 +261,30 @@ pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
 /// Marks the end of a task's poll. Tokio calls it after the poll.
 #[inline]
 pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
-    CURRENT.with(
-        #[inline]
-        |current| {
-            if current.task.get() != Some(meta.id()) {
-                return;
-            }
-            let (true, Some(seq), Some(label)) = (
-                current.is_plain.get(),
-                current.seq.get(),
-                current.label.get(),
-            ) else {
-                return after_rare_poll(current);
-            };
-            let verdict = unmark(seq);
-            if !verdict.is_empty() {
-                return after_stalled_poll(current, verdict);
-            }
-            current.task.set(None);
-            labels::count(label, current.place.get());
-        },
-    );
+    CURRENT.with(|current| {
+        if current.task.get() != Some(meta.id()) {
+            return;
+        }
+        let (true, Some(seq), Some(label)) = (
+            current.is_plain.get(),
+            current.seq.get(),
+            current.label.get(),
+        ) else {
+            return after_rare_poll(current);
+        };
+        let verdict = unmark(seq);
+        if !verdict.is_empty() {
+            return after_stalled_poll(current, verdict);
+        }
+        current.task.set(None);
+        labels::count(label, current.place.get());
+    });
 }
 
 /// Does the same if the label was not healthy, or the mark was paused.
 #[cold]
 fn after_rare_poll(current: &Current) {
-    let Some(hooked) = current.get() else { return };
-    current.task.set(None);
+    let Some(hooked) = current.take() else { return };
     let last = hooked.seq.map(|seq| end(hooked, seq));
     finish(hooked, hooked.rest.verdict | last.unwrap_or_default());
 }
@@ -288,8 +292,7 @@ fn after_rare_poll(current: &Current) {
 /// Does the same after a poll with a verdict, whose mark has ended.
 #[cold]
 fn after_stalled_poll(current: &Current, verdict: VerdictFlags) {
-    let Some(hooked) = current.get() else { return };
-    current.task.set(None);
+    let Some(hooked) = current.take() else { return };
     finish(hooked, verdict);
 }
 
@@ -313,14 +316,11 @@ fn begin(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
     mark(slot, label)
 }
 
-/// Marks the beginning of a poll in the slot.
+/// Marks the beginning of a poll in the slot. [`unmark`] marks its end, and no guard does.
 #[inline]
 fn mark(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
-    // Relaxed: `begin_poll` releases it.
-    slot.runtime.label.store(label.id(), Ordering::Relaxed);
-    let seq = slot.runtime.begin_poll();
-    own_slot::notice(slot);
-    NonZeroU64::new(seq)
+    let mark = ManuallyDrop::new(PollMark::begin(slot, label));
+    NonZeroU64::new(mark.seq)
 }
 
 fn end(hooked: Hooked, seq: NonZeroU64) -> VerdictFlags {
@@ -349,11 +349,7 @@ pub(crate) struct PutAside(Option<Hooked>);
 
 /// Sets the poll of the previous domain aside: the thread is about to poll tasks of another domain within it.
 pub(crate) fn put_aside() -> PutAside {
-    CURRENT.with(|current| {
-        let hooked = current.get();
-        current.task.set(None);
-        PutAside(hooked)
-    })
+    PutAside(CURRENT.with(Current::take))
 }
 
 /// Restores the poll that [`put_aside`] returned, after the thread has left the other domain.
@@ -409,7 +405,7 @@ impl Drop for Paused {
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use morpheus_common::slot::SlotFlag;
