@@ -55,7 +55,9 @@ impl fmt::Display for Limitation {
             Limitation::TaskHooks => {
                 "tokio's task hooks, to watch every task (RUSTFLAGS=\"--cfg tokio_unstable\")"
             }
-            Limitation::LifoSwitch => "tokio's LIFO switch (RUSTFLAGS=\"--cfg tokio_unstable\")",
+            Limitation::LifoSwitch => {
+                "tokio's switch for the LIFO slot (RUSTFLAGS=\"--cfg tokio_unstable\")"
+            }
         })
     }
 }
