@@ -1,4 +1,4 @@
-//! What a poll takes that tokio's task hooks mark, above one that they do not: build it with `--cfg tokio_unstable`.
+//! The time of a poll that tokio's task hooks mark, beside one that they do not: build it with `--cfg tokio_unstable`.
 //!
 //! Two tasks of one worker wake each other in turn; each turn is two polls. `tokio` has no hooks, `unmarked` is a runtime of
 //! Morpheus that watches no task, `marked` one that watches all. Pin it to one CPU (`taskset -c 0`): the thread that waits for
@@ -14,7 +14,7 @@ use morpheus_runtime::Policy;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Polls before the first that counts, so that the label is known to be healthy.
+/// Turns before the first that counts, so that the label is known to be healthy.
 const WARM_UP: u64 = 1_000;
 
 fn turns(handle: &Handle, turns: u64) -> Duration {
@@ -29,13 +29,16 @@ fn turns(handle: &Handle, turns: u64) -> Duration {
                 }
             })
         };
-        let mut begun = Instant::now();
-        for turn in 0..WARM_UP + turns {
-            if turn == WARM_UP {
-                begun = Instant::now();
-            }
+        let turn = || {
             there.notify_one();
-            back.notified().await;
+            back.notified()
+        };
+        for _ in 0..WARM_UP {
+            turn().await;
+        }
+        let begun = Instant::now();
+        for _ in 0..turns {
+            turn().await;
         }
         let lasted = begun.elapsed();
         answers.abort();
