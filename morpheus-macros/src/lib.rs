@@ -1,7 +1,7 @@
 //! The attributes `#[morpheus_runtime::main]` and `#[morpheus_runtime::test]`.
 //!
-//! Use them through `morpheus_runtime`, which re-exports both. The compiler calls the functions in this file;
-//! `options` reads the words in the parentheses, `expand` rewrites the function.
+//! Use them through `morpheus_runtime`, which re-exports both and documents them: their examples need a runtime. The compiler
+//! calls the functions in this file; `options` reads the words in the parentheses, `expand` rewrites the function.
 #![warn(missing_docs)]
 
 mod expand;
@@ -11,116 +11,13 @@ use proc_macro::TokenStream;
 
 use crate::expand::{Kind, expand};
 
-/// Runs an `async fn` on a Morpheus runtime: change `#[tokio::main]` into this, and no task can starve the others.
-///
-/// ```
-/// #[morpheus_runtime::main]
-/// async fn main() {
-///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
-///     assert_eq!(answer, 42);
-/// }
-/// ```
-///
-/// This is short for a plain `fn main` with this body:
-///
-/// ```
-/// async fn body() {
-///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
-///     assert_eq!(answer, 42);
-/// }
-///
-/// morpheus_runtime::Builder::new_multi_thread()
-///     .build()
-///     .expect("morpheus: the runtime could not be started")
-///     .block_on(body());
-/// ```
-///
-/// # Options
-///
-/// The options are those of `#[tokio::main]`, and some of Morpheus's. Each names a method of
-/// `morpheus_runtime::Builder`. An option that is left out keeps the builder's default.
-///
-/// | option | unit | sets |
-/// |---|---|---|
-/// | `flavor = "multi_thread"`, `"current_thread"` | | `Builder::new_multi_thread`, the default, or `Builder::new_current_thread` |
-/// | `worker_threads = N` | threads, at least 1 | `Builder::worker_threads`: the number of threads that run tasks in parallel |
-/// | `start_paused = BOOL` | | `Builder::start_paused`, with the cargo feature `test-util` of `morpheus-runtime` |
-/// | `name = "text"` | | `Builder::name` |
-/// | `max_spares = N` | threads | `Builder::max_spares`: the number of spares that may take over from stalled workers |
-/// | `reserve = N` | threads | `Builder::reserve`: the number of spares that are active before a worker is stalled |
-/// | `budget_us = N` | microseconds | `Builder::budget`: the time that a poll may take before it is asked to yield |
-/// | `grace_us = N` | microseconds | `Builder::grace`: the time that a poll then has to yield |
-/// | `report_after_us = N` | microseconds | `Builder::report_after`: the time for which a poll may be stalled before its stack is taken |
-/// | `crate = "path"` | | the path of `morpheus_runtime`, when it is renamed or re-exported |
-///
-/// A number is an integer literal. For anything else (a policy, a link, hooks), use the builder. `worker_threads`,
-/// `max_spares` and `reserve` need the flavor `multi_thread`, and `start_paused` needs `current_thread`.
-///
-/// ```
-/// #[morpheus_runtime::main(worker_threads = 2, max_spares = 8, budget_us = 1_000, grace_us = 1_000)]
-/// async fn main() -> Result<(), std::num::ParseIntError> {
-///     let parsed: u32 = "42".parse()?;
-///     assert_eq!(parsed, 42);
-///     Ok(())
-/// }
-/// ```
-///
-/// ```
-/// mod prelude {
-///     pub use morpheus_runtime as no_starvation;
-/// }
-///
-/// #[prelude::no_starvation::main(crate = "crate::prelude::no_starvation")]
-/// async fn main() {}
-/// ```
-///
-/// # Functions that it accepts
-///
-/// It accepts an `async fn` of any name; all but `main` may take arguments, be generic, or be a method. The
-/// function keeps its attributes, its visibility and its return type. Attributes below this one see the
-/// rewritten function, which is no longer `async`.
-///
-/// ```
-/// #[morpheus_runtime::main(flavor = "current_thread")]
-/// async fn add(one: u32, other: &u32) -> u32 {
-///     one + other
-/// }
-///
-/// assert_eq!(add(1, &2), 3);
-/// ```
-///
-/// # Panics
-///
-/// The function panics with `morpheus: the runtime could not be started: …` when the builder reports an error.
+#[allow(missing_docs, reason = "its docs are at the re-export")]
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expand(Kind::Main, options.into(), item.into()).into()
 }
 
-/// Turns an `async fn` into a test that runs on a Morpheus runtime of its own.
-///
-/// ```
-/// #[morpheus_runtime::test]
-/// async fn adds_up() {
-///     let answer = morpheus_runtime::spawn(async { 6 * 7 }).await.unwrap();
-///     assert_eq!(answer, 42);
-/// }
-///
-/// #[morpheus_runtime::test(flavor = "multi_thread", worker_threads = 2)]
-/// #[should_panic(expected = "never mind")]
-/// async fn gives_up() {
-///     panic!("never mind");
-/// }
-/// ```
-///
-/// The options are those of `#[main]` (see there). As under `#[tokio::test]`, the default flavor is
-/// `current_thread`. With the flavor `multi_thread` the default of `max_spares` is 4, because many tests run
-/// at a time. `#[ignore]`, `#[should_panic]` and a `Result` as return type work as for any test. `#[test]` is
-/// not needed beside it.
-///
-/// # Panics
-///
-/// The test panics with `morpheus: the runtime could not be started: …` when the builder reports an error.
+#[allow(missing_docs, reason = "its docs are at the re-export")]
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand(Kind::Test, options.into(), item.into()).into()

@@ -115,6 +115,7 @@ mod settings;
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
 use passthrough::{act, control, domain, poll};
 
+pub use api::attributes::{main, test};
 pub use api::builder::{BuildError, Builder, Policy};
 pub use api::checkpoint::{checkpoint, checkpoint_sync, yield_requested};
 pub use api::critical::{Critical, CriticalSection, critical, critical_section};
@@ -162,7 +163,6 @@ pub mod runtime {
 }
 
 pub use morpheus_link::{ActiveLink, Link, LinkError};
-pub use morpheus_macros::{main, test};
 pub use morpheus_stacks::{Frame, NoStack, StallGroup, StallKind, Stalls};
 #[cfg(feature = "unstable-ablation")]
 pub use morpheus_system::slice;

@@ -1,5 +1,6 @@
 //! The public API: what applications use.
 
+pub(crate) mod attributes;
 pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod critical;

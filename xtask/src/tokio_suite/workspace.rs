@@ -107,14 +107,11 @@ fn strings(list: &Value) -> Vec<String> {
 /// Something cannot be written.
 pub(crate) fn write_shim(directory: &Path, root: &Path, requirement: &str) -> io::Result<()> {
     fs::create_dir_all(directory.join("shim"))?;
-    // Both crates begin with an s; the second one may not be there yet. The profile is the checkout's, so that what both use is built once. Nobody reads a stack of the tests.
+    // Both crates begin with an s; the second one may not be there yet. Nobody reads a stack of the tests, and without line
+    // tables, as in the checkout, dependencies are built once for both.
     write(
         &directory.join("Cargo.toml"),
-        &format!(
-            "[workspace]\nmembers = [\"s*\"]\nresolver = \"3\"\n\n\
-             [profile.dev]\ndebug = \"line-tables-only\"\n\n\
-             [profile.dev.package.{SUITE}]\ndebug = false\n"
-        ),
+        "[workspace]\nmembers = [\"s*\"]\nresolver = \"3\"\n\n[profile.dev]\ndebug = false\n",
     )?;
     let runtime = root.join("morpheus-runtime");
     write(
