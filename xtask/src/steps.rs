@@ -86,7 +86,7 @@ pub(crate) enum CountAs {
 }
 
 /// One call for all packages: each crate is built once, with the features that any of them asks for.
-pub(crate) const TEST_BUILD: &str = "test --workspace --lib --bins --tests --examples --no-run";
+pub(crate) const TEST_BUILD: &str = "test --workspace --tests --examples --no-run";
 
 /// What Morpheus assumes about tokio, as a test: with every tokio that the workspace lets in.
 pub(crate) const ASSUMPTIONS: &str =
@@ -205,7 +205,7 @@ fn whole_workspace() -> [Step; 5] {
             ..tests(
                 "tests",
                 Part::Default,
-                "test --workspace --lib --bins --tests --examples --no-fail-fast",
+                "test --workspace --tests --examples --no-fail-fast",
             )
         },
         Step {
