@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{
@@ -319,20 +318,14 @@ pub(crate) fn greet(program: &ProgramMut<'_>) -> Result<(), Error> {
     call(program, [std::process::id().into()]).map_err(|_| Error::Namespace)
 }
 
-/// Whether libbpf's words are to be heard. Its printer is the process's, and is set once.
-static VERBOSE: AtomicBool = AtomicBool::new(false);
-
 /// Says what libbpf does from now on, or not.
 pub(crate) fn set_verbose(verbose: bool) {
-    // Relaxed: it is about what is printed, and nothing hangs on it.
-    VERBOSE.store(verbose, Ordering::Relaxed);
-    libbpf_rs::set_print(Some((PrintLevel::Debug, print)));
+    // Without a printer libbpf does not format its words: thousands, where a scheduler is loaded.
+    libbpf_rs::set_print(verbose.then_some((PrintLevel::Debug, print)));
 }
 
 fn print(_level: PrintLevel, text: String) {
-    if VERBOSE.load(Ordering::Relaxed) {
-        eprint!("{text}");
-    }
+    eprint!("{text}");
 }
 
 fn io_error(error: libbpf_rs::Error) -> io::Error {

@@ -262,26 +262,35 @@ static __always_inline void end_release(struct member *member)
 		__sync_fetch_and_add(&group->released, -1);
 }
 
+static __always_inline __u64 id_of(const struct cgroup *cgroup)
+{
+	return UNTRUSTED(struct cgroup, cgroup)->kn->id;
+}
+
+/* The cgroup above, or none. */
+static __always_inline const struct cgroup *above(const struct cgroup *cgroup)
+{
+	const struct cgroup_subsys_state *parent = UNTRUSTED(struct cgroup, cgroup)->self.parent;
+
+	return parent ? parent->cgroup : 0;
+}
+
 /* The index of a cgroup's group, or of the next one above it that has an index. */
 static __always_inline __u32 group_of(const struct cgroup *cgroup)
 {
 	__u32 step;
 
 	bpf_for(step, 0, MOST_DEPTH) {
-		const struct cgroup_subsys_state *above;
 		__u64 id;
 		__u32 *index;
 
 		if (!cgroup)
 			break;
-		id = cgroup->kn->id;
+		id = id_of(cgroup);
 		index = bpf_map_lookup_elem(&group_indices, &id);
 		if (index)
 			return *index;
-		above = cgroup->self.parent;
-		if (!above)
-			break;
-		cgroup = above->cgroup;
+		cgroup = above(cgroup);
 	}
 	return ROOT_GROUP;
 }
@@ -289,10 +298,10 @@ static __always_inline __u32 group_of(const struct cgroup *cgroup)
 /* Whether a task that had been seen in one cgroup is in another now, or was never seen. */
 static __always_inline bool find_group(struct task_struct *task, struct member *member)
 {
-	struct task_group *where = task->sched_task_group;
+	const struct task_group *where = UNTRUSTED(struct task_struct, task)->sched_task_group;
 	/* Tasks of a session that has no cgroup of its own (autogroup) belong to the root. */
-	struct cgroup *cgroup = where ? where->css.cgroup : 0;
-	__u64 id = cgroup ? cgroup->kn->id : 0;
+	const struct cgroup *cgroup = where ? where->css.cgroup : 0;
+	__u64 id = cgroup ? id_of(cgroup) : 0;
 	__u32 epoch = READ_ONCE(group_epoch), index;
 	struct group *group;
 
@@ -390,7 +399,7 @@ static __always_inline __u32 claim_group(__u64 id, bool limited)
 /* The index of the group that is this cgroup's own, or ROOT_GROUP. */
 static __always_inline __u32 own_index(const struct cgroup *cgroup)
 {
-	__u64 id = cgroup->kn->id;
+	__u64 id = id_of(cgroup);
 	__u32 *index = bpf_map_lookup_elem(&group_indices, &id);
 
 	return index ? *index : ROOT_GROUP;
@@ -434,42 +443,38 @@ static __always_inline void pass_merged(const struct cgroup *cgroup)
 	__u32 step;
 
 	bpf_for(step, 0, MOST_DEPTH) {
-		const struct cgroup_subsys_state *above;
 		struct merged *merged;
 		__u64 id;
 
 		if (!cgroup)
 			break;
-		id = cgroup->kn->id;
+		id = id_of(cgroup);
 		merged = bpf_map_lookup_elem(&merged_groups, &id);
 		if (!merged)
 			break;
 		merged->passed = 1;
-		above = cgroup->self.parent;
-		if (!above)
-			break;
-		cgroup = above->cgroup;
+		cgroup = above(cgroup);
 	}
 }
 
 /* A cgroup gets a group, which has a limit or not. Returns its index, or ROOT_GROUP for one without a group of its own. */
 static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight, bool limited)
 {
-	const struct cgroup_subsys_state *above = cgroup->self.parent;
-	__u64 id = cgroup->kn->id;
+	const struct cgroup *container = above(cgroup);
+	__u64 id = id_of(cgroup);
 	__u32 parent, index = ROOT_GROUP;
 	struct group *group;
 
-	if (!above)
+	if (!container)
 		return ROOT_GROUP;
-	parent = group_of(above->cgroup);
+	parent = group_of(container);
 	group = group_at(parent);
 	if (!group)
 		return ROOT_GROUP;
 	if (group->level + 1 < MOST_LEVELS)
 		index = claim_group(id, limited);
 	if (index != ROOT_GROUP && place_group(id, index, parent, group->level + 1, weight)) {
-		pass_merged(above->cgroup);
+		pass_merged(container);
 		return index;
 	}
 	struct merged merged = { .weight = weight };
@@ -484,22 +489,22 @@ static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight
 /* A merged cgroup is to have a limit. Returns the group that it has from now on, or none. */
 static __always_inline struct group *separate_group(const struct cgroup *cgroup)
 {
-	const struct cgroup_subsys_state *above = cgroup->self.parent;
-	__u64 id = cgroup->kn->id;
+	const struct cgroup *container = above(cgroup);
+	__u64 id = id_of(cgroup);
 	struct merged *merged = bpf_map_lookup_elem(&merged_groups, &id);
 	__u32 parent, index;
 	struct group *group;
 
-	if (!above || !merged || merged->passed)
+	if (!container || !merged || merged->passed)
 		return 0;
-	parent = group_of(above->cgroup);
+	parent = group_of(container);
 	group = group_at(parent);
 	if (!group || group->level + 1 >= MOST_LEVELS)
 		return 0;
 	index = claim_group(id, true);
 	if (index == ROOT_GROUP || !place_group(id, index, parent, group->level + 1, merged->weight))
 		return 0;
-	pass_merged(above->cgroup);
+	pass_merged(container);
 	bpf_map_delete_elem(&merged_groups, &id);
 	__sync_fetch_and_add(&group_epoch, 1);
 	return group_at(index);
@@ -509,7 +514,7 @@ static __always_inline struct group *separate_group(const struct cgroup *cgroup)
 static __always_inline void weigh_group(const struct cgroup *cgroup, __u32 weight)
 {
 	struct group *group = own_group(cgroup);
-	__u64 id = cgroup->kn->id;
+	__u64 id = id_of(cgroup);
 	struct merged *merged;
 
 	if (group) {
@@ -526,7 +531,7 @@ static __always_inline void weigh_group(const struct cgroup *cgroup, __u32 weigh
 static __always_inline void remove_group(const struct cgroup *cgroup)
 {
 	struct group *group = own_group(cgroup);
-	__u64 id = cgroup->kn->id;
+	__u64 id = id_of(cgroup);
 
 	if (!group) {
 		bpf_map_delete_elem(&merged_groups, &id);

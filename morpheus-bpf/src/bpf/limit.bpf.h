@@ -192,9 +192,9 @@ __noinline int wait_in(__u32 index, struct task_struct *task __arg_trusted, __u6
 
 /*
  * A task was moved to where CPUs take it from: one that is idle looks there, if it may run it. Returns whether another one may
- * be idle.
+ * be idle. Global for the same reason as may_run_on().
  */
-static __noinline bool wake_idle(struct task_struct *task)
+__noinline bool wake_idle(struct task_struct *task __arg_trusted)
 {
 	__s32 index;
 
@@ -202,7 +202,7 @@ static __noinline bool wake_idle(struct task_struct *task)
 		scx_bpf_kick_cpu(scx_bpf_task_cpu(task), KICK_IDLE);
 		return true;
 	}
-	index = scx_bpf_pick_idle_cpu(task->cpus_ptr, 0);
+	index = UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0));
 	if (index >= 0)
 		scx_bpf_kick_cpu(index, KICK_IDLE);
 	return index >= 0;

@@ -156,6 +156,16 @@ void bpf_rcu_read_unlock(void) __ksym;
 		bpf_rcu_read_unlock();			\
 		value_;					\
 	})
+
+void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
+
+/*
+ * The same pointer, as one that may be wrong: what is read through it is read as from any address. It costs nothing. Where a
+ * pointer is read through one that the verifier trusts, it asks whether the new one can be trusted as well, and looks three
+ * times through all of the kernel's types, on each path.
+ */
+#define UNTRUSTED(type, pointer) ((const type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))
+
 bool bpf_cpumask_empty(const struct cpumask *mask) __ksym;
 __u32 bpf_cpumask_any_distribute(const struct cpumask *mask) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
