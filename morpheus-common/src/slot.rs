@@ -7,6 +7,7 @@
 //!
 //! `PROTOCOL.md` has the protocol and the proof that these orderings suffice. `tests/loom.rs` checks it.
 
+use core::num::NonZeroU64;
 use core::ops::BitOr;
 
 use crate::abi;
@@ -177,6 +178,16 @@ impl RuntimeSlot {
     pub fn next_poll(&self) -> u64 {
         // Relaxed: the worker's own word.
         self.poll_seq.load(Ordering::Relaxed).wrapping_add(1) | 1
+    }
+
+    /// Returns the number of the poll in progress, if there is one. Only for the slot's worker; other threads use
+    /// [`observe_poll`](Self::observe_poll).
+    #[inline]
+    #[must_use]
+    pub fn poll_under_way(&self) -> Option<NonZeroU64> {
+        // Relaxed: the worker's own word.
+        let seq = self.poll_seq.load(Ordering::Relaxed);
+        NonZeroU64::new(seq).filter(|seq| seq.get() & 1 == 1)
     }
 
     /// Ends the watched poll `seq`.

@@ -40,7 +40,8 @@ static NO_RUNTIME_SLOT: RuntimeSlot = RuntimeSlot::new();
 static NO_KERNEL_SLOT: KernelSlot = KernelSlot::never_requested();
 
 static CONTROLLER_AWAKE: AtomicBool = AtomicBool::new(false);
-static NO_TARGET: AtomicPtr<Area> = AtomicPtr::new(ptr::null_mut());
+/// Not where the stand-in is: so [`SlotHandle::is_settled`] is false for it.
+static NO_TARGET: AtomicPtr<Area> = AtomicPtr::new(ptr::dangling_mut());
 
 const STAND_IN: SlotHandle = SlotHandle {
     runtime: &NO_RUNTIME_SLOT,
@@ -112,7 +113,7 @@ impl SlotHandle {
         Sleeper::is_needed(self.controller_asleep)
     }
 
-    /// Whether the slot is in the memory that it should be in.
+    /// Whether the slot is in the memory that it should be in; false for the stand-in.
     #[inline]
     pub fn is_settled(self) -> bool {
         // Relaxed, pairs with nothing: `settle` loads the word again with Acquire. If this load is late, the slot

@@ -248,7 +248,7 @@ mod unstable {
             for _ in 0..200 {
                 tokio::spawn(async {
                     loop {
-                        burn(20 * MS);
+                        burn(5 * MS);
                         tokio::task::yield_now().await;
                     }
                 });
@@ -257,11 +257,10 @@ mod unstable {
         assert!(wait_for(PATIENCE, || runtime.metrics().permits_waiting >= 20));
         let begun = std::time::Instant::now();
         drop(runtime);
-        assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            begun.elapsed()
-        );
+        // The polls under way take a second of CPU time together. A thread that waited for another one of tokio's pool, which
+        // starts none any more, would wait for half a second, one after the other.
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
     }
 
     /// The number of threads is bounded: further hogs run inline, are counted, and all of them finish.

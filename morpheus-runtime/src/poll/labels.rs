@@ -8,18 +8,10 @@ use std::panic::Location;
 
 use crate::report::label::{self, Label};
 
-/// The number of spawn locations that a thread knows at the same time: any value of a [`Place`].
+/// The number of spawn locations that a thread knows at the same time.
 const PLACES: usize = 1 << u8::BITS;
 /// A thread adds polls to a label's total in lots of this many.
 const POLLS_A_LOT: u32 = 64;
-
-/// The place of a spawn location in the thread's table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(u8);
-
-impl Place {
-    pub(crate) const FIRST: Place = Place(0);
-}
 
 #[derive(Clone, Copy)]
 struct Known {
@@ -50,6 +42,20 @@ impl Drop for AddRest {
 }
 
 impl Entry {
+    #[inline]
+    fn label_of(&self, location: &'static Location<'static>) -> Option<&'static Label> {
+        let known = self.known.get()?;
+        std::ptr::eq(known.location, location).then_some(known.label)
+    }
+
+    #[inline]
+    fn count(&self) {
+        self.polls.set(self.polls.get() + 1);
+        if self.polls.get() >= POLLS_A_LOT {
+            self.add_to_total();
+        }
+    }
+
     #[cold]
     fn add_to_total(&self) {
         let polls = self.polls.replace(0);
@@ -69,36 +75,46 @@ impl Entry {
     }
 }
 
-/// Returns the label of a spawn location, and its place for [`count`].
 #[inline]
-pub(crate) fn at(location: &'static Location<'static>) -> (&'static Label, Place) {
-    let place = Place((std::ptr::from_ref(location).addr() / align_of::<Location<'_>>()) as u8);
-    ENTRIES.with(|entries| {
-        let entry = &entries[usize::from(place.0)];
-        match entry.known.get() {
-            Some(known) if std::ptr::eq(known.location, location) => (known.label, place),
-            _ => (entry.learn(location), place),
-        }
+fn with_entry<R>(location: &'static Location<'static>, f: impl FnOnce(&Entry) -> R) -> R {
+    let place = (std::ptr::from_ref(location).addr() / align_of::<Location<'_>>()) as u8;
+    ENTRIES.with(|entries| f(&entries[usize::from(place)]))
+}
+
+/// Counts a poll of a task that was spawned there, and returns its label. `None`, and nothing is counted, if the label is not
+/// healthy or the thread does not know it.
+#[inline]
+pub(crate) fn count_healthy(location: &'static Location<'static>) -> Option<&'static Label> {
+    with_entry(location, |entry| {
+        let label = entry
+            .label_of(location)
+            .filter(|label| label.is_healthy())?;
+        entry.count();
+        Some(label)
     })
 }
 
-/// Counts a poll of a label that [`at`] returned with this place.
-#[inline]
-pub(crate) fn count(label: &'static Label, place: Place) {
-    ENTRIES.with(|entries| {
-        let entry = &entries[usize::from(place.0)];
-        // The place is another location's if a poll of another runtime was nested in this one.
-        if !entry
-            .known
-            .get()
-            .is_some_and(|known| std::ptr::eq(known.label, label))
-        {
-            return label.totals.polls.add(1);
-        }
-        entry.polls.set(entry.polls.get() + 1);
-        if entry.polls.get() >= POLLS_A_LOT {
-            entry.add_to_total();
-        }
+/// Returns the label of a spawn location.
+pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
+    with_entry(location, |entry| {
+        let known = entry.label_of(location);
+        known.unwrap_or_else(|| entry.learn(location))
+    })
+}
+
+/// Counts a poll of the task that was spawned there.
+pub(crate) fn count(location: &'static Location<'static>) {
+    at(location);
+    with_entry(location, Entry::count);
+}
+
+/// Takes back a poll that this thread has counted.
+pub(crate) fn take_back(location: &'static Location<'static>) {
+    let label = at(location);
+    with_entry(location, |entry| match entry.polls.get() {
+        // It is in the total: a lot was full, or the place was another location's meanwhile.
+        0 => label.totals.polls.take_back(),
+        polls => entry.polls.set(polls - 1),
     });
 }
 
@@ -106,7 +122,7 @@ pub(crate) fn count(label: &'static Label, place: Place) {
 mod tests {
     use super::*;
 
-    /// With more locations than places, of which one that has no place any more is counted too.
+    /// With more locations than places, of which one that has no place any more is counted too, and taken back.
     #[test]
     fn every_poll_is_counted_once() {
         let here = Location::caller();
@@ -115,15 +131,17 @@ mod tests {
         let polls = std::thread::spawn(move || {
             let mut polls = 0;
             for (number, location) in copies.iter().enumerate() {
-                let (label, place) = at(location);
                 for _ in 0..number % 200 {
-                    count(label, place);
+                    count(location);
                     polls += 1;
                 }
-                let (outer, outer_place) = at(copies[number / 2]);
+                let outer = copies[number / 2];
+                count(outer);
                 at(copies[(number * 7) % 1_000]);
-                count(outer, outer_place);
-                polls += 1;
+                match number % 2 {
+                    0 => take_back(outer),
+                    _ => polls += 1,
+                }
             }
             polls
         });

@@ -16,6 +16,12 @@ impl Counter {
         self.0.fetch_add(count as u64, Ordering::Relaxed);
     }
 
+    /// Takes back 1 of what was added.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn take_back(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
