@@ -294,6 +294,7 @@ mod unstable {
         );
         assert!(metrics.debug.handoffs_peak <= 8, "{metrics:?}");
         let more = most.load(Ordering::Relaxed) - before;
-        assert!(more <= 24, "{more} threads more, for 8 handoffs");
+        // 13 to 17 on a quiet machine, 25 on a busy one; a thread for each hog would be 200.
+        assert!(more <= 40, "{more} threads more, for 8 handoffs");
     }
 }
