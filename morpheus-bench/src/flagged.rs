@@ -42,8 +42,8 @@ pub fn command(name: &'static str) -> Result<Command, String> {
     build(Program::Bench(name)).map(|path| supervised::build_of(name, &path))
 }
 
-/// Returns the path of a program built with the flag: this program itself if it has the flag, else one that cargo builds on the
-/// first call.
+/// Returns the path of a program built with the flag, which cargo builds on the first call; if this program has the flag and is the
+/// program that is asked for, itself.
 ///
 /// # Errors
 ///
@@ -58,8 +58,14 @@ pub fn build(program: Program) -> Result<PathBuf, String> {
         .clone()
 }
 
+/// Whether this process runs that program.
+fn is_running(program: Program) -> bool {
+    let (Program::Bench(name) | Program::Example(name)) = program;
+    env::current_exe().is_ok_and(|path| path.file_name().is_some_and(|own| own == name))
+}
+
 fn build_now(program: Program) -> Result<PathBuf, String> {
-    if cfg!(tokio_unstable) {
+    if cfg!(tokio_unstable) && is_running(program) {
         // The link leads to the running program even after a new build has replaced the file.
         return Ok("/proc/self/exe".into());
     }

@@ -3,7 +3,7 @@
 //! The pieces that every benchmark needs live at the top. What is measured: clocks and calibrated work
 //! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), wakes from outside of a
 //! runtime ([`wake`]), TCP clients at a fixed rate ([`load`]), busy
-//! processes beside it ([`neighbours`]), the ways to write code that blocks ([`code`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
+//! processes beside it ([`neighbours`]), the ways to write code that blocks ([`code`]) and to tune tokio for it ([`tuned`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
@@ -57,5 +57,6 @@ pub mod starvation;
 pub mod stats;
 pub mod supervised;
 pub mod thread;
+pub mod tuned;
 pub mod wake;
 pub mod work;

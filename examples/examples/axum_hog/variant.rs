@@ -8,15 +8,12 @@ use axum::Router;
 use clap::ValueEnum;
 use morpheus_bench::code::Code;
 use morpheus_bench::flagged;
-use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
+use morpheus_bench::tuned::{self, MORE_WORKERS};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::app;
 use crate::options::Options;
-
-/// Workers that could be added to tokio instead of using Morpheus: the number of Morpheus's spares.
-const MORE_WORKERS: usize = 32;
 
 /// One way to serve the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -118,27 +115,21 @@ impl Variant {
         matches!(self, Variant::Tuned | Variant::MorpheusFlag)
     }
 
-    fn builder(self, workers: usize) -> tokio::runtime::Builder {
+    fn builder(self, workers: usize) -> io::Result<tokio::runtime::Builder> {
         let more = match self {
             Variant::TokioMoreSlice | Variant::Tuned => MORE_WORKERS,
             _ => 0,
         };
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(workers + more).enable_all();
-        if matches!(
-            self,
-            Variant::TokioMoreSlice | Variant::Tuned | Variant::RewrittenSlice
-        ) {
-            // Tokio calls this on the threads for blocking calls too.
-            builder.on_thread_start(|| {
-                slice::set_current(WORKER_SLICE_NS);
-            });
+        match self {
+            Variant::TokioMoreSlice | Variant::RewrittenSlice => {
+                tuned::shorten_slices(&mut builder);
+            }
+            Variant::Tuned => tuned::tune(&mut builder).map_err(io::Error::other)?,
+            _ => {}
         }
-        #[cfg(tokio_unstable)]
-        if self == Variant::Tuned {
-            builder.enable_eager_driver_handoff().disable_lifo_slot();
-        }
-        builder
+        Ok(builder)
     }
 
     /// Starts the app on a runtime. The runtime is never dropped: that would wait for
@@ -150,9 +141,6 @@ impl Variant {
         hasher: Argon2<'static>,
     ) -> io::Result<()> {
         let workers = options.workers();
-        if self.needs_flag() {
-            flagged::require().map_err(io::Error::other)?;
-        }
         let app = app::router(self.handler(), hasher, options.computes(), workers);
         match self {
             Variant::Morpheus | Variant::MorpheusLayer | Variant::MorpheusFlag => {
@@ -160,6 +148,9 @@ impl Variant {
                     Variant::MorpheusLayer => app::watched(app),
                     _ => app,
                 };
+                if self == Variant::MorpheusFlag {
+                    flagged::require().map_err(io::Error::other)?;
+                }
                 let mut builder = morpheus_runtime::Builder::new_multi_thread();
                 builder.worker_threads(workers);
                 if let Some(spares) = options.spares {
@@ -170,7 +161,7 @@ impl Variant {
                 std::mem::forget(runtime);
             }
             _ => {
-                let runtime = self.builder(workers).build()?;
+                let runtime = self.builder(workers)?.build()?;
                 serve_on(runtime.handle(), listener, app)?;
                 std::mem::forget(runtime);
             }

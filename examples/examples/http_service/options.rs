@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use morpheus_bench::arguments::measured;
+use morpheus_bench::code::Code;
 
 const MORE: &str = "\
 Examples:
@@ -13,8 +14,8 @@ Examples:
       Serves at http://localhost:3000; the file service.rs has lines to try with curl.
   http_service --layer
       The handlers watched, each under its route. (Not on tokio.)
-  http_service_tokio --hand-written
-      What an expert would do on tokio: SQLite and argon2 in spawn_blocking.
+  http_service_tokio --code spawn-blocking
+      What an expert would do on tokio: SQLite and argon2 on its pool.
   TOKIO_WORKER_THREADS=34 http_service_tokio
       What a sceptic would try first: more threads.
   cargo xtask service
@@ -30,9 +31,9 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3000")]
     pub listen: SocketAddr,
 
-    /// Serve with the handlers rewritten with spawn_blocking around SQLite and argon2
-    #[arg(long)]
-    pub hand_written: bool,
+    /// How the handlers call SQLite and argon2: as most programs do at first, or rewritten for tokio
+    #[arg(long, value_name = "CODE", default_value = "inline")]
+    pub code: Code,
 
     /// Have Morpheus watch each handler under its route
     #[arg(long)]
@@ -75,6 +76,7 @@ mod tests {
             ("--grace -1", "unexpected"),
             ("--grace nan", "a number from"),
             ("--passes 0", "0 is not in"),
+            ("--code by-hand", "spawn-blocking"),
             ("--listen here", "invalid socket address"),
         ] {
             let words = std::iter::once("http_service").chain(line.split_whitespace());

@@ -8,45 +8,23 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use examples::{password, stall_page};
+use morpheus_bench::code::Code;
 use morpheus_runtime::tower::WatchLayer;
 use serde::Deserialize;
+use tokio::task::JoinError;
 
 use crate::database::{Report, Row};
-use crate::options::Options;
 use crate::service::Service;
 use crate::{observe, shutdown};
 
-/// How the handlers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handlers {
-    /// The handlers call SQLite and argon2 themselves.
-    AsPeopleWriteThem,
-    /// The handlers call them on the pool for blocking calls.
-    HandWritten,
-}
-
-impl Handlers {
-    /// The kind that the command line asks for.
-    pub fn of(options: &Options) -> Self {
-        if options.hand_written {
-            Handlers::HandWritten
-        } else {
-            Handlers::AsPeopleWriteThem
-        }
-    }
-}
-
 /// Builds the app. `layer` watches the handlers, each under its route: on Morpheus.
-pub fn router(handlers: Handlers, layer: bool, service: Service) -> Router {
-    let app = match handlers {
-        Handlers::AsPeopleWriteThem => Router::new()
+pub fn router(code: Code, layer: bool, service: Service) -> Router {
+    let app = match code {
+        Code::Inline => Router::new()
             .route("/db", get(newest).post(add))
             .route("/hash", get(hash))
             .route("/report", get(report)),
-        Handlers::HandWritten => Router::new()
-            .route("/db", get(hand_written::newest).post(hand_written::add))
-            .route("/hash", get(hand_written::hash))
-            .route("/report", get(hand_written::report)),
+        rewritten => rewritten::routes(rewritten),
     };
     let app = app
         .route("/ping", get(async || "pong"))
@@ -89,34 +67,62 @@ async fn report(State(service): State<Service>) -> Result<Json<Report>, Failure>
 }
 
 /// The same handlers, written with the knowledge which of them block or compute.
-mod hand_written {
-    use tokio::task::spawn_blocking;
-
+mod rewritten {
     use super::*;
 
-    pub async fn newest(State(service): State<Service>) -> Result<Json<Vec<Row>>, Failure> {
-        Ok(Json(
-            spawn_blocking(move || service.database.newest()).await??,
-        ))
+    pub fn routes(code: Code) -> Router<Service> {
+        // What blocks is left to the pool, which has room for it; a semaphore is for what computes.
+        let blocking = match code {
+            Code::Bounded => Code::SpawnBlocking,
+            other => other,
+        };
+        Router::new()
+            .route(
+                "/db",
+                get(
+                    async move |State(service): State<Service>| -> Result<_, Failure> {
+                        let rows = run(blocking, service, |service| service.database.newest());
+                        Ok(Json(rows.await??))
+                    },
+                )
+                .post(
+                    async move |State(service): State<Service>,
+                                Json(draft): Json<Draft>|
+                                -> Result<_, Failure> {
+                        let row = run(blocking, service, |service| {
+                            service.database.add(draft.text)
+                        });
+                        Ok(Json(row.await??))
+                    },
+                ),
+            )
+            .route(
+                "/hash",
+                get(
+                    async move |State(service): State<Service>| -> Result<_, Failure> {
+                        let hash = run(code, service, |service| password::hash(&service.hasher));
+                        Ok(hash.await??)
+                    },
+                ),
+            )
+            .route(
+                "/report",
+                get(
+                    async move |State(service): State<Service>| -> Result<_, Failure> {
+                        let report = run(blocking, service, |service| service.database.report());
+                        Ok(Json(report.await??))
+                    },
+                ),
+            )
     }
 
-    pub async fn add(
-        State(service): State<Service>,
-        Json(draft): Json<Draft>,
-    ) -> Result<Json<Row>, Failure> {
-        Ok(Json(
-            spawn_blocking(move || service.database.add(draft.text)).await??,
-        ))
-    }
-
-    pub async fn hash(State(service): State<Service>) -> Result<String, Failure> {
-        Ok(spawn_blocking(move || password::hash(&service.hasher)).await??)
-    }
-
-    pub async fn report(State(service): State<Service>) -> Result<Json<Report>, Failure> {
-        Ok(Json(
-            spawn_blocking(move || service.database.report()).await??,
-        ))
+    async fn run<T: Send + 'static>(
+        code: Code,
+        service: Service,
+        work: impl FnOnce(&Service) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let shared = service.clone();
+        code.run(&service.permits, move || work(&shared)).await
     }
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Request /hash from several terminals at once, and /ping meanwhile. On Morpheus /ping is answered in a
 //! millisecond, on tokio when the hashes leave a worker free. `cargo xtask service` measures both with a load
-//! generator. `--hand-written` moves the handlers to `spawn_blocking`, as an expert would write them for
+//! generator. `--code spawn-blocking` moves what blocks to `spawn_blocking`, as an expert would write it for
 //! tokio. `--layer` has Morpheus watch each handler under its route: handlers found slow are then handed off,
 //! and a few of them run at a time.
 //!
@@ -26,18 +26,20 @@
 //! `routes` has the handlers, `database` the rows, `observe` shows the runtime, `shutdown` ends the service,
 //! `options` is the command line.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
 use argon2::Argon2;
 use clap::Parser;
 use examples::password::{self, Hash};
 use morpheus_runtime::Metrics;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::database::Database;
 use crate::options::Options;
-use crate::routes::Handlers;
 use crate::shutdown::{Open, Signals};
 use crate::{observe, routes, shutdown};
 
@@ -51,6 +53,8 @@ pub type Service = Arc<Shared>;
 pub struct Shared {
     pub database: Database,
     pub hasher: Argon2<'static>,
+    /// As many as there are CPUs, for `--code bounded`.
+    pub permits: Semaphore,
     pub open: Open,
 }
 
@@ -73,6 +77,11 @@ pub async fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Permits for what computes.
+pub fn one_a_cpu() -> Semaphore {
+    Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// Prints how many passes a hash of `ms` milliseconds takes on this machine, so that several services can do
@@ -98,6 +107,7 @@ async fn serve(options: &Options) -> Result<(), String> {
             .map_err(|error| cannot(format!("{}", file.display()))(&error))?,
         hasher: password::hasher(options.passes)
             .map_err(|error| cannot("the hash".into())(&error))?,
+        permits: one_a_cpu(),
         open: Open::default(),
     });
     // Before the first request can arrive, so that no signal is lost.
@@ -114,8 +124,7 @@ async fn serve(options: &Options) -> Result<(), String> {
         observe::runtime_name()
     );
 
-    let handlers = Handlers::of(options);
-    let app = routes::router(handlers, options.layer, Arc::clone(&service));
+    let app = routes::router(options.code, options.layer, Arc::clone(&service));
     let left = shutdown::serve(
         listener,
         app,

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use examples::password;
+use morpheus_bench::code::Code;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::database::Database;
-use crate::routes::{Handlers, router};
-use crate::service::{Service, Shared};
+use crate::routes::router;
+use crate::service::{self, Service, Shared};
 use crate::shutdown::{Open, Signals};
 use crate::{observe, shutdown};
 
@@ -31,20 +33,15 @@ struct Running {
 }
 
 impl Running {
-    fn start(
-        on: &Handle,
-        handlers: Handlers,
-        layer: bool,
-        passes: u32,
-        grace: Duration,
-    ) -> Running {
+    fn start(on: &Handle, code: Code, layer: bool, passes: u32, grace: Duration) -> Running {
         let rows = tempfile::tempdir().unwrap();
         let service = Arc::new(Shared {
             database: Database::open(&rows.path().join("rows")).unwrap(),
             hasher: password::hasher(passes).unwrap(),
+            permits: service::one_a_cpu(),
             open: Open::default(),
         });
-        let app = router(handlers, layer, Arc::clone(&service));
+        let app = router(code, layer, Arc::clone(&service));
         let listener = on.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -88,8 +85,8 @@ fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Strin
     (status, body.into())
 }
 
-fn answers_everything(on: &Handle, handlers: Handlers, layer: bool) -> Running {
-    let running = Running::start(on, handlers, layer, 1, PATIENCE);
+fn answers_everything(on: &Handle, code: Code, layer: bool) -> Running {
+    let running = Running::start(on, code, layer, 1, PATIENCE);
     let get = |path| ask(running.address, "GET", path, "");
     let post = |body| ask(running.address, "POST", "/db", body);
     assert_eq!(get("/ping"), (200, "pong".into()));
@@ -120,12 +117,12 @@ fn it_answers_on_morpheus() {
         .worker_threads(2)
         .build()
         .unwrap();
-    for (handlers, layer) in [
-        (Handlers::AsPeopleWriteThem, false),
-        (Handlers::AsPeopleWriteThem, true),
-        (Handlers::HandWritten, false),
+    for (code, layer) in [
+        (Code::Inline, false),
+        (Code::Inline, true),
+        (Code::SpawnBlocking, false),
     ] {
-        let running = answers_everything(runtime.handle(), handlers, layer);
+        let running = answers_everything(runtime.handle(), code, layer);
         let get = |path| ask(running.address, "GET", path, "");
         let (status, page) = get("/stalls");
         assert!(
@@ -145,8 +142,8 @@ fn it_answers_on_morpheus() {
 #[test]
 fn it_answers_on_tokio_and_says_what_only_morpheus_has() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    for handlers in [Handlers::AsPeopleWriteThem, Handlers::HandWritten] {
-        let running = answers_everything(runtime.handle(), handlers, false);
+    for code in Code::value_variants().iter().copied() {
+        let running = answers_everything(runtime.handle(), code, false);
         for path in ["/stalls", "/metrics"] {
             let (status, why) = ask(running.address, "GET", path, "");
             assert_eq!(status, 501, "{path}");
@@ -169,7 +166,7 @@ fn open_request(running: &Running) -> JoinHandle<(u16, String)> {
 }
 
 fn ends_gracefully(on: &Handle) {
-    let running = Running::start(on, Handlers::AsPeopleWriteThem, false, 10, PATIENCE);
+    let running = Running::start(on, Code::Inline, false, 10, PATIENCE);
     let client = open_request(&running);
     let address = running.address;
     assert_eq!(running.end(), 0);
@@ -199,13 +196,7 @@ fn a_request_that_takes_too_long_is_left_and_counted() {
         .build()
         .unwrap();
     // The hash takes seconds, and the grace is zero.
-    let running = Running::start(
-        runtime.handle(),
-        Handlers::AsPeopleWriteThem,
-        false,
-        300,
-        Duration::ZERO,
-    );
+    let running = Running::start(runtime.handle(), Code::Inline, false, 300, Duration::ZERO);
     let _client = open_request(&running);
     assert_eq!(running.end(), 1);
     // Not by a drop, which would wait for the hash.

@@ -8,13 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{Executor, Spawn};
+use crate::tuned::{self, MORE_WORKERS};
 use crate::{load, work};
-
-/// The slice that `+slice` gives to every thread, the same that Morpheus takes.
-const SLICE_NS: u64 = 200_000;
-/// The workers that a tuned tokio has more, as many as Morpheus has spares.
-#[cfg(tokio_unstable)]
-const TUNED_MORE: usize = 32;
 
 /// tokio's multi-thread runtime.
 #[derive(Clone)]
@@ -29,32 +24,20 @@ impl Tokio {
     /// # Errors
     /// When tokio cannot start it, `contender` is none of tokio's, or needs a build with `--cfg tokio_unstable`.
     pub fn build(contender: super::Runtime, workers: usize) -> io::Result<(Self, Runtime)> {
+        let mut builder = Builder::new_multi_thread();
+        builder.enable_all();
         match contender {
             super::Runtime::Tokio { extra, slice } => {
-                Self::build_with(workers + extra, slice, |_| {})
+                builder.worker_threads(workers + extra);
+                if slice {
+                    tuned::shorten_slices(&mut builder);
+                }
             }
-            #[cfg(tokio_unstable)]
-            super::Runtime::TokioTuned => Self::build_with(workers + TUNED_MORE, true, |builder| {
-                builder.enable_eager_driver_handoff().disable_lifo_slot();
-            }),
-            other => Err(io::Error::other(format!(
-                "{other} is not tokio in this build"
-            ))),
-        }
-    }
-
-    fn build_with(
-        workers: usize,
-        slice: bool,
-        tune: impl FnOnce(&mut Builder),
-    ) -> io::Result<(Self, Runtime)> {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(workers).enable_all();
-        tune(&mut builder);
-        if slice {
-            builder.on_thread_start(|| {
-                morpheus_runtime::slice::set_current(SLICE_NS);
-            });
+            super::Runtime::TokioTuned => {
+                builder.worker_threads(workers + MORE_WORKERS);
+                tuned::tune(&mut builder).map_err(io::Error::other)?;
+            }
+            other => return Err(io::Error::other(format!("{other} is not tokio"))),
         }
         let runtime = builder.build()?;
         let handle = runtime.handle().clone();

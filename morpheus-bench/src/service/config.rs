@@ -12,9 +12,15 @@ const MORE: &str = "\
 What is compared, each in every round and in a process of its own:
   tokio            the example http_service with #[tokio::main]
   tokio+32         the same with 32 more workers: just give tokio more threads
-  hand-written     on tokio, with spawn_blocking around SQLite and argon2: what an expert would write
+  tokio-tuned      32 more workers, short slices, and two of tokio's unstable switches
+  tokio-in-place   the handlers rewritten with block_in_place around SQLite and argon2
+  tokio-rewritten  with spawn_blocking: what an expert would write
+  tokio-bounded    and a semaphore that lets as many hashes run as there are CPUs
   morpheus         as it is, with #[morpheus_runtime::main]
   morpheus+layer   and a tower layer that has each handler watched under its route
+  morpheus+flag    as it is, built with --cfg tokio_unstable
+
+tokio-tuned and morpheus+flag are built on demand, in a target directory of their own: some minutes the first time.
 
 What is measured, while the clients of --scene are never content:
   /ping, /db       asked by a timetable, one request in four to /db a write. From when a request was due until its
@@ -24,7 +30,7 @@ What is measured, while the clients of --scene are never content:
 
 Examples:
   cargo xtask service
-      Builds everything and measures: four minutes.
+      Builds everything and measures: six minutes.
   cargo xtask service --clients 40
       More hogs than Morpheus has spares. The layer knows the handlers that are.
   cargo xtask service --scene blocking
@@ -98,7 +104,7 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value = "50", value_parser = measured(0.0, 10_000.0))]
     pub hash_ms: f64,
 
-    /// Where the programs http_service and http_service_tokio are [default: examples/ beside this program]
+    /// Where the programs http_service and http_service_tokio are, built without the flag [default: examples/ beside this program]
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
 
@@ -142,7 +148,7 @@ pub mod tests {
             ("--seconds 0.5", "invalid digit"),
             ("--seconds 0", "is not in"),
             ("--rounds 0", "from 1 to"),
-            ("--only go", "hand-written"),
+            ("--only go", "tokio-bounded"),
             ("--scene idle", "blocking"),
         ]);
     }

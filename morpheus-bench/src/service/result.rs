@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Options, Scene};
 use super::server::Hash;
-use super::variant::{MORE_WORKERS, Variant};
+use super::variant::Variant;
 use super::wrk::Said;
 use crate::histogram::{Latencies, Summary, median};
 use crate::host::Host;
+use crate::tuned::MORE_WORKERS;
 
 /// Everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -270,8 +271,12 @@ fn ratios(config: &Config, medians: &[Medians]) -> Vec<Ratio> {
     let work: Figure = |one| one.work_per_s;
     let path = config.scene.path();
     let mut all = Vec::new();
-    for own in [Variant::Morpheus, Variant::MorpheusLayer] {
-        // More clients than there are spares are for the layer, and fewer need none.
+    for own in [
+        Variant::Morpheus,
+        Variant::MorpheusLayer,
+        Variant::MorpheusFlag,
+    ] {
+        // More clients than there are spares are for the layer and the flag, and fewer need neither.
         let judged = (own == Variant::Morpheus)
             == (config.scene == Scene::Blocking || config.clients <= MORE_WORKERS);
         let mut add = |what: String, figure: Figure, over, under, bar: Option<(bool, f64)>| {
@@ -299,20 +304,23 @@ fn ratios(config: &Config, medians: &[Medians]) -> Vec<Ratio> {
             Scene::Hash => {
                 add(p99(), ping, Variant::Tokio, own, Some((true, 1_000.0)));
                 add(p99(), ping, Variant::TokioMore, own, None);
-                add(p99(), ping, own, Variant::HandWritten, Some((false, 1.0)));
-                add(rate(), work, own, Variant::HandWritten, Some((true, 0.95)));
+                add(p99(), ping, own, Variant::Tuned, None);
+                add(p99(), ping, own, Variant::Rewritten, Some((false, 1.0)));
+                add(p99(), ping, own, Variant::Bounded, None);
+                add(rate(), work, own, Variant::Rewritten, Some((true, 0.95)));
+                add(rate(), work, own, Variant::Bounded, None);
                 add(rate(), work, own, Variant::Tokio, None);
             }
             Scene::Blocking => {
                 add(rate(), work, own, Variant::Tokio, Some((true, 5.0)));
                 add(rate(), work, own, Variant::TokioMore, None);
-                add(rate(), work, own, Variant::HandWritten, Some((true, 0.9)));
+                add(rate(), work, own, Variant::Rewritten, Some((true, 0.9)));
                 add(p99(), ping, Variant::Tokio, own, None);
-                add(p99(), ping, own, Variant::HandWritten, None);
+                add(p99(), ping, own, Variant::Rewritten, None);
             }
         }
         add("/db p99".into(), db, Variant::Tokio, own, None);
-        add("/db p99".into(), db, own, Variant::HandWritten, None);
+        add("/db p99".into(), db, own, Variant::Rewritten, None);
     }
     all
 }
@@ -397,24 +405,24 @@ pub mod tests {
     fn bars_are_for_the_variant_that_is_to_meet_them() {
         let runs = vec![
             run(Variant::Tokio, 2_000_000, 0, 40.0),
-            run(Variant::HandWritten, 1_500, 0, 40.0),
+            run(Variant::Rewritten, 1_500, 0, 40.0),
             run(Variant::Morpheus, 1_000, 0, 37.0),
             run(Variant::MorpheusLayer, 3_000, 0, 39.0),
         ];
         let few = report("", runs.clone());
         let tokio = ratio(&few, "/ping p99: tokio / morpheus");
         assert_eq!((tokio.bar, tokio.met), (Some(1_000.0), Some(true)));
-        let hand = ratio(&few, "/ping p99: morpheus / hand-written");
+        let hand = ratio(&few, "/ping p99: morpheus / tokio-rewritten");
         assert_eq!((hand.at_least, hand.met), (false, Some(true)));
-        let rate = ratio(&few, "/hash per s: morpheus / hand-written");
+        let rate = ratio(&few, "/hash per s: morpheus / tokio-rewritten");
         assert_eq!(rate.met, Some(false));
-        let layer = ratio(&few, "/ping p99: morpheus+layer / hand-written");
+        let layer = ratio(&few, "/ping p99: morpheus+layer / tokio-rewritten");
         assert_eq!((layer.bar, layer.met), (None, None));
 
         let many = report("--clients 40", runs.clone());
         assert_eq!(ratio(&many, "/ping p99: tokio / morpheus").bar, None);
         assert_eq!(
-            ratio(&many, "/ping p99: morpheus+layer / hand-written").met,
+            ratio(&many, "/ping p99: morpheus+layer / tokio-rewritten").met,
             Some(false)
         );
 

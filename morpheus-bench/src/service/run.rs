@@ -69,6 +69,10 @@ pub fn measure(options: &Options, wrk: String) -> Result<Report, String> {
     let programs = Programs::find(options.programs.as_deref())?;
     let script = Script::write()?;
     let hash = programs.calibrate(options.hash_ms)?;
+    // Before anything is measured: a build takes both CPUs.
+    for &variant in &options.only {
+        programs.of(variant)?;
+    }
     let each = AROUND
         + Duration::from_secs(u64::from(options.warmup) + u64::from(options.seconds + TAIL_S));
     let order = interleaved(&options.only, options.rounds);

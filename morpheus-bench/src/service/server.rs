@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::variant::Variant;
+use crate::flagged::{self, Program};
 use crate::supervised::Supervised;
 use crate::{host, interrupt, thread};
 
@@ -46,7 +47,10 @@ impl Programs {
                 .map_err(|error| format!("where this program is cannot be found out: {error}"))?
                 .with_file_name("examples"),
         };
-        for variant in Variant::ALL {
+        for variant in Variant::ALL
+            .into_iter()
+            .filter(|variant| !variant.needs_flag())
+        {
             let program = directory.join(variant.program());
             if !program.is_file() {
                 return Err(format!(
@@ -57,6 +61,17 @@ impl Programs {
             }
         }
         Ok(Self(directory))
+    }
+
+    /// The program of a variant. One that needs the flag is built on the first call.
+    ///
+    /// # Errors
+    /// It cannot be built; the text says why.
+    pub fn of(&self, variant: Variant) -> Result<PathBuf, String> {
+        match variant.needs_flag() {
+            true => flagged::build(Program::Example(variant.program())),
+            false => Ok(self.0.join(variant.program())),
+        }
     }
 
     /// Finds out how much work is a hash of so many milliseconds here. Once, so that all have the same to do.
@@ -87,9 +102,10 @@ impl Server {
     /// # Errors
     /// It does not; the text is for people.
     pub fn start(programs: &Programs, variant: Variant, hash: Hash) -> Result<Self, String> {
+        let program = programs.of(variant)?;
         for _ in 0..ATTEMPTS {
             let address = free_address()?;
-            let mut command = Command::new(programs.0.join(variant.program()));
+            let mut command = Command::new(&program);
             command
                 .args(["--listen", &address.to_string(), "--grace", GRACE_S])
                 .args(["--passes", &hash.passes.to_string()])

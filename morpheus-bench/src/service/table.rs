@@ -163,7 +163,7 @@ mod tests {
             vec![
                 run(Variant::Tokio, 700_000, 900, 12_345.0),
                 failed,
-                run(Variant::HandWritten, 1_500, 0, 40.0),
+                run(Variant::Rewritten, 1_500, 0, 40.0),
                 run(Variant::Morpheus, 900, 0, 40.0),
                 run(Variant::MorpheusLayer, 600, 0, 39.0),
             ],

@@ -6,8 +6,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde::{Deserialize, Serialize};
 
-/// Workers that a sceptic would add to tokio instead of using Morpheus: as many as Morpheus has spares.
-pub const MORE_WORKERS: usize = 32;
+use crate::tuned::MORE_WORKERS;
 
 /// One way to run the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,25 +17,41 @@ pub enum Variant {
     /// The same with more workers.
     #[serde(rename = "tokio+32")]
     TokioMore,
-    /// The handlers rewritten for tokio.
-    #[serde(rename = "hand-written")]
-    HandWritten,
+    /// The same with more workers, short slices and two of tokio's unstable switches.
+    #[serde(rename = "tokio-tuned")]
+    Tuned,
+    /// The handlers rewritten with `block_in_place`.
+    #[serde(rename = "tokio-in-place")]
+    InPlace,
+    /// The handlers rewritten with `spawn_blocking`.
+    #[serde(rename = "tokio-rewritten")]
+    Rewritten,
+    /// The same, and no more hashes at once than there are CPUs.
+    #[serde(rename = "tokio-bounded")]
+    Bounded,
     /// As it is, on Morpheus.
     #[serde(rename = "morpheus")]
     Morpheus,
     /// The same, watched.
     #[serde(rename = "morpheus+layer")]
     MorpheusLayer,
+    /// As it is, on Morpheus, built with `--cfg tokio_unstable`.
+    #[serde(rename = "morpheus+flag")]
+    MorpheusFlag,
 }
 
 impl Variant {
     /// In the order of the table.
-    pub const ALL: [Variant; 5] = [
+    pub const ALL: [Variant; 9] = [
         Variant::Tokio,
         Variant::TokioMore,
-        Variant::HandWritten,
+        Variant::Tuned,
+        Variant::InPlace,
+        Variant::Rewritten,
+        Variant::Bounded,
         Variant::Morpheus,
         Variant::MorpheusLayer,
+        Variant::MorpheusFlag,
     ];
 
     /// How it is called on the command line, in the table and in the JSON.
@@ -44,25 +59,45 @@ impl Variant {
         match self {
             Variant::Tokio => "tokio",
             Variant::TokioMore => "tokio+32",
-            Variant::HandWritten => "hand-written",
+            Variant::Tuned => "tokio-tuned",
+            Variant::InPlace => "tokio-in-place",
+            Variant::Rewritten => "tokio-rewritten",
+            Variant::Bounded => "tokio-bounded",
             Variant::Morpheus => "morpheus",
             Variant::MorpheusLayer => "morpheus+layer",
+            Variant::MorpheusFlag => "morpheus+flag",
         }
     }
 
-    /// The program to start.
+    /// The example to start.
     pub fn program(self) -> &'static str {
         match self {
-            Variant::Tokio | Variant::TokioMore | Variant::HandWritten => "http_service_tokio",
-            Variant::Morpheus | Variant::MorpheusLayer => "http_service",
+            Variant::Tokio
+            | Variant::TokioMore
+            | Variant::InPlace
+            | Variant::Rewritten
+            | Variant::Bounded => "http_service_tokio",
+            Variant::Tuned => "http_service_tuned",
+            Variant::Morpheus | Variant::MorpheusLayer | Variant::MorpheusFlag => "http_service",
         }
+    }
+
+    /// Whether the program has to be built with `--cfg tokio_unstable`.
+    pub fn needs_flag(self) -> bool {
+        matches!(self, Variant::Tuned | Variant::MorpheusFlag)
     }
 
     /// What it is told beside where to listen.
     pub fn arguments(self) -> &'static [&'static str] {
         match self {
-            Variant::Tokio | Variant::TokioMore | Variant::Morpheus => &[],
-            Variant::HandWritten => &["--hand-written"],
+            Variant::Tokio
+            | Variant::TokioMore
+            | Variant::Tuned
+            | Variant::Morpheus
+            | Variant::MorpheusFlag => &[],
+            Variant::InPlace => &["--code", "in-place"],
+            Variant::Rewritten => &["--code", "spawn-blocking"],
+            Variant::Bounded => &["--code", "bounded"],
             Variant::MorpheusLayer => &["--layer"],
         }
     }
@@ -70,7 +105,7 @@ impl Variant {
     /// Workers that it has beside one for each CPU.
     pub fn more_workers(self) -> usize {
         match self {
-            Variant::TokioMore => MORE_WORKERS,
+            Variant::TokioMore | Variant::Tuned => MORE_WORKERS,
             _ => 0,
         }
     }
