@@ -489,13 +489,13 @@ mod tests {
         let function = return_address as fn() -> u64 as usize as u64;
         assert!(called.is_none_or(|called| called == function));
         for word in [returns_to, returns_to | SIGNATURE] {
-            // Zeros; a function, before which there is no call; a word that points down; one in the middle of an
-            // instruction; and then a record.
+            // Zeros; the second instruction of a function, before which there is no call (before the first there may be one,
+            // another function's last); a word that points down; one in the middle of an instruction; and then a record.
             let sp = 0xffff_0000_1000;
             let words = [
                 0,
                 0,
-                function,
+                function + 4,
                 sp,
                 returns_to,
                 sp + 64,
