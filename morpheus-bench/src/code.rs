@@ -20,6 +20,15 @@ pub enum Code {
 }
 
 impl Code {
+    /// The same for what blocks and does not compute: its number is left to the pool, which has room for it.
+    #[must_use]
+    pub fn for_blocking(self) -> Self {
+        match self {
+            Self::Bounded => Self::SpawnBlocking,
+            other => other,
+        }
+    }
+
     /// Runs `work` once. All but [`Code::Inline`] need a runtime of tokio's; `permits` limits [`Code::Bounded`].
     ///
     /// # Errors

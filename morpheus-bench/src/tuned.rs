@@ -1,5 +1,4 @@
-//! Tokio as an expert tunes it, who knows that tasks of his block and compute: more workers, short slices, and two unstable
-//! switches.
+//! Tokio as an expert tunes it for tasks that block and compute: more workers, short slices, and two unstable switches.
 
 use morpheus_runtime::slice::{self, WORKER_SLICE_NS};
 use tokio::runtime::Builder;

@@ -62,11 +62,6 @@ pub fn router(code: Code, hasher: Argon2<'static>, computes: Duration, workers: 
         computes,
         permits: Arc::new(Semaphore::new(workers)),
     };
-    // Reads do not compute: the bound of an expert is the pool's own.
-    let read_code = match code {
-        Code::Bounded => Code::SpawnBlocking,
-        other => other,
-    };
     let with = |code: Code, work: fn(&AppState) -> Answer| {
         get(move |State(state): State<AppState>| answer(code, state, work))
     };
@@ -74,7 +69,7 @@ pub fn router(code: Code, hasher: Argon2<'static>, computes: Duration, workers: 
         .route("/ping", get(async || "pong"))
         .route(Work::Hash.path(), with(code, hash))
         .route(Work::Compute.path(), with(code, compute))
-        .route(Work::Read.path(), with(read_code, read))
+        .route(Work::Read.path(), with(code.for_blocking(), read))
         .with_state(state)
 }
 

@@ -71,11 +71,7 @@ mod rewritten {
     use super::*;
 
     pub fn routes(code: Code) -> Router<Service> {
-        // What blocks is left to the pool, which has room for it; a semaphore is for what computes.
-        let blocking = match code {
-            Code::Bounded => Code::SpawnBlocking,
-            other => other,
-        };
+        let blocking = code.for_blocking();
         Router::new()
             .route(
                 "/db",
