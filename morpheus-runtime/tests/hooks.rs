@@ -260,7 +260,7 @@ mod unstable {
         // The polls under way take a second of CPU time together. A thread that waited for another one of tokio's pool, which
         // starts none any more, would wait for half a second, one after the other.
         let took = begun.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(took < Duration::from_millis(2500), "{took:?}");
     }
 
     /// The number of threads is bounded: further hogs run inline, are counted, and all of them finish.
@@ -294,7 +294,7 @@ mod unstable {
         );
         assert!(metrics.debug.handoffs_peak <= 8, "{metrics:?}");
         let more = most.load(Ordering::Relaxed) - before;
-        // 13 to 17 on a quiet machine, 25 on a busy one; a thread for each hog would be 200.
+        // 13 to 17 on a quiet machine, 25 on a busy one; 66 to 117 when a thread was started for each stack.
         assert!(more <= 40, "{more} threads more, for 8 handoffs");
     }
 }
