@@ -101,7 +101,8 @@ fn build() -> io::Result<Runtime> {
     );
     let threads = started.load(Ordering::Relaxed);
     println!("{threads} threads started");
-    assert!(threads >= 2);
+    // One polled the task; on tokio alone the others may still be starting.
+    assert!(threads >= 1);
     Ok(runtime)
 }
 
