@@ -7,7 +7,7 @@
 //! `poll/own_slot.rs`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::Policy;
@@ -66,6 +66,8 @@ pub(crate) struct Domain {
     /// The tokio runtime that the domain belongs to, once that is built.
     pub(crate) runtime: OnceLock<tokio::runtime::Id>,
     pub(crate) slots: Table,
+    /// Threads of the tokio runtime that have begun and not ended. A thread without a slot counts as well.
+    pub(crate) threads: AtomicUsize,
     #[cfg(tokio_unstable)]
     pub(crate) thread_ids: morpheus_system::threads::Ids,
     /// The records of tasks that the hooks watch.
@@ -114,6 +116,7 @@ impl Domain {
         Domain {
             runtime: OnceLock::new(),
             slots: Table::new(settings.slots),
+            threads: AtomicUsize::new(0),
             #[cfg(tokio_unstable)]
             thread_ids: morpheus_system::threads::Ids::default(),
             #[cfg(tokio_unstable)]

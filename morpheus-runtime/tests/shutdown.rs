@@ -125,6 +125,23 @@ fn shutdown_and_report_returns_and_names_the_polls_that_are_left() {
     unwatched.open();
 }
 
+/// Such a thread has no slot, and neither has a worker that was given a task before it first parked.
+#[test]
+fn shutdown_and_report_counts_threads_that_never_polled_a_watched_task() {
+    let _alone = alone();
+    let runtime = runtime();
+    let (gate, is_inside) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let (inner, inside) = (gate.clone(), is_inside.clone());
+    runtime.handle().spawn_blocking(move || {
+        inside.store(true, Ordering::SeqCst);
+        inner.wait();
+    });
+    assert!(wait_for(PATIENCE, || is_inside.load(Ordering::SeqCst)));
+    let report = within(PATIENCE, move || runtime.shutdown_and_report(100 * MS));
+    assert_eq!((report.left.len(), report.unwatched), (0, 1), "{report:?}");
+    gate.open();
+}
+
 #[test]
 fn shutdown_timeout_says_nothing_but_in_events() {
     let _alone = alone();

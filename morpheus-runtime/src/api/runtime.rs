@@ -88,7 +88,7 @@ pub struct Leftover {
 pub struct ShutdownReport {
     /// Watched polls that did not end in time. Their threads go on until the polls end.
     pub left: Vec<Leftover>,
-    /// The number of threads that did not end in time and are in no watched poll.
+    /// The number of threads that did not end in time and are in no watched poll: in polls of other tasks, or in blocking calls.
     pub unwatched: usize,
 }
 
@@ -259,7 +259,7 @@ impl Runtime {
         }
     }
 
-    /// The threads that did not end: they still have a slot.
+    /// The threads that did not end. One that polls a watched task has a slot, others perhaps not.
     fn leftovers(&self) -> ShutdownReport {
         let slots = &self.domain.slots;
         let has_thread = |slot: &&RuntimeSlot| slot.tid.load(Ordering::Acquire) != 0;
@@ -273,12 +273,10 @@ impl Runtime {
                 tid: slot.tid.load(Ordering::Acquire),
             })
             .collect();
+        // Relaxed: tokio's shutdown has waited for the threads that ended.
+        let threads = self.domain.threads.load(Ordering::Relaxed);
         ShutdownReport {
-            unwatched: slots
-                .runtimes()
-                .filter(has_thread)
-                .count()
-                .saturating_sub(left.len()),
+            unwatched: threads.saturating_sub(left.len()),
             left,
         }
     }

@@ -21,13 +21,17 @@ impl Builder {
         let is_worker = domain.has_workers();
         let (own, theirs) = (domain.clone(), self.hooks.clone());
         self.tokio.on_thread_start(move || {
+            // Relaxed, and below: a number that is read after tokio's shutdown has waited for the threads.
+            own.threads.fetch_add(1, Ordering::Relaxed);
             own.place_thread();
             own_slot::belongs_to(own.clone());
             call(theirs.on_start.as_ref());
         });
-        let theirs = self.hooks.clone();
-        self.tokio
-            .on_thread_stop(move || call(theirs.on_stop.as_ref()));
+        let (own, theirs) = (domain.clone(), self.hooks.clone());
+        self.tokio.on_thread_stop(move || {
+            call(theirs.on_stop.as_ref());
+            own.threads.fetch_sub(1, Ordering::Relaxed);
+        });
         let (own, theirs) = (domain.clone(), self.hooks.clone());
         self.tokio.on_thread_park(move || {
             // The application's hook runs first: it may take long, and the worker is not parked until it
