@@ -14,6 +14,7 @@ use morpheus_common::ladder::Policy;
 
 use crate::act::cores::CoreTable;
 use crate::act::permit::{self, Permits};
+use crate::act::relief::Relief;
 use crate::act::spare::Spares;
 use crate::act::wake::Wake;
 use crate::decide::history::Histories;
@@ -74,6 +75,7 @@ pub(crate) struct Domain {
     #[cfg(tokio_unstable)]
     pub(crate) records: crate::decide::records::Records,
     pub(crate) spares: Spares,
+    pub(crate) relief: Relief,
     pub(crate) permits: Arc<Permits>,
     /// How polls of each label went on this runtime.
     pub(crate) histories: Histories,
@@ -122,6 +124,7 @@ impl Domain {
             #[cfg(tokio_unstable)]
             records: Default::default(),
             spares: Spares::new(settings.spares),
+            relief: Relief::default(),
             permits: Arc::new(Permits::new(limits)),
             histories: Histories::default(),
             cores: CoreTable::new(settings.workers + settings.spares),

@@ -2,6 +2,7 @@
 
 pub(crate) mod cores;
 pub(crate) mod permit;
+pub(crate) mod relief;
 pub(crate) mod spare;
 pub(crate) mod verdict;
 pub(crate) mod wake;

@@ -124,6 +124,8 @@ impl Workers {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }
         self.release_for(now_ns, polls.stalled);
+        let is_pressed = !self.is_quota_tight && self.staffing.is_under_pressure(now_ns);
+        self.domain.relief.want(mechanisms.poke && is_pressed);
         // Under a quota samples use CPU time that the workers need, and the controller reacts only after 10 ms of a poll.
         self.is_healthy =
             (cores.parked > 0 || self.is_quota_tight) && self.staffing.is_healthy(now_ns);

@@ -111,7 +111,8 @@ impl Staffing {
             .is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= HEALTHY_AFTER_NS)
     }
 
-    fn is_under_pressure(&self, now_ns: u64) -> bool {
+    /// Whether a core was stalled in the last second.
+    pub(crate) fn is_under_pressure(&self, now_ns: u64) -> bool {
         self.pressure_ns
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < PRESSURE_LASTS_NS)
     }

@@ -45,6 +45,8 @@ impl Builder {
                 // The thread may have lost its core and taken another one, with the kernel's slice.
                 own.shorten_slice();
                 slot.runtime.park();
+                // Relaxed: the thread's own word.
+                own.relief.parks(slot.runtime.tid.load(Ordering::Relaxed));
             }
         });
         let (own, theirs) = (domain.clone(), self.hooks.clone());
@@ -59,8 +61,10 @@ impl Builder {
                 let slot = own_slot::settled(slot);
                 if is_worker {
                     // Relaxed: the thread's own word.
-                    own.note_core_thread(slot.runtime.tid.load(Ordering::Relaxed));
+                    let tid = slot.runtime.tid.load(Ordering::Relaxed);
+                    own.note_core_thread(tid);
                     own_slot::notice(slot);
+                    own.relief.unparked(tid);
                 }
             }
             call(theirs.on_unpark.as_ref());
