@@ -25,7 +25,8 @@ pub enum Mechanism {
     Handoffs,
     /// Handoff polls have no concurrency limit.
     Permits,
-    /// The controller injects no no-op behind a worker that has not parked between two samples.
+    /// No no-op task wakes another worker for the I/O driver: neither the controller sends one where a worker has not parked
+    /// between two samples, nor a worker that leaves the driver while workers stall.
     Poke,
     /// Stalled polls are reported without their stacks: nothing is copied, and no signal handler is
     /// installed.
