@@ -24,7 +24,6 @@ mod main;
 mod mix;
 mod quota;
 mod rows;
-mod rows_more;
 mod run;
 mod sleepers;
 mod suite;

@@ -280,6 +280,8 @@ mod tests {
         let mut switched_off = 0;
         for row in rows(&base(&workload())) {
             for case in row.cases {
+                let is_all = case.workload.off.len() == morpheus_runtime::Mechanism::ALL.len();
+                assert_eq!(is_all, case.name == "off-all", "{}", case.name);
                 for name in &case.workload.off {
                     let mechanism = name.parse::<morpheus_runtime::Mechanism>();
                     assert!(mechanism.is_ok(), "{}: {name}", case.name);
