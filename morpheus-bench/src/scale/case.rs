@@ -128,25 +128,6 @@ impl Unit {
     }
 }
 
-const fn wake(what: &'static str) -> About {
-    About {
-        suite: Suite::Scale,
-        figure: "wake p99",
-        unit: Unit::Time,
-        at_most: None,
-        what,
-    }
-}
-
-const fn wait(suite: Suite, figure: &'static str, what: &'static str) -> About {
-    About {
-        suite,
-        figure,
-        at_most: Some(LONGEST_WAIT_NS),
-        ..wake(what)
-    }
-}
-
 const fn rate(figure: &'static str, unit: Unit, what: &'static str) -> About {
     About {
         suite: Suite::Scale,
@@ -157,117 +138,47 @@ const fn rate(figure: &'static str, unit: Unit, what: &'static str) -> About {
     }
 }
 
+const fn wake(what: &'static str) -> About {
+    rate("wake p99", Unit::Time, what)
+}
+
+const fn wait(suite: Suite, figure: &'static str, what: &'static str) -> About {
+    About {
+        suite,
+        at_most: Some(LONGEST_WAIT_NS),
+        ..rate(figure, Unit::Time, what)
+    }
+}
+
 impl Case {
     /// What is to be said of it.
+    #[rustfmt::skip]
     pub fn about(self) -> About {
+        use Suite::{Contention, Pcpu, Scx, Soak, Trace};
         match self {
             Self::Throughput => rate("compressed", Unit::Bytes, "a compressor for each CPU"),
             Self::Latency => wake("a task that wakes every 5 ms, beside two hogs for each CPU"),
-            Self::Burst => wake(
-                "a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started",
-            ),
-            Self::Longrun => wake(
-                "a task that wakes every 5 ms, beside compressors that have been running for seconds",
-            ),
-            Self::Mixed => wake(
-                "a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts",
-            ),
-            Self::Deadline => About {
-                figure: "frames missed",
-                unit: Unit::Share,
-                ..wake(
-                    "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU",
-                )
-            },
-            Self::Ipc => About {
-                figure: "round trip p99",
-                ..wake(
-                    "a byte to another process and back, once a millisecond, beside a hog for each CPU",
-                )
-            },
-            Self::Launch => About {
-                figure: "launch p50",
-                ..wake("fork, exec and the end of a process, beside two hogs for each CPU")
-            },
-            Self::Messaging => rate(
-                "messages",
-                Unit::Rate,
-                "two groups of five senders and five receivers on sockets",
-            ),
-            Self::Pipe => rate(
-                "round trips",
-                Unit::Rate,
-                "a byte to and fro between processes on two CPUs",
-            ),
-            Self::Regimes => wait(
-                Suite::Contention,
-                "longest wake",
-                "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before",
-            ),
-            Self::Sojourn => wait(
-                Suite::Contention,
-                "longest wait",
-                "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait",
-            ),
-            Self::LongrunShares => wait(
-                Suite::Contention,
-                "longest wait",
-                "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait",
-            ),
-            Self::BurstRecovery => wait(
-                Suite::Contention,
-                "longest wait",
-                "before, in and after a storm of processes: wakes as short afterwards, and batch work's longest wait",
-            ),
-            Self::IoBatch => wait(
-                Suite::Contention,
-                "longest wait",
-                "batch work that sleeps now and then among some that does not: its share, and the longest wait of both",
-            ),
-            Self::Hotplug => wait(
-                Suite::Contention,
-                "longest wait",
-                "a CPU goes offline and comes back, again and again: it is used again, and batch work's longest wait",
-            ),
-            Self::WakeBurst => wait(
-                Suite::Pcpu,
-                "longest until done",
-                "eight tasks for each CPU, woken at once by one of them, compute for 2 ms: until the last one is done",
-            ),
-            Self::Steal => wait(
-                Suite::Pcpu,
-                "longest until spread",
-                "two hogs for each CPU, all on the first one, may use the others: until each of these runs one",
-            ),
-            Self::Rescue => wait(
-                Suite::Pcpu,
-                "longest wait",
-                "on each CPU a pinned batch task among pinned interactive ones that want more than it has",
-            ),
-            Self::Reload => About {
-                at_most: None,
-                ..wait(
-                    Suite::Scx,
-                    "longest start",
-                    "stopped and started five times, and in force each time; not for the kernel's own",
-                )
-            },
-            Self::Stress => wait(
-                Suite::Scx,
-                "longest wait",
-                "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed",
-            ),
-            Self::TracedStress => wait(
-                Suite::Trace,
-                "longest wait",
-                "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails",
-            ),
-            Self::Soak => wait(
-                Suite::Soak,
-                "longest wait",
-                "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at \
-                 once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean",
-            ),
+            Self::Burst => wake("a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
+            Self::Longrun => wake("a task that wakes every 5 ms, beside compressors that have been running for seconds"),
+            Self::Mixed => wake("a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts"),
+            Self::Deadline => rate("frames missed", Unit::Share, "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU"),
+            Self::Ipc => rate("round trip p99", Unit::Time, "a byte to another process and back, once a millisecond, beside a hog for each CPU"),
+            Self::Launch => rate("launch p50", Unit::Time, "fork, exec and the end of a process, beside two hogs for each CPU"),
+            Self::Messaging => rate("messages", Unit::Rate, "two groups of five senders and five receivers on sockets"),
+            Self::Pipe => rate("round trips", Unit::Rate, "a byte to and fro between processes on two CPUs"),
+            Self::Regimes => wait(Contention, "longest wake", "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before"),
+            Self::Sojourn => wait(Contention, "longest wait", "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait"),
+            Self::LongrunShares => wait(Contention, "longest wait", "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait"),
+            Self::BurstRecovery => wait(Contention, "longest wait", "before, in and after a storm of processes: wakes as short afterwards, and batch work's longest wait"),
+            Self::IoBatch => wait(Contention, "longest wait", "batch work that sleeps now and then among some that does not: its share, and the longest wait of both"),
+            Self::Hotplug => wait(Contention, "longest wait", "a CPU goes offline and comes back, again and again: it is used again, and batch work's longest wait"),
+            Self::WakeBurst => wait(Pcpu, "longest until done", "eight tasks for each CPU, woken at once by one of them, compute for 2 ms: until the last one is done"),
+            Self::Steal => wait(Pcpu, "longest until spread", "two hogs for each CPU, all on the first one, may use the others: until each of these runs one"),
+            Self::Rescue => wait(Pcpu, "longest wait", "on each CPU a pinned batch task among pinned interactive ones that want more than it has"),
+            Self::Reload => About { at_most: None, ..wait(Scx, "longest start", "stopped and started five times, and in force each time; not for the kernel's own") },
+            Self::Stress => wait(Scx, "longest wait", "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed"),
+            Self::TracedStress => wait(Trace, "longest wait", "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails"),
+            Self::Soak => wait(Soak, "longest wait", "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean"),
         }
     }
 

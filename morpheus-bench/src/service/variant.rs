@@ -40,6 +40,15 @@ pub enum Variant {
     MorpheusFlag,
 }
 
+/// What the public methods of a [`Variant`] return.
+struct About {
+    name: &'static str,
+    program: &'static str,
+    needs_flag: bool,
+    arguments: &'static [&'static str],
+    more_workers: usize,
+}
+
 impl Variant {
     /// In the order of the table.
     pub const ALL: [Variant; 9] = [
@@ -54,60 +63,46 @@ impl Variant {
         Variant::MorpheusFlag,
     ];
 
+    #[rustfmt::skip]
+    fn about(self) -> About {
+        let tokio = About { name: "tokio", program: "http_service_tokio", needs_flag: false, arguments: &[], more_workers: 0 };
+        let morpheus = About { name: "morpheus", program: "http_service", ..tokio };
+        match self {
+            Variant::Tokio => tokio,
+            Variant::TokioMore => About { name: "tokio+32", more_workers: MORE_WORKERS, ..tokio },
+            Variant::Tuned => About { name: "tokio-tuned", program: "http_service_tuned", needs_flag: true, more_workers: MORE_WORKERS, ..tokio },
+            Variant::InPlace => About { name: "tokio-in-place", arguments: &["--code", "in-place"], ..tokio },
+            Variant::Rewritten => About { name: "tokio-rewritten", arguments: &["--code", "spawn-blocking"], ..tokio },
+            Variant::Bounded => About { name: "tokio-bounded", arguments: &["--code", "bounded"], ..tokio },
+            Variant::Morpheus => morpheus,
+            Variant::MorpheusLayer => About { name: "morpheus+layer", arguments: &["--layer"], ..morpheus },
+            Variant::MorpheusFlag => About { name: "morpheus+flag", needs_flag: true, ..morpheus },
+        }
+    }
+
     /// How it is called on the command line, in the table and in the JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Variant::Tokio => "tokio",
-            Variant::TokioMore => "tokio+32",
-            Variant::Tuned => "tokio-tuned",
-            Variant::InPlace => "tokio-in-place",
-            Variant::Rewritten => "tokio-rewritten",
-            Variant::Bounded => "tokio-bounded",
-            Variant::Morpheus => "morpheus",
-            Variant::MorpheusLayer => "morpheus+layer",
-            Variant::MorpheusFlag => "morpheus+flag",
-        }
+        self.about().name
     }
 
     /// The example to start.
     pub fn program(self) -> &'static str {
-        match self {
-            Variant::Tokio
-            | Variant::TokioMore
-            | Variant::InPlace
-            | Variant::Rewritten
-            | Variant::Bounded => "http_service_tokio",
-            Variant::Tuned => "http_service_tuned",
-            Variant::Morpheus | Variant::MorpheusLayer | Variant::MorpheusFlag => "http_service",
-        }
+        self.about().program
     }
 
     /// Whether the program has to be built with `--cfg tokio_unstable`.
     pub fn needs_flag(self) -> bool {
-        matches!(self, Variant::Tuned | Variant::MorpheusFlag)
+        self.about().needs_flag
     }
 
     /// What it is told beside where to listen.
     pub fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Variant::Tokio
-            | Variant::TokioMore
-            | Variant::Tuned
-            | Variant::Morpheus
-            | Variant::MorpheusFlag => &[],
-            Variant::InPlace => &["--code", "in-place"],
-            Variant::Rewritten => &["--code", "spawn-blocking"],
-            Variant::Bounded => &["--code", "bounded"],
-            Variant::MorpheusLayer => &["--layer"],
-        }
+        self.about().arguments
     }
 
     /// Workers that it has beside one for each CPU.
     pub fn more_workers(self) -> usize {
-        match self {
-            Variant::TokioMore | Variant::Tuned => MORE_WORKERS,
-            _ => 0,
-        }
+        self.about().more_workers
     }
 }
 
