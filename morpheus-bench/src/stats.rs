@@ -100,11 +100,6 @@ impl Median {
             high: sorted[sorted.len() - 1 - rank],
         })
     }
-
-    /// Whether the two intervals have nothing in common.
-    pub fn is_apart_from(&self, other: &Self) -> bool {
-        self.low > other.high || self.high < other.low
-    }
 }
 
 /// How many values may be cut off at either end: the most for which the binomial tails leave [`CONFIDENCE`].

@@ -5,7 +5,7 @@ use super::cases::CASES;
 use super::contender::Contender;
 use super::result::{Compared, Mean, Measured, Ratio, Report};
 use crate::pairs::{Bar, Verdict};
-use crate::report::{Table, count, time, wrap};
+use crate::report::{Table, count, note_early_end, time, wrap};
 use crate::stats::Median;
 
 /// Everything, as text.
@@ -40,9 +40,7 @@ pub fn render(report: &Report) -> String {
         text +=
             &format!("{unsettled} of {all} measurements began before the warm-up had settled.\n");
     }
-    if report.interrupted {
-        text += "Ended early by Ctrl-C; the figures are of what was measured until then.\n";
-    }
+    note_early_end(&mut text, report.interrupted);
     text
 }
 

@@ -90,9 +90,13 @@ pub trait Executor: Clone + Send + Sync + 'static {
 }
 
 /// The runtimes that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(into = "String", try_from = "String")]
 pub enum Runtime {
     /// Morpheus.
+    #[default]
     Morpheus,
     /// Stock tokio with so many more workers than asked for, and short slices or not.
     Tokio {
@@ -220,20 +224,6 @@ impl TryFrom<String> for Runtime {
 
     fn try_from(name: String) -> Result<Self, String> {
         name.parse()
-    }
-}
-
-impl Serialize for Runtime {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Runtime {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
     }
 }
 

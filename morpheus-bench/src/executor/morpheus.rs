@@ -81,24 +81,6 @@ pub struct Morpheus {
 }
 
 impl Morpheus {
-    /// A runtime with so many workers and this link, without the mechanisms named.
-    ///
-    /// # Errors
-    /// When the runtime cannot be built.
-    pub fn build(
-        workers: usize,
-        link: Link,
-        without: &[Mechanism],
-    ) -> Result<Self, morpheus_runtime::BuildError> {
-        let runtime = builder(without)
-            .worker_threads(workers)
-            .link(link)
-            .try_build()?;
-        Ok(Self {
-            runtime: Arc::new(runtime),
-        })
-    }
-
     /// A runtime with the link that was asked for, or none: figures under another one would mislead.
     ///
     /// # Errors

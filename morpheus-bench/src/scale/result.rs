@@ -38,7 +38,7 @@ pub struct Run {
 }
 
 /// What came out of a measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The figure that schedulers are compared by, in the unit of the case: nanoseconds, bytes or events a second, or a share
     /// of 1. `None` where there were too few samples.
@@ -70,8 +70,7 @@ impl Measured {
             count: summary.n,
             latency_ns: Some(summary),
             wall_ns,
-            cpu_ns: None,
-            soak: None,
+            ..Self::default()
         }
     }
 
@@ -79,11 +78,9 @@ impl Measured {
     pub fn longest(longest_ns: u64, count: u64, wall_ns: u64) -> Self {
         Self {
             value: Some(longest_ns as f64),
-            latency_ns: None,
             count,
             wall_ns,
-            cpu_ns: None,
-            soak: None,
+            ..Self::default()
         }
     }
 
@@ -91,11 +88,9 @@ impl Measured {
     pub fn rate(count: u64, wall_ns: u64) -> Self {
         Self {
             value: Some(count as f64 * 1e9 / wall_ns.max(1) as f64),
-            latency_ns: None,
             count,
             wall_ns,
-            cpu_ns: None,
-            soak: None,
+            ..Self::default()
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct Warmup {
 }
 
 /// One run of one runtime. Times in nanoseconds, `null` where there are too few samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// Which runtime.
     pub runtime: Runtime,
@@ -105,24 +105,7 @@ impl RunResult {
     pub fn empty(runtime: Runtime) -> Self {
         Self {
             runtime,
-            round: None,
-            failed: None,
-            warmup: None,
-            elapsed_s: 0.0,
-            wake_ns: Summary::default(),
-            wake_intended_ns: Summary::default(),
-            wake_unserved: 0,
-            timer_ns: Summary::default(),
-            load: None,
-            hog: None,
-            busy: None,
-            mix: None,
-            lifo_ns: None,
-            idle: None,
-            neighbours_cpu: None,
-            controller_cpu_share: None,
-            escalations: None,
-            log: None,
+            ..Self::default()
         }
     }
 
