@@ -1,7 +1,7 @@
 //! In place of `domain.rs`: what a runtime has beside tokio's, which is nothing. Each part answers as an empty one would.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use morpheus_common::slot::RuntimeSlot;
@@ -18,6 +18,8 @@ pub(crate) struct Domain {
     /// None of them ever counts.
     pub(crate) counters: Counters,
     pub(crate) slots: Slots,
+    /// None is counted.
+    pub(crate) threads: AtomicUsize,
     pub(crate) spares: Spares,
     pub(crate) permits: Permits,
     pub(crate) cores: Cores,
@@ -34,6 +36,7 @@ impl Domain {
             runtime: OnceLock::new(),
             counters: Counters::default(),
             slots: Slots,
+            threads: AtomicUsize::new(0),
             spares: Spares,
             permits: Permits,
             cores: Cores,
