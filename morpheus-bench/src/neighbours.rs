@@ -1,5 +1,6 @@
 //! Busy threads in another process, and the CPU that they keep.
 
+use std::env;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -7,7 +8,18 @@ use std::time::Duration;
 
 use crate::{clock, thread, work};
 
-/// What the hidden option `--neighbour` runs: computing, until killed.
+/// How a program starts itself as a neighbour.
+const ARGUMENT: &str = "--neighbour";
+
+/// [Computes](burn), if that is what the program was started for. The first call of a `main` whose benchmark has
+/// neighbours.
+pub fn become_one_if_asked() {
+    if env::args_os().nth(1).is_some_and(|first| first == ARGUMENT) {
+        burn();
+    }
+}
+
+/// Computes until killed.
 pub fn burn() -> ! {
     loop {
         work::compute(1_000_000);
@@ -42,9 +54,18 @@ impl Neighbours {
     pub fn start(count: usize, command: impl Fn() -> Command) -> io::Result<Self> {
         Self::start_each((0..count).map(|_| {
             let mut command = command();
-            command.arg("--neighbour");
+            command.arg(ARGUMENT);
             command
         }))
+    }
+
+    /// Starts `count` processes of this program, each a busy thread. They end with the calling thread.
+    ///
+    /// # Errors
+    /// When one cannot be started; the text is for people.
+    pub fn own(count: usize) -> Result<Self, String> {
+        Self::start(count, || Command::new("/proc/self/exe"))
+            .map_err(|error| format!("no busy process beside it: {error}"))
     }
 
     /// Starts a process for each command, whatever it does. They end with the calling thread.

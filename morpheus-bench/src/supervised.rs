@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::interrupt;
+use crate::{interrupt, report};
 
 /// How often a child that says nothing is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -44,17 +44,43 @@ pub fn build_of(name: &str, path: &Path) -> Command {
     command
 }
 
+/// The child's side of [`ask`]: does the job and ends the process, whatever state a runtime is in by then.
+pub fn answer<J: DeserializeOwned, A: Serialize>(
+    name: &str,
+    measure: impl FnOnce(&J) -> Result<A, String>,
+) -> ! {
+    let answer = measure(&job(name));
+    report::print(&report::json(&answer));
+    // Not by returning: tasks may go on for ever, and a runtime waits for its tasks.
+    process::exit(0);
+}
+
 /// Has `program`, a build of this one ([`own`]), do a job as `--child`, within `bound`. `tick` hears how long it has lasted.
 ///
 /// # Errors
 /// What the child says, or why it says nothing; the text is for people.
 pub fn ask<A: DeserializeOwned>(
+    program: Command,
+    job: &impl Serialize,
+    bound: Duration,
+    tick: impl FnMut(Duration),
+) -> Result<A, String> {
+    ask_in(|_| Ok(()), program, job, bound, tick)
+}
+
+/// The same, where the child has to be put somewhere before it gets its job: `place` hears its process id while it has one thread.
+///
+/// # Errors
+/// Those of [`ask`], and that of `place`.
+pub fn ask_in<A: DeserializeOwned>(
+    place: impl FnOnce(u32) -> Result<(), String>,
     mut program: Command,
     job: &impl Serialize,
     bound: Duration,
     tick: impl FnMut(Duration),
 ) -> Result<A, String> {
     let mut child = Supervised::start(program.arg("--child"))?;
+    place(child.id())?;
     child
         .send(job)
         .map_err(|error| format!("ended at once: {error}"))?;

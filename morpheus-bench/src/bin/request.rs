@@ -4,7 +4,7 @@
 //! the poll, and the next begins. Counted is the CPU time that the poll had used by then: a budget is of CPU time, and
 //! what others took of the CPU meanwhile is not the request's fault. The wall time stands beside it.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,10 +60,6 @@ struct Options {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    neighbour: bool,
 }
 
 /// The object that `--json` prints. Times in nanoseconds.
@@ -96,10 +92,8 @@ struct Found {
 }
 
 fn main() -> ExitCode {
+    neighbours::become_one_if_asked();
     let options = Options::parse();
-    if options.neighbour {
-        neighbours::burn();
-    }
     interrupt::install();
     report::conclude(
         "request",
@@ -113,9 +107,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<Report, String> {
     // A poll of a task that is known to be slow would be polled in place.
     let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Handoffs])?;
-    let _neighbours =
-        Neighbours::start(options.neighbours.into(), || Command::new("/proc/self/exe"))
-            .map_err(|error| format!("no busy neighbour: {error}"))?;
+    let _neighbours = Neighbours::own(options.neighbours.into())?;
     let found = Arc::new(Mutex::new(Found::default()));
     let polls = options.polls + WARM_UP;
     let task = polls_until_asked(found.clone(), polls);

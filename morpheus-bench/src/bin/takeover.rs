@@ -8,7 +8,7 @@
 //! and the time is from the beginning of the poll that stalls.
 
 use std::io::{PipeReader, PipeWriter, Read, pipe};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,10 +72,6 @@ struct Options {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    neighbour: bool,
 }
 
 /// The object that `--json` prints. Times in nanoseconds.
@@ -98,10 +94,8 @@ struct Report {
 }
 
 fn main() -> ExitCode {
+    neighbours::become_one_if_asked();
     let options = Options::parse();
-    if options.neighbour {
-        neighbours::burn();
-    }
     interrupt::install();
     report::conclude(
         "takeover",
@@ -113,9 +107,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> Result<Report, String> {
-    let own = || Command::new("/proc/self/exe");
-    let _neighbours = Neighbours::start(options.neighbours.into(), own)
-        .map_err(|error| format!("no busy neighbour: {error}"))?;
+    let _neighbours = Neighbours::own(options.neighbours.into())?;
     let mut waited = Latencies::default();
     let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
     let mut link = String::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::cases::{self, Body, Case, Done, Stage};
 use super::contender::Contender;
 use crate::settle::Settle;
-use crate::{clock, report, supervised, thread};
+use crate::{clock, supervised, thread};
 use serde::{Deserialize, Serialize};
 
 /// The warm-up is measured in blocks of this share of the window; it ends when three in a row agree.
@@ -72,10 +72,7 @@ pub type Answer = Result<Measurement, String>;
 /// Does the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
     thread::die_with_parent();
-    let job: Job = supervised::job("compare");
-    report::print(&report::json(&measure(&job)));
-    // Not by returning: tasks of the case go on for ever, and a runtime waits for its tasks.
-    process::exit(0);
+    supervised::answer("compare", measure)
 }
 
 fn measure(job: &Job) -> Answer {

@@ -1,7 +1,6 @@
 //! The child process: one runtime, and what it, or tasks on it, take of memory.
 
 use std::hint::black_box;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use tokio::runtime::Handle;
 use super::counting::Requested;
 use super::memory::Memory;
 use crate::compare::Contender;
-use crate::{report, supervised, thread};
+use crate::{supervised, thread};
 
 /// Tasks that a runtime has served before it is idle.
 const SERVED: usize = 64;
@@ -89,9 +88,7 @@ pub type Answer = Result<Found, String>;
 /// Does the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
     thread::die_with_parent();
-    let job: Job = supervised::job("footprint");
-    report::print(&report::json(&measure(&job)));
-    process::exit(0);
+    supervised::answer("footprint", measure)
 }
 
 fn measure(job: &Job) -> Answer {

@@ -62,10 +62,6 @@ pub struct Options {
         default_value = "/run/morpheus-governor"
     )]
     pub state: PathBuf,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    pub neighbour: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -19,10 +19,8 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the benchmark. Exit codes as in the help.
 pub fn main() -> ExitCode {
+    neighbours::become_one_if_asked();
     let options = Options::parse();
-    if options.neighbour {
-        neighbours::burn();
-    }
     let Some(action) = &options.action else {
         // clap says so itself when there is no argument at all.
         let _ = Options::command().print_help();

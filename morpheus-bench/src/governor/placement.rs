@@ -1,7 +1,5 @@
 //! What else is on the CPUs: busy processes, and who schedules.
 
-use std::process::Command;
-
 use crate::cpus::Cpus;
 use crate::host;
 use crate::neighbours::Neighbours;
@@ -11,8 +9,7 @@ use crate::neighbours::Neighbours;
 /// # Errors
 /// When one cannot be started or moved there.
 pub fn load(count: usize, cpus: &[usize]) -> Result<Neighbours, String> {
-    let neighbours = Neighbours::start(count, || Command::new("/proc/self/exe"))
-        .map_err(|error| format!("no load on the other CPUs: {error}"))?;
+    let neighbours = Neighbours::own(count)?;
     for (pid, cpu) in neighbours.pids().into_iter().zip(cpus.iter().cycle()) {
         Cpus::of(&[*cpu])
             .give_to(pid)

@@ -80,10 +80,6 @@ pub struct Options {
     /// Write the histograms to this file, as HdrHistogram's log (V2)
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    pub neighbour: bool,
 }
 
 const LEAST: Duration = Duration::from_micros(10);

@@ -1,6 +1,5 @@
 //! Operations that start by the clock.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -163,10 +162,8 @@ impl Shared {
 pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, String> {
     let duration = Duration::from_secs_f64(options.duration);
     let progress = Progress::new(duration, options.json);
-    let own = || Command::new("/proc/self/exe");
     let busy = if options.pressure { host::cpus() } else { 0 };
-    let _busy = Neighbours::start(busy, own)
-        .map_err(|error| format!("--pressure: no busy process: {error}"))?;
+    let _busy = Neighbours::own(busy)?;
     let shared = Arc::new(Shared {
         from_ns: AtomicU64::new(u64::MAX),
         stop: AtomicBool::new(false),

@@ -1,7 +1,6 @@
 //! The liar: a task that is critical for ever, and what it and the others get.
 
 use std::fmt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -124,9 +123,7 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
     let cpus = host::cpus();
     let count = neighbours_beside(cpus);
-    let own = || Command::new("/proc/self/exe");
-    let busy =
-        Neighbours::start(count, own).map_err(|error| format!("no busy process: {error}"))?;
+    let busy = Neighbours::own(count)?;
     let stop = Stop(Arc::default());
     let cpu_ns = Arc::new(AtomicU64::new(0));
     if who != Who::Nobody {

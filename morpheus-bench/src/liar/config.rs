@@ -69,10 +69,6 @@ pub struct Options {
     /// Write the histograms of the others' wakes to this file, as HdrHistogram's log (V2)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["without_critical", "honest_only"])]
     pub histogram: Option<PathBuf>,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    pub neighbour: bool,
 }
 
 impl Options {

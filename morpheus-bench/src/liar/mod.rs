@@ -26,10 +26,8 @@ use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {
+    neighbours::become_one_if_asked();
     let options = Options::parse();
-    if options.neighbour {
-        neighbours::burn();
-    }
     interrupt::install();
     report::conclude(
         "liar",

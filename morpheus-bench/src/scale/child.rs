@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::cases;
 use super::result::Measured;
-use crate::{report, supervised, thread};
+use crate::{supervised, thread};
 
 /// What a child is to measure.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -37,11 +37,10 @@ pub type Answer = Result<Measured, String>;
 /// Does the job and ends the process.
 pub fn main() -> ! {
     thread::die_with_parent();
-    let job: Job = supervised::job("scale");
-    end_with_input();
-    let answer: Answer = cases::measure(&job);
-    report::print(&report::json(&answer));
-    process::exit(0);
+    supervised::answer("scale", |job: &Job| {
+        end_with_input();
+        cases::measure(job)
+    })
 }
 
 /// The parent closes our stdin after Ctrl-C: half a measurement is none. What was started ends with the thread that did it.

@@ -3,7 +3,6 @@
 use std::env;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use super::variant::Variant;
 use crate::flagged::{self, Program};
 use crate::supervised::Supervised;
-use crate::{host, interrupt, thread};
+use crate::{host, interrupt, neighbours};
 
 /// How long a service may take to come up, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -189,13 +188,7 @@ impl Server {
 /// A child in the background, which is gone when this program is, however it ends.
 pub fn supervised(command: &mut Command) -> Result<Supervised, String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(|| {
-            thread::die_with_parent();
-            Ok(())
-        })
-    };
+    neighbours::end_with_caller(command);
     Supervised::start(command).map_err(|error| format!("{program}: {error}"))
 }
 

@@ -1,8 +1,7 @@
 //! The child process: one job on stdin, one result on stdout.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -13,7 +12,7 @@ use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
-use crate::{flagged, report, supervised};
+use crate::{flagged, supervised};
 
 /// What a child is to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,16 +40,11 @@ impl Job {
 
 /// Runs the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
-    let job: Job = supervised::job("starvation");
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_at_end_of_input(stop.clone());
-    let result = measure(&job, &stop).unwrap_or_else(|error| RunResult::failed(job.runtime, error));
-    let line = report::json(&result);
-    let printed = io::stdout()
-        .write_all(line.as_bytes())
-        .and_then(|()| io::stdout().flush());
-    // Not by returning: a runtime whose tasks are stuck must not keep the process from ending.
-    process::exit(i32::from(printed.is_err()));
+    supervised::answer("starvation", |job: &Job| {
+        let stop = Arc::new(AtomicBool::new(false));
+        stop_at_end_of_input(stop.clone());
+        measure(job, &stop)
+    })
 }
 
 /// The parent closes our stdin to end the window early, and it is closed when the parent is killed.

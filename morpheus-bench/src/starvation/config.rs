@@ -196,10 +196,6 @@ pub struct Options {
     /// Measure one job from stdin: how this program calls itself.
     #[arg(long, hide = true)]
     pub child: bool,
-
-    /// Compute until killed: how this program calls itself.
-    #[arg(long, hide = true)]
-    pub neighbour: bool,
 }
 
 impl Options {

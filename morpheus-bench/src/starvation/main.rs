@@ -27,13 +27,11 @@ use crate::{report, thread, work};
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage, 130 ended early by Ctrl-C.
 pub fn main() -> ExitCode {
+    neighbours::become_one_if_asked();
     let options = Options::parse();
     thread::without_huge_pages();
     if options.child {
         child::main();
-    }
-    if options.neighbour {
-        neighbours::burn();
     }
     let workload = options.check().unwrap_or_else(|error| error.exit());
     if options.suite {

@@ -10,7 +10,7 @@ use super::result::RunResult;
 use super::workload::Workload;
 use crate::flagged;
 use crate::neighbours::Neighbours;
-use crate::supervised::{self, Supervised};
+use crate::supervised;
 
 /// A child may take so much longer than its run for starting, draining and printing.
 const GRACE: Duration = Duration::from_secs(20);
@@ -52,29 +52,12 @@ fn supervised(
     cgroup: Option<&Cgroup>,
     tick: impl FnMut(Duration),
 ) -> Result<RunResult, String> {
-    let mut program = match job.runtime.needs_flag() {
+    let program = match job.runtime.needs_flag() {
         true => as_user(flagged::command("starvation")?, uid),
         false => own(uid),
     };
-    let mut child = Supervised::start(program.arg("--child"))?;
-    if let Some(cgroup) = cgroup {
-        // Before it gets its job: until then it has one thread.
-        cgroup.add(child.id())?;
-    }
-    child
-        .send(job)
-        .map_err(|error| format!("ended at once: {error}"))?;
     let workload = &job.workload;
     let bound = workload.longest_warmup() + workload.longest_window() + workload.drain() + GRACE;
-    let Some(status) = child.wait(bound, tick) else {
-        return Err(format!(
-            "stands still: no answer within {} s, killed",
-            bound.as_secs()
-        ));
-    };
-    let output = child.output();
-    serde_json::from_str(output.trim()).map_err(|_| match status.code() {
-        Some(code) => format!("no result, exit code {code}"),
-        None => format!("no result, {status}"),
-    })
+    let place = |child| cgroup.map_or(Ok(()), |cgroup| cgroup.add(child));
+    supervised::ask_in(place, program, job, bound, tick)
 }
