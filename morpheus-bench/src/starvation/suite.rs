@@ -171,7 +171,7 @@ fn shown(row: &Row, measured: &Measured, checks: &[Check], options: &Options) ->
         let Some(runs) = measured.get(case.name).filter(|runs| !runs.is_empty()) else {
             continue;
         };
-        let medians = medians(runs, &case.runtimes);
+        let medians = medians(runs, case.runtimes);
         let title = table::title(&case.workload, rounds(case, options));
         text += &format!(
             "\n{}\n{}",
