@@ -20,9 +20,11 @@ pub(crate) struct Relief {
 }
 
 impl Relief {
-    /// Whether workers are relieved. The controller says so at each sample.
+    /// Whether workers are relieved. The controller alone says so, at each sample; it writes only what changes, because workers
+    /// read the same cache line whenever they park.
     pub(crate) fn want(&self, is_wanted: bool) {
-        if self.is_wanted.swap(is_wanted, Ordering::Relaxed) != is_wanted {
+        if self.is_wanted.load(Ordering::Relaxed) != is_wanted {
+            self.is_wanted.store(is_wanted, Ordering::Relaxed);
             self.at_driver.store(0, Ordering::Relaxed);
         }
     }
