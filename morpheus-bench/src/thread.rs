@@ -57,6 +57,15 @@ pub fn die_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
+/// Whether this process has a thread of this name.
+pub fn exists(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task");
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let own = std::fs::read_to_string(thread.path().join("comm"));
+        own.is_ok_and(|own| own.trim_end() == name)
+    })
+}
+
 /// How often the threads of this process have gone to sleep of their own accord so far.
 ///
 /// Each such sleep ends in a wakeup, so in an idle process the difference of two readings is the number
@@ -78,4 +87,22 @@ pub fn voluntary_sleeps() -> u64 {
             line.trim().parse::<u64>().ok()
         })
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_found_by_its_name_while_it_lives() {
+        let name = "named-for-a-test";
+        let kept = &name[..15];
+        assert!(!exists(kept));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                name_current(c"named-for-a-test");
+                assert!(exists(kept), "the kernel keeps 15 bytes");
+            });
+        });
+    }
 }

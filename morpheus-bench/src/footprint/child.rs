@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use morpheus_runtime::{Watch as _, Watched};
+use morpheus_runtime::{Metrics, Watch as _, Watched};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
@@ -82,8 +82,9 @@ pub enum Found {
     },
 }
 
-/// What a child answers.
-pub type Answer = Result<Found, String>;
+/// What a child answers. Nothing, if the runtime was not idle: on a busy machine it may lack a CPU while it serves its
+/// first tasks, take its workers for stalled and act, which leaves threads behind.
+pub type Answer = Result<Option<Found>, String>;
 
 /// Does the job and ends the process, whatever state the runtime is in by then.
 pub fn main() -> ! {
@@ -99,7 +100,10 @@ fn measure(job: &Job) -> Answer {
     serve(&runtime);
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     match job.tasks {
-        None => Ok(Found::Idle(Memory::now()?.since(before))),
+        None => {
+            let memory = Memory::now()?.since(before);
+            Ok((!has_acted(&runtime)).then_some(Found::Idle(memory)))
+        }
         Some(tasks) => match tasks.kept {
             0 => parked::<0>(&runtime, tasks),
             32 => parked::<32>(&runtime, tasks),
@@ -125,6 +129,13 @@ fn serve(runtime: &Handle) {
     });
 }
 
+/// Whether Morpheus has released a spare or reported a stall, each of which starts threads.
+fn has_acted(runtime: &Handle) -> bool {
+    let _context = runtime.enter();
+    let has_released = Metrics::current().is_some_and(|metrics| metrics.debug.spares_peak > 0);
+    has_released || thread::exists("morpheus-report")
+}
+
 /// Starts tasks, and looks when each has been polled and waits.
 fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
     if !Requested::is_counted() {
@@ -147,12 +158,12 @@ fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
     wait_for(&polled, FIRST + tasks.count)?;
     let grown = Memory::now()?.since(before);
     let each = |all: i64| all as f64 / tasks.count as f64;
-    Ok(Found::Task {
+    Ok(Some(Found::Task {
         future_bytes,
         requested_bytes: each(requested.bytes),
         blocks: each(requested.blocks),
         resident_bytes: each(grown.resident),
-    })
+    }))
 }
 
 /// A task that keeps so much, is polled once and then waits for ever.

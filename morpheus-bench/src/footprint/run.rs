@@ -1,6 +1,6 @@
 //! The parent's side: all measurements in their order, each in a child.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::child::{Answer, Found, Job, KEPT, Tasks};
 use super::config::Options;
@@ -30,11 +30,7 @@ pub fn measure(options: &Options) -> Report {
     let mut rounds = |jobs: &[Job], rounds: usize| {
         all_rounds(jobs, rounds, |job| {
             progress.say(job.runtime.to_string());
-            let bound = each + GRACE;
-            let answer: Answer =
-                supervised::ask(supervised::own("footprint"), job, bound, |lasted| {
-                    progress.tick(lasted.min(each));
-                });
+            let answer = ask(job, each, &mut progress);
             progress.finish_run(each);
             // Ctrl-C may end a child in the middle.
             let why = answer.as_ref().err().filter(|_| !interrupt::happened());
@@ -55,6 +51,25 @@ pub fn measure(options: &Options) -> Report {
     let idle: Vec<Idle> = Idle::all(idle.collect());
     let tasks: Vec<Task> = Task::all(tasks.collect());
     Report::new(host, options, idle, tasks, failed)
+}
+
+/// What a child found, the first whose runtime was idle.
+fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, String> {
+    let until = Instant::now() + GRACE;
+    loop {
+        let own = supervised::own("footprint");
+        let answer: Answer = supervised::ask(own, job, each + GRACE, |lasted| {
+            progress.tick(lasted.min(each));
+        });
+        if let Some(found) = answer? {
+            return Ok(found);
+        }
+        if interrupt::happened() || Instant::now() >= until {
+            return Err(
+                "the machine is too busy for an idle runtime: it had to act each time".into(),
+            );
+        }
+    }
 }
 
 /// What each job found in each round; a round that did not come to its end is not there.
