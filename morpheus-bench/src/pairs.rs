@@ -88,10 +88,12 @@ impl Pairs {
 }
 
 impl Verdict {
-    /// Whether B takes at most so much more than A, as a share of A.
+    /// Whether B takes at most so much more than A, as a share of A. Where B takes less beyond the noise it does, however
+    /// great the noise is.
     pub fn judge(&self, limit: f64) -> Bar {
         match *self {
             Self::TooFew { .. } => Bar::Undecided,
+            Self::Differs { difference, .. } if difference.high < 0.0 => Bar::Met,
             Self::InsideNoise { difference, noise } | Self::Differs { difference, noise } => {
                 if difference.low > limit.max(noise) {
                     Bar::Missed
@@ -101,6 +103,47 @@ impl Verdict {
                     Bar::Undecided
                 }
             }
+        }
+    }
+
+    /// The same of what is counted the other way round.
+    fn mirrored(mut self) -> Self {
+        if let Self::InsideNoise { difference, .. } | Self::Differs { difference, .. } = &mut self {
+            *difference = Median {
+                median: -difference.median,
+                low: -difference.high,
+                high: -difference.low,
+            };
+        }
+        self
+    }
+}
+
+/// What a ratio, B to A, is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// It is to be no greater.
+    AtMost(f64),
+    /// It is to be no less.
+    AtLeast(f64),
+}
+
+impl Limit {
+    /// Whether the ratio keeps to it: only where the whole interval does.
+    pub fn judge(self, verdict: &Verdict) -> Bar {
+        match self {
+            Self::AtMost(limit) => verdict.judge(limit - 1.0),
+            Self::AtLeast(limit) => verdict.mirrored().judge(1.0 - limit),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "at most {limit:.3}"),
+            Self::AtLeast(limit) => write!(f, "at least {limit:.3}"),
         }
     }
 }
@@ -207,6 +250,24 @@ mod tests {
             [0.0005, 0.5].map(|x| verdict.judge(x)),
             [Bar::Undecided, Bar::Met]
         );
+    }
+
+    #[test]
+    fn a_ratio_has_to_keep_to_its_limit_with_its_whole_interval() {
+        let judge = |limit: Limit, factor: f64, noise: f64| {
+            limit.judge(&pairs(20, factor, noise, 3).verdict())
+        };
+        let (most, least) = (Limit::AtMost(1.05), Limit::AtLeast(0.95));
+        for (limit, met, missed) in [(most, 1.0, 1.2), (least, 1.0, 0.8)] {
+            assert_eq!(judge(limit, met, 0.01), Bar::Met, "{limit}");
+            assert_eq!(judge(limit, missed, 0.01), Bar::Missed, "{limit}");
+            assert_eq!(judge(limit, met, 0.3), Bar::Undecided, "{limit}");
+        }
+        // Part of the interval reaches it.
+        assert_eq!(judge(least, 0.95, 0.05), Bar::Undecided);
+        // Better beyond the noise.
+        assert_eq!(judge(least, 1.5, 0.2), Bar::Met);
+        assert_eq!(judge(most, 0.5, 0.2), Bar::Met);
     }
 
     #[test]

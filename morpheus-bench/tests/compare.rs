@@ -5,8 +5,11 @@ mod common;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use morpheus_bench::compare::{Report, WIDTH, cases::CASES};
+use common::Found;
+use morpheus_bench::compare::cases::CASES;
 use morpheus_bench::pairs::{LEAST_PAIRS, Verdict};
+use morpheus_bench::report::WIDTH;
+use morpheus_bench::rows::{Ratio, Row};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_compare");
 
@@ -14,77 +17,86 @@ fn compare(arguments: &str) -> Output {
     common::run(PROGRAM, arguments)
 }
 
-fn report(arguments: &str) -> Report {
+fn found(arguments: &str) -> Found {
     common::json(PROGRAM, arguments)
 }
 
-fn positive(number: Option<f64>) -> bool {
-    number.is_some_and(|number| number.is_finite() && number > 0.0)
+/// The rows of one case.
+fn rows<'a>(found: &'a Found, case: &'a str) -> impl Iterator<Item = &'a Row> {
+    found.rows.iter().filter(move |row| row.case == case)
+}
+
+/// The row of a contender's ratio.
+fn ratio<'a>(found: &'a Found, case: &'a str, contender: &str, figure: &str) -> &'a Ratio {
+    let mut rows = rows(found, case);
+    let row = rows.find(|row| row.contender == contender && row.figure == figure);
+    row.and_then(|row| row.ratio.as_ref()).unwrap()
 }
 
 /// A child that has done another number of operations than it was asked for says so, and the case has then failed.
 #[test]
 fn every_case_runs_on_every_runtime_and_does_what_it_counts() {
-    let report = report("--pairs 1 --window-ms 0.3");
-    let names: Vec<&str> = report.cases.iter().map(|case| case.case.as_str()).collect();
+    let found = found("--pairs 1 --window-ms 0.3");
+    assert!(found.failed.is_empty(), "{:?}", found.failed);
+    let names: Vec<&str> = found.cases.iter().map(|case| case.name.as_str()).collect();
     let all: Vec<&str> = CASES.iter().map(|case| case.name).collect();
     assert_eq!(names, all);
-    for (measured, case) in report.cases.iter().zip(CASES) {
-        assert_eq!(measured.failed, None, "{measured:?}");
-        assert_eq!(measured.measurements, 4, "{measured:?}");
-        assert!(
-            measured.operations >= case.least && measured.operations.is_multiple_of(case.batch)
+    for case in CASES {
+        let figures = if case.least > 1 { 3 } else { 2 };
+        assert_eq!(
+            rows(&found, case.name).count(),
+            3 * figures,
+            "{}",
+            case.name
         );
-        assert!(
-            positive(measured.rate_per_s) && positive(measured.cpu_ns),
-            "{measured:?}"
-        );
-        assert_eq!(positive(measured.p99_ns), case.least > 1, "{measured:?}");
-        let names = measured.compared.iter().map(|one| one.runtime.to_string());
-        assert!(names.eq(["morpheus", "morpheus-watched"]));
-        for one in &measured.compared {
-            assert!(positive(one.rate_per_s) && positive(one.cpu_ns), "{one:?}");
-            assert_eq!(one.rate.pairs.differences.len(), 1);
-            assert_eq!(one.cpu.pairs.control.len(), 1);
-            assert_eq!(one.p99.is_some(), case.least > 1);
-            assert_eq!(one.rate.verdict, Verdict::TooFew { pairs: 1 });
+        for row in rows(&found, case.name) {
+            let positive = row
+                .median
+                .is_some_and(|median| median.is_finite() && median > 0.0);
+            assert!(positive && row.n == 1, "{row:?}");
+            assert_eq!(row.ratio.is_some(), row.contender != "tokio", "{row:?}");
+            if let Some(ratio) = &row.ratio {
+                assert_eq!(ratio.verdict, Verdict::TooFew { pairs: 1 });
+                assert_eq!(
+                    (ratio.pairs.differences.len(), ratio.pairs.control.len()),
+                    (1, 1)
+                );
+            }
         }
     }
 }
 
 #[test]
 fn ten_pairs_give_a_verdict_and_a_mean() {
-    let report = report("--case ping_pong --window-ms 1 --runtime morpheus");
-    let compared = &report.cases[0].compared[0];
-    assert_eq!(report.pairs, LEAST_PAIRS);
-    assert!(
-        !matches!(compared.rate.verdict, Verdict::TooFew { .. }),
-        "{compared:?}"
-    );
-    assert!(compared.cpu.judged.is_some() && compared.cpu.bar == Some(1.03));
-    let mean = &report.means[0];
-    let rate = mean.rate.unwrap();
-    assert!(mean.cases == 1 && rate.low <= rate.median && rate.median <= rate.high);
-    assert!(!report.interrupted);
+    let found = found("--case ping_pong --window-ms 1 --runtime morpheus");
+    assert_eq!(found.config["pairs"], LEAST_PAIRS);
+    let cpu = ratio(&found, "ping_pong", "morpheus", "CPU time");
+    assert!(!matches!(cpu.verdict, Verdict::TooFew { .. }), "{cpu:?}");
+    assert!(cpu.judged.is_some() && cpu.limit.is_some());
+    let mean = ratio(&found, "mean of 1", "morpheus", "operations/s");
+    assert!(mean.low <= mean.median && mean.median <= mean.high && mean.judged.is_some());
+    assert!(!found.interrupted);
 }
 
 #[test]
 fn anything_is_compared_with_anything() {
-    let report = report(
+    let found = found(
         "--case spawn10 --pairs 1 --window-ms 1 --runtime morpheus-watched,tokio+4 --against morpheus,tokio+slice",
     );
-    let against: Vec<String> = report
-        .cases
-        .iter()
-        .map(|case| case.against.to_string())
+    assert!(found.failed.is_empty(), "{:?}", found.failed);
+    let compared = rows(&found, "spawn10").filter(|row| row.figure == "CPU time");
+    let compared: Vec<[&str; 2]> = compared
+        .filter_map(|row| Some([row.contender.as_str(), row.ratio.as_ref()?.to.as_str()]))
         .collect();
-    assert_eq!(against, ["morpheus", "tokio+slice"]);
-    for case in &report.cases {
-        let names = case.compared.iter().map(|one| one.runtime.to_string());
-        assert!(names.eq(["morpheus-watched", "tokio+4"]));
-        assert_eq!(case.failed, None);
-    }
-    assert_eq!(report.means.len(), 4);
+    let expected = [
+        ["morpheus-watched", "morpheus"],
+        ["tokio+4", "morpheus"],
+        ["morpheus-watched", "tokio+slice"],
+        ["tokio+4", "tokio+slice"],
+    ];
+    assert_eq!(compared, expected);
+    let means = rows(&found, "mean of 1").filter(|row| row.figure == "CPU time");
+    assert_eq!(means.count(), 4);
 }
 
 #[test]
@@ -97,7 +109,7 @@ fn people_get_tables_and_small_n_is_said() {
         "morpheus against tokio",
         "morpheus-watched against tokio",
         "spawn_many_remote_busy1",
-        "tcp_echo_1: p99",
+        "p99",
         "n too small",
         "undecided: spawn_many_remote_busy1, tcp_echo_1.",
     ];
@@ -146,10 +158,12 @@ fn ctrl_c_shows_what_was_measured() {
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(report.interrupted);
-    let case = &report.cases[0];
-    assert_eq!(case.failed, None);
-    assert!(case.measurements < 4 * 5_000, "{}", case.measurements);
-    assert_eq!(case.measurements % 4, 0, "whole rounds");
+    let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found.interrupted && found.failed.is_empty(), "{found:?}");
+    let rounds: Vec<usize> = rows(&found, "spawn10").map(|row| row.n).collect();
+    assert!(rounds[0] < 5_000, "{rounds:?}");
+    assert!(
+        rounds.iter().all(|n| *n == rounds[0]),
+        "whole rounds: {rounds:?}"
+    );
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tiny_skia::Pixmap;
 
 /// Every result that is kept for these tests.
-const RESULTS: usize = 17;
+const RESULTS: usize = 18;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/report")
@@ -146,9 +146,10 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "What waits behind a worker that blocks<",
         "Resident memory of a runtime that has nothing to do, KiB<",
         "Requests a second<",
-        "morpheus against tokio: operations a second<",
-        "morpheus-watched against tokio: CPU time of an operation<",
-        "morpheus against tokio: p99 of a round trip<",
+        "morpheus against tokio: operations/s<",
+        "morpheus-watched against tokio: CPU time<",
+        "morpheus against tokio: p99<",
+        "every turn against plain: CPU time<",
         "Percentiles<",
     ] {
         assert!(page.contains(plot), "{plot}");

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::Parser;
+use serde::Serialize;
 
 use super::cases::{self, Case};
 use super::contender::Contender;
@@ -28,15 +29,16 @@ Morpheus. Each measurement is a process of its own. What A and A' differ by is n
 difference'. The rate is operations a second, and above 1 is better; CPU is CPU time of an operation, of all of the
 runtime's threads, and below 1 is better. CPU times repeat on a machine that others use, rates do not.
 
-Bars: the rate's interval reaches 0.97, the CPU time's stays below 1.03, or 1.05 where every task is watched; the
-geometric mean of the rates, without the cases beside busy tasks, is at least 0.99.
+Bars: the rate is at least 0.97, CPU time at most 1.03, or 1.05 where every task is watched; the geometric mean of the
+rates, without the cases beside busy tasks, is at least 0.99. A bar is met where the whole interval keeps to it, missed
+where the whole interval is beyond it, and else undecided.
 
 Morpheus runs in its default settings, without a daemon.
 
 Exit codes: 0 measured, 1 some case could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
 /// What Morpheus costs where nobody is stuck: tokio's own benchmark cases, beside tokio.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "compare", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// Only this case; again for more of them [default: all]
@@ -75,14 +77,17 @@ pub struct Options {
 
     /// Show the cases, and measure nothing
     #[arg(long)]
+    #[serde(skip)]
     pub list: bool,
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// One measurement, of a job on stdin: how this program calls itself.
     #[arg(long, hide = true)]
+    #[serde(skip)]
     pub child: bool,
 }
 

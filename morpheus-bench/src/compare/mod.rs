@@ -18,27 +18,21 @@
 //! on what Morpheus is compared with, and is the same for all; each window must have done exactly so many.
 //!
 //! `config` reads the command line, `contender` names what is compared. [`cases`] are over the trait of [`spawner`].
-//! `child` is one measurement, `run` many of them; `result` is what comes out, `table` shows it.
+//! `child` is one measurement, `run` many of them, as rows.
 
 pub mod cases;
 mod child;
 mod config;
 mod contender;
-mod result;
 mod run;
 pub mod spawner;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use crate::report::WIDTH;
 pub use contender::Contender;
-pub(crate) use result::geometric;
-pub use result::{Compared, Mean, Measured, Ratio, Report};
 
-use crate::report::Ended;
 use crate::{interrupt, report, thread};
 use config::Options;
 
@@ -51,19 +45,11 @@ pub fn main() -> ExitCode {
         child::main();
     }
     if options.list {
-        report::print(&table::list());
+        for case in cases::CASES {
+            report::print(&format!("{:24} {}\n", case.name, case.operation));
+        }
         return ExitCode::SUCCESS;
     }
     interrupt::install();
-    let report = run::measure(&options);
-    report::conclude(
-        "compare",
-        Ok(report),
-        options.json,
-        table::render,
-        |report| {
-            let failed = report.cases.iter().any(|case| case.failed.is_some());
-            Ended::of(report.interrupted, failed)
-        },
-    )
+    run::measure(&options).conclude(options.json)
 }

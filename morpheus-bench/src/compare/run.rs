@@ -2,17 +2,47 @@
 
 use std::time::Duration;
 
-use super::cases::Case;
+use super::cases::{self, Case};
 use super::child::{Answer, Job, Measurement};
 use super::config::Options;
 use super::contender::Contender;
-use super::result::{Measured, Report, Rounds};
-use crate::flagged;
-use crate::host::Host;
-use crate::interrupt;
-use crate::order::interleaved;
+use crate::envelope::Envelope;
+use crate::pairs::Limit;
 use crate::progress::Progress;
-use crate::supervised;
+use crate::rows::{Figure, Rounds, Row, means, rounds};
+use crate::unit::Unit;
+use crate::{flagged, interrupt, supervised};
+
+/// The figures of a measurement. Operations a second, which others on the machine disturb; CPU time of an operation, which
+/// they hardly do; and where operations are timed one by one, their p99.
+const FIGURES: [Figure<Measurement>; 3] = [
+    Figure {
+        name: RATE,
+        unit: Unit::Count,
+        of: |measured| Some(measured.rate()),
+    },
+    Figure {
+        name: CPU,
+        unit: Unit::Time,
+        of: |measured| Some(measured.cpu_each()),
+    },
+    Figure {
+        name: "p99",
+        unit: Unit::Time,
+        of: |measured| measured.p99_ns.map(|ns| ns as f64),
+    },
+];
+const RATE: &str = "operations/s";
+const CPU: &str = "CPU time";
+
+/// The rate of each case is to be at least this.
+const RATE_LIMIT: Limit = Limit::AtLeast(0.97);
+/// CPU time of an operation is to be at most this.
+const CPU_LIMIT: Limit = Limit::AtMost(1.03);
+/// Likewise where every task is watched.
+const WATCHED_CPU_LIMIT: Limit = Limit::AtMost(1.05);
+/// The geometric mean of the rates is to be at least this.
+const MEAN_LIMIT: Limit = Limit::AtLeast(0.99);
 
 /// What starting a child, building a runtime and setting up a case take, about.
 const START: Duration = Duration::from_millis(30);
@@ -22,32 +52,25 @@ const WINDOWS: f64 = 1.6;
 const MOST_WINDOWS: f64 = 100.0;
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Who is measured in a round.
-#[derive(Clone, Copy, Debug)]
-enum Who {
-    /// What is compared with.
-    Reference,
-    /// What is compared, by its number.
-    Compared(usize),
-    /// The reference again.
-    Again,
-}
-
 /// Measures everything, or until Ctrl-C.
-pub fn measure(options: &Options) -> Report {
-    let host = Host::read();
+pub fn measure(options: &Options) -> Envelope<Options> {
+    let mut found = Envelope::new("compare", options.clone());
     let cases = options.cases();
     let each = START + Duration::from_secs_f64(options.window_ms * WINDOWS / 1e3);
     let measurements = 1 + options.pairs * (options.runtime.len() + 2);
     let all = cases.len() * options.against.len() * measurements;
     let mut progress = Progress::new(each * all as u32, options.json);
-    let mut measured = Vec::new();
+    let mut unsettled = Unsettled::default();
     for against in &options.against {
         for case in &cases {
             if interrupt::happened() {
                 break;
             }
-            let mut measure = |contender: Contender, operations: Option<u64>| {
+            found.begin(case.name, case.operation);
+            let contenders: Vec<Contender> = std::iter::once(*against)
+                .chain(options.runtime.iter().copied())
+                .collect();
+            let measure = |contender: Contender, operations: Option<u64>| {
                 progress.say(format!("{} on {contender}", case.name));
                 let job = Job {
                     case: case.name.into(),
@@ -60,55 +83,90 @@ pub fn measure(options: &Options) -> Report {
                 progress.finish_run(each);
                 answer.map_err(|error| format!("{contender}: {error}"))
             };
-            measured.push(one(case, *against, options, &mut measure));
+            let mut rounds = Rounds::new(options.runtime.len());
+            if let Err(why) = fill(&mut rounds, &contenders, options.pairs, measure) {
+                found.failed.push(format!("{}: {why}", case.name));
+            }
+            unsettled.count(&rounds);
+            found.rows.extend(rows(case, &contenders, &rounds));
         }
     }
     progress.clear();
-    Report::new(host, options, measured)
+    found.notes.extend(unsettled.note());
+    let shared = options.workers > found.host.cpus;
+    found.notes.extend(shared.then(|| {
+        format!(
+            "{} workers share {} CPUs: a check that everything works, and no measurement of a large machine.",
+            options.workers, found.host.cpus
+        )
+    }));
+    let means = means_of(&found.rows);
+    found.rows.extend(means);
+    found
 }
 
-/// One case against one runtime.
-fn one(
-    case: &Case,
-    against: Contender,
-    options: &Options,
-    measure: &mut impl FnMut(Contender, Option<u64>) -> Answer,
-) -> Measured {
-    let mut rounds = Rounds::new(options.runtime.len());
-    let mut operations = 0;
-    let mut all = || -> Result<(), String> {
-        operations = measure(against, None)?.operations;
-        let kinds: Vec<Who> = std::iter::once(Who::Reference)
-            .chain((0..options.runtime.len()).map(Who::Compared))
-            .chain([Who::Again])
-            .collect();
-        let mut round: Vec<Option<Measurement>> = Vec::new();
-        for (number, who) in interleaved(&kinds, options.pairs) {
-            if interrupt::happened() {
-                return Ok(());
-            }
-            if round.is_empty() {
-                round = vec![None; kinds.len()];
-            }
-            let (place, contender) = match who {
-                Who::Reference => (0, against),
-                Who::Again => (1, against),
-                Who::Compared(i) => (2 + i, options.runtime[i]),
-            };
-            match measure(contender, Some(operations)) {
-                Ok(measured) => round[place] = Some(measured),
-                // Ctrl-C may end a child in the middle.
-                Err(_) if interrupt::happened() => return Ok(()),
-                Err(error) => return Err(format!("{error} (pair {})", number + 1)),
-            }
-            if round.iter().all(Option::is_some) {
-                rounds.push(round.drain(..).flatten().collect());
-            }
+/// One case: how many operations fit into a window, and then all rounds.
+fn fill(
+    rounds: &mut Rounds<Measurement>,
+    contenders: &[Contender],
+    pairs: usize,
+    mut measure: impl FnMut(Contender, Option<u64>) -> Answer,
+) -> Result<(), String> {
+    let operations = measure(contenders[0], None)?.operations;
+    for place in rounds::order(contenders.len() - 1, pairs) {
+        if interrupt::happened() {
+            break;
         }
-        Ok(())
-    };
-    let failed = all().err();
-    Measured::new(case, against, options, operations, &rounds, failed)
+        match measure(contenders[place.contender], Some(operations)) {
+            Ok(measured) => rounds.add(place, measured),
+            // Ctrl-C may end a child in the middle.
+            Err(_) if interrupt::happened() => break,
+            Err(error) => return Err(format!("{error} (pair {})", place.round + 1)),
+        }
+    }
+    Ok(())
+}
+
+fn rows(case: &Case, contenders: &[Contender], rounds: &Rounds<Measurement>) -> Vec<Row> {
+    let names: Vec<String> = contenders.iter().map(Contender::to_string).collect();
+    rounds.rows(case.name, &names, &FIGURES, |figure, contender| {
+        match (figure.name, contenders[contender].watched) {
+            (RATE, _) => Some(RATE_LIMIT),
+            (CPU, false) => Some(CPU_LIMIT),
+            (CPU, true) => Some(WATCHED_CPU_LIMIT),
+            _ => None,
+        }
+    })
+}
+
+/// Over the cases in which nothing else computes. Those in which something does differ by orders of magnitude, and one of
+/// them would outweigh all others.
+fn means_of(rows: &[Row]) -> Vec<Row> {
+    let counts = |name: &str| cases::named(name).is_some_and(|case| !case.beside_busy);
+    means(rows, counts, |row| {
+        (row.figure == RATE).then_some(MEAN_LIMIT)
+    })
+}
+
+/// Measurements, and how many of them began before the warm-up had settled.
+#[derive(Default)]
+struct Unsettled {
+    all: usize,
+    unsettled: usize,
+}
+
+impl Unsettled {
+    fn count(&mut self, rounds: &Rounds<Measurement>) {
+        self.all += rounds.all().count();
+        self.unsettled += rounds.all().filter(|measured| !measured.settled).count();
+    }
+
+    fn note(&self) -> Option<String> {
+        let Self { all, unsettled } = self;
+        (*unsettled > 0).then(|| {
+            format!("{unsettled} of {all} measurements began before the warm-up had settled.")
+        })
+    }
 }
 
 fn in_child(job: &Job, tick: impl FnMut(Duration)) -> Answer {
@@ -118,4 +176,78 @@ fn in_child(job: &Job, tick: impl FnMut(Duration)) -> Answer {
         false => supervised::own("compare"),
     };
     supervised::ask(program, job, bound, tick)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pairs::Bar;
+
+    fn measurement(ns: f64) -> Measurement {
+        Measurement {
+            operations: 1_000,
+            elapsed_ns: ns as u64,
+            cpu_ns: ns as u64,
+            p99_ns: None,
+            settled: true,
+        }
+    }
+
+    /// Rows of a case in which `runtime` takes so many times as long as tokio, on the clock and of the CPU.
+    fn rows_of(runtime: &str, slower: f64) -> Vec<Row> {
+        let mut rounds = Rounds::new(1);
+        for place in rounds::order(1, 12) {
+            let ns = 1e6 + 1e3 * ((place.round + place.number) % 3) as f64;
+            let factor = if place.contender == 0 { 1.0 } else { slower };
+            rounds.add(place, measurement(ns * factor));
+        }
+        let contenders = ["tokio", runtime].map(|name| name.parse().unwrap());
+        rows(cases::named("spawn").unwrap(), &contenders, &rounds)
+    }
+
+    fn judged(runtime: &str, slower: f64) -> Vec<Option<Bar>> {
+        let rows = rows_of(runtime, slower);
+        let ratios = rows.iter().filter_map(|row| row.ratio.as_ref());
+        ratios.map(|ratio| ratio.judged).collect()
+    }
+
+    #[test]
+    fn a_slower_runtime_misses_its_limits_and_a_faster_one_does_not() {
+        let both = |bar: Bar| vec![Some(bar); 2];
+        assert_eq!(judged("morpheus", 1.1), both(Bar::Missed));
+        assert_eq!(judged("morpheus", 0.9), both(Bar::Met));
+        // Watched tasks may cost more.
+        assert_eq!(judged("morpheus", 1.04)[1], Some(Bar::Missed));
+        assert_eq!(judged("morpheus-watched", 1.04)[1], Some(Bar::Met));
+    }
+
+    #[test]
+    fn rates_are_the_other_way_round_than_times_and_there_is_no_p99_where_nothing_is_timed() {
+        let rows = rows_of("morpheus", 2.0);
+        let figures: Vec<&str> = rows.iter().map(|row| row.figure.as_str()).collect();
+        assert_eq!(figures, [RATE, CPU, RATE, CPU]);
+        assert!((rows[0].median.unwrap() - 1e6).abs() < 1e4);
+        assert!((rows[1].median.unwrap() - 1_000.0).abs() < 10.0);
+        let ratio = |row: &Row| row.ratio.as_ref().unwrap().median.unwrap();
+        assert!((ratio(&rows[2]) - 0.5).abs() < 0.01 && (ratio(&rows[3]) - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_mean_leaves_out_what_is_beside_busy_tasks() {
+        let mut rows = rows_of("morpheus", 1.1);
+        let mut busy = rows_of("morpheus", 100.0);
+        for row in &mut busy {
+            row.case = "spawn_many_remote_busy1".into();
+        }
+        rows.extend(busy);
+        let means = means_of(&rows);
+        assert_eq!(means.len(), 2);
+        let rate = means[0].ratio.as_ref().unwrap();
+        assert!((rate.median.unwrap() - 1.0 / 1.1).abs() < 0.01);
+        assert_eq!(
+            (rate.judged, means[0].case.as_str()),
+            (Some(Bar::Missed), "mean of 1")
+        );
+        assert_eq!(means[1].ratio.as_ref().unwrap().judged, None);
+    }
 }

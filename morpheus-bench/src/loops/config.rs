@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::Parser;
+use serde::Serialize;
 
 use super::cases;
 use super::form::Case;
@@ -33,7 +34,7 @@ mean of all. For loops through slices and indices, as these are, the documentati
 Exit codes: 0 measured, 1 some loop could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
 /// What checkpoints and strip-mining cost loops, the vectorised ones among them.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "loops", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// Only this loop; again for more of them [default: all]
@@ -54,10 +55,12 @@ pub struct Options {
 
     /// Show the loops, and measure nothing
     #[arg(long)]
+    #[serde(skip)]
     pub list: bool,
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 }
 

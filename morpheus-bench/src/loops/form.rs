@@ -3,13 +3,10 @@
 use std::fmt;
 use std::pin::Pin;
 
-use serde::{Deserialize, Serialize};
-
 use super::data::Data;
 
 /// How a loop passes checkpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// It passes none.
     Plain,

@@ -11,26 +11,20 @@
 //! in one watched task on one worker, whose polls are asked to yield after their budget of 1 ms, as any task's are: to
 //! answer that is part of the cost. Nothing is taken over, since the task would then change threads within a measurement.
 //!
-//! `data` is what the loops work on, `form` writes a loop in all forms, `cases` has the loops; `run` measures, `result` is what
-//! comes out, `table` shows it.
+//! `data` is what the loops work on, `form` writes a loop in all forms, `cases` has the loops, and `run` measures them.
 
 mod cases;
 mod config;
 mod data;
 mod form;
-mod result;
 mod run;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use crate::report::WIDTH;
 pub use form::Form;
-pub use result::{Compared, Measured, Report, Summary, Worst};
 
-use crate::report::Ended;
 use crate::{interrupt, report};
 use config::Options;
 
@@ -43,13 +37,17 @@ pub fn names() -> Vec<&'static str> {
 pub fn main() -> ExitCode {
     let options = Options::parse();
     if options.list {
-        report::print(&table::list());
+        for case in cases::all() {
+            report::print(&format!("{:16} {}\n", case.name, run::about(case)));
+        }
         return ExitCode::SUCCESS;
     }
     interrupt::install();
-    let measured = run::measure(&options);
-    report::conclude("loops", measured, options.json, table::render, |report| {
-        let failed = report.loops.iter().any(|one| one.failed.is_some());
-        Ended::of(report.interrupted, failed)
-    })
+    match run::measure(&options) {
+        Ok(found) => found.conclude(options.json),
+        Err(why) => {
+            eprintln!("loops: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }

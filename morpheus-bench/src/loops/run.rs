@@ -9,11 +9,20 @@ use morpheus_runtime::{Builder, Link, Policy, yield_requested};
 use super::config::Options;
 use super::data::{Data, Written};
 use super::form::{Case, Form};
-use super::result::{Measured, Report, Rounds};
-use crate::host::Host;
-use crate::order::interleaved;
+use crate::envelope::Envelope;
+use crate::pairs::Limit;
 use crate::progress::Progress;
+use crate::report::count;
+use crate::rows::{Figure, Rounds, Row, means, rounds};
+use crate::unit::Unit;
 use crate::{clock, interrupt};
+
+/// The one figure: CPU time of a run of the loop, in nanoseconds.
+const FIGURE: Figure<f64> = Figure {
+    name: "CPU time",
+    unit: Unit::Time,
+    of: |ns| Some(*ns),
+};
 
 /// Blocks between two checkpoints take so long.
 const BLOCK: Duration = Duration::from_micros(20);
@@ -28,8 +37,8 @@ const TRIALS: usize = 3;
 ///
 /// # Errors
 /// When there is no runtime, or its tasks are not watched.
-pub fn measure(options: &Options) -> Result<Report, String> {
-    let host = Host::read();
+pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
+    let found = Envelope::new("loops", options.clone());
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .max_spares(options.spares)
@@ -38,16 +47,12 @@ pub fn measure(options: &Options) -> Result<Report, String> {
         .link(Link::Watchdog)
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    let own = options.clone();
-    let task = runtime.spawn(async move { all(&own).await });
-    let measured = runtime
-        .handle()
-        .block_on(task)
-        .map_err(|error| format!("the measuring task is gone: {error}"))?;
-    Ok(Report::new(host, options, measured?))
+    let task = runtime.spawn(all(found));
+    let measured = runtime.handle().block_on(task);
+    measured.map_err(|error| format!("the measuring task is gone: {error}"))?
 }
 
-async fn all(options: &Options) -> Result<Vec<Measured>, String> {
+async fn all(mut found: Envelope<Options>) -> Result<Envelope<Options>, String> {
     // Else every checkpoint would be a no-op, and cost little.
     let begun = Instant::now();
     while !yield_requested() {
@@ -55,83 +60,90 @@ async fn all(options: &Options) -> Result<Vec<Measured>, String> {
             return Err("this task is not asked to yield: its checkpoints are not live".into());
         }
     }
+    let options = found.config.clone();
     let cases = options.cases();
     let kinds = Form::COMPARED.len() + 2;
     let each = Duration::from_secs_f64(options.window_ms / 1e3) * (kinds * options.pairs) as u32;
     let mut progress = Progress::new(each * cases.len() as u32, options.json);
     let mut data = Data::new();
-    let mut measured = Vec::new();
     for case in cases {
         if interrupt::happened() {
             break;
         }
+        found.begin(case.name, &about(case));
         progress.say(case.name.to_owned());
-        measured.push(one(case, options, &mut data, &progress).await);
+        let mut rounds = Rounds::new(Form::COMPARED.len());
+        if let Err(why) = fill(case, &options, &mut data, &progress, &mut rounds).await {
+            found.failed.push(format!("{}: {why}", case.name));
+        }
+        found.rows.extend(rows(case, &rounds));
         progress.finish_run(each);
     }
     progress.clear();
-    Ok(measured)
+    let means = means(
+        &found.rows,
+        |_| true,
+        |row| {
+            let mut forms = Form::COMPARED.iter();
+            let form = forms.find(|form| form.to_string() == row.contender);
+            form.and_then(|form| form.mean()).map(at_most)
+        },
+    );
+    found.rows.extend(means);
+    Ok(found)
 }
 
-/// Who is measured in a round.
-#[derive(Clone, Copy)]
-struct Kind {
-    form: Form,
-    place: usize,
+/// What a loop does, for a reader of the rows.
+pub fn about(case: &Case) -> String {
+    let vectorised = if case.vectorised { ", vectorised" } else { "" };
+    let turns = count(case.turns as u64);
+    format!("{}; {turns} turns{vectorised}", case.about)
+}
+
+/// So great a share more than plain.
+fn at_most(share: f64) -> Limit {
+    Limit::AtMost(1.0 + share)
+}
+
+fn rows(case: &Case, rounds: &Rounds<f64>) -> Vec<Row> {
+    let forms = std::iter::once(Form::Plain).chain(Form::COMPARED);
+    let forms: Vec<Form> = forms.collect();
+    let names: Vec<String> = forms.iter().map(Form::to_string).collect();
+    rounds.rows(case.name, &names, &[FIGURE], |_, contender| {
+        forms[contender].worst().map(at_most)
+    })
 }
 
 /// One loop in all forms.
-async fn one(case: &Case, options: &Options, data: &mut Data, progress: &Progress) -> Measured {
-    let mut rounds = Rounds::default();
-    let mut block = 1;
-    let failed = fill(case, options, data, progress, &mut rounds, &mut block)
-        .await
-        .err();
-    Measured::new(case, block, &rounds, failed)
-}
-
 async fn fill(
     case: &Case,
     options: &Options,
     data: &mut Data,
     progress: &Progress,
-    rounds: &mut Rounds,
-    block: &mut usize,
+    rounds: &mut Rounds<f64>,
 ) -> Result<(), String> {
     let pass = calibrate(case, Form::Plain, data, 1).await?;
-    *block = block_of(case.turns, pass);
+    let block = block_of(case.turns, pass);
     let window = options.window_ms * 1e6;
     let passes_in = |pass: f64| (window / pass).ceil().clamp(1.0, 1e6) as usize;
     let wanted = outcome(case, Form::Plain, data, case.turns, 1).await;
-    let mut kinds = vec![(Form::Plain, passes_in(pass))];
+    let mut forms = vec![(Form::Plain, passes_in(pass))];
     for form in Form::COMPARED {
-        if outcome(case, form, data, case.turns, *block).await != wanted {
+        if outcome(case, form, data, case.turns, block).await != wanted {
             return Err(format!("{form} does something else than plain"));
         }
-        kinds.push((form, passes_in(calibrate(case, form, data, *block).await?)));
+        forms.push((form, passes_in(calibrate(case, form, data, block).await?)));
     }
-    kinds.push(kinds[0]);
-    let places: Vec<Kind> = (0..kinds.len())
-        .map(|place| Kind {
-            form: kinds[place].0,
-            place,
-        })
-        .collect();
-    let mut round = vec![None; places.len()];
     let mut done = Duration::ZERO;
-    for (_, kind) in interleaved(&places, options.pairs) {
+    for place in rounds::order(Form::COMPARED.len(), options.pairs) {
         if interrupt::happened() {
             return Ok(());
         }
-        let passes = kinds[kind.place].1;
-        let took = timed(case, kind.form, data, *block, passes).await?;
-        round[kind.place] = Some(took);
+        let (form, passes) = forms[place.contender];
+        let took = timed(case, form, data, block, passes).await?;
+        rounds.add(place, took);
         done += Duration::from_secs_f64(options.window_ms / 1e3);
         progress.tick(done);
-        if round.iter().all(Option::is_some) {
-            let ns = round.iter_mut().filter_map(Option::take).collect();
-            rounds.push(ns);
-        }
     }
     Ok(())
 }
@@ -192,6 +204,7 @@ async fn timed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs::Bar;
 
     #[test]
     fn a_block_is_as_long_as_it_should_be_and_never_empty() {
@@ -212,5 +225,23 @@ mod tests {
                 assert!(is == wanted, "{} with {form}: {}", case.name, is.0);
             }
         }
+    }
+
+    #[test]
+    fn a_form_is_judged_loop_by_loop_and_the_control_is_not() {
+        let mut rounds = Rounds::new(Form::COMPARED.len());
+        for place in rounds::order(Form::COMPARED.len(), 12) {
+            let plain = 1e6 + 100.0 * ((place.round + place.number) % 3) as f64;
+            let factor = [1.0, 1.002, 1.0, 1.2, 1.001, 9.0][place.contender];
+            rounds.add(place, plain * factor);
+        }
+        let case = crate::loops::cases::all().next().unwrap();
+        let rows = rows(case, &rounds);
+        let judged = rows
+            .iter()
+            .filter_map(|row| row.ratio.as_ref())
+            .map(|ratio| ratio.judged);
+        let (met, missed) = (Some(Bar::Met), Some(Bar::Missed));
+        assert!(judged.eq([met, met, missed, met, None]), "{rows:?}");
     }
 }

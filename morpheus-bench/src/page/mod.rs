@@ -196,7 +196,7 @@ fn facts(host: &Value) -> Vec<(String, String)> {
     );
     add(
         "Timer slack",
-        number(host, "timer_slack_ns").map(|ns| plot::unit::Unit::Time.tick(ns, ns)),
+        number(host, "timer_slack_ns").map(|ns| crate::unit::Unit::Time.tick(ns, ns)),
     );
     let floor = number(host, "clock_floor_ns")
         .map(|ns| format!(", floor {ns} ns"))

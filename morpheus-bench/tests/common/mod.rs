@@ -4,7 +4,11 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use morpheus_bench::envelope::Envelope;
 use serde::de::DeserializeOwned;
+
+/// What a benchmark that prints rows prints with `--json`.
+pub type Found = Envelope<serde_json::Value>;
 
 /// A program (`env!("CARGO_BIN_EXE_…")`) with a line of arguments.
 pub fn command(program: &str, arguments: &str) -> Command {

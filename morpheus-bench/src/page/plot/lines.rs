@@ -3,7 +3,7 @@
 use super::drawing::{Anchor, Drawing, Ink, Place, SMALL, TEXT, WIDTH};
 use super::font::{self, Weight};
 use super::scale::{Kind, Scale, percentile_place, percentile_ticks};
-use super::unit::Unit;
+use crate::unit::Unit;
 
 /// Lines over one axis.
 #[derive(Clone, Debug)]

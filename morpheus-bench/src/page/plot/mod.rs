@@ -11,7 +11,6 @@ pub mod png;
 pub mod rows;
 pub mod scale;
 pub mod svg;
-pub mod unit;
 
 use drawing::Drawing;
 

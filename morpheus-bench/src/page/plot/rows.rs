@@ -3,7 +3,7 @@
 use super::drawing::{Anchor, Drawing, Ink, MARK, SMALL, Shape, TEXT, WIDTH};
 use super::font::{self, Weight};
 use super::scale::{Kind, Scale};
-use super::unit::Unit;
+use crate::unit::Unit;
 
 /// Things that are compared.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Figure, Row, Section, Table, coloured, rows};
 use crate::page::claims::{list, number, text};
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 pub fn section(object: &Value) -> Section {
     let mut groups: Vec<(String, Vec<Row>)> = Vec::new();

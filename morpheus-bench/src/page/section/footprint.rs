@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Figure, Row, Section, Table, coloured, rows, with_interval};
 use crate::page::claims::{at, count, list, number, text};
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 /// The columns of the table of idle runtimes, and where their bytes are.
 const PARTS: [(&str, &str); 6] = [

@@ -16,7 +16,7 @@ use crate::page::plot::Plot;
 use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
 use crate::page::plot::palette;
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 /// Of a study in a directory: with the frequencies over time, which the analysis does not have.
 ///

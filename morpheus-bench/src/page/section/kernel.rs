@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Figure, Section, Table, coloured, names, over_rounds, rows};
 use crate::page::claims::{number, text};
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 const MEASURED: [(&str, &str, Unit, &str); 5] = [
     (

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Figure, SUMMARY, Section, Table, curves, pairs, rows, summary_cells};
 use crate::page::claims::{at, number, text, yes};
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 pub fn section(object: &Value) -> Section {
     let mut about = Vec::new();

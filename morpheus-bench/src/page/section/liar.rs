@@ -9,7 +9,7 @@ use super::{
 use crate::page::claims::{at, count, list, number, text};
 use crate::page::plot::Plot;
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 pub fn section(object: &Value) -> Section {
     let mut about = Vec::new();

@@ -1,6 +1,5 @@
 //! What there is to show of each benchmark's file, and the pieces that they share.
 
-mod compare;
 mod criterion;
 mod footprint;
 mod governor;
@@ -11,6 +10,7 @@ mod liar;
 pub mod log;
 mod overhead;
 mod request;
+mod rows;
 mod scale;
 mod starvation;
 mod takeover;
@@ -24,10 +24,10 @@ use super::plot::Plot;
 use super::plot::lines::{Across, Line, Lines, Point, Style};
 use super::plot::palette;
 use super::plot::rows::{Axis, Row, Rows};
-use super::plot::unit::Unit;
 use crate::interrupt;
 use crate::pairs::Pairs;
 use crate::stats::Median;
+use crate::unit::Unit;
 
 pub use governor::study;
 
@@ -132,7 +132,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, footprint, kernel and scale";
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, loops, footprint, kernel and scale";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -149,7 +149,7 @@ fn one(object: &Value) -> Result<Section, String> {
         "governor" => governor::section(object, None),
         "takeover" => takeover::section(object),
         "request" => request::section(object),
-        "compare" => compare::section(object),
+        "compare" | "loops" => rows::section(object, &bench),
         "footprint" => footprint::section(object),
         "criterion" => criterion::section(object),
         _ => {

@@ -7,7 +7,7 @@ use crate::page::claims::{at, count, list, number, text, texts, yes};
 use crate::page::plot::Plot;
 use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 /// What is shown of a measurement: a name, where it is, and its place in the palette.
 type Named = (&'static str, &'static str, usize);

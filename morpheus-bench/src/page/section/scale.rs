@@ -9,9 +9,9 @@ use crate::page::plot::Plot;
 use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
 use crate::page::plot::palette;
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
 use crate::scale::case::{Case, Unit as Of};
 use crate::stats::Spread;
+use crate::unit::Unit;
 
 /// More reasons why something failed tell nothing new.
 const MOST_NOTES: usize = 20;

@@ -9,7 +9,7 @@ use super::{
 use crate::page::claims::{at, count, list, number, text, yes};
 use crate::page::plot::lines::{Across, Point};
 use crate::page::plot::rows::Row;
-use crate::page::plot::unit::Unit;
+use crate::unit::Unit;
 
 /// What is measured with a histogram: its name, where it is, and what it says.
 const LATENCIES: [(&str, &str, &str); 4] = [

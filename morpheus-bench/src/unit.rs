@@ -1,7 +1,10 @@
 //! What a number counts, and how it is written.
 
+use serde::{Deserialize, Serialize};
+
 /// What a number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Time in nanoseconds.
     Time,

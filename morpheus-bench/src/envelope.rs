@@ -1,0 +1,168 @@
+//! The one object that benchmarks print with `--json`: how it was measured, and the rows that came out.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::interrupt;
+use crate::report::{self, Ended, WIDTH, wrap};
+use crate::rows::{Row, text};
+
+/// What a benchmark found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Envelope<C> {
+    /// The benchmark.
+    pub bench: String,
+    /// The commit of the checkout that it was built in, `-dirty` behind it if that had changes; `None` where there is none.
+    pub commit: Option<String>,
+    /// Facts about the machine.
+    pub host: Host,
+    /// What was asked for.
+    pub config: C,
+    /// The cases that were measured.
+    pub cases: Vec<Case>,
+    /// What was found.
+    pub rows: Vec<Row>,
+    /// What one should know of it, in sentences.
+    pub notes: Vec<String>,
+    /// What could not be measured to its end, and why.
+    pub failed: Vec<String>,
+    /// Whether Ctrl-C ended it early.
+    pub interrupted: bool,
+}
+
+/// A case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// What happens in it.
+    pub about: String,
+}
+
+impl<C: Serialize> Envelope<C> {
+    /// Without rows yet.
+    pub fn new(bench: &str, config: C) -> Self {
+        Self {
+            bench: bench.into(),
+            commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))),
+            host: Host::read(),
+            config,
+            cases: Vec::new(),
+            rows: Vec::new(),
+            notes: Vec::new(),
+            failed: Vec::new(),
+            interrupted: false,
+        }
+    }
+
+    /// Adds a case that is about to be measured.
+    pub fn begin(&mut self, name: &str, about: &str) {
+        if self.cases.iter().all(|case| case.name != name) {
+            self.cases.push(Case {
+                name: name.into(),
+                about: about.into(),
+            });
+        }
+    }
+
+    /// Everything, as text.
+    pub fn text(&self) -> String {
+        let mut text = self.host.line(WIDTH) + "\n";
+        let settings = serde_json::to_value(&self.config).unwrap_or_default();
+        text += &(wrap(&self::settings(&settings), WIDTH) + "\n");
+        text += &text::tables(&self.rows);
+        let failed = self.failed.iter();
+        let failed = failed.map(|why| format!("not measured to its end: {why}"));
+        for line in self.notes.iter().cloned().chain(failed) {
+            text += &(wrap(&line, WIDTH) + "\n");
+        }
+        report::note_early_end(&mut text, self.interrupted);
+        text
+    }
+
+    /// Prints it, as JSON or for people. Exit codes: 0 measured, 1 something could not be, 130 after Ctrl-C.
+    pub fn conclude(mut self, json: bool) -> ExitCode {
+        self.interrupted = interrupt::happened();
+        let name = self.bench.clone();
+        report::conclude(&name, Ok(self), json, Self::text, |found| {
+            Ended::of(found.interrupted, !found.failed.is_empty())
+        })
+    }
+}
+
+/// Settings as people read them: `workers 2, pairs 10`. Lists are left out, for the tables show them.
+pub fn settings(config: &Value) -> String {
+    let fields = config.as_object().into_iter().flatten();
+    let shown = fields.filter_map(|(name, value)| {
+        let unit = ["ms", "s"].into_iter().find(|unit| {
+            let stem = name.strip_suffix(unit);
+            stem.is_some_and(|stem| stem.ends_with('_'))
+        });
+        let stem = name
+            .trim_end_matches(unit.unwrap_or(""))
+            .trim_end_matches('_');
+        let words = stem.replace('_', " ");
+        let shown = match value {
+            Value::Number(number) => format!("{words} {number}"),
+            Value::String(text) => format!("{words} {text}"),
+            Value::Bool(true) => words,
+            _ => return None,
+        };
+        Some(unit.map_or(shown.clone(), |unit| format!("{shown} {unit}")))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn commit(checkout: &Path) -> Option<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(checkout);
+    let output = git
+        .args([
+            "describe",
+            "--always",
+            "--dirty",
+            "--abbrev=12",
+            "--exclude=*",
+        ])
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn settings_are_a_line() {
+        let config = json!({ "workers": 2, "window_ms": 0.5, "case": ["a"], "quiet": true, "other": false, "link": "observer" });
+        assert_eq!(
+            settings(&config),
+            "link observer, quiet, window 0.5 ms, workers 2"
+        );
+    }
+
+    #[test]
+    fn what_is_no_checkout_has_no_commit() {
+        assert_eq!(commit(Path::new("/")), None);
+    }
+
+    #[test]
+    fn notes_and_failures_are_said() {
+        let mut found = Envelope::new("compare", json!({ "pairs": 2 }));
+        found.begin("spawn", "a task");
+        found.begin("spawn", "a task");
+        found.notes.push("It is only a check.".into());
+        found.failed.push("spawn: tokio: stands still".into());
+        let text = found.text();
+        assert!(text.contains("pairs 2\nIt is only a check.\nnot measured to its end: spawn: tokio: stands still\n"), "{text}");
+        assert_eq!(found.cases.len(), 1);
+    }
+}

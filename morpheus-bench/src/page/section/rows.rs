@@ -1,0 +1,201 @@
+//! Of any benchmark that prints rows: each contender against another, figure by figure, with all its cases.
+
+use serde_json::Value;
+
+use super::{Figure, Section, Table, rows as plot_of};
+use crate::envelope;
+use crate::page::claims::{list, plain_number, text, texts};
+use crate::page::plot::Plot;
+use crate::page::plot::rows::{Axis, Row as Mark};
+use crate::rows::text::{distinct, limits, to};
+use crate::rows::{Ratio, Row};
+use crate::unit::Unit;
+
+/// Greater ratios, and those below one over this, would leave the others no room on the axis.
+const BEYOND: f64 = 3.0;
+
+pub fn section(object: &Value, bench: &str) -> Section {
+    let mut about = envelope::settings(&object["config"]);
+    if let Some(commit) = text(object, "commit") {
+        about += &format!(", commit {commit}");
+    }
+    let mut section = Section {
+        title: bench.into(),
+        about,
+        ..Section::default()
+    };
+    // What is no row is passed over: the file may be of another version.
+    let typed = |row: &Value| serde_json::from_value::<Row>(row.clone()).ok();
+    let rows: Vec<Row> = list(object, "rows").iter().filter_map(typed).collect();
+    let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
+    let mut kinds = Vec::new();
+    for row in &with_ratio {
+        let kind = kind(row);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let figures = distinct(with_ratio.iter().map(|row| row.figure.as_str()));
+    for of in kinds {
+        let own = with_ratio.iter().copied().filter(|row| kind(row) == of);
+        let own: Vec<&Row> = own.collect();
+        let slot = figures.iter().position(|figure| *figure == of[2]);
+        let about = |case: &str| {
+            let mut cases = list(object, "cases").iter();
+            let case = cases.find(|one| text(one, "name").as_deref() == Some(case))?;
+            text(case, "about")
+        };
+        section
+            .figures
+            .push(figure(of, slot.unwrap_or(0), &own, &rows, about));
+        section.notes.extend(limits(&own));
+    }
+    section.notes.extend(texts(object, "notes"));
+    let failed = texts(object, "failed").into_iter();
+    section
+        .notes
+        .extend(failed.map(|why| format!("Not measured to its end: {why}")));
+    section
+}
+
+/// What is compared with what, and in which figure.
+fn kind(row: &Row) -> [&str; 3] {
+    [
+        row.contender.as_str(),
+        to(row).unwrap_or_default(),
+        row.figure.as_str(),
+    ]
+}
+
+fn figure(
+    [contender, other, name]: [&str; 3],
+    slot: usize,
+    own: &[&Row],
+    rows: &[Row],
+    about: impl Fn(&str) -> Option<String>,
+) -> Figure {
+    let heads = [
+        "case",
+        "what happens",
+        other,
+        "ratio",
+        "95 % interval",
+        "A/A",
+        "says",
+        "limit",
+    ];
+    let mut table = Table::new(&heads);
+    let mut marks = Vec::new();
+    for row in own {
+        let Some((ratio, median)) = row
+            .ratio
+            .as_ref()
+            .and_then(|ratio| Some((ratio, ratio.median.filter(|median| is_sane(*median))?)))
+        else {
+            continue;
+        };
+        let interval = ratio.low.zip(ratio.high);
+        let interval = interval.filter(|(low, high)| is_sane(*low) && is_sane(*high));
+        table.rows.push(vec![
+            row.case.clone(),
+            about(&row.case).unwrap_or_else(|| "–".into()),
+            there(rows, row, other).map_or("–".into(), |median| row.unit.show(median)),
+            Unit::Factor.show(median),
+            interval.map_or("n too small".into(), |(low, high)| {
+                format!("{} to {}", Unit::Factor.show(low), Unit::Factor.show(high))
+            }),
+            row.noise().map_or("–".into(), |noise| {
+                format!("± {}", Unit::Share.show(noise))
+            }),
+            ratio.says().into(),
+            limit(ratio),
+        ]);
+        let fits = |ratio: f64| (1.0 / BEYOND..=BEYOND).contains(&ratio);
+        marks.push(Mark {
+            label: row.case.clone(),
+            slot,
+            value: fits(median).then_some(median),
+            interval: interval.filter(|(low, high)| fits(*low) && fits(*high)),
+            instead: Unit::Factor.show(median),
+            ..Mark::default()
+        });
+    }
+    let mut plot = plot_of(Unit::Factor, vec![(String::new(), marks)]);
+    if let Some(Plot::Rows(rows)) = &mut plot {
+        rows.axis = Axis::Around;
+        rows.reference = Some((1.0, other.to_owned()));
+    }
+    Figure {
+        title: format!("{contender} against {other}: {name}"),
+        caption: format!(
+            "Medians of pairs with 95 % intervals; a ratio beyond {BEYOND} or below a third stands as a number alone."
+        ),
+        plot,
+        table: table.without_empty_columns(),
+    }
+}
+
+/// Whether it may have been measured.
+fn is_sane(number: f64) -> bool {
+    plain_number(&number.into()).is_some()
+}
+
+/// The same figure of what a row's contender is compared with.
+fn there(rows: &[Row], row: &Row, other: &str) -> Option<f64> {
+    let is = |there: &&Row| {
+        there.case == row.case && there.figure == row.figure && there.contender == other
+    };
+    let found = rows.iter().find(is)?;
+    found.median.filter(|median| is_sane(*median))
+}
+
+fn limit(ratio: &Ratio) -> String {
+    match (ratio.limit, ratio.judged) {
+        (Some(limit), Some(judged)) => format!("{limit}: {judged}"),
+        _ => "–".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pairs::Limit;
+    use crate::rows::tests::rows;
+    use serde_json::json;
+
+    #[test]
+    fn each_ratio_has_a_row_and_a_plot_has_those_that_fit() {
+        let limit = Some(Limit::AtLeast(0.97));
+        let mut all = rows("spawn", 12, 400.0, limit);
+        all.extend(rows("yield_many", 12, 1.1, limit));
+        let mut object = json!({
+            "bench": "compare", "config": { "workers": 2 }, "rows": all,
+            "cases": [{ "name": "spawn", "about": "task" }], "failed": ["sleep: stands still"],
+        });
+        object["rows"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "case": 3 }));
+        let section = section(&object, "compare");
+        let [rate] = &section.figures[..] else {
+            panic!("{section:?}");
+        };
+        assert_eq!(rate.title, "morpheus against tokio: rate");
+        assert_eq!(
+            rate.table.rows[0][..4],
+            ["spawn", "task", "1,001", "400×"].map(str::to_owned)
+        );
+        let Some(Plot::Rows(plot)) = &rate.plot else {
+            panic!("{rate:?}");
+        };
+        let values: Vec<_> = plot.groups[0].1.iter().map(|row| row.value).collect();
+        assert_eq!(values[0], None);
+        assert!((values[1].unwrap() - 1.1).abs() < 0.01);
+        assert_eq!(
+            rate.table.rows[1][6..],
+            ["more", "at least 0.970: met"].map(str::to_owned)
+        );
+        assert_eq!(section.notes.len(), 2, "{:?}", section.notes);
+        assert_eq!(section.about, "workers 2");
+    }
+}

@@ -1,0 +1,265 @@
+//! What a benchmark found, as rows: one figure of one contender in one case.
+//!
+//! A benchmark names its cases and contenders, fills [`Rounds`] and declares its [`Figure`]s. Everything after that is here:
+//! medians with intervals, ratios to what the contenders are compared with, the noise of that against itself, verdicts, means
+//! over the cases, the tables ([`text`]) and, by [`Envelope`](crate::envelope::Envelope), one form of JSON.
+
+pub mod rounds;
+pub mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram;
+use crate::pairs::{Bar, Limit, Pairs, Verdict};
+use crate::stats::{self, Median};
+use crate::unit::Unit;
+
+pub use rounds::Rounds;
+
+/// A figure that a benchmark takes from each measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure<M> {
+    /// What it is, in a few words.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// The figure; `None` where a case has none.
+    pub of: fn(&M) -> Option<f64>,
+}
+
+/// One figure of one contender in one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// Who or what was measured.
+    pub contender: String,
+    /// What was measured.
+    pub figure: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// Rounds.
+    pub n: usize,
+    /// The median of the rounds.
+    pub median: Option<f64>,
+    /// The lower end of its 95 % interval, from six rounds on.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+    /// The figure of each round, in their order.
+    pub rounds: Vec<f64>,
+    /// The figure against that of another contender. That one has none.
+    pub ratio: Option<Ratio>,
+}
+
+/// A contender against another, in pairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The other one.
+    pub to: String,
+    /// The median of the pairs' ratios.
+    pub median: Option<f64>,
+    /// The lower end of its 95 % interval, from six pairs on.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+    /// The relative difference of each pair, and of the other one against itself.
+    pub pairs: Pairs,
+    /// What they show.
+    pub verdict: Verdict,
+    /// What the ratio is held against.
+    pub limit: Option<Limit>,
+    /// Whether it keeps to that.
+    pub judged: Option<Bar>,
+}
+
+impl Row {
+    /// Of what was measured in each round.
+    pub fn new(case: &str, contender: &str, figure: &str, unit: Unit, rounds: Vec<f64>) -> Self {
+        let interval = Median::of(&rounds);
+        Self {
+            case: case.into(),
+            contender: contender.into(),
+            figure: figure.into(),
+            unit,
+            n: rounds.len(),
+            median: histogram::median(rounds.clone()),
+            low: interval.map(|interval| interval.low),
+            high: interval.map(|interval| interval.high),
+            rounds,
+            ratio: None,
+        }
+    }
+
+    /// How far from 1 the ratio of the other one to itself may lie, where there are pairs enough to say.
+    pub fn noise(&self) -> Option<f64> {
+        match self.ratio.as_ref()?.verdict {
+            Verdict::TooFew { .. } => None,
+            Verdict::InsideNoise { noise, .. } | Verdict::Differs { noise, .. } => Some(noise),
+        }
+    }
+}
+
+impl Ratio {
+    /// To `to`, by these pairs.
+    pub fn new(to: &str, pairs: Pairs, limit: Option<Limit>) -> Self {
+        let ratio = |difference: f64| 1.0 + difference;
+        let interval = Median::of(&pairs.differences);
+        let verdict = pairs.verdict();
+        Self {
+            to: to.into(),
+            median: histogram::median(pairs.differences.clone()).map(ratio),
+            low: interval.map(|interval| ratio(interval.low)),
+            high: interval.map(|interval| ratio(interval.high)),
+            verdict,
+            limit,
+            judged: limit.map(|limit| limit.judge(&verdict)),
+            pairs,
+        }
+    }
+
+    /// What it shows, in a word or two.
+    pub fn says(&self) -> &'static str {
+        match self.verdict {
+            Verdict::TooFew { .. } => "n too small",
+            Verdict::InsideNoise { .. } => "no difference",
+            Verdict::Differs { difference, .. } if difference.median > 0.0 => "more",
+            Verdict::Differs { .. } => "less",
+        }
+    }
+}
+
+/// The name of a mean's row, in place of a case's.
+fn mean_of(cases: usize) -> String {
+    format!("mean of {cases}")
+}
+
+/// Geometric means of ratios over the cases that `counts`: for each contender and each figure that all of these cases have.
+/// Round by round, so that a mean has pairs of its own, and noise.
+pub fn means(
+    rows: &[Row],
+    counts: impl Fn(&str) -> bool,
+    limit: impl Fn(&Row) -> Option<Limit>,
+) -> Vec<Row> {
+    let with_ratio = || rows.iter().filter(|row| row.ratio.is_some());
+    let counted: Vec<&Row> = with_ratio().filter(|row| counts(&row.case)).collect();
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in counted {
+        let group = groups.iter_mut().find(|group| is_alike(group[0], row));
+        match group {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    let most = groups.iter().map(Vec::len).max().unwrap_or(0);
+    let of = |group: &Vec<&Row>| {
+        let over = |part: fn(&Pairs) -> &Vec<f64>| {
+            let all = group.iter().filter_map(|row| row.ratio.as_ref());
+            geometric(&all.map(|ratio| &part(&ratio.pairs)[..]).collect::<Vec<_>>())
+        };
+        let pairs = Pairs {
+            differences: over(|pairs| &pairs.differences),
+            control: over(|pairs| &pairs.control),
+        };
+        let first = group[0];
+        let to = &first.ratio.as_ref()?.to;
+        let name = mean_of(group.len());
+        let mut row = Row::new(&name, &first.contender, &first.figure, first.unit, vec![]);
+        row.ratio = Some(Ratio::new(to, pairs, limit(first)));
+        Some(row)
+    };
+    let whole = groups.iter().filter(|group| group.len() == most);
+    whole.filter_map(of).collect()
+}
+
+/// Whether two rows are the same figure of the same contender against the same other one.
+fn is_alike(a: &Row, b: &Row) -> bool {
+    let to = |row: &Row| row.ratio.as_ref().map(|ratio| ratio.to.clone());
+    a.contender == b.contender && a.figure == b.figure && to(a) == to(b)
+}
+
+/// The geometric mean of the cases' ratios, as a difference from 1, in each round that all of them have.
+fn geometric(cases: &[&[f64]]) -> Vec<f64> {
+    let rounds = cases.iter().map(|differences| differences.len()).min();
+    let mean = |round: usize| {
+        let logarithms: Vec<f64> = cases.iter().map(|all| all[round].ln_1p()).collect();
+        stats::mean(&logarithms).map(f64::exp_m1)
+    };
+    (0..rounds.unwrap_or(0)).filter_map(mean).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Rows of one case with so many pairs: a contender that has so many times the figure of the other one.
+    pub fn rows(case: &str, pairs: usize, factor: f64, limit: Option<Limit>) -> Vec<Row> {
+        let mut rounds = Rounds::new(1);
+        for place in rounds::order(1, pairs) {
+            let disturbed = 1_000.0 + ((place.number + place.round) % 3) as f64;
+            let is_other = place.contender == 0;
+            rounds.add(
+                place,
+                if is_other {
+                    disturbed
+                } else {
+                    disturbed * factor
+                },
+            );
+        }
+        let figure = Figure {
+            name: "rate",
+            unit: Unit::Count,
+            of: |value: &f64| Some(*value),
+        };
+        let names = ["tokio".to_owned(), "morpheus".to_owned()];
+        rounds.rows(case, &names, &[figure], |_, _| limit)
+    }
+
+    #[test]
+    fn a_contender_has_its_median_and_its_ratio() {
+        let limit = Some(Limit::AtLeast(0.97));
+        let rows = rows("spawn", 12, 0.5, limit);
+        let [other, own] = &rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((other.n, own.n), (12, 12));
+        assert!(other.ratio.is_none() && (other.median.unwrap() - 1_001.0).abs() < 1.0);
+        let ratio = own.ratio.as_ref().unwrap();
+        assert!((ratio.median.unwrap() - 0.5).abs() < 0.01);
+        assert!(ratio.low <= ratio.median && ratio.median <= ratio.high);
+        assert_eq!((ratio.says(), ratio.judged), ("less", Some(Bar::Missed)));
+        assert!(own.noise().unwrap() < 0.01 && other.noise().is_none());
+    }
+
+    #[test]
+    fn few_rounds_decide_nothing() {
+        let rows = rows("spawn", 2, 0.5, Some(Limit::AtLeast(0.97)));
+        let ratio = rows[1].ratio.as_ref().unwrap();
+        assert_eq!(
+            (ratio.says(), ratio.judged),
+            ("n too small", Some(Bar::Undecided))
+        );
+        assert!(ratio.low.is_none() && rows[1].low.is_none() && rows[1].noise().is_none());
+    }
+
+    #[test]
+    fn a_mean_is_geometric_and_of_the_cases_that_count() {
+        let mut all = rows("half", 12, 0.5, None);
+        all.extend(rows("twice", 10, 2.0, None));
+        all.extend(rows("beside busy tasks", 12, 100.0, None));
+        let limit = |_: &Row| Some(Limit::AtLeast(0.98));
+        let means = means(&all, |case| case != "beside busy tasks", limit);
+        let [mean] = &means[..] else {
+            panic!("{means:?}");
+        };
+        let ratio = mean.ratio.as_ref().unwrap();
+        assert_eq!(
+            (mean.case.as_str(), ratio.pairs.differences.len()),
+            ("mean of 2", 10)
+        );
+        assert!((ratio.median.unwrap() - 1.0).abs() < 0.01, "{ratio:?}");
+        assert_eq!(ratio.judged, Some(Bar::Met));
+        assert!(super::means(&[], |_| true, limit).is_empty());
+    }
+}

@@ -1,0 +1,144 @@
+//! Rounds of measurements in pairs: A B C … A' A' … C B A and so on, where A' is A again.
+
+use super::{Figure, Ratio, Row};
+use crate::order::interleaved;
+use crate::pairs::{Limit, Pairs};
+
+/// One measurement of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which contender: 0 is the one that the others are compared with.
+    pub contender: usize,
+    /// Its number within the round; the last is contender 0 again.
+    pub number: usize,
+    /// Which round.
+    pub round: usize,
+}
+
+/// All measurements of so many rounds, in the order in which they are made: contender 0, as many as are `compared` with it,
+/// and contender 0 again, every other round backwards.
+pub fn order(compared: usize, rounds: usize) -> impl Iterator<Item = Place> {
+    let numbers: Vec<usize> = (0..compared + 2).collect();
+    let all = interleaved(&numbers, rounds).into_iter();
+    all.map(move |(round, number)| Place {
+        contender: if number > compared { 0 } else { number },
+        number,
+        round,
+    })
+}
+
+/// What was measured in each round.
+#[derive(Debug)]
+pub struct Rounds<M> {
+    whole: Vec<Vec<M>>,
+    current: Vec<Option<M>>,
+}
+
+impl<M> Rounds<M> {
+    /// None yet, of so many that are compared with contender 0.
+    pub fn new(compared: usize) -> Self {
+        Self {
+            whole: Vec::new(),
+            current: (0..compared + 2).map(|_| None).collect(),
+        }
+    }
+
+    /// Adds a measurement. Only rounds that are whole count.
+    pub fn add(&mut self, place: Place, measured: M) {
+        self.current[place.number] = Some(measured);
+        if self.current.iter().all(Option::is_some) {
+            let round = self.current.iter_mut().filter_map(Option::take).collect();
+            self.whole.push(round);
+        }
+    }
+
+    /// Every measurement of the whole rounds.
+    pub fn all(&self) -> impl Iterator<Item = &M> {
+        self.whole.iter().flatten()
+    }
+
+    /// The rows of a case: each figure of contender 0, then those of the others with their ratios to it. `names` has the
+    /// contenders. A figure that the case does not have has no rows.
+    pub fn rows(
+        &self,
+        case: &str,
+        names: &[String],
+        figures: &[Figure<M>],
+        limit: impl Fn(&Figure<M>, usize) -> Option<Limit>,
+    ) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (contender, name) in names.iter().enumerate() {
+            for figure in figures {
+                let values = self.whole.iter();
+                let values: Vec<f64> = values
+                    .filter_map(|round| (figure.of)(&round[contender]))
+                    .collect();
+                if values.is_empty() {
+                    continue;
+                }
+                let mut row = Row::new(case, name, figure.name, figure.unit, values);
+                if contender > 0 {
+                    let pairs = self.pairs(contender, figure);
+                    row.ratio = Some(Ratio::new(&names[0], pairs, limit(figure, contender)));
+                }
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    fn pairs(&self, contender: usize, figure: &Figure<M>) -> Pairs {
+        let mut pairs = Pairs::default();
+        for round in &self.whole {
+            let all = [0, contender, round.len() - 1].map(|number| (figure.of)(&round[number]));
+            if let [Some(a), Some(b), Some(again)] = all {
+                pairs.push(a, b, again);
+            }
+        }
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unit::Unit;
+
+    #[test]
+    fn every_other_round_goes_backwards_and_ends_with_the_first_again() {
+        let places: Vec<Place> = order(2, 2).collect();
+        let contenders: Vec<usize> = places.iter().map(|place| place.contender).collect();
+        assert_eq!(contenders, [0, 1, 2, 0, 0, 2, 1, 0]);
+        assert_eq!((places[4].number, places[4].round), (3, 1));
+        assert_eq!(order(1, 0).count(), 0);
+    }
+
+    #[test]
+    fn a_round_that_is_not_whole_does_not_count_and_neither_does_a_figure_that_is_not_there() {
+        let mut rounds = Rounds::new(1);
+        for place in order(1, 3).take(8) {
+            rounds.add(place, 1.0 + place.number as f64);
+        }
+        assert_eq!(rounds.all().count(), 6);
+        let figures = [
+            Figure {
+                name: "rate",
+                unit: Unit::Count,
+                of: |value: &f64| Some(*value),
+            },
+            Figure {
+                name: "p99",
+                unit: Unit::Time,
+                of: |_| None,
+            },
+        ];
+        let names = ["tokio".into(), "morpheus".into()];
+        let rows = rounds.rows("spawn", &names, &figures, |_, _| None);
+        assert_eq!(rows.len(), 2);
+        let pairs = &rows[1].ratio.as_ref().unwrap().pairs;
+        assert_eq!(
+            (&pairs.differences, &pairs.control),
+            (&vec![1.0; 2], &vec![2.0; 2])
+        );
+    }
+}
