@@ -25,6 +25,7 @@ pub mod compare;
 pub mod cpus;
 pub mod envelope;
 pub mod executor;
+pub mod figures;
 pub mod flagged;
 pub mod footprint;
 pub mod governor;

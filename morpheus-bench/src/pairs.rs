@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::Median;
+use crate::unit::Unit;
 
 /// Fewer pairs give no verdict.
 pub const LEAST_PAIRS: usize = 10;
@@ -135,6 +136,27 @@ impl Limit {
         match self {
             Self::AtMost(limit) => verdict.judge(limit - 1.0),
             Self::AtLeast(limit) => verdict.mirrored().judge(1.0 - limit),
+        }
+    }
+
+    /// Whether a figure keeps to it that lies in this interval.
+    pub fn judge_interval(self, low: f64, high: f64) -> Bar {
+        let (is_met, is_missed) = match self {
+            Self::AtMost(limit) => (high <= limit, low > limit),
+            Self::AtLeast(limit) => (low >= limit, high < limit),
+        };
+        match (is_met, is_missed) {
+            (true, _) => Bar::Met,
+            (_, true) => Bar::Missed,
+            _ => Bar::Undecided,
+        }
+    }
+
+    /// For people, of a figure in this unit.
+    pub fn show(self, unit: Unit) -> String {
+        match self {
+            Self::AtMost(limit) => format!("at most {}", unit.show(limit)),
+            Self::AtLeast(limit) => format!("at least {}", unit.show(limit)),
         }
     }
 }
@@ -265,6 +287,9 @@ mod tests {
         }
         // Part of the interval reaches it.
         assert_eq!(judge(least, 0.95, 0.05), Bar::Undecided);
+        assert_eq!(most.judge_interval(1.0, 1.05), Bar::Met);
+        assert_eq!(most.judge_interval(1.0, 1.06), Bar::Undecided);
+        assert_eq!(least.judge_interval(0.8, 0.94), Bar::Missed);
         // Better beyond the noise.
         assert_eq!(judge(least, 1.5, 0.2), Bar::Met);
         assert_eq!(judge(most, 0.5, 0.2), Bar::Met);

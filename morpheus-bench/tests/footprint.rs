@@ -5,18 +5,38 @@ mod common;
 use std::process::Stdio;
 use std::time::Duration;
 
-use morpheus_bench::footprint::{Report, Via, WIDTH};
+use common::Found;
 use morpheus_bench::pairs::Bar;
+use morpheus_bench::report::WIDTH;
+use morpheus_bench::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_footprint");
 
 /// Two sizes, and hardly any time to come to rest.
-const QUICK: &str = "--spares 2,6 --workers 1 --runs 1 --settle-ms 20 --tasks 500";
+const QUICK: &str = "--spares 2,6 --workers 1 --settle-ms 20 --tasks 500";
+
+fn found(arguments: &str) -> Found {
+    let found: Found = common::json(PROGRAM, &format!("{QUICK} {arguments}"));
+    assert!(found.failed.is_empty() && !found.interrupted, "{found:?}");
+    found
+}
+
+/// One figure of every contender that has it, in their order.
+fn figure(found: &Found, figure: &str) -> Vec<Row> {
+    let rows = found.rows.iter().filter(|row| row.figure == figure);
+    rows.cloned().collect()
+}
+
+fn medians(found: &Found, name: &str) -> Vec<f64> {
+    let rows = figure(found, name).into_iter();
+    rows.filter_map(|row| row.median).collect()
+}
 
 #[test]
 fn every_runtime_is_measured_with_its_threads_and_its_pages() {
-    let report: Report = common::json(PROGRAM, &format!("{QUICK} --only idle"));
-    let names = report.idle.iter().map(|row| row.runtime.to_string());
+    let found = found("--only idle --runs 1");
+    let resident = figure(&found, "resident");
+    let names = resident.iter().map(|row| row.contender.as_str());
     let expected = [
         "tokio",
         "morpheus",
@@ -25,69 +45,62 @@ fn every_runtime_is_measured_with_its_threads_and_its_pages() {
         "tokio+2",
         "tokio+6",
     ];
-    assert!(names.eq(expected), "{report:?}");
-    let [tokio, default, two, six, tokio_two, tokio_six] = &report.idle[..] else {
-        panic!("{report:?}");
-    };
-    for row in &report.idle {
-        let memory = row.memory;
-        let split = memory.split;
-        let sum = split.stacks + split.small_stacks + split.heap + split.other + split.files;
-        assert!(
-            memory.resident > 0 && memory.mapped > memory.resident,
-            "{row:?}"
-        );
+    assert!(names.eq(expected), "{found:?}");
+    let threads = medians(&found, "threads");
+    // Of Morpheus: a worker, the spares and the controller.
+    assert_eq!(threads, [1.0, 34.0, 4.0, 8.0, 3.0, 7.0]);
+    let resident = medians(&found, "resident");
+    let parts = ["stacks", "small stacks", "heap", "other", "files"];
+    let parts = parts.map(|part| medians(&found, part));
+    let mapped = medians(&found, "mapped");
+    for (place, resident) in resident.iter().enumerate() {
+        assert!(*resident > 0.0 && mapped[place] > *resident, "{found:?}");
         // Pages come and go between the two readings.
-        assert!((sum - memory.resident).abs() < 256 << 10, "{row:?}");
+        let sum: f64 = parts.iter().map(|part| part[place]).sum();
+        assert!((sum - resident).abs() < f64::from(256 << 10), "{found:?}");
         // At least a page for each.
-        assert!(split.stacks >= 4096 * memory.threads, "{row:?}");
+        assert!(parts[0][place] >= 4096.0 * threads[place], "{found:?}");
     }
-    let threads = |row: &morpheus_bench::footprint::Idle| row.memory.threads;
-    assert_eq!([tokio, tokio_two, tokio_six].map(threads), [1, 3, 7]);
-    // A worker, the spares and the controller.
-    assert_eq!([default, two, six].map(threads), [34, 4, 8]);
-    assert_eq!(default.judged, Some(Bar::Undecided), "one round");
-    assert!(tokio.over_tokio_bytes.is_none() && six.over_tokio_bytes.is_some());
-    assert!(report.tasks.is_empty() && report.failed.is_none() && !report.interrupted);
+    let over = figure(&found, "over tokio");
+    assert_eq!(
+        (over.len(), over[0].judged),
+        (5, Some(Bar::Undecided)),
+        "one round"
+    );
+    assert_eq!(found.cases.len(), 1);
 }
 
 /// What is requested does not depend on the machine, its load or the build.
 #[test]
 fn a_watched_task_requests_32_bytes_more() {
-    let report: Report = common::json(PROGRAM, &format!("{QUICK} --only tasks"));
-    let vias: Vec<Via> = report.tasks.iter().map(|row| row.via).collect();
+    let found = found("--only tasks --runs 2");
+    let over = figure(&found, "over tokio");
+    let names = over.iter().map(|row| row.contender.as_str());
     let expected = [
-        Via::Tokio,
-        Via::Tokio,
-        Via::Spawn,
-        Via::Watched,
-        Via::WatchedAs,
+        "morpheus, tokio::spawn",
+        "morpheus, morpheus_runtime::spawn",
+        "morpheus, .watched(…)",
+        "morpheus, .watched_as(…)",
     ];
-    assert_eq!(vias, expected);
-    for (row, more) in report.tasks.iter().zip([0.0, 0.0, 32.0, 32.0, 32.0]) {
-        let plain = report.tasks[0].requested_bytes;
-        assert_eq!(row.requested_bytes - plain, more, "{row:?}");
-        assert!(row.sizes.iter().all(|size| size.blocks == 1.0), "{row:?}");
-        assert!(row.resident_bytes > 0.0, "{row:?}");
-        assert!(
-            row.judged.is_none_or(|judged| judged == Bar::Met),
-            "{row:?}"
-        );
-    }
-    assert!(report.idle.is_empty());
+    assert!(names.eq(expected), "{found:?}");
+    assert_eq!(medians(&found, "over tokio"), [0.0, 32.0, 32.0, 32.0]);
+    assert!(over.iter().all(|row| row.judged == Some(Bar::Met)));
+    assert_eq!(medians(&found, "blocks"), [1.0; 5]);
+    assert!(medians(&found, "resident").iter().all(|bytes| *bytes > 0.0));
+    assert_eq!(found.cases.len(), 1);
 }
 
 #[test]
 fn people_get_tables() {
-    let output = common::run(PROGRAM, QUICK);
+    let output = common::run(PROGRAM, &format!("{QUICK} --runs 2"));
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let expected = [
-        "An idle runtime",
+        "an idle runtime, medians",
         "morpheus+6",
-        "Bar, at most 1,024 KiB over tokio",
-        "A task, in bytes: 500 that wait",
-        "Bar, at most 32 bytes more than tokio's: met.",
+        "morpheus, over tokio at most 1.00 MiB: undecided, ",
+        "a task that waits, medians",
+        "morpheus, .watched(…), over tokio at most 32.0 B: met, 32.0 B.",
     ];
     common::assert_table(&text, WIDTH, &expected);
 }
@@ -128,16 +141,15 @@ fn what_cannot_be_built_is_said() {
         "--spares 4000 --workers 97 --runs 1 --only idle --json",
     );
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
-    let why = report.failed.unwrap();
-    assert!(why.starts_with("morpheus+4000: "), "{why}");
+    let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found.failed[0].starts_with("morpheus+4000: "), "{found:?}");
 }
 
 #[test]
 fn ctrl_c_shows_what_was_measured() {
     let line = "--spares 2 --workers 1 --runs 5000 --settle-ms 1 --only idle";
-    let report: Report = common::json_of_interrupted(PROGRAM, line, Duration::from_secs(3));
-    assert!(report.interrupted && report.failed.is_none(), "{report:?}");
-    let runs: Vec<usize> = report.idle.iter().map(|row| row.runs).collect();
+    let found: Found = common::json_of_interrupted(PROGRAM, line, Duration::from_secs(3));
+    assert!(found.interrupted && found.failed.is_empty(), "{found:?}");
+    let runs: Vec<usize> = found.rows.iter().map(|row| row.n).collect();
     assert!(runs.iter().all(|n| *n == runs[0] && *n < 5_000), "{runs:?}");
 }

@@ -144,7 +144,7 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "Latency by governor<",
         "Frequency over time, without load<",
         "What waits behind a worker that blocks<",
-        "Resident memory of a runtime that has nothing to do, KiB<",
+        "an idle runtime: resident<",
         "Requests a second<",
         "morpheus against tokio: operations/s<",
         "morpheus-watched against tokio: CPU time<",

@@ -1,11 +1,12 @@
 //! The child process: one runtime, and what it, or tasks on it, take of memory.
 
+use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use morpheus_runtime::{Metrics, Watch as _, Watched};
+use morpheus_runtime::{Metrics, Watch as _};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
@@ -63,6 +64,32 @@ pub enum Via {
     WatchedAs,
 }
 
+impl Via {
+    fn start<F>(self, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match self {
+            Via::Tokio => drop(tokio::spawn(future)),
+            Via::Spawn => drop(morpheus_runtime::spawn(future)),
+            Via::Watched => drop(tokio::spawn(future.watched("parked"))),
+            Via::WatchedAs => drop(tokio::spawn(future.watched_as("parked, as it is called"))),
+        }
+    }
+}
+
+/// As people write it.
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Via::Tokio => "tokio::spawn",
+            Via::Spawn => "morpheus_runtime::spawn",
+            Via::Watched => ".watched(…)",
+            Via::WatchedAs => ".watched_as(…)",
+        })
+    }
+}
+
 /// What it found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,8 +98,6 @@ pub enum Found {
     Idle(Memory),
     /// What a task takes.
     Task {
-        /// Its future, as it is given to tokio.
-        future_bytes: usize,
         /// What was asked for by the thread that started it.
         requested_bytes: f64,
         /// In so many blocks.
@@ -143,23 +168,20 @@ fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
     }
     let polled = Arc::new(AtomicUsize::new(0));
     let _context = runtime.enter();
-    let start = |count: usize| -> usize {
-        let mut size = 0;
+    let start = |count: usize| {
         for _ in 0..count {
-            size = start_one(tasks.via, wait::<KEPT>(polled.clone()));
+            tasks.via.start(wait::<KEPT>(polled.clone()));
         }
-        size
     };
     start(FIRST);
     wait_for(&polled, FIRST)?;
     let (before, requested) = (Memory::now()?, Requested::so_far());
-    let future_bytes = start(tasks.count);
+    start(tasks.count);
     let requested = Requested::so_far().since(requested);
     wait_for(&polled, FIRST + tasks.count)?;
     let grown = Memory::now()?.since(before);
     let each = |all: i64| all as f64 / tasks.count as f64;
     Ok(Some(Found::Task {
-        future_bytes,
         requested_bytes: each(requested.bytes),
         blocks: each(requested.blocks),
         resident_bytes: each(grown.resident),
@@ -172,23 +194,6 @@ async fn wait<const KEPT: usize>(polled: Arc<AtomicUsize>) {
     polled.fetch_add(1, Relaxed);
     std::future::pending::<()>().await;
     black_box(&kept);
-}
-
-/// Starts a task, and says how large its future is as tokio gets it.
-fn start_one<F>(via: Via, future: F) -> usize
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    match via {
-        Via::Tokio => drop(tokio::spawn(future)),
-        Via::Spawn => drop(morpheus_runtime::spawn(future)),
-        Via::Watched => drop(tokio::spawn(future.watched("parked"))),
-        Via::WatchedAs => drop(tokio::spawn(future.watched_as("parked, as it is called"))),
-    }
-    match via {
-        Via::Tokio => size_of::<F>(),
-        Via::Spawn | Via::Watched | Via::WatchedAs => size_of::<Watched<F>>(),
-    }
 }
 
 fn wait_for(polled: &AtomicUsize, count: usize) -> Result<(), String> {

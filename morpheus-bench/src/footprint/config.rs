@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::Parser;
+use serde::Serialize;
 
 use super::child::Via;
 use crate::arguments::counted;
@@ -37,7 +38,7 @@ at most 32 bytes more than one that is not.
 Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
 /// What a Morpheus runtime takes of memory, idle and for each task, beside tokio.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "footprint", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// Numbers of spares, beside the default
@@ -66,15 +67,18 @@ pub struct Options {
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// One measurement, of a job on stdin: how this program calls itself.
     #[arg(long, hide = true)]
+    #[serde(skip)]
     pub child: bool,
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Runtimes that have nothing to do.
     Idle,

@@ -6,26 +6,19 @@
 //! is Morpheus's own. Every measurement is a process of its own, so that no runtime finds memory that another one left.
 //!
 //! `config` reads the command line. `child` is one measurement; [`memory`] reads what the kernel says, [`counting`] is
-//! the allocator that counts. `run` calls the children, `result` is what comes out, `table` shows it.
+//! the allocator that counts. `run` calls the children and makes rows of what they found.
 
 mod child;
 mod config;
 pub mod counting;
 pub mod memory;
-mod result;
 mod run;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use crate::report::WIDTH;
-pub use child::{KEPT, Via};
-pub use result::{Idle, Report, Task};
-
-use crate::report::Ended;
-use crate::{interrupt, report, thread};
+use crate::{interrupt, thread};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.
@@ -37,12 +30,5 @@ pub fn main() -> ExitCode {
         child::main();
     }
     interrupt::install();
-    let report = run::measure(&options);
-    report::conclude(
-        "footprint",
-        Ok(report),
-        options.json,
-        table::render,
-        |report| Ended::of(report.interrupted, report.failed.is_some()),
-    )
+    run::measure(&options).conclude(options.json)
 }

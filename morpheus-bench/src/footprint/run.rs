@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::child::{Answer, Found, Job, KEPT, Tasks};
-use super::config::Options;
-use super::result::{Idle, Report, Task};
-use crate::host::Host;
-use crate::interrupt;
-use crate::order::interleaved;
+use super::child::{Answer, Found, Job, KEPT, Tasks, Via};
+use super::config::{Options, morpheus};
+use super::memory::Memory;
+use crate::compare::Contender;
+use crate::envelope::Envelope;
+use crate::pairs::Limit;
 use crate::progress::Progress;
-use crate::supervised;
+use crate::rows::{Figure, Rounds, Row, rounds};
+use crate::unit::Unit;
+use crate::{interrupt, supervised};
 
 /// What starting a child and building a runtime take, about.
 const START: Duration = Duration::from_millis(60);
@@ -18,39 +20,181 @@ const TASK_ROUNDS: usize = 3;
 /// A child may take so long beyond what it sleeps: the machine may be slow and busy.
 const GRACE: Duration = Duration::from_secs(120);
 
+/// What an idle runtime with its default number of spares may take more than tokio.
+const IDLE_LIMIT: Limit = Limit::AtMost(1_048_576.0);
+/// What a watched task may request more than one that is not.
+const TASK_LIMIT: Limit = Limit::AtMost(32.0);
+
+const IDLE: &str = "an idle runtime";
+const TASK: &str = "a task that waits";
+const OVER_TOKIO: &str = "over tokio";
+
+const RESIDENT: Figure<Memory> = bytes("resident", |memory| Some(memory.resident as f64));
+/// What is known of an idle runtime, the less important last.
+const IDLE_FIGURES: [Figure<Memory>; 11] = [
+    RESIDENT,
+    bytes("anonymous", |memory| Some(memory.anonymous as f64)),
+    Figure {
+        name: "threads",
+        unit: Unit::Count,
+        of: |memory| Some(memory.threads as f64),
+    },
+    bytes("stacks", |memory| Some(memory.split.stacks as f64)),
+    bytes("heap", |memory| Some(memory.split.heap as f64)),
+    bytes("files", |memory| Some(memory.split.files as f64)),
+    bytes("small stacks", |memory| {
+        Some(memory.split.small_stacks as f64)
+    }),
+    bytes("other", |memory| Some(memory.split.other as f64)),
+    bytes("mapped", |memory| Some(memory.mapped as f64)),
+    bytes("Pss", |memory| Some(memory.proportional as f64)),
+    Figure {
+        name: "mappings",
+        unit: Unit::Count,
+        of: |memory| Some(memory.mappings as f64),
+    },
+];
+
+/// What a task takes, in bytes: the mean of those of all sizes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Task {
+    requested: f64,
+    blocks: f64,
+    resident: f64,
+}
+
+const REQUESTED: Figure<Task> = bytes("requested", |task| Some(task.requested));
+const TASK_FIGURES: [Figure<Task>; 3] = [
+    REQUESTED,
+    bytes("resident", |task| Some(task.resident)),
+    Figure {
+        name: "blocks",
+        unit: Unit::Count,
+        of: |task| Some(task.blocks),
+    },
+];
+
+const fn bytes<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
+    Figure {
+        name,
+        unit: Unit::Bytes,
+        of,
+    }
+}
+
 /// Measures everything, or until Ctrl-C.
-pub fn measure(options: &Options) -> Report {
-    let host = Host::read();
-    let (idle, tasks) = (idle_jobs(options), task_jobs(options));
+pub fn measure(options: &Options) -> Envelope<Options> {
+    let mut found = Envelope::new("footprint", options.clone());
+    let (idle, tasks) = (options.idle(), options.tasks());
     let each = START + Duration::from_millis(options.settle_ms as u64);
     let task_rounds = options.runs.min(TASK_ROUNDS);
-    let all = idle.len() * options.runs + tasks.len() * task_rounds;
+    let all = idle.len() * options.runs + tasks.len() * KEPT.len() * task_rounds;
     let mut progress = Progress::new(each * all as u32, options.json);
-    let mut failed = None;
-    let mut rounds = |jobs: &[Job], rounds: usize| {
-        all_rounds(jobs, rounds, |job| {
-            progress.say(job.runtime.to_string());
-            let answer = ask(job, each, &mut progress);
-            progress.finish_run(each);
-            // Ctrl-C may end a child in the middle.
-            let why = answer.as_ref().err().filter(|_| !interrupt::happened());
-            failed = failed
-                .take()
-                .or(why.map(|why| format!("{}: {why}", job.runtime)));
-            answer.ok()
-        })
+    let mut ask = |runtime: Contender, tasks: Option<Tasks>| {
+        progress.say(runtime.to_string());
+        let job = Job {
+            runtime,
+            workers: options.workers,
+            settle_ms: options.settle_ms as u64,
+            tasks,
+        };
+        let answer = ask(&job, each, &mut progress);
+        progress.finish_run(each);
+        answer.map_err(|why| format!("{runtime}: {why}"))
     };
-    let idle_found = rounds(&idle, options.runs);
-    let tasks_found = rounds(&tasks, task_rounds);
+    let runtimes = fill(idle.len(), options.runs, |contender| {
+        match ask(idle[contender], None)? {
+            Found::Idle(memory) => Ok(memory),
+            Found::Task { .. } => Err("was asked for a runtime, and measured tasks".into()),
+        }
+    });
+    let started = fill(tasks.len(), task_rounds, |contender| {
+        let (runtime, via) = tasks[contender];
+        let mut mean = Task::default();
+        for kept in KEPT {
+            let count = options.tasks;
+            mean.add(&ask(runtime, Some(Tasks { via, count, kept }))?);
+        }
+        Ok(mean)
+    });
     progress.clear();
-    let idle = idle.iter().map(|job| job.runtime).zip(idle_found);
-    let tasks = options
-        .tasks()
-        .into_iter()
-        .zip(tasks_found.chunks(KEPT.len()));
-    let idle: Vec<Idle> = Idle::all(idle.collect());
-    let tasks: Vec<Task> = Task::all(tasks.collect());
-    Report::new(host, options, idle, tasks, failed)
+    if !idle.is_empty() {
+        found.begin(
+            IDLE,
+            "what it adds to a process that has served a few tasks",
+        );
+        found.rows.extend(idle_rows(&idle, &runtimes.0));
+    }
+    if !tasks.is_empty() {
+        found.begin(TASK, "the mean of four sizes, 32 bytes apart");
+        found.rows.extend(task_rows(&tasks, &started.0));
+    }
+    found.failed.extend(runtimes.1.into_iter().chain(started.1));
+    found
+}
+
+/// Measures so many contenders in turns, until all rounds are there, Ctrl-C comes or one cannot be measured.
+fn fill<M>(
+    contenders: usize,
+    count: usize,
+    mut measure: impl FnMut(usize) -> Result<M, String>,
+) -> (Rounds<M>, Option<String>) {
+    let mut rounds = Rounds::in_turns(contenders);
+    for place in rounds::in_turns(contenders, count) {
+        if interrupt::happened() {
+            break;
+        }
+        match measure(place.contender) {
+            Ok(measured) => rounds.add(place, measured),
+            // Ctrl-C may end a child in the middle.
+            Err(_) if interrupt::happened() => break,
+            Err(why) => return (rounds, Some(why)),
+        }
+    }
+    (rounds, None)
+}
+
+/// The rows of idle runtimes, of which the first is tokio.
+fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
+    let names: Vec<String> = runtimes.iter().map(Contender::to_string).collect();
+    let default = morpheus(None).to_string();
+    let over = rounds.over_first(IDLE, &names, &RESIDENT, OVER_TOKIO);
+    let over = over.into_iter().map(|row| match row.contender == default {
+        true => row.held(IDLE_LIMIT),
+        false => row,
+    });
+    let [resident, others @ ..] = &IDLE_FIGURES;
+    let mut rows = rounds.rows(IDLE, &names, &[*resident], |_, _| None);
+    rows.extend(over);
+    rows.extend(rounds.rows(IDLE, &names, others, |_, _| None));
+    rows
+}
+
+/// The rows of tasks, of which the first are tokio's.
+fn task_rows(tasks: &[(Contender, Via)], rounds: &Rounds<Task>) -> Vec<Row> {
+    let name = |(runtime, via): &(Contender, Via)| format!("{runtime}, {via}");
+    let names: Vec<String> = tasks.iter().map(name).collect();
+    let over = rounds.over_first(TASK, &names, &REQUESTED, OVER_TOKIO);
+    let mut rows = rounds.rows(TASK, &names, &TASK_FIGURES, |_, _| None);
+    rows.extend(over.into_iter().map(|row| row.held(TASK_LIMIT)));
+    rows
+}
+
+impl Task {
+    /// Adds the part of one size.
+    fn add(&mut self, found: &Found) {
+        let parts = KEPT.len() as f64;
+        if let Found::Task {
+            requested_bytes,
+            blocks,
+            resident_bytes,
+        } = found
+        {
+            self.requested += requested_bytes / parts;
+            self.blocks += blocks / parts;
+            self.resident += resident_bytes / parts;
+        }
+    }
 }
 
 /// What a child found, the first whose runtime was idle.
@@ -72,53 +216,77 @@ fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, Stri
     }
 }
 
-/// What each job found in each round; a round that did not come to its end is not there.
-fn all_rounds(
-    jobs: &[Job],
-    rounds: usize,
-    mut measure: impl FnMut(&Job) -> Option<Found>,
-) -> Vec<Vec<Found>> {
-    let mut all = vec![Vec::new(); jobs.len()];
-    let places: Vec<usize> = (0..jobs.len()).collect();
-    let mut round = vec![None; jobs.len()];
-    for (_, place) in interleaved(&places, rounds) {
-        if interrupt::happened() {
-            break;
-        }
-        let Some(found) = measure(&jobs[place]) else {
-            break;
+#[cfg(test)]
+mod tests {
+    use super::super::config::tokio;
+    use super::*;
+    use crate::pairs::Bar;
+
+    fn judged(rows: &[Row]) -> Vec<Option<Bar>> {
+        let over = rows.iter().filter(|row| row.figure == OVER_TOKIO);
+        over.map(|row| row.judged).collect()
+    }
+
+    /// Rows of tokio, of Morpheus with its default, which takes so much more, and of Morpheus with 8 spares.
+    fn idle(over: i64, count: usize) -> Vec<Row> {
+        let (rounds, _) = fill(3, count, |contender| {
+            Ok(Memory {
+                resident: 100_000 + [0, over, over / 4][contender],
+                ..Memory::default()
+            })
+        });
+        idle_rows(&[tokio(0), morpheus(None), morpheus(Some(8))], &rounds)
+    }
+
+    #[test]
+    fn the_default_is_held_against_a_megabyte_more_than_tokio() {
+        assert_eq!(judged(&idle(1 << 20, 6)), [Some(Bar::Met), None]);
+        assert_eq!(judged(&idle((1 << 20) + 1, 6))[0], Some(Bar::Missed));
+        assert_eq!(judged(&idle(0, 1))[0], Some(Bar::Undecided), "one round");
+        let rows = idle(400_000, 2);
+        let over = rows.iter().filter(|row| row.figure == OVER_TOKIO);
+        let over: Vec<f64> = over.filter_map(|row| row.median).collect();
+        assert_eq!(over, [400_000.0, 100_000.0]);
+    }
+
+    #[test]
+    fn a_watched_task_is_held_against_32_bytes_more() {
+        let rows = |over: f64| {
+            let (rounds, _) = fill(2, 2, |contender| {
+                let mut mean = Task::default();
+                for bytes in [256.0, 256.0, 256.0, 384.0] {
+                    mean.add(&Found::Task {
+                        requested_bytes: bytes + [0.0, over][contender],
+                        blocks: 1.0,
+                        resident_bytes: bytes,
+                    });
+                }
+                Ok(mean)
+            });
+            task_rows(
+                &[(tokio(0), Via::Tokio), (morpheus(None), Via::Spawn)],
+                &rounds,
+            )
         };
-        round[place] = Some(found);
-        if round.iter().all(Option::is_some) {
-            for (all, found) in all.iter_mut().zip(&mut round) {
-                all.extend(found.take());
+        assert_eq!(judged(&rows(32.0)), [Some(Bar::Met)]);
+        assert_eq!(judged(&rows(32.25)), [Some(Bar::Missed)]);
+        assert_eq!(rows(32.0)[0].median, Some(288.0));
+    }
+
+    #[test]
+    fn what_failed_keeps_the_rounds_before_it() {
+        let mut left = 5;
+        let (rounds, failed) = fill(2, 6, |_| {
+            left -= 1;
+            if left >= 0 {
+                Ok(())
+            } else {
+                Err("no threads".into())
             }
-        }
+        });
+        assert_eq!(
+            (rounds.all().count(), failed.as_deref()),
+            (4, Some("no threads"))
+        );
     }
-    all
-}
-
-fn job(options: &Options, runtime: crate::compare::Contender, tasks: Option<Tasks>) -> Job {
-    Job {
-        runtime,
-        workers: options.workers,
-        settle_ms: options.settle_ms as u64,
-        tasks,
-    }
-}
-
-fn idle_jobs(options: &Options) -> Vec<Job> {
-    let all = options.idle().into_iter();
-    all.map(|runtime| job(options, runtime, None)).collect()
-}
-
-/// One for each way and each size, the sizes of a way together.
-fn task_jobs(options: &Options) -> Vec<Job> {
-    let of = |(runtime, via)| {
-        KEPT.into_iter().map(move |kept| {
-            let count = options.tasks;
-            job(options, runtime, Some(Tasks { via, count, kept }))
-        })
-    };
-    options.tasks().into_iter().flat_map(of).collect()
 }

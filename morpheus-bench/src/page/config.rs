@@ -14,10 +14,13 @@ Examples:
       So is a study in a directory below, with its frequencies over time.
   report results --output page --title 'Before the change'
       Elsewhere, under another title.
+  report figures --fill README.md,docs/src/benchmarks.md
+      No page: the tables of these documents between '<!-- figures: NAME -->' and '<!-- end of figures -->', from
+      figures/NAME.json.
 
 What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `kernel` and `scale` a record a line),
 DIR/*.hlog (what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation,
-latency, liar, jitter, overhead, governor, takeover, request, compare, footprint, kernel, scale.
+latency, liar, jitter, overhead, governor, takeover, request, compare, loops, footprint, kernel, scale.
 
 What is written: index.html, which needs nothing but itself, and a PNG for each plot, which stands alone. The path of
 the page is printed. A file that cannot be shown is named there, on the page and here, and does not stop the others.
@@ -47,6 +50,14 @@ pub struct Options {
     /// Replace an index.html that this program did not make
     #[arg(long)]
     pub force: bool,
+
+    /// Make no page, but the tables of these documents
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',', conflicts_with_all = ["output", "force", "no_png"])]
+    pub fill: Vec<PathBuf>,
+
+    /// With --fill: change nothing, and fail where a table is not what the file says
+    #[arg(long, requires = "fill")]
+    pub check: bool,
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use clap::Parser;
 use serde_json::Value;
 
 use crate::progress::Progress;
-use crate::report;
+use crate::{figures, report};
 use config::Options;
 use html::{Machine, Page, Part};
 use read::Found;
@@ -31,6 +31,9 @@ const DRAWING: Duration = Duration::from_millis(40);
 /// Makes the page. Exit codes: 0 made, 1 nothing to show or failed, 2 bad usage.
 pub fn main() -> ExitCode {
     let options = Options::parse();
+    if !options.fill.is_empty() {
+        return figures::fill(&options.directory, &options.fill, options.check);
+    }
     match make(&options) {
         Ok(page) => {
             report::print(&format!("{page}\n"));

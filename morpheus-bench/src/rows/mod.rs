@@ -4,6 +4,7 @@
 //! medians with intervals, ratios to what the contenders are compared with, the noise of that against itself, verdicts, means
 //! over the cases, the tables ([`text`]) and, by [`Envelope`](crate::envelope::Envelope), one form of JSON.
 
+pub mod markdown;
 pub mod rounds;
 pub mod text;
 
@@ -48,6 +49,10 @@ pub struct Row {
     pub high: Option<f64>,
     /// The figure of each round, in their order.
     pub rounds: Vec<f64>,
+    /// What the figure is held against.
+    pub limit: Option<Limit>,
+    /// Whether it keeps to that.
+    pub judged: Option<Bar>,
     /// The figure against that of another contender. That one has none.
     pub ratio: Option<Ratio>,
 }
@@ -87,8 +92,24 @@ impl Row {
             low: interval.map(|interval| interval.low),
             high: interval.map(|interval| interval.high),
             rounds,
+            limit: None,
+            judged: None,
             ratio: None,
         }
+    }
+
+    /// Held against a limit. A figure that is the same in each round needs no six of them.
+    #[must_use]
+    pub fn held(mut self, limit: Limit) -> Self {
+        let is_exact = self.n > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
+        let exact = self.median.filter(|_| is_exact);
+        let interval = exact
+            .map(|exact| (exact, exact))
+            .or(self.low.zip(self.high));
+        let judged = interval.map(|(low, high)| limit.judge_interval(low, high));
+        self.limit = Some(limit);
+        self.judged = Some(judged.unwrap_or(Bar::Undecided));
+        self
     }
 
     /// How far from 1 the ratio of the other one to itself may lie, where there are pairs enough to say.
@@ -230,6 +251,27 @@ pub(crate) mod tests {
         assert!(ratio.low <= ratio.median && ratio.median <= ratio.high);
         assert_eq!((ratio.says(), ratio.judged), ("less", Some(Bar::Missed)));
         assert!(own.noise().unwrap() < 0.01 && other.noise().is_none());
+    }
+
+    #[test]
+    fn a_figure_is_held_against_its_limit_with_its_interval_or_exactly() {
+        let row = |rounds: Vec<f64>| {
+            let row = Row::new("a task", "morpheus", "requested", Unit::Bytes, rounds);
+            row.held(Limit::AtMost(32.0)).judged
+        };
+        assert_eq!(row(vec![32.0; 2]), Some(Bar::Met));
+        assert_eq!(row(vec![32.25; 2]), Some(Bar::Missed));
+        assert_eq!(
+            row(vec![32.0]),
+            Some(Bar::Undecided),
+            "it may have been chance"
+        );
+        assert_eq!(
+            row(vec![31.0, 30.0, 31.0]),
+            Some(Bar::Undecided),
+            "too few for an interval"
+        );
+        assert_eq!(row([31.0, 30.0].repeat(3)), Some(Bar::Met));
     }
 
     #[test]

@@ -27,6 +27,17 @@ pub fn order(compared: usize, rounds: usize) -> impl Iterator<Item = Place> {
     })
 }
 
+/// The same of contenders that are measured in turns, none of them again.
+pub fn in_turns(contenders: usize, rounds: usize) -> impl Iterator<Item = Place> {
+    let numbers: Vec<usize> = (0..contenders).collect();
+    let all = interleaved(&numbers, rounds).into_iter();
+    all.map(|(round, number)| Place {
+        contender: number,
+        number,
+        round,
+    })
+}
+
 /// What was measured in each round.
 #[derive(Debug)]
 pub struct Rounds<M> {
@@ -35,11 +46,16 @@ pub struct Rounds<M> {
 }
 
 impl<M> Rounds<M> {
-    /// None yet, of so many that are compared with contender 0.
+    /// None yet, of so many that are compared with contender 0, in the [`order`] of pairs.
     pub fn new(compared: usize) -> Self {
+        Self::in_turns(compared + 2)
+    }
+
+    /// None yet, of so many contenders that are measured [`in_turns`].
+    pub fn in_turns(contenders: usize) -> Self {
         Self {
             whole: Vec::new(),
-            current: (0..compared + 2).map(|_| None).collect(),
+            current: (0..contenders).map(|_| None).collect(),
         }
     }
 
@@ -58,7 +74,7 @@ impl<M> Rounds<M> {
     }
 
     /// The rows of a case: each figure of contender 0, then those of the others with their ratios to it. `names` has the
-    /// contenders. A figure that the case does not have has no rows.
+    /// contenders. A figure that the case does not have has no rows. Contenders that were measured in turns have no ratios.
     pub fn rows(
         &self,
         case: &str,
@@ -77,7 +93,7 @@ impl<M> Rounds<M> {
                     continue;
                 }
                 let mut row = Row::new(case, name, figure.name, figure.unit, values);
-                if contender > 0 {
+                if contender > 0 && self.current.len() > names.len() {
                     let pairs = self.pairs(contender, figure);
                     row.ratio = Some(Ratio::new(&names[0], pairs, limit(figure, contender)));
                 }
@@ -85,6 +101,25 @@ impl<M> Rounds<M> {
             }
         }
         rows
+    }
+
+    /// By how much each contender's figure is greater than contender 0's, round by round, as rows under a name of their own.
+    pub fn over_first(
+        &self,
+        case: &str,
+        names: &[String],
+        figure: &Figure<M>,
+        name: &str,
+    ) -> Vec<Row> {
+        let of = |contender: usize| {
+            let each = self.whole.iter().filter_map(|round| {
+                Some((figure.of)(&round[contender])? - (figure.of)(&round[0])?)
+            });
+            let each: Vec<f64> = each.collect();
+            let is_there = !each.is_empty();
+            is_there.then(|| Row::new(case, &names[contender], name, figure.unit, each))
+        };
+        (1..names.len()).filter_map(of).collect()
     }
 
     fn pairs(&self, contender: usize, figure: &Figure<M>) -> Pairs {
@@ -139,6 +174,28 @@ mod tests {
         assert_eq!(
             (&pairs.differences, &pairs.control),
             (&vec![1.0; 2], &vec![2.0; 2])
+        );
+    }
+
+    #[test]
+    fn in_turns_there_are_no_ratios_but_differences_to_the_first() {
+        let mut rounds = Rounds::in_turns(2);
+        for place in in_turns(2, 2) {
+            rounds.add(place, [100.0, 130.0][place.contender] + place.round as f64);
+        }
+        let figure = Figure {
+            name: "resident",
+            unit: Unit::Bytes,
+            of: |value: &f64| Some(*value),
+        };
+        let names = ["tokio".into(), "morpheus".into()];
+        let rows = rounds.rows("idle", &names, &[figure], |_, _| None);
+        assert!(rows.len() == 2 && rows.iter().all(|row| row.ratio.is_none()));
+        let over = rounds.over_first("idle", &names, &figure, "over tokio");
+        assert_eq!(over.len(), 1);
+        assert_eq!(
+            (&over[0].rounds, over[0].figure.as_str()),
+            (&vec![30.0; 2], "over tokio")
         );
     }
 }

@@ -1,4 +1,6 @@
 //! Rows for people: tables that fit a terminal, and what met its limit and what did not.
+//!
+//! Cases in which contenders are compared show their ratios, the others the figures themselves.
 
 use super::{Ratio, Row};
 use crate::pairs::{Bar, Limit};
@@ -10,6 +12,13 @@ pub fn tables(rows: &[Row]) -> String {
     let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
     let figures = distinct(with_ratio.iter().map(|row| row.figure.as_str()));
     let mut text = String::new();
+    for (case, own) in without_ratio(rows) {
+        text += &format!("\n{case}, medians\n");
+        text += &in_turns(&own);
+        for line in own.iter().filter_map(|row| held(row)) {
+            text += &(wrap(&line, WIDTH) + "\n");
+        }
+    }
     for to in distinct(with_ratio.iter().filter_map(|row| to(row))) {
         let own: Vec<&Row> = with_ratio
             .iter()
@@ -57,6 +66,48 @@ pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     distinct
+}
+
+/// The cases in which no contender has a ratio, each with its rows.
+pub fn without_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
+    let cases = distinct(rows.iter().map(|row| row.case.as_str())).into_iter();
+    let own = |case| -> Vec<&Row> { rows.iter().filter(|row| row.case == case).collect() };
+    let cases = cases.map(|case| (case, own(case)));
+    cases
+        .filter(|(_, own)| own.iter().all(|row| row.ratio.is_none()))
+        .collect()
+}
+
+/// The figures of contenders that were measured in turns. Where the table is too wide, the last figures go.
+fn in_turns(own: &[&Row]) -> String {
+    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
+    let mut table = Table::default();
+    let names = contenders.iter().map(|name| (*name).to_owned()).collect();
+    table.column("", 0, names);
+    let figures = distinct(own.iter().map(|row| row.figure.as_str()));
+    for (figure, place) in figures.into_iter().zip(0..) {
+        let cell = |contender: &&str| {
+            let mut all = own.iter();
+            let row = all.find(|row| row.contender == **contender && row.figure == figure);
+            let median = row.and_then(|row| Some(row.unit.show(row.median?)));
+            median.unwrap_or_default()
+        };
+        table.column(figure, place, contenders.iter().map(cell).collect());
+    }
+    table.render(WIDTH)
+}
+
+/// Whether a figure keeps to its limit, in a sentence.
+pub fn held(row: &Row) -> Option<String> {
+    let (limit, judged) = (row.limit?.show(row.unit), row.judged?);
+    let mut figure = row.unit.show(row.median?);
+    if let Some((low, high)) = row.low.zip(row.high) {
+        figure += &format!(" ({} to {})", row.unit.show(low), row.unit.show(high));
+    }
+    Some(format!(
+        "{}, {} {limit}: {judged}, {figure}.",
+        row.contender, row.figure
+    ))
 }
 
 /// All figures of one contender. Those that only some cases have stand in a table of their own.
@@ -204,6 +255,7 @@ mod tests {
     use super::super::means;
     use super::super::tests::rows;
     use super::*;
+    use crate::unit::Unit;
 
     fn assert_has(text: &str, expected: &[&str]) {
         for words in expected {
@@ -269,5 +321,25 @@ mod tests {
     #[test]
     fn without_rows_there_is_no_table() {
         assert_eq!(tables(&[]), "");
+    }
+
+    #[test]
+    fn figures_without_ratios_stand_themselves() {
+        let row = |contender: &str, figure: &str, bytes: f64| {
+            Row::new("idle", contender, figure, Unit::Bytes, vec![bytes; 6])
+        };
+        let over = row("morpheus", "over tokio", 4_096.0).held(Limit::AtMost(1_048_576.0));
+        let all = [
+            row("tokio", "resident", 2_048.0),
+            row("morpheus", "resident", 6_144.0),
+            over,
+        ];
+        let expected = [
+            "idle, medians",
+            "morpheus  6.00 KiB    4.00 KiB",
+            "morpheus, over tokio at most 1.00 MiB: met, 4.00 KiB (4.00 KiB to 4.00 KiB).",
+        ];
+        assert_has(&tables(&all), &expected);
+        assert!(!tables(&rows("spawn", 12, 1.0, None)).contains("medians"));
     }
 }

@@ -1,7 +1,6 @@
 //! What there is to show of each benchmark's file, and the pieces that they share.
 
 mod criterion;
-mod footprint;
 mod governor;
 mod jitter;
 mod kernel;
@@ -149,8 +148,7 @@ fn one(object: &Value) -> Result<Section, String> {
         "governor" => governor::section(object, None),
         "takeover" => takeover::section(object),
         "request" => request::section(object),
-        "compare" | "loops" => rows::section(object, &bench),
-        "footprint" => footprint::section(object),
+        "compare" | "footprint" | "loops" => rows::section(object, &bench),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(

@@ -1,13 +1,14 @@
-//! Of any benchmark that prints rows: each contender against another, figure by figure, with all its cases.
+//! Of any benchmark that prints rows: each contender against another, figure by figure, with all its cases; and where nothing
+//! is compared in pairs, the figures themselves.
 
 use serde_json::Value;
 
-use super::{Figure, Section, Table, rows as plot_of};
+use super::{Figure, Section, Table, coloured, rows as plot_of};
 use crate::envelope;
 use crate::page::claims::{list, plain_number, text, texts};
 use crate::page::plot::Plot;
 use crate::page::plot::rows::{Axis, Row as Mark};
-use crate::rows::text::{distinct, limits, to};
+use crate::rows::text::{distinct, held, limits, to, without_ratio};
 use crate::rows::{Ratio, Row};
 use crate::unit::Unit;
 
@@ -40,15 +41,18 @@ pub fn section(object: &Value, bench: &str) -> Section {
         let own = with_ratio.iter().copied().filter(|row| kind(row) == of);
         let own: Vec<&Row> = own.collect();
         let slot = figures.iter().position(|figure| *figure == of[2]);
-        let about = |case: &str| {
-            let mut cases = list(object, "cases").iter();
-            let case = cases.find(|one| text(one, "name").as_deref() == Some(case))?;
-            text(case, "about")
-        };
+        let about = |case: &str| what_happens(object, case);
         section
             .figures
             .push(figure(of, slot.unwrap_or(0), &own, &rows, about));
         section.notes.extend(limits(&own));
+    }
+    for (case, own) in without_ratio(&rows) {
+        let about = what_happens(object, case);
+        section
+            .figures
+            .push(in_turns(case, about.unwrap_or_default(), &own));
+        section.notes.extend(own.iter().filter_map(|row| held(row)));
     }
     section.notes.extend(texts(object, "notes"));
     let failed = texts(object, "failed").into_iter();
@@ -56,6 +60,53 @@ pub fn section(object: &Value, bench: &str) -> Section {
         .notes
         .extend(failed.map(|why| format!("Not measured to its end: {why}")));
     section
+}
+
+/// What happens in a case.
+fn what_happens(object: &Value, case: &str) -> Option<String> {
+    let mut cases = list(object, "cases").iter();
+    let case = cases.find(|one| text(one, "name").as_deref() == Some(case))?;
+    text(case, "about")
+}
+
+/// Contenders that were measured in turns: the first figure as a plot, all of them as a table.
+fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
+    let figures = distinct(own.iter().map(|row| row.figure.as_str()));
+    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
+    let mut table = Table::new(&["contender"]);
+    table
+        .heads
+        .extend(figures.iter().map(|figure| (*figure).to_owned()));
+    let find = |contender: &str, figure: &str| {
+        let mut all = own.iter();
+        let row = all.find(|row| row.contender == contender && row.figure == figure);
+        row.filter(|row| row.median.is_some_and(is_sane))
+    };
+    let mut marks = Vec::new();
+    for contender in contenders {
+        let shown = figures.iter().map(|figure| {
+            let row = find(contender, figure).and_then(|row| Some(row.unit.show(row.median?)));
+            row.unwrap_or_else(|| "–".into())
+        });
+        table
+            .rows
+            .push(std::iter::once(contender.to_owned()).chain(shown).collect());
+        let first = figures.first().and_then(|figure| find(contender, figure));
+        marks.push(Mark {
+            label: contender.into(),
+            value: first.and_then(|row| row.median),
+            interval: first.and_then(|row| row.low.zip(row.high)),
+            ..Mark::default()
+        });
+    }
+    let unit = own.first().map_or(Unit::Count, |row| row.unit);
+    let figure = figures.first().copied().unwrap_or_default();
+    Figure {
+        title: format!("{case}: {figure}"),
+        caption: format!("Medians with 95 % intervals, from six rounds on; {about}."),
+        plot: plot_of(unit, vec![(String::new(), coloured(marks))]),
+        table,
+    }
 }
 
 /// What is compared with what, and in which figure.
@@ -197,5 +248,32 @@ mod tests {
         );
         assert_eq!(section.notes.len(), 2, "{:?}", section.notes);
         assert_eq!(section.about, "workers 2");
+    }
+
+    #[test]
+    fn what_was_measured_in_turns_has_its_first_figure_drawn() {
+        let row = |contender: &str, figure: &str, bytes: f64| {
+            Row::new("idle", contender, figure, Unit::Bytes, vec![bytes; 6])
+        };
+        let rows = [
+            row("tokio", "resident", 2_048.0),
+            row("tokio", "heap", 1_024.0),
+            row("morpheus", "resident", 1e300).held(Limit::AtMost(4_096.0)),
+        ];
+        let section = section(&json!({ "bench": "footprint", "rows": rows }), "footprint");
+        let [idle] = &section.figures[..] else {
+            panic!("{section:?}");
+        };
+        assert_eq!(idle.title, "idle: resident");
+        let expected = [["tokio", "2.00 KiB", "1.00 KiB"], ["morpheus", "–", "–"]];
+        assert_eq!(
+            idle.table.rows,
+            expected.map(|row| row.map(str::to_owned).to_vec())
+        );
+        assert!(
+            section.notes[0].contains("at most 4.00 KiB: missed"),
+            "{:?}",
+            section.notes
+        );
     }
 }
