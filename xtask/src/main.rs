@@ -37,7 +37,7 @@ use crate::context::Context;
 use crate::measure::{MeasureArgs, ScaleArgs};
 use crate::service::ServiceArgs;
 use crate::soak::SoakArgs;
-use crate::suite::SuiteArgs;
+use crate::suite::{FiguresArgs, SuiteArgs};
 use crate::vm::VmArgs;
 
 /// The project's own commands.
@@ -159,6 +159,12 @@ Examples:
     /// The exit code is 0 when everything was measured, 1 when something failed, 130 after Ctrl-C (with a page of what there
     /// was until then).
     Bench(SuiteArgs),
+    /// Measures what README and the guide show, into figures/, and fills their tables.
+    ///
+    /// Commit first: each file says of which commit its figures are. Run it on a machine that has nothing else to do.
+    ///
+    /// The exit code is 0 when everything was measured and filled, 1 when something failed, 130 after Ctrl-C (nothing is filled).
+    Figures(FiguresArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -214,6 +220,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&context, &args),
         Command::Service(args) => service::run(&context, &args),
         Command::Bench(args) => suite::run(&context, &args),
+        Command::Figures(args) => suite::figures(&context, &args),
     }
 }
 

@@ -3,6 +3,9 @@
 //! A table of programs and what they are asked. Each prints one JSON object, which goes into the report's directory as it
 //! is (a study of `governor` is a directory there); the program `report` makes the page of what lies there. What fails or
 //! cannot run here is said, and the others go on.
+//!
+//! `cargo xtask figures` does the same for what the documents show: into `figures/`, at sizes that can be quoted, and then `report`
+//! fills the tables of the documents.
 
 use std::fs;
 use std::io;
@@ -111,92 +114,125 @@ const ROWS: &[Row] = &[
     row("overhead-cache", &["overhead", "cache"], Some(&["overhead", "cache", "--experiments", "10"])),
 ];
 
-/// Measures and draws; ends with 0, with 1 when something could not be measured, with 130 after Ctrl-C.
-pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
-    let rows: Vec<(&Row, &[&str])> = ROWS
-        .iter()
-        .filter(|row| {
-            args.only
-                .as_ref()
-                .is_none_or(|only| row.name.contains(only.as_str()))
-        })
-        .filter_map(|row| {
-            let command = if args.quick {
-                row.quick
-            } else {
-                Some(row.full)
-            };
-            Some((row, command?))
-        })
-        .collect();
-    let only_criterion = !args.quick && args.only.as_deref() == Some("criterion");
-    if rows.is_empty() && !only_criterion {
-        eprintln!("bench: no row has that in its name; --list shows them");
-        return ExitCode::from(2);
-    }
-    if args.list {
-        for (row, command) in rows {
-            let needs = if row.needs == Needs::Observer {
-                "   (scx_morpheus --observe, root)"
-            } else {
-                ""
-            };
-            println!("{:22} {}{needs}", row.name, command.join(" "));
-        }
-        return ExitCode::SUCCESS;
+/// What the documents show, at sizes that can be quoted.
+#[rustfmt::skip]
+const FIGURES: &[Row] = &[
+    row("compare", &["compare", "--pairs", "20"], None),
+    row("loops", &["loops", "--pairs", "30"], None),
+    row("footprint", &["footprint"], None),
+];
+/// Where they are kept.
+const FIGURES_DIRECTORY: &str = "figures";
+
+/// Which figures to measure.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FiguresArgs {
+    /// Only the rows whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Measure nothing, and fill the tables of the documents from the files that are there
+    #[arg(long)]
+    fill: bool,
+    /// Show the rows and their commands, and run none
+    #[arg(long, conflicts_with = "fill")]
+    list: bool,
+}
+
+/// Measures what the documents show and fills their tables; exit codes as for [`run`].
+pub(crate) fn figures(context: &Context, args: &FiguresArgs) -> ExitCode {
+    let rows = chosen(FIGURES, args.only.as_ref(), false);
+    if args.list || rows.is_empty() {
+        return list("figures", &rows);
     }
     interrupt::listen();
-    match suite(context, args, &rows) {
+    ended("figures", measure_figures(context, args, &rows))
+}
+
+fn measure_figures(
+    context: &Context,
+    args: &FiguresArgs,
+    rows: &[(&Row, &[&str])],
+) -> io::Result<ExitCode> {
+    let directory = context.root.join(FIGURES_DIRECTORY);
+    build(context, "morpheus-bench")?;
+    let mut missing = 0;
+    if !args.fill {
+        missing = measure_all(context, &directory, rows)?.1;
+    }
+    if interrupt::take() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let guide = fs::read_dir(context.root.join("docs/src"))?;
+    let mut documents: Vec<PathBuf> = guide.flatten().map(|entry| entry.path()).collect();
+    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    documents.push(context.root.join("README.md"));
+    let documents: Vec<&str> = documents.iter().filter_map(|path| path.to_str()).collect();
+    let mut fill = Command::new(program(context, "report"));
+    fill.arg(&directory).args(["--fill", &documents.join(",")]);
+    let is_filled = fill.status()?.success();
+    Ok(ExitCode::from(u8::from(missing > 0 || !is_filled)))
+}
+
+/// The rows that have this in their name, and what each is asked.
+fn chosen<'a>(
+    rows: &'a [Row],
+    only: Option<&String>,
+    quick: bool,
+) -> Vec<(&'a Row, &'a [&'static str])> {
+    let named = rows
+        .iter()
+        .filter(|row| only.is_none_or(|only| row.name.contains(only.as_str())));
+    let command = |row: &'a Row| match quick {
+        true => row.quick,
+        false => Some(row.full),
+    };
+    named.filter_map(|row| Some((row, command(row)?))).collect()
+}
+
+/// Shows rows and their commands; none is bad usage.
+fn list(name: &str, rows: &[(&Row, &[&str])]) -> ExitCode {
+    if rows.is_empty() {
+        eprintln!("{name}: no row has that in its name; --list shows them");
+        return ExitCode::from(2);
+    }
+    for (row, command) in rows {
+        let needs = if row.needs == Needs::Observer {
+            "   (scx_morpheus --observe, root)"
+        } else {
+            ""
+        };
+        println!("{:22} {}{needs}", row.name, command.join(" "));
+    }
+    ExitCode::SUCCESS
+}
+
+fn ended(name: &str, result: io::Result<ExitCode>) -> ExitCode {
+    match result {
         Ok(code) => code,
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             ExitCode::from(interrupt::EXIT_CODE)
         }
         Err(error) => {
-            eprintln!("bench: {error}");
+            eprintln!("{name}: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
+/// Measures and draws; ends with 0, with 1 when something could not be measured, with 130 after Ctrl-C.
+pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
+    let rows = chosen(ROWS, args.only.as_ref(), args.quick);
+    let only_criterion = !args.quick && args.only.as_deref() == Some("criterion");
+    if args.list || (rows.is_empty() && !only_criterion) {
+        return list("bench", &rows);
+    }
+    interrupt::listen();
+    ended("bench", suite(context, args, &rows))
+}
+
 fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::Result<ExitCode> {
     build(context, "morpheus-bench")?;
-    fs::create_dir_all(&args.output)
-        .map_err(|error| io::Error::other(format!("{}: {error}", args.output.display())))?;
-    let wants_observer = rows.iter().any(|(row, _)| row.needs == Needs::Observer);
-    let observer = wants_observer.then(|| can_observe(context));
-    if let Some(Err(why)) = &observer {
-        println!("bench: what needs the observer is left out: {why}");
-    }
-    let mut missing = 0;
-    let mut measured = 0;
-    for (number, (row, command)) in rows.iter().enumerate() {
-        let _observer = match (row.needs, &observer) {
-            (Needs::Nothing, _) => None,
-            (Needs::Observer, Some(Ok(()))) => Some(Observer::start(context)?),
-            (Needs::Observer, _) => continue,
-        };
-        let title = format!("[{}/{}] {}", number + 1, rows.len(), row.name);
-        let progress = Progress::start(title, Sink::Stdout, false);
-        let outcome = measure(
-            context,
-            command,
-            &args.output.join(format!("{}.json", row.name)),
-        );
-        if interrupt::came() {
-            progress.end("interrupted");
-            break;
-        }
-        match outcome {
-            Ok(()) => {
-                measured += 1;
-                progress.end("measured");
-            }
-            Err(error) => {
-                missing += 1;
-                progress.end(&format!("FAILED: {error}"));
-            }
-        }
-    }
+    let (measured, mut missing) = measure_all(context, &args.output, rows)?;
     let criterion = !args.quick
         && args
             .only
@@ -223,6 +259,48 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
         return Err(io::ErrorKind::Interrupted.into());
     }
     Ok(ExitCode::from(u8::from(missing > 0 || !status.success())))
+}
+
+/// Measures rows into a directory. Returns how many were measured, and how many could not be.
+fn measure_all(
+    context: &Context,
+    output: &Path,
+    rows: &[(&Row, &[&str])],
+) -> io::Result<(usize, usize)> {
+    fs::create_dir_all(output)
+        .map_err(|error| io::Error::other(format!("{}: {error}", output.display())))?;
+    let wants_observer = rows.iter().any(|(row, _)| row.needs == Needs::Observer);
+    let observer = wants_observer.then(|| can_observe(context));
+    if let Some(Err(why)) = &observer {
+        println!("bench: what needs the observer is left out: {why}");
+    }
+    let mut missing = 0;
+    let mut measured = 0;
+    for (number, (row, command)) in rows.iter().enumerate() {
+        let _observer = match (row.needs, &observer) {
+            (Needs::Nothing, _) => None,
+            (Needs::Observer, Some(Ok(()))) => Some(Observer::start(context)?),
+            (Needs::Observer, _) => continue,
+        };
+        let title = format!("[{}/{}] {}", number + 1, rows.len(), row.name);
+        let progress = Progress::start(title, Sink::Stdout, false);
+        let outcome = measure(context, command, &output.join(format!("{}.json", row.name)));
+        if interrupt::came() {
+            progress.end("interrupted");
+            break;
+        }
+        match outcome {
+            Ok(()) => {
+                measured += 1;
+                progress.end("measured");
+            }
+            Err(error) => {
+                missing += 1;
+                progress.end(&format!("FAILED: {error}"));
+            }
+        }
+    }
+    Ok((measured, missing))
 }
 
 fn program(context: &Context, name: &str) -> PathBuf {
