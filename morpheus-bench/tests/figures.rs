@@ -1,0 +1,83 @@
+//! The tables of the documents are what the files in `figures/` say, and those are not too old.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use morpheus_bench::figures::{filled, read};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|own| own == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut documents = files(&root().join("docs/src"), "md");
+    documents.push(root().join("README.md"));
+    documents
+}
+
+#[test]
+fn every_table_is_what_its_file_says() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let filled = filled(&text, &root().join("figures"));
+        let filled = filled.unwrap_or_else(|why| panic!("{}: {why}", document.display()));
+        assert!(
+            filled == text,
+            "{}: a table is not what its file in figures/ says: cargo xtask figures --fill",
+            document.display()
+        );
+    }
+}
+
+#[test]
+fn every_file_is_shown_somewhere() {
+    let texts = documents()
+        .into_iter()
+        .map(|path| fs::read_to_string(path).unwrap());
+    let texts: Vec<String> = texts.collect();
+    for file in files(&root().join("figures"), "json") {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let marker = format!("<!-- figures: {name} -->");
+        assert!(texts.iter().any(|text| text.contains(&marker)), "{name}");
+    }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let mut git = Command::new("git");
+    let output = git.current_dir(root()).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Measured after the last release, with nothing changed beside a commit. Where the history is not there, that cannot be asked.
+#[test]
+fn no_file_is_older_than_the_last_release() {
+    let commits: BTreeSet<String> = files(&root().join("figures"), "json")
+        .iter()
+        .filter_map(|file| read(file).unwrap().commit)
+        .collect();
+    let release = git(&["describe", "--tags", "--match", "v*", "--abbrev=0"]);
+    for commit in commits {
+        assert!(
+            !commit.ends_with("-dirty"),
+            "measured beside a commit: {commit}"
+        );
+        if let Some(release) = &release {
+            let is_after = git(&["merge-base", "--is-ancestor", release, &commit]);
+            assert!(is_after.is_some(), "{commit} is before {release}");
+        }
+    }
+}
