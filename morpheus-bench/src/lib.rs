@@ -5,7 +5,7 @@
 //! runtime ([`wake`]), TCP clients at a fixed rate ([`load`]), busy
 //! processes beside it ([`neighbours`]), the ways to write code that blocks ([`code`]) and to tune tokio for it ([`tuned`]), one trait over the runtimes ([`executor`]). How it is judged: histograms
 //! that refuse to give a percentile from too few samples and say what they count ([`histogram`], [`hdr_log`]), a
-//! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]); rows with tables and JSON of one form ([`rows`], [`envelope`], [`unit`]). Around it: facts
+//! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]); rows with tables and JSON of one form ([`rows`], [`envelope`], [`mod@unit`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
 //! people ([`report`], [`record`], [`progress`], [`interrupt`], [`arguments`]), and children of the same program ([`supervised`]). The benchmark `starvation` is built from them in
 //! [`starvation`], and [`kernel`] compares schedulers by calling that; [`scale`] compares them by what the whole machine does. [`jitter`] measures how late a sleeping
