@@ -113,18 +113,10 @@ fn fill(
     mut measure: impl FnMut(Contender, Option<u64>) -> Answer,
 ) -> Result<(), String> {
     let operations = measure(contenders[0], None)?.operations;
-    for place in rounds::order(contenders.len() - 1, pairs) {
-        if interrupt::happened() {
-            break;
-        }
-        match measure(contenders[place.contender], Some(operations)) {
-            Ok(measured) => rounds.add(place, measured),
-            // Ctrl-C may end a child in the middle.
-            Err(_) if interrupt::happened() => break,
-            Err(error) => return Err(format!("{error} (pair {})", place.round + 1)),
-        }
-    }
-    Ok(())
+    rounds.fill(rounds::order(contenders.len() - 1, pairs), |place| {
+        let measured = measure(contenders[place.contender], Some(operations));
+        measured.map_err(|error| format!("{error} (pair {})", place.round + 1))
+    })
 }
 
 fn rows(case: &Case, contenders: &[Contender], rounds: &Rounds<Measurement>) -> Vec<Row> {
@@ -193,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Rows of a case in which `runtime` takes so many times as long as tokio, on the clock and of the CPU.
+    /// Rows of a case. The time and the CPU time of `runtime` are those of tokio times `slower`.
     fn rows_of(runtime: &str, slower: f64) -> Vec<Row> {
         let mut rounds = Rounds::new(1);
         for place in rounds::order(1, 12) {

@@ -133,25 +133,16 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     found
 }
 
-/// Measures so many contenders in turns, until all rounds are there, Ctrl-C comes or one cannot be measured.
+/// Measures contenders in turns, `count` rounds. Returns also why the last round is missing, if a measurement failed.
 fn fill<M>(
     contenders: usize,
     count: usize,
     mut measure: impl FnMut(usize) -> Result<M, String>,
 ) -> (Rounds<M>, Option<String>) {
     let mut rounds = Rounds::in_turns(contenders);
-    for place in rounds::in_turns(contenders, count) {
-        if interrupt::happened() {
-            break;
-        }
-        match measure(place.contender) {
-            Ok(measured) => rounds.add(place, measured),
-            // Ctrl-C may end a child in the middle.
-            Err(_) if interrupt::happened() => break,
-            Err(why) => return (rounds, Some(why)),
-        }
-    }
-    (rounds, None)
+    let places = rounds::in_turns(contenders, count);
+    let filled = rounds.fill(places, |place| measure(place.contender));
+    (rounds, filled.err())
 }
 
 /// The rows of idle runtimes, of which the first is tokio.

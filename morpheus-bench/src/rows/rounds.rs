@@ -1,6 +1,7 @@
 //! Rounds of measurements in pairs: A B C … A' A' … C B A and so on, where A' is A again.
 
 use super::{Figure, Ratio, Row};
+use crate::interrupt;
 use crate::order::interleaved;
 use crate::pairs::{Limit, Pairs};
 
@@ -15,8 +16,8 @@ pub struct Place {
     pub round: usize,
 }
 
-/// All measurements of so many rounds, in the order in which they are made: contender 0, as many as are `compared` with it,
-/// and contender 0 again, every other round backwards.
+/// The measurements of all rounds in their order. A round measures contender 0, the `compared` ones after it, and contender 0
+/// again. Every other round goes backwards.
 pub fn order(compared: usize, rounds: usize) -> impl Iterator<Item = Place> {
     let numbers: Vec<usize> = (0..compared + 2).collect();
     let all = interleaved(&numbers, rounds).into_iter();
@@ -27,7 +28,7 @@ pub fn order(compared: usize, rounds: usize) -> impl Iterator<Item = Place> {
     })
 }
 
-/// The same of contenders that are measured in turns, none of them again.
+/// The same for contenders that take turns. No contender is measured twice in a round.
 pub fn in_turns(contenders: usize, rounds: usize) -> impl Iterator<Item = Place> {
     let numbers: Vec<usize> = (0..contenders).collect();
     let all = interleaved(&numbers, rounds).into_iter();
@@ -46,12 +47,12 @@ pub struct Rounds<M> {
 }
 
 impl<M> Rounds<M> {
-    /// None yet, of so many that are compared with contender 0, in the [`order`] of pairs.
+    /// No round yet. A round has the places of [`order`] with this number of `compared` contenders.
     pub fn new(compared: usize) -> Self {
         Self::in_turns(compared + 2)
     }
 
-    /// None yet, of so many contenders that are measured [`in_turns`].
+    /// No round yet. A round has the places of [`in_turns`] with this number of contenders.
     pub fn in_turns(contenders: usize) -> Self {
         Self {
             whole: Vec::new(),
@@ -66,6 +67,28 @@ impl<M> Rounds<M> {
             let round = self.current.iter_mut().filter_map(Option::take).collect();
             self.whole.push(round);
         }
+    }
+
+    /// Measures at each place, until Ctrl-C comes or a measurement fails.
+    ///
+    /// # Errors
+    /// That of the measurement, unless Ctrl-C came meanwhile: it may end a child in the middle.
+    pub fn fill(
+        &mut self,
+        places: impl Iterator<Item = Place>,
+        mut measure: impl FnMut(Place) -> Result<M, String>,
+    ) -> Result<(), String> {
+        for place in places {
+            if interrupt::happened() {
+                break;
+            }
+            match measure(place) {
+                Ok(measured) => self.add(place, measured),
+                Err(_) if interrupt::happened() => break,
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
     }
 
     /// Every measurement of the whole rounds.
