@@ -141,8 +141,11 @@ pub(crate) struct FiguresArgs {
 /// Measures what the documents show and fills their tables; exit codes as for [`run`].
 pub(crate) fn figures(context: &Context, args: &FiguresArgs) -> ExitCode {
     let rows = chosen(FIGURES, args.only.as_ref(), false);
-    if args.list || rows.is_empty() {
-        return list("figures", &rows);
+    if rows.is_empty() {
+        return none("figures");
+    }
+    if args.list {
+        return list(&rows);
     }
     interrupt::listen();
     ended("figures", measure_figures(context, args, &rows))
@@ -189,12 +192,14 @@ fn chosen<'a>(
     named.filter_map(|row| Some((row, command(row)?))).collect()
 }
 
-/// Shows rows and their commands; none is bad usage.
-fn list(name: &str, rows: &[(&Row, &[&str])]) -> ExitCode {
-    if rows.is_empty() {
-        eprintln!("{name}: no row has that in its name; --list shows them");
-        return ExitCode::from(2);
-    }
+/// Says that no row was chosen, which is bad usage.
+fn none(name: &str) -> ExitCode {
+    eprintln!("{name}: no row has that in its name; --list shows them");
+    ExitCode::from(2)
+}
+
+/// Shows rows and their commands.
+fn list(rows: &[(&Row, &[&str])]) -> ExitCode {
     for (row, command) in rows {
         let needs = if row.needs == Needs::Observer {
             "   (scx_morpheus --observe, root)"
@@ -223,8 +228,11 @@ fn ended(name: &str, result: io::Result<ExitCode>) -> ExitCode {
 pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
     let rows = chosen(ROWS, args.only.as_ref(), args.quick);
     let only_criterion = !args.quick && args.only.as_deref() == Some("criterion");
-    if args.list || (rows.is_empty() && !only_criterion) {
-        return list("bench", &rows);
+    if rows.is_empty() && !only_criterion {
+        return none("bench");
+    }
+    if args.list {
+        return list(&rows);
     }
     interrupt::listen();
     ended("bench", suite(context, args, &rows))
