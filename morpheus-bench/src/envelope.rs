@@ -98,21 +98,21 @@ impl<C: Serialize> Envelope<C> {
 pub fn settings(config: &Value) -> String {
     let fields = config.as_object().into_iter().flatten();
     let shown = fields.filter_map(|(name, value)| {
-        let unit = ["ms", "s"].into_iter().find(|unit| {
-            let stem = name.strip_suffix(unit);
-            stem.is_some_and(|stem| stem.ends_with('_'))
+        let unit = ["ms", "s"].into_iter().find_map(|unit| {
+            let stem = name.strip_suffix(unit)?.strip_suffix('_')?;
+            Some((stem, unit))
         });
-        let stem = name
-            .trim_end_matches(unit.unwrap_or(""))
-            .trim_end_matches('_');
-        let words = stem.replace('_', " ");
+        let words = unit.map_or(&**name, |(stem, _)| stem).replace('_', " ");
         let shown = match value {
             Value::Number(number) => format!("{words} {number}"),
             Value::String(text) => format!("{words} {text}"),
             Value::Bool(true) => words,
             _ => return None,
         };
-        Some(unit.map_or(shown.clone(), |unit| format!("{shown} {unit}")))
+        Some(match unit {
+            Some((_, unit)) => format!("{shown} {unit}"),
+            None => shown,
+        })
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,6 @@
 //! Rows for documents: tables in Markdown, made from what `--json` printed.
 
-use super::text::{distinct, to, without_ratio};
+use super::view::{self, find};
 use super::{Ratio, Row};
 use crate::pairs::Verdict;
 
@@ -11,27 +11,18 @@ const MOST_FIGURES: usize = 8;
 /// bold is what lies outside of the noise. What is measured in turns: a line for each contender.
 pub fn tables(rows: &[Row]) -> String {
     let mut tables = Vec::new();
-    for (case, own) in without_ratio(rows) {
+    for (case, own) in view::without_ratio(rows) {
         tables.push(in_turns(case, &own));
     }
-    let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
-    for to in distinct(with_ratio.iter().filter_map(|row| self::to(row))) {
-        let own = with_ratio.iter().copied();
-        let own: Vec<&Row> = own.filter(|row| self::to(row) == Some(to)).collect();
-        let figures = distinct(own.iter().map(|row| row.figure.as_str()));
-        let cases = |figure: &str| -> Vec<&str> {
-            let with = own.iter().filter(|row| row.figure == figure);
-            distinct(with.map(|row| row.case.as_str()))
-        };
-        let most = figures.iter().map(|figure| cases(figure).len()).max();
-        let (common, rare): (Vec<&str>, Vec<&str>) = figures
-            .iter()
-            .partition(|figure| Some(cases(figure).len()) == most);
-        if let Some(first) = common.first() {
-            tables.push(compared(rows, &own, to, &cases(first), &common));
-        }
-        for figure in rare {
-            tables.push(compared(rows, &own, to, &cases(figure), &[figure]));
+    for (to, own) in view::with_ratio(rows) {
+        for (cases, figures) in view::tables(&own) {
+            tables.push(compared(
+                rows,
+                to,
+                &view::contenders(&own),
+                &cases,
+                &figures,
+            ));
         }
     }
     tables.join("\n")
@@ -46,11 +37,16 @@ fn rule(columns: usize) -> String {
     format!("|{}\n", "---|".repeat(columns))
 }
 
-fn compared(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&str]) -> String {
-    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
+fn compared(
+    rows: &[Row],
+    to: &str,
+    contenders: &[&str],
+    cases: &[&str],
+    figures: &[&str],
+) -> String {
     let is_alone = figures.len() == 1 && contenders.len() > 1;
     let mut heads = vec!["case".to_owned(), format!("{to}: {}", figures[0])];
-    for contender in &contenders {
+    for contender in contenders {
         heads.extend(figures.iter().map(|figure| match is_alone {
             true => (*contender).to_owned(),
             false => format!("{contender}: {figure} ×"),
@@ -59,24 +55,18 @@ fn compared(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&st
     heads.extend(is_alone.then(|| "A/A".to_owned()));
     let mut text = line(heads.iter().cloned()) + &rule(heads.len());
     for case in cases {
-        let find = |contender: &str, figure: &str| {
-            let mut all = own.iter();
-            all.find(|row| row.case == *case && row.contender == contender && row.figure == figure)
-        };
-        let there = rows
-            .iter()
-            .find(|row| row.case == *case && row.contender == to && row.figure == figures[0]);
-        let there = there.and_then(|row| Some(row.unit.show(row.median?)));
-        let mut cells = vec![(*case).to_owned(), there.unwrap_or_default()];
-        for contender in &contenders {
-            for figure in figures {
-                let ratio = find(contender, figure).and_then(|row| row.ratio.as_ref());
-                cells.push(ratio.map_or(String::new(), |ratio| shown(ratio, !is_alone)));
-            }
+        let there = view::median(find(rows, case, to, figures[0]));
+        let mut cells = vec![(*case).to_owned(), there];
+        for contender in contenders {
+            cells.extend(figures.iter().map(|figure| {
+                let row = find(rows, case, contender, figure);
+                let ratio = row.and_then(|row| row.ratio.as_ref());
+                ratio.map_or(String::new(), |ratio| shown(ratio, !is_alone))
+            }));
         }
         if is_alone {
-            let noise = find(contenders[0], figures[0]).and_then(|row| row.noise());
-            cells.push(noise.map_or(String::new(), |noise| format!("±{:.1} %", noise * 100.0)));
+            let first = find(rows, case, contenders[0], figures[0]);
+            cells.push(first.map_or(String::new(), view::noise));
         }
         text += &line(cells);
     }
@@ -84,39 +74,29 @@ fn compared(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&st
 }
 
 fn shown(ratio: &Ratio, with_interval: bool) -> String {
-    let Some(median) = ratio.median else {
+    let (Some(median), Some(mut text)) = (ratio.median, view::ratio(ratio)) else {
         return String::new();
     };
-    let digits = match median {
-        median if median >= 9.95 => 1,
-        _ => 3,
-    };
-    let mut text = format!("{median:.digits$}");
     if let Verdict::Differs { .. } = ratio.verdict {
         text = format!("**{text}**");
     }
     if let (true, Some((low, high))) = (with_interval, ratio.low.zip(ratio.high)) {
+        let digits = view::ratio_digits(median);
         text += &format!(" ({low:.digits$}–{high:.digits$})");
     }
     text
 }
 
 fn in_turns(case: &str, own: &[&Row]) -> String {
-    let mut figures = distinct(own.iter().map(|row| row.figure.as_str()));
+    let mut figures = view::figures(own);
     figures.truncate(MOST_FIGURES);
-    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
-    let heads = std::iter::once(case.to_owned());
-    let heads = heads.chain(figures.iter().map(|figure| (*figure).to_owned()));
+    let first = |name: &str| std::iter::once(name.to_owned());
+    let heads = first(case).chain(figures.iter().map(|figure| (*figure).to_owned()));
     let mut text = line(heads) + &rule(1 + figures.len());
-    for contender in contenders {
-        let cell = |figure: &&str| {
-            let mut all = own.iter();
-            let row = all.find(|row| row.contender == contender && row.figure == **figure);
-            let shown = row.and_then(|row| Some(row.unit.show(row.median?)));
-            shown.unwrap_or_default()
-        };
-        let cells = std::iter::once(contender.to_owned());
-        text += &line(cells.chain(figures.iter().map(cell)));
+    for contender in view::contenders(own) {
+        let row = |figure: &&str| find(own.iter().copied(), case, contender, figure);
+        let cells = figures.iter().map(|figure| view::median(row(figure)));
+        text += &line(first(contender).chain(cells));
     }
     text
 }

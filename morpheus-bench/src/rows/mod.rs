@@ -2,11 +2,12 @@
 //!
 //! A benchmark names its cases and contenders, fills [`Rounds`] and declares its [`Figure`]s. Everything after that is here:
 //! medians with intervals, ratios to what the contenders are compared with, the noise of that against itself, verdicts, means
-//! over the cases, the tables ([`text`]) and, by [`Envelope`](crate::envelope::Envelope), one form of JSON.
+//! over the cases, the tables ([`text`], [`markdown`], arranged by [`view`]) and, by [`Envelope`](crate::envelope::Envelope), one form of JSON.
 
 pub mod markdown;
 pub mod rounds;
 pub mod text;
+pub mod view;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,7 @@ pub struct Figure<M> {
 pub struct Row {
     /// The case.
     pub case: String,
-    /// Who or what was measured.
+    /// The contender that was measured.
     pub contender: String,
     /// What was measured.
     pub figure: String,
@@ -213,7 +214,7 @@ fn geometric(cases: &[&[f64]]) -> Vec<f64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Rows of one case with so many pairs: a contender that has so many times the figure of the other one.
+    /// Rows of one case with this number of pairs. The contender's figure is that of the other one times `factor`.
     pub fn rows(case: &str, pairs: usize, factor: f64, limit: Option<Limit>) -> Vec<Row> {
         let mut rounds = Rounds::new(1);
         for place in rounds::order(1, pairs) {

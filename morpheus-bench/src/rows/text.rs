@@ -2,6 +2,7 @@
 //!
 //! Cases in which contenders are compared show their ratios, the others the figures themselves.
 
+use super::view::{self, find, noise};
 use super::{Ratio, Row};
 use crate::pairs::{Bar, Limit};
 use crate::report::{Table, WIDTH, wrap};
@@ -9,90 +10,54 @@ use crate::report::{Table, WIDTH, wrap};
 /// The ratios in these rows, as tables: a contender at a time with all its figures, or all contenders side by side where
 /// there is but one figure. Beneath each table stands which limits are kept.
 pub fn tables(rows: &[Row]) -> String {
-    let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
-    let figures = distinct(with_ratio.iter().map(|row| row.figure.as_str()));
     let mut text = String::new();
-    for (case, own) in without_ratio(rows) {
+    for (case, own) in view::without_ratio(rows) {
         text += &format!("\n{case}, medians\n");
-        text += &in_turns(&own);
-        for line in own.iter().filter_map(|row| held(row)) {
-            text += &(wrap(&line, WIDTH) + "\n");
-        }
+        text += &in_turns(case, &own);
+        text += &lines(own.iter().filter_map(|row| held(row)));
     }
-    for to in distinct(with_ratio.iter().filter_map(|row| to(row))) {
-        let own: Vec<&Row> = with_ratio
-            .iter()
-            .copied()
-            .filter(|row| self::to(row) == Some(to))
-            .collect();
-        let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
-        if let ([figure], 2..) = (&figures[..], contenders.len()) {
+    for (to, own) in view::with_ratio(rows) {
+        let contenders = view::contenders(&own);
+        if let ([figure], 2..) = (&view::figures(&own)[..], contenders.len()) {
             text += &format!("\n{figure} against {to}\n");
-            text += &side_by_side(rows, &own, to, &contenders);
-            text += &lines(&own);
+            text += &side_by_side(rows, &own, to, figure);
+            text += &lines(limits(&own));
             continue;
         }
         for contender in contenders {
-            let own: Vec<&Row> = own
-                .iter()
-                .copied()
-                .filter(|row| row.contender == contender)
-                .collect();
+            let own = own.iter().copied();
+            let own: Vec<&Row> = own.filter(|row| row.contender == contender).collect();
             text +=
                 &format!("\n{contender} against {to}, whose own figures stand before the ratios\n");
-            text += &of_one(rows, &own, to, &figures);
-            text += &lines(&own);
+            for (cases, figures) in view::tables(&own) {
+                text += &of_one(rows, contender, to, &cases, &figures);
+            }
+            text += &lines(limits(&own));
         }
     }
     text
 }
 
-fn lines(rows: &[&Row]) -> String {
-    let lines = limits(rows).into_iter();
-    lines.map(|line| wrap(&line, WIDTH) + "\n").collect()
+fn lines(sentences: impl IntoIterator<Item = String>) -> String {
+    let wrapped = sentences.into_iter().map(|line| wrap(&line, WIDTH) + "\n");
+    wrapped.collect()
 }
 
-/// What a row's ratio is to.
-pub fn to(row: &Row) -> Option<&str> {
-    row.ratio.as_ref().map(|ratio| ratio.to.as_str())
-}
-
-/// Each once, in the order in which they come first.
-pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut distinct = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
-    }
-    distinct
-}
-
-/// The cases in which no contender has a ratio, each with its rows.
-pub fn without_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
-    let cases = distinct(rows.iter().map(|row| row.case.as_str())).into_iter();
-    let own = |case| -> Vec<&Row> { rows.iter().filter(|row| row.case == case).collect() };
-    let cases = cases.map(|case| (case, own(case)));
-    cases
-        .filter(|(_, own)| own.iter().all(|row| row.ratio.is_none()))
-        .collect()
+fn named(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// The figures of contenders that were measured in turns. Where the table is too wide, the last figures go.
-fn in_turns(own: &[&Row]) -> String {
-    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
+fn in_turns(case: &str, own: &[&Row]) -> String {
+    let contenders = view::contenders(own);
     let mut table = Table::default();
-    let names = contenders.iter().map(|name| (*name).to_owned()).collect();
-    table.column("", 0, names);
-    let figures = distinct(own.iter().map(|row| row.figure.as_str()));
-    for (figure, place) in figures.into_iter().zip(0..) {
-        let cell = |contender: &&str| {
-            let mut all = own.iter();
-            let row = all.find(|row| row.contender == **contender && row.figure == figure);
-            let median = row.and_then(|row| Some(row.unit.show(row.median?)));
-            median.unwrap_or_default()
-        };
-        table.column(figure, place, contenders.iter().map(cell).collect());
+    table.column("", 0, named(&contenders));
+    for (figure, place) in view::figures(own).into_iter().zip(0..) {
+        let row = |contender: &&str| find(own.iter().copied(), case, contender, figure);
+        let cells = contenders
+            .iter()
+            .map(|contender| view::median(row(contender)));
+        table.column(figure, place, cells.collect());
     }
     table.render(WIDTH)
 }
@@ -110,43 +75,38 @@ pub fn held(row: &Row) -> Option<String> {
     ))
 }
 
-/// All figures of one contender. Those that only some cases have stand in a table of their own.
-fn of_one(rows: &[Row], own: &[&Row], to: &str, figures: &[&str]) -> String {
-    let of = |figure: &str| -> Vec<&str> {
-        let with = own.iter().filter(|row| row.figure == figure);
-        distinct(with.map(|row| row.case.as_str()))
+/// A column with a cell for each case in which a contender has this figure.
+fn column(
+    rows: &[Row],
+    cases: &[&str],
+    contender: &str,
+    figure: &str,
+    cell: impl Fn(&Row, &Ratio) -> String,
+) -> Vec<String> {
+    let cell = |case: &&str| {
+        let row = find(rows, case, contender, figure)?;
+        Some(cell(row, row.ratio.as_ref()?))
     };
-    let most = figures.iter().map(|figure| of(figure).len()).max();
-    let (common, rare): (Vec<&str>, Vec<&str>) = figures
-        .iter()
-        .filter(|figure| !of(figure).is_empty())
-        .partition(|figure| Some(of(figure).len()) == most);
-    let mut text = String::new();
-    if let Some(first) = common.first() {
-        text += &table(rows, own, to, &of(first), &common);
-    }
-    for figure in rare {
-        text += &table(rows, own, to, &of(figure), &[figure]);
-    }
-    text
+    let cells = cases.iter().map(|case| cell(case).unwrap_or_default());
+    cells.collect()
 }
 
-fn table(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&str]) -> String {
+/// The same figure of the contender that others are compared with.
+fn column_there(rows: &[Row], cases: &[&str], to: &str, figure: &str) -> Vec<String> {
+    let cells = cases
+        .iter()
+        .map(|case| view::median(find(rows, case, to, figure)));
+    cells.collect()
+}
+
+/// Some figures of one contender.
+fn of_one(rows: &[Row], contender: &str, to: &str, cases: &[&str], figures: &[&str]) -> String {
     let mut table = Table::default();
-    let names = cases.iter().map(|case| (*case).to_owned()).collect();
-    table.column("case", 0, names);
+    table.column("case", 0, named(cases));
     for figure in figures {
-        let column = |cell: &dyn Fn(&Row, &Ratio) -> String| -> Vec<String> {
-            let find = |case: &&str| {
-                let mut all = own.iter();
-                let row = all.find(|row| row.case == **case && row.figure == *figure)?;
-                Some(cell(row, row.ratio.as_ref()?))
-            };
-            let cells = cases.iter().map(|case| find(case).unwrap_or_default());
-            cells.collect()
-        };
-        let there = |row: &Row, _: &Ratio| median_there(rows, row, to);
-        table.column(figure, 1, column(&there));
+        let column =
+            |cell: &dyn Fn(&Row, &Ratio) -> String| column(rows, cases, contender, figure, cell);
+        table.column(figure, 1, column_there(rows, cases, to, figure));
         table.column("ratio", 0, column(&|_, ratio| shown(ratio)));
         table.column("", 0, column(&|_, ratio| ratio.says().into()));
         table.column("A/A", 2, column(&|row, _| noise(row)));
@@ -155,45 +115,22 @@ fn table(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&str])
 }
 
 /// One figure of all contenders.
-fn side_by_side(rows: &[Row], own: &[&Row], to: &str, contenders: &[&str]) -> String {
-    let cases = distinct(own.iter().map(|row| row.case.as_str()));
-    let column = |contender: &str, cell: &dyn Fn(&Row, &Ratio) -> String| -> Vec<String> {
-        let find = |case: &&str| {
-            let mut all = own.iter();
-            let row = all.find(|row| row.case == **case && row.contender == contender)?;
-            Some(cell(row, row.ratio.as_ref()?))
-        };
-        let cells = cases.iter().map(|case| find(case).unwrap_or_default());
-        cells.collect()
-    };
+fn side_by_side(rows: &[Row], own: &[&Row], to: &str, figure: &str) -> String {
+    let (cases, contenders) = (view::cases(own), view::contenders(own));
     let mut table = Table::default();
-    let names = cases.iter().map(|case| (*case).to_owned()).collect();
-    table.column("case", 0, names);
-    let there = |row: &Row, _: &Ratio| median_there(rows, row, to);
-    table.column(to, 1, column(contenders[0], &there));
-    for contender in contenders {
-        table.column(contender, 0, column(contender, &|_, ratio| median(ratio)));
+    table.column("case", 0, named(&cases));
+    table.column(to, 1, column_there(rows, &cases, to, figure));
+    for contender in &contenders {
+        let ratios = column(rows, &cases, contender, figure, |_, ratio| median(ratio));
+        table.column(contender, 0, ratios);
     }
-    table.column("A/A", 0, column(contenders[0], &|row, _| noise(row)));
+    let noise = column(rows, &cases, contenders[0], figure, |row, _| noise(row));
+    table.column("A/A", 0, noise);
     table.render(WIDTH)
 }
 
-/// The same figure of what a row's contender is compared with.
-fn median_there(rows: &[Row], row: &Row, to: &str) -> String {
-    let mut all = rows.iter();
-    let there = all.find(|other| {
-        other.case == row.case && other.figure == row.figure && other.contender == to
-    });
-    let median = there.and_then(|there| there.median);
-    median.map_or(String::new(), |median| row.unit.show(median))
-}
-
 fn median(ratio: &Ratio) -> String {
-    match ratio.median {
-        Some(median) if median < 9.95 => format!("{median:.3}"),
-        Some(median) => format!("{median:.1}"),
-        None => "–".into(),
-    }
+    view::ratio(ratio).unwrap_or_else(|| "–".into())
 }
 
 /// A ratio with its interval, to as many digits as that is narrow.
@@ -207,36 +144,28 @@ fn shown(ratio: &Ratio) -> String {
     }
 }
 
-fn noise(row: &Row) -> String {
-    let noise = row.noise().map(|noise| format!("±{:.1} %", noise * 100.0));
-    noise.unwrap_or_default()
-}
-
 /// How many rows keep to each limit, and which do not, in a sentence for each.
-pub fn limits(rows: &[&Row]) -> Vec<String> {
-    let mut groups: Vec<(&str, &str, Limit)> = Vec::new();
-    for row in rows {
-        let limit = row.ratio.as_ref().and_then(|ratio| ratio.limit);
-        if let Some(limit) = limit {
-            let group = (row.contender.as_str(), row.figure.as_str(), limit);
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        }
-    }
-    let line = |(contender, figure, limit): (&str, &str, Limit)| {
-        let of = |row: &&&Row| {
-            let own = row.ratio.as_ref().and_then(|ratio| ratio.limit);
-            row.contender == contender && row.figure == figure && own == Some(limit)
+pub fn limits<'a>(rows: &[&'a Row]) -> Vec<String> {
+    let group = |row: &'a Row| -> Option<(&'a str, &'a str, Limit)> {
+        let limit = row.ratio.as_ref()?.limit?;
+        Some((&row.contender, &row.figure, limit))
+    };
+    let groups = view::distinct(rows.iter().copied().filter_map(group));
+    let line = |of| {
+        let own = || {
+            rows.iter()
+                .copied()
+                .filter(move |row| group(row) == Some(of))
         };
         let with = |judged: Bar| -> Vec<&str> {
-            let own = rows.iter().filter(of);
-            let judged =
-                own.filter(|row| row.ratio.as_ref().is_some_and(|r| r.judged == Some(judged)));
-            judged.map(|row| row.case.as_str()).collect()
+            let is = |row: &&Row| {
+                let ratio = row.ratio.as_ref();
+                ratio.is_some_and(|ratio| ratio.judged == Some(judged))
+            };
+            own().filter(is).map(|row| row.case.as_str()).collect()
         };
-        let all = rows.iter().filter(of).count();
-        let met = with(Bar::Met).len();
+        let (contender, figure, limit) = of;
+        let (met, all) = (with(Bar::Met).len(), own().count());
         let mut line =
             format!("{contender}, {figure} {limit} times as much: met by {met} of {all}");
         for judged in [Bar::Missed, Bar::Undecided] {

@@ -8,7 +8,8 @@ use crate::envelope;
 use crate::page::claims::{list, plain_number, text, texts};
 use crate::page::plot::Plot;
 use crate::page::plot::rows::{Axis, Row as Mark};
-use crate::rows::text::{distinct, held, limits, to, without_ratio};
+use crate::rows::text::{held, limits};
+use crate::rows::view::{self, find};
 use crate::rows::{Ratio, Row};
 use crate::unit::Unit;
 
@@ -29,15 +30,8 @@ pub fn section(object: &Value, bench: &str) -> Section {
     let typed = |row: &Value| serde_json::from_value::<Row>(row.clone()).ok();
     let rows: Vec<Row> = list(object, "rows").iter().filter_map(typed).collect();
     let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
-    let mut kinds = Vec::new();
-    for row in &with_ratio {
-        let kind = kind(row);
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    let figures = distinct(with_ratio.iter().map(|row| row.figure.as_str()));
-    for of in kinds {
+    let figures = view::figures(&with_ratio);
+    for of in view::distinct(with_ratio.iter().map(|row| kind(row))) {
         let own = with_ratio.iter().copied().filter(|row| kind(row) == of);
         let own: Vec<&Row> = own.collect();
         let slot = figures.iter().position(|figure| *figure == of[2]);
@@ -47,7 +41,7 @@ pub fn section(object: &Value, bench: &str) -> Section {
             .push(figure(of, slot.unwrap_or(0), &own, &rows, about));
         section.notes.extend(limits(&own));
     }
-    for (case, own) in without_ratio(&rows) {
+    for (case, own) in view::without_ratio(&rows) {
         let about = what_happens(object, case);
         section
             .figures
@@ -71,23 +65,15 @@ fn what_happens(object: &Value, case: &str) -> Option<String> {
 
 /// Contenders that were measured in turns: the first figure as a plot, all of them as a table.
 fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
-    let figures = distinct(own.iter().map(|row| row.figure.as_str()));
-    let contenders = distinct(own.iter().map(|row| row.contender.as_str()));
+    let figures = view::figures(own);
     let mut table = Table::new(&["contender"]);
     table
         .heads
         .extend(figures.iter().map(|figure| (*figure).to_owned()));
-    let find = |contender: &str, figure: &str| {
-        let mut all = own.iter();
-        let row = all.find(|row| row.contender == contender && row.figure == figure);
-        row.filter(|row| row.median.is_some_and(is_sane))
-    };
+    let find = |contender: &str, figure: &str| sane(own.iter().copied(), case, contender, figure);
     let mut marks = Vec::new();
-    for contender in contenders {
-        let shown = figures.iter().map(|figure| {
-            let row = find(contender, figure).and_then(|row| Some(row.unit.show(row.median?)));
-            row.unwrap_or_else(|| "–".into())
-        });
+    for contender in view::contenders(own) {
+        let shown = figures.iter().map(|figure| median(find(contender, figure)));
         table
             .rows
             .push(std::iter::once(contender.to_owned()).chain(shown).collect());
@@ -113,7 +99,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
 fn kind(row: &Row) -> [&str; 3] {
     [
         row.contender.as_str(),
-        to(row).unwrap_or_default(),
+        view::to(row).unwrap_or_default(),
         row.figure.as_str(),
     ]
 }
@@ -138,11 +124,10 @@ fn figure(
     let mut table = Table::new(&heads);
     let mut marks = Vec::new();
     for row in own {
-        let Some((ratio, median)) = row
-            .ratio
-            .as_ref()
-            .and_then(|ratio| Some((ratio, ratio.median.filter(|median| is_sane(*median))?)))
-        else {
+        let Some(ratio) = &row.ratio else {
+            continue;
+        };
+        let Some(times) = ratio.median.filter(|times| is_sane(*times)) else {
             continue;
         };
         let interval = ratio.low.zip(ratio.high);
@@ -150,8 +135,8 @@ fn figure(
         table.rows.push(vec![
             row.case.clone(),
             about(&row.case).unwrap_or_else(|| "–".into()),
-            there(rows, row, other).map_or("–".into(), |median| row.unit.show(median)),
-            Unit::Factor.show(median),
+            median(sane(rows, &row.case, other, name)),
+            Unit::Factor.show(times),
             interval.map_or("n too small".into(), |(low, high)| {
                 format!("{} to {}", Unit::Factor.show(low), Unit::Factor.show(high))
             }),
@@ -165,9 +150,9 @@ fn figure(
         marks.push(Mark {
             label: row.case.clone(),
             slot,
-            value: fits(median).then_some(median),
+            value: fits(times).then_some(times),
             interval: interval.filter(|(low, high)| fits(*low) && fits(*high)),
-            instead: Unit::Factor.show(median),
+            instead: Unit::Factor.show(times),
             ..Mark::default()
         });
     }
@@ -191,13 +176,18 @@ fn is_sane(number: f64) -> bool {
     plain_number(&number.into()).is_some()
 }
 
-/// The same figure of what a row's contender is compared with.
-fn there(rows: &[Row], row: &Row, other: &str) -> Option<f64> {
-    let is = |there: &&Row| {
-        there.case == row.case && there.figure == row.figure && there.contender == other
-    };
-    let found = rows.iter().find(is)?;
-    found.median.filter(|median| is_sane(*median))
+/// The row of a case, a contender and a figure, if its median may have been measured.
+fn sane<'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    case: &str,
+    contender: &str,
+    figure: &str,
+) -> Option<&'a Row> {
+    find(rows, case, contender, figure).filter(|row| row.median.is_some_and(is_sane))
+}
+
+fn median(row: Option<&Row>) -> String {
+    row.map_or("–".into(), |row| view::median(Some(row)))
 }
 
 fn limit(ratio: &Ratio) -> String {

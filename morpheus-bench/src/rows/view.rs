@@ -1,0 +1,107 @@
+//! What stands in which table. Text, Markdown and the page arrange rows in the same way.
+
+use super::{Ratio, Row};
+
+/// Each once, in the order in which they come first.
+pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for value in values {
+        if !distinct.contains(&value) {
+            distinct.push(value);
+        }
+    }
+    distinct
+}
+
+/// The cases of these rows.
+pub fn cases<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    distinct(rows.iter().map(|row| row.case.as_str()))
+}
+
+/// The contenders of these rows.
+pub fn contenders<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    distinct(rows.iter().map(|row| row.contender.as_str()))
+}
+
+/// The figures of these rows.
+pub fn figures<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    distinct(rows.iter().map(|row| row.figure.as_str()))
+}
+
+/// The contender that a row's ratio is to.
+pub fn to(row: &Row) -> Option<&str> {
+    row.ratio.as_ref().map(|ratio| ratio.to.as_str())
+}
+
+/// The row of a case, a contender and a figure.
+pub fn find<'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    case: &str,
+    contender: &str,
+    figure: &str,
+) -> Option<&'a Row> {
+    let is = |row: &&Row| row.case == case && row.contender == contender && row.figure == figure;
+    rows.into_iter().find(is)
+}
+
+/// The cases in which no contender has a ratio, each with its rows.
+pub fn without_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
+    let of_case = |case| -> Vec<&Row> { rows.iter().filter(|row| row.case == case).collect() };
+    let cases = distinct(rows.iter().map(|row| row.case.as_str()));
+    let cases = cases.into_iter().map(|case| (case, of_case(case)));
+    cases
+        .filter(|(_, own)| own.iter().all(|row| row.ratio.is_none()))
+        .collect()
+}
+
+/// The rows with ratios, by the contender that the ratios are to.
+pub fn with_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
+    let own = |other| -> Vec<&Row> { rows.iter().filter(|row| to(row) == Some(other)).collect() };
+    let others = distinct(rows.iter().filter_map(to)).into_iter();
+    others.map(|other| (other, own(other))).collect()
+}
+
+/// The tables of these rows, as cases and figures: the figures that most cases have are in one table, and each of the others has
+/// a table of its own.
+pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
+    let cases_of = |figure: &str| {
+        let with = rows.iter().filter(|row| row.figure == figure);
+        cases(&with.copied().collect::<Vec<_>>())
+    };
+    let figures = figures(rows);
+    let most = figures.iter().map(|figure| cases_of(figure).len()).max();
+    let (common, rare): (Vec<&str>, Vec<&str>) = figures
+        .iter()
+        .partition(|figure| Some(cases_of(figure).len()) == most);
+    let common = common
+        .first()
+        .map(|first| (cases_of(first), common.clone()));
+    let rare = rare
+        .into_iter()
+        .map(|figure| (cases_of(figure), vec![figure]));
+    common.into_iter().chain(rare).collect()
+}
+
+/// The median of a row in its unit; nothing where there is none.
+pub fn median(row: Option<&Row>) -> String {
+    let shown = row.and_then(|row| Some(row.unit.show(row.median?)));
+    shown.unwrap_or_default()
+}
+
+/// The noise of a row's pairs; nothing where there are too few.
+pub fn noise(row: &Row) -> String {
+    let noise = row.noise().map(|noise| format!("±{:.1} %", noise * 100.0));
+    noise.unwrap_or_default()
+}
+
+/// The median of a ratio, to as many digits as its size needs.
+pub fn ratio(ratio: &Ratio) -> Option<String> {
+    let median = ratio.median?;
+    let digits = ratio_digits(median);
+    Some(format!("{median:.digits$}"))
+}
+
+/// How many digits behind the point a ratio of this size needs.
+pub fn ratio_digits(median: f64) -> usize {
+    if median < 9.95 { 3 } else { 1 }
+}
