@@ -43,6 +43,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub passes: u32,
 
+    /// CPU time of a request to /compute
+    #[arg(long, value_name = "MS", default_value = "25", value_parser = measured(0.0, 10_000.0))]
+    pub compute_ms: f64,
+
     /// The database; a temporary file if not given
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
@@ -57,6 +61,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The CPU time of `/compute`.
+    pub fn computes(&self) -> Duration {
+        Duration::from_secs_f64(self.compute_ms / 1e3)
+    }
+
     /// The time that open requests have at shutdown.
     pub fn grace(&self) -> Duration {
         Duration::from_secs_f64(self.grace)
@@ -76,6 +85,7 @@ mod tests {
             ("--grace -1", "unexpected"),
             ("--grace nan", "a number from"),
             ("--passes 0", "0 is not in"),
+            ("--compute-ms none", "a number from"),
             ("--code by-hand", "spawn-blocking"),
             ("--listen here", "invalid socket address"),
         ] {

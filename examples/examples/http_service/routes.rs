@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use examples::{password, stall_page};
 use morpheus_bench::code::Code;
+use morpheus_bench::work;
 use morpheus_runtime::tower::WatchLayer;
 use serde::Deserialize;
 use tokio::task::JoinError;
@@ -23,6 +24,10 @@ pub fn router(code: Code, layer: bool, service: Service) -> Router {
         Code::Inline => Router::new()
             .route("/db", get(newest).post(add))
             .route("/hash", get(hash))
+            .route(
+                "/compute",
+                get(async |State(service): State<Service>| compute(&service)),
+            )
             .route("/report", get(report)),
         rewritten => rewritten::routes(rewritten),
     };
@@ -62,6 +67,11 @@ async fn hash(State(service): State<Service>) -> Result<String, Failure> {
     Ok(password::hash(&service.hasher)?)
 }
 
+fn compute(service: &Service) -> &'static str {
+    work::burn(service.computes, |_| ());
+    "computed"
+}
+
 async fn report(State(service): State<Service>) -> Result<Json<Report>, Failure> {
     Ok(Json(service.database.report()?))
 }
@@ -98,6 +108,14 @@ mod rewritten {
                     async move |State(service): State<Service>| -> Result<_, Failure> {
                         let hash = run(code, service, |service| password::hash(&service.hasher));
                         Ok(hash.await??)
+                    },
+                ),
+            )
+            .route(
+                "/compute",
+                get(
+                    async move |State(service): State<Service>| -> Result<_, Failure> {
+                        Ok(run(code, service, compute).await?)
                     },
                 ),
             )

@@ -9,14 +9,14 @@
 //! curl localhost:3000/db                                 the ten newest rows, as JSON
 //! curl localhost:3000/db --json '{"text":"milk"}'        adds one
 //! curl localhost:3000/hash                               hashes a password: computes, and never yields
+//! curl localhost:3000/compute                            computes for 25 ms without memory, and never yields
 //! curl localhost:3000/report                             a query that waits for a disk: blocks for 5 ms
 //! curl localhost:3000/stalls                             where it was stalled: a page with bars, for a browser
 //! curl localhost:3000/metrics                            the runtime's counters, as Prometheus reads them
 //! ```
 //!
 //! Request /hash from several terminals at once, and /ping meanwhile. On Morpheus /ping is answered in a
-//! millisecond, on tokio when the hashes leave a worker free. `cargo xtask service` measures both with a load
-//! generator. `--code spawn-blocking` moves what blocks to `spawn_blocking`, as an expert would write it for
+//! millisecond, on tokio when the hashes leave a worker free. `cargo xtask service` measures both under load. `--code spawn-blocking` moves what blocks to `spawn_blocking`, as an expert would write it for
 //! tokio. `--layer` has Morpheus watch each handler under its route: handlers found slow are then handed off,
 //! and a few of them run at a time.
 //!
@@ -30,6 +30,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use argon2::Argon2;
 use clap::Parser;
@@ -53,6 +54,8 @@ pub type Service = Arc<Shared>;
 pub struct Shared {
     pub database: Database,
     pub hasher: Argon2<'static>,
+    /// The CPU time of `/compute`.
+    pub computes: Duration,
     /// As many as there are CPUs, for `--code bounded`.
     pub permits: Semaphore,
     pub open: Open,
@@ -107,6 +110,7 @@ async fn serve(options: &Options) -> Result<(), String> {
             .map_err(|error| cannot(format!("{}", file.display()))(&error))?,
         hasher: password::hasher(options.passes)
             .map_err(|error| cannot("the hash".into())(&error))?,
+        computes: options.computes(),
         permits: one_a_cpu(),
         open: Open::default(),
     });

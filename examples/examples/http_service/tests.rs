@@ -38,6 +38,7 @@ impl Running {
         let service = Arc::new(Shared {
             database: Database::open(&rows.path().join("rows")).unwrap(),
             hasher: password::hasher(passes).unwrap(),
+            computes: Duration::from_millis(1),
             permits: service::one_a_cpu(),
             open: Open::default(),
         });
@@ -100,6 +101,7 @@ fn answers_everything(on: &Handle, code: Code, layer: bool) -> Running {
     assert!(rows.starts_with(&format!("[{row},")), "{rows}");
     assert_eq!(post(r#"{"word":"milk"}"#).0, 422);
     assert_eq!(post("milk").0, 400);
+    assert_eq!(get("/compute"), (200, "computed".into()));
     assert!(get("/hash").1.starts_with("$argon2id$"));
     let (status, report) = get("/report");
     assert!(
