@@ -1,7 +1,7 @@
 //! The tables of documents, made from what benchmarks printed: `report DIR --fill FILE,…`.
 //!
 //! A document has `<!-- figures: NAME -->` where the tables of `NAME.json` belong, and `<!-- end of figures -->` behind them. What
-//! stands between is replaced. So no table holds a figure that no benchmark printed, and one that was changed by hand is found.
+//! stands between is replaced. `<!-- figures: NAME: FIGURE, FIGURE -->` has these figures alone, in one table of all cases. So no table holds a figure that no benchmark printed, and one that was changed by hand is found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,10 @@ pub fn filled(document: &str, directory: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-fn tables(name: &str, directory: &Path) -> Result<String, String> {
+/// The tables that a marker names.
+fn tables(marker: &str, directory: &Path) -> Result<String, String> {
+    let (name, figures) = marker.split_once(": ").unzip();
+    let name = name.unwrap_or(marker);
     let is_name = name
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -75,9 +78,12 @@ fn tables(name: &str, directory: &Path) -> Result<String, String> {
     let found = read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
     let commit = found.commit.as_deref().unwrap_or("unknown");
     let host = &found.host;
+    let tables = match figures {
+        None => markdown::tables(&found.rows),
+        Some(figures) => markdown::chosen(&found.rows, &figures.split(", ").collect::<Vec<_>>())?,
+    };
     Ok(format!(
-        "{}\n`{}`, commit {commit}, Linux {}, {} CPUs: {}.\n",
-        markdown::tables(&found.rows),
+        "{tables}\n`{}`, commit {commit}, Linux {}, {} CPUs: {}.\n",
         found.bench,
         host.kernel,
         host.cpus,
@@ -134,6 +140,9 @@ mod tests {
             "a second time"
         );
         assert_eq!(filled("no marker", directory.path()).unwrap(), "no marker");
+        let chosen = format!("{BEGIN}compare: rate -->\n{END}");
+        let text = filled(&chosen, directory.path()).unwrap();
+        assert!(text.contains("rate -->\n|  | spawn: rate |\n"), "{text}");
     }
 
     #[test]
@@ -144,6 +153,8 @@ mod tests {
         assert!(error(&no_end, whole.path()).contains("there is no"));
         let other = format!("{BEGIN}other -->\n{END}");
         assert!(error(&other, whole.path()).contains("other.json: "));
+        let figure = format!("{BEGIN}compare: p99 -->\n{END}");
+        assert!(error(&figure, whole.path()).contains("no row has the figure"));
         let path = format!("{BEGIN}../compare -->\n{END}");
         assert!(error(&path, whole.path()).contains("is not a name"));
         let interrupted = directory(true);

@@ -16,21 +16,11 @@ use crate::{flagged, interrupt, supervised};
 /// The figures of a measurement. Operations a second, which others on the machine disturb; CPU time of an operation, which
 /// they hardly do; and where operations are timed one by one, their p99.
 const FIGURES: [Figure<Measurement>; 3] = [
-    Figure {
-        name: RATE,
-        unit: Unit::Count,
-        of: |measured| Some(measured.rate()),
-    },
-    Figure {
-        name: CPU,
-        unit: Unit::Time,
-        of: |measured| Some(measured.cpu_each()),
-    },
-    Figure {
-        name: "p99",
-        unit: Unit::Time,
-        of: |measured| measured.p99_ns.map(|ns| ns as f64),
-    },
+    Figure::new(RATE, Unit::Count, |measured| Some(measured.rate())),
+    Figure::new(CPU, Unit::Time, |measured| Some(measured.cpu_each())),
+    Figure::new("p99", Unit::Time, |measured| {
+        measured.p99_ns.map(|ns| ns as f64)
+    }),
 ];
 const RATE: &str = "operations/s";
 const CPU: &str = "CPU time";

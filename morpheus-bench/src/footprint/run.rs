@@ -34,11 +34,7 @@ const RESIDENT: Figure<Memory> = bytes("resident", |memory| Some(memory.resident
 const IDLE_FIGURES: [Figure<Memory>; 11] = [
     RESIDENT,
     bytes("anonymous", |memory| Some(memory.anonymous as f64)),
-    Figure {
-        name: "threads",
-        unit: Unit::Count,
-        of: |memory| Some(memory.threads as f64),
-    },
+    Figure::new("threads", Unit::Count, |memory| Some(memory.threads as f64)),
     bytes("stacks", |memory| Some(memory.split.stacks as f64)),
     bytes("heap", |memory| Some(memory.split.heap as f64)),
     bytes("files", |memory| Some(memory.split.files as f64)),
@@ -48,11 +44,9 @@ const IDLE_FIGURES: [Figure<Memory>; 11] = [
     bytes("other", |memory| Some(memory.split.other as f64)),
     bytes("mapped", |memory| Some(memory.mapped as f64)),
     bytes("Pss", |memory| Some(memory.proportional as f64)),
-    Figure {
-        name: "mappings",
-        unit: Unit::Count,
-        of: |memory| Some(memory.mappings as f64),
-    },
+    Figure::new("mappings", Unit::Count, |memory| {
+        Some(memory.mappings as f64)
+    }),
 ];
 
 /// What a task takes, in bytes: the mean of those of all sizes.
@@ -67,19 +61,11 @@ const REQUESTED: Figure<Task> = bytes("requested", |task| Some(task.requested));
 const TASK_FIGURES: [Figure<Task>; 3] = [
     REQUESTED,
     bytes("resident", |task| Some(task.resident)),
-    Figure {
-        name: "blocks",
-        unit: Unit::Count,
-        of: |task| Some(task.blocks),
-    },
+    Figure::new("blocks", Unit::Count, |task| Some(task.blocks)),
 ];
 
 const fn bytes<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
-    Figure {
-        name,
-        unit: Unit::Bytes,
-        of,
-    }
+    Figure::new(name, Unit::Bytes, of)
 }
 
 /// Measures everything, or until Ctrl-C.
@@ -145,11 +131,18 @@ fn fill<M>(
     (rounds, filled.err())
 }
 
+/// What each takes more than the first, which is tokio.
+fn over_tokio<M>(rounds: &Rounds<M>, case: &str, names: &[String], figure: &Figure<M>) -> Vec<Row> {
+    rounds.against(case, names, 0, figure, (OVER_TOKIO, Unit::Bytes), |a, b| {
+        a - b
+    })
+}
+
 /// The rows of idle runtimes, of which the first is tokio.
 fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
     let names: Vec<String> = runtimes.iter().map(Contender::to_string).collect();
     let default = morpheus(None).to_string();
-    let over = rounds.over_first(IDLE, &names, &RESIDENT, OVER_TOKIO);
+    let over = over_tokio(rounds, IDLE, &names, &RESIDENT);
     let over = over.into_iter().map(|row| match row.contender == default {
         true => row.held(IDLE_LIMIT),
         false => row,
@@ -165,7 +158,7 @@ fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
 fn task_rows(tasks: &[(Contender, Via)], rounds: &Rounds<Task>) -> Vec<Row> {
     let name = |(runtime, via): &(Contender, Via)| format!("{runtime}, {via}");
     let names: Vec<String> = tasks.iter().map(name).collect();
-    let over = rounds.over_first(TASK, &names, &REQUESTED, OVER_TOKIO);
+    let over = over_tokio(rounds, TASK, &names, &REQUESTED);
     let mut rows = rounds.rows(TASK, &names, &TASK_FIGURES, |_, _| None);
     rows.extend(over.into_iter().map(|row| row.held(TASK_LIMIT)));
     rows

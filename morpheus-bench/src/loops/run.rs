@@ -18,11 +18,7 @@ use crate::unit::Unit;
 use crate::{clock, interrupt};
 
 /// The one figure: CPU time of a run of the loop, in nanoseconds.
-const FIGURE: Figure<f64> = Figure {
-    name: "CPU time",
-    unit: Unit::Time,
-    of: |ns| Some(*ns),
-};
+const FIGURE: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
 
 /// Blocks between two checkpoints take so long.
 const BLOCK: Duration = Duration::from_micros(20);

@@ -28,6 +28,35 @@ pub fn tables(rows: &[Row]) -> String {
     tables.join("\n")
 }
 
+/// These figures alone, in one table: a line for each contender, and a column for each case and figure.
+///
+/// # Errors
+/// No row has one of the figures; the text is for people.
+pub fn chosen(rows: &[Row], figures: &[&str]) -> Result<String, String> {
+    let own =
+        |figure: &str| -> Vec<&Row> { rows.iter().filter(|row| row.figure == figure).collect() };
+    if let Some(missing) = figures.iter().find(|figure| own(figure).is_empty()) {
+        return Err(format!("no row has the figure {missing:?}"));
+    }
+    let all: Vec<&Row> = figures.iter().flat_map(|figure| own(figure)).collect();
+    let cases = view::cases(&all);
+    let columns = cases
+        .iter()
+        .flat_map(|case| figures.iter().map(move |figure| (*case, *figure)));
+    let columns: Vec<(&str, &str)> = columns.collect();
+    let first = |name: &str| std::iter::once(name.to_owned());
+    let heads = columns
+        .iter()
+        .map(|(case, figure)| format!("{case}: {figure}"));
+    let mut text = line(first("").chain(heads)) + &rule(1 + columns.len());
+    for contender in view::contenders(&all) {
+        let cell =
+            |(case, figure): &(&str, &str)| view::median(find(rows, case, contender, figure));
+        text += &line(first(contender).chain(columns.iter().map(cell)));
+    }
+    Ok(text)
+}
+
 fn line(cells: impl IntoIterator<Item = String>) -> String {
     let cells: Vec<String> = cells.into_iter().collect();
     format!("| {} |\n", cells.join(" | "))
@@ -147,5 +176,22 @@ mod tests {
         ];
         let expected = "| idle | resident | over |\n|---|---|---|\n| tokio | 2.00 KiB |  |\n| morpheus |  | 1.00 KiB |\n";
         assert_eq!(tables(&all), expected);
+    }
+
+    #[test]
+    fn chosen_figures_of_all_cases_stand_in_one_table() {
+        let row = |case: &str, contender: &str, figure: &str, ns: f64| {
+            Row::new(case, contender, figure, Unit::Time, vec![ns; 3])
+        };
+        let rows = [
+            row("4 clients", "tokio", "p99", 3e9).censored(3),
+            row("4 clients", "tokio", "p50", 2e9),
+            row("40 clients", "tokio", "p99", 3e9).censored(1),
+            row("4 clients", "morpheus", "p99", 5e5),
+        ];
+        let expected = "|  | 4 clients: p99 | 40 clients: p99 |\n|---|---|---|\n\
+                        | tokio | ≥ 3.00 s | 3.00 s |\n| morpheus | 500 µs |  |\n";
+        assert_eq!(chosen(&rows, &["p99"]).as_deref(), Ok(expected));
+        assert!(chosen(&rows, &["p99", "p9"]).unwrap_err().contains("p9"));
     }
 }

@@ -27,6 +27,20 @@ pub struct Figure<M> {
     pub unit: Unit,
     /// The figure; `None` where a case has none.
     pub of: fn(&M) -> Option<f64>,
+    /// Whether it is only known to be at least this: what was waited for did not come before the end.
+    pub is_least: fn(&M) -> bool,
+}
+
+impl<M> Figure<M> {
+    /// A figure that is known where it is there.
+    pub const fn new(name: &'static str, unit: Unit, of: fn(&M) -> Option<f64>) -> Self {
+        Self {
+            name,
+            unit,
+            of,
+            is_least: |_| false,
+        }
+    }
 }
 
 /// One figure of one contender in one case.
@@ -50,6 +64,9 @@ pub struct Row {
     pub high: Option<f64>,
     /// The figure of each round, in their order.
     pub rounds: Vec<f64>,
+    /// In how many of them the figure is only known to be at least this.
+    #[serde(default)]
+    pub censored: usize,
     /// What the figure is held against.
     pub limit: Option<Limit>,
     /// Whether it keeps to that.
@@ -93,13 +110,27 @@ impl Row {
             low: interval.map(|interval| interval.low),
             high: interval.map(|interval| interval.high),
             rounds,
+            censored: 0,
             limit: None,
             judged: None,
             ratio: None,
         }
     }
 
-    /// Held against a limit. A figure that is the same in each round needs no six of them.
+    /// With so many rounds in which the figure is only known to be at least this.
+    #[must_use]
+    pub fn censored(mut self, rounds: usize) -> Self {
+        self.censored = rounds;
+        self
+    }
+
+    /// Whether the median is only known to be at least this: what is censored is no less than it seems.
+    pub fn is_least(&self) -> bool {
+        self.censored > 0 && 2 * self.censored >= self.n
+    }
+
+    /// Held against a limit. A figure that is the same in each round needs no six of them, and one that is censored is not known
+    /// to keep below a limit.
     #[must_use]
     pub fn held(mut self, limit: Limit) -> Self {
         let is_exact = self.n > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
@@ -108,6 +139,8 @@ impl Row {
             .map(|exact| (exact, exact))
             .or(self.low.zip(self.high));
         let judged = interval.map(|(low, high)| limit.judge_interval(low, high));
+        let is_unknown = self.censored > 0 && matches!(limit, Limit::AtMost(_));
+        let judged = judged.filter(|judged| !(is_unknown && *judged == Bar::Met));
         self.limit = Some(limit);
         self.judged = Some(judged.unwrap_or(Bar::Undecided));
         self
@@ -229,11 +262,7 @@ pub(crate) mod tests {
                 },
             );
         }
-        let figure = Figure {
-            name: "rate",
-            unit: Unit::Count,
-            of: |value: &f64| Some(*value),
-        };
+        let figure = Figure::new("rate", Unit::Count, |value: &f64| Some(*value));
         let names = ["tokio".to_owned(), "morpheus".to_owned()];
         rounds.rows(case, &names, &[figure], |_, _| limit)
     }
@@ -273,6 +302,18 @@ pub(crate) mod tests {
             "too few for an interval"
         );
         assert_eq!(row([31.0, 30.0].repeat(3)), Some(Bar::Met));
+    }
+
+    #[test]
+    fn what_is_censored_is_not_known_to_keep_below_a_limit() {
+        let row = |ms: f64, censored: usize| {
+            let row = Row::new("a", "tokio", "p99", Unit::Time, vec![ms; 6]).censored(censored);
+            (row.is_least(), row.held(Limit::AtMost(5.0)).judged)
+        };
+        assert_eq!(row(4.0, 0), (false, Some(Bar::Met)));
+        assert_eq!(row(4.0, 2), (false, Some(Bar::Undecided)));
+        assert_eq!(row(4.0, 3), (true, Some(Bar::Undecided)));
+        assert_eq!(row(6.0, 3), (true, Some(Bar::Missed)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Figure, Ratio, Row};
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::pairs::{Limit, Pairs};
+use crate::unit::Unit;
 
 /// One measurement of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,14 +109,9 @@ impl<M> Rounds<M> {
         let mut rows = Vec::new();
         for (contender, name) in names.iter().enumerate() {
             for figure in figures {
-                let values = self.whole.iter();
-                let values: Vec<f64> = values
-                    .filter_map(|round| (figure.of)(&round[contender]))
-                    .collect();
-                if values.is_empty() {
+                let Some(mut row) = self.row(case, name, contender, figure) else {
                     continue;
-                }
-                let mut row = Row::new(case, name, figure.name, figure.unit, values);
+                };
                 if contender > 0 && self.current.len() > names.len() {
                     let pairs = self.pairs(contender, figure);
                     row.ratio = Some(Ratio::new(&names[0], pairs, limit(figure, contender)));
@@ -126,23 +122,36 @@ impl<M> Rounds<M> {
         rows
     }
 
-    /// By how much each contender's figure is greater than contender 0's, round by round, as rows under a name of their own.
-    pub fn over_first(
+    /// One figure of one contender, unless no round has it.
+    fn row(&self, case: &str, name: &str, contender: usize, figure: &Figure<M>) -> Option<Row> {
+        let rounds = self.whole.iter().map(|round| &round[contender]);
+        let each = rounds.filter_map(|own| Some(((figure.of)(own)?, (figure.is_least)(own))));
+        row(case, name, (figure.name, figure.unit), each)
+    }
+
+    /// Each contender's figure against that of contender `other`, round by round, as rows of a figure `named` so: their difference
+    /// or whatever else `against` makes of the two. A round in which the other's is censored does not count.
+    pub fn against(
         &self,
         case: &str,
         names: &[String],
+        other: usize,
         figure: &Figure<M>,
-        name: &str,
+        named: (&str, Unit),
+        against: fn(f64, f64) -> f64,
     ) -> Vec<Row> {
         let of = |contender: usize| {
-            let each = self.whole.iter().filter_map(|round| {
-                Some((figure.of)(&round[contender])? - (figure.of)(&round[0])?)
+            let known = self.whole.iter();
+            let known = known.filter(|round| !(figure.is_least)(&round[other]));
+            let each = known.filter_map(|round| {
+                let own = &round[contender];
+                let figures = (figure.of)(own).zip((figure.of)(&round[other]))?;
+                Some((against(figures.0, figures.1), (figure.is_least)(own)))
             });
-            let each: Vec<f64> = each.collect();
-            let is_there = !each.is_empty();
-            is_there.then(|| Row::new(case, &names[contender], name, figure.unit, each))
+            row(case, &names[contender], named, each)
         };
-        (1..names.len()).filter_map(of).collect()
+        let others = (0..names.len()).filter(|contender| *contender != other);
+        others.filter_map(of).collect()
     }
 
     fn pairs(&self, contender: usize, figure: &Figure<M>) -> Pairs {
@@ -157,10 +166,22 @@ impl<M> Rounds<M> {
     }
 }
 
+/// What was found in each round, and whether it is only known to be at least this, as a row; none of nothing.
+fn row(
+    case: &str,
+    contender: &str,
+    (figure, unit): (&str, Unit),
+    each: impl Iterator<Item = (f64, bool)>,
+) -> Option<Row> {
+    let (values, is_least): (Vec<f64>, Vec<bool>) = each.unzip();
+    let censored = is_least.into_iter().filter(|is_least| *is_least).count();
+    let is_there = !values.is_empty();
+    is_there.then(|| Row::new(case, contender, figure, unit, values).censored(censored))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::Unit;
 
     #[test]
     fn every_other_round_goes_backwards_and_ends_with_the_first_again() {
@@ -179,16 +200,8 @@ mod tests {
         }
         assert_eq!(rounds.all().count(), 6);
         let figures = [
-            Figure {
-                name: "rate",
-                unit: Unit::Count,
-                of: |value: &f64| Some(*value),
-            },
-            Figure {
-                name: "p99",
-                unit: Unit::Time,
-                of: |_| None,
-            },
+            Figure::new("rate", Unit::Count, |value: &f64| Some(*value)),
+            Figure::new("p99", Unit::Time, |_| None),
         ];
         let names = ["tokio".into(), "morpheus".into()];
         let rows = rounds.rows("spawn", &names, &figures, |_, _| None);
@@ -206,19 +219,54 @@ mod tests {
         for place in in_turns(2, 2) {
             rounds.add(place, [100.0, 130.0][place.contender] + place.round as f64);
         }
-        let figure = Figure {
-            name: "resident",
-            unit: Unit::Bytes,
-            of: |value: &f64| Some(*value),
-        };
+        let figure = Figure::new("resident", Unit::Bytes, |value: &f64| Some(*value));
         let names = ["tokio".into(), "morpheus".into()];
         let rows = rounds.rows("idle", &names, &[figure], |_, _| None);
         assert!(rows.len() == 2 && rows.iter().all(|row| row.ratio.is_none()));
-        let over = rounds.over_first("idle", &names, &figure, "over tokio");
+        let over = |a, b| a - b;
+        let over = rounds.against(
+            "idle",
+            &names,
+            0,
+            &figure,
+            ("over tokio", Unit::Bytes),
+            over,
+        );
         assert_eq!(over.len(), 1);
         assert_eq!(
             (&over[0].rounds, over[0].figure.as_str()),
             (&vec![30.0; 2], "over tokio")
         );
+    }
+
+    #[test]
+    fn what_did_not_come_before_the_end_is_a_lower_bound() {
+        let mut rounds = Rounds::in_turns(3);
+        for place in in_turns(3, 4) {
+            // Seconds: the first waits beyond the end in each round, the second in one.
+            let waits = place.contender == 0 || (place.contender == 1 && place.round == 2);
+            rounds.add(place, if waits { 3.0 } else { 0.5 });
+        }
+        let figure = Figure {
+            is_least: |value: &f64| *value >= 3.0,
+            ..Figure::new("p99", Unit::Time, |value: &f64| Some(*value))
+        };
+        let names = ["tokio".into(), "rewritten".into(), "morpheus".into()];
+        let rows = rounds.rows("hogs", &names, &[figure], |_, _| None);
+        let censored: Vec<usize> = rows.iter().map(|row| row.censored).collect();
+        assert_eq!(censored, [4, 1, 0]);
+        let against = rounds.against(
+            "hogs",
+            &names,
+            1,
+            &figure,
+            ("times", Unit::Factor),
+            |a, b| a / b,
+        );
+        let found: Vec<_> = against
+            .iter()
+            .map(|row| (row.median, row.n, row.censored))
+            .collect();
+        assert_eq!(found, [(Some(6.0), 3, 3), (Some(1.0), 3, 0)]);
     }
 }

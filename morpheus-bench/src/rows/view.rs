@@ -82,9 +82,16 @@ pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
     common.into_iter().chain(rare).collect()
 }
 
-/// The median of a row in its unit; nothing where there is none.
+/// The median of a row in its unit, with `≥` where it is only known to be at least this; nothing where there is none.
 pub fn median(row: Option<&Row>) -> String {
-    let shown = row.and_then(|row| Some(row.unit.show(row.median?)));
+    let shown = row.and_then(|row| {
+        let median = row.unit.show(row.median?);
+        Some(if row.is_least() {
+            format!("≥ {median}")
+        } else {
+            median
+        })
+    });
     shown.unwrap_or_default()
 }
 
