@@ -1,25 +1,20 @@
-//! The binary as its users call it, with the service that it drives. Without wrk it is only tested what it says then; with
-//! `MORPHEUS_REQUIRE_WRK` set, that is a failure.
+//! The binary as its users call it, with the service that it drives.
 
 mod common;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Once;
 use std::time::Duration;
 
-use morpheus_bench::service::{Report, Variant, WIDTH};
+use common::Found;
+use morpheus_bench::report::WIDTH;
+use morpheus_bench::service::Variant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_service");
 
-/// Whether there is a wrk; then the service is built as well, which cargo does not do for the tests of another package.
-fn can_drive() -> bool {
-    let there = Command::new("wrk").arg("-v").stdout(Stdio::null()).status();
-    if there.is_err() {
-        let missing = "no `wrk` in the path (Debian, Ubuntu: apt-get install wrk)";
-        morpheus_testing::skip_unless_required(missing, "MORPHEUS_REQUIRE_WRK");
-        return false;
-    }
+/// Builds the service, which cargo does not do for the tests of another package.
+fn build() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -38,14 +33,23 @@ fn can_drive() -> bool {
         build.env("CARGO_TARGET_DIR", target);
         assert!(build.status().unwrap().success(), "{build:?}");
     });
-    true
+}
+
+/// The figure of each variant, in their order; panics where one is missing.
+fn medians(found: &Found, variants: &[Variant], figure: &str) -> Vec<f64> {
+    let of = |variant: &Variant| {
+        let own = |row: &&morpheus_bench::rows::Row| {
+            row.contender == variant.name() && row.figure == figure
+        };
+        found.rows.iter().find(own)?.median
+    };
+    let medians: Option<Vec<f64>> = variants.iter().map(of).collect();
+    medians.unwrap_or_else(|| panic!("{figure}: {found:?}"))
 }
 
 #[test]
 fn every_variant_is_driven() {
-    if !can_drive() {
-        return;
-    }
+    build();
     // The others are built on demand, for minutes.
     let unflagged = Variant::ALL
         .into_iter()
@@ -53,71 +57,58 @@ fn every_variant_is_driven() {
     let unflagged: Vec<Variant> = unflagged.collect();
     let names: Vec<&str> = unflagged.iter().map(|variant| variant.name()).collect();
     let names = names.join(",");
-    let report: Report = common::json(
-        PROGRAM,
-        &format!("--seconds 1 --warmup 0 --rounds 1 --clients 2 --hash-ms 0 --only {names}"),
-    );
-    let variants: Vec<Variant> = report.runs.iter().map(|run| run.variant).collect();
-    assert_eq!(variants, unflagged);
-    for run in &report.runs {
-        assert_eq!(run.failed, None, "{run:?}");
-        let figures = run.figures.as_ref().unwrap();
-        // By the timetable, however slow the service is. (A connection of /db is asked 62 or 63 times.)
-        assert_eq!(figures.ping.due, 1_000, "{run:?}");
-        assert!((248..=252).contains(&figures.db.due), "{run:?}");
-        assert!(figures.ping.answered <= figures.ping.due, "{run:?}");
-        assert!(figures.db.answered <= figures.db.due, "{run:?}");
-        assert!(figures.work_per_s > 0.0, "{run:?}");
-        assert!(figures.ping.late_ns.p99.is_some(), "{run:?}");
-        assert!(
-            figures.ping.late_ns.max >= figures.ping.took_ns.max,
-            "{run:?}"
+    for scene in ["compute", "hash"] {
+        let found: Found = common::json(
+            PROGRAM,
+            &format!(
+                "--scene {scene} --seconds 1.05 --warmup 0.1 --rounds 1 --clients 2 --work-ms 1 --only {names}"
+            ),
         );
-        assert_eq!(figures.db.late_ns.p99, None, "250 are too few: {run:?}");
+        assert!(found.failed.is_empty() && !found.interrupted, "{found:?}");
+        // By the timetable there are more than a thousand pings, however slow the service is.
+        let p99 = medians(&found, &unflagged, "/ping p99");
+        let max = medians(&found, &unflagged, "max");
+        for (p99, max) in p99.iter().zip(&max) {
+            assert!(*p99 > 0.0 && max >= p99, "{found:?}");
+        }
+        let rates = medians(&found, &unflagged, "answers/s");
+        assert!(rates.iter().all(|rate| *rate > 0.0), "{found:?}");
+        assert!(
+            found.rows.iter().all(|row| row.figure != "/db p99"),
+            "250 are too few: {found:?}"
+        );
+        let against = |figure: &str| found.rows.iter().any(|row| row.figure == figure);
+        assert!(against("p99 ÷ tokio-bounded") && against("answers ÷ tokio-rewritten"));
+        assert_eq!(found.cases.len(), 1);
     }
-    assert_eq!(report.medians.len(), unflagged.len());
-    assert!(!report.ratios.is_empty() && !report.interrupted);
 }
 
 #[test]
 fn the_other_scene_makes_a_table_that_fits() {
-    if !can_drive() {
-        return;
-    }
+    build();
     let output = common::run(
         PROGRAM,
-        "--scene blocking --seconds 1 --warmup 0 --rounds 1 --clients 8 --hash-ms 0 --only morpheus,tokio-rewritten",
+        "--scene blocking --seconds 1.05 --warmup 0 --rounds 1 --clients 8,2 --only morpheus+layer,tokio-rewritten",
     );
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let expected = [
-        "8 clients of /report",
-        "morpheus: no p99 of /db",
-        "/report per s: morpheus / tokio-rewritten",
-        "≥ 0.9",
+        "8 clients of /report, medians",
+        "2 clients of /report, medians",
+        "morpheus+layer, answers ÷ tokio-rewritten at least 0.9800×: undecided",
+        "morpheus+layer, /ping p99 at most 1.00 ms: undecided",
     ];
     common::assert_table(&text, WIDTH, &expected);
 }
 
 #[test]
 fn ctrl_c_shows_what_there_is() {
-    if !can_drive() {
-        return;
-    }
-    let report: Report = common::json_of_interrupted(
+    build();
+    let found: Found = common::json_of_interrupted(
         PROGRAM,
-        "--seconds 600 --warmup 0 --rounds 1 --hash-ms 0 --only tokio",
+        "--seconds 600 --warmup 0 --rounds 1 --only tokio",
         Duration::from_secs(4),
     );
-    assert!(report.interrupted);
-    assert!(report.runs.is_empty() && report.medians.is_empty());
-}
-
-#[test]
-fn without_wrk_it_says_which_package_has_it() {
-    let mut command = common::command(PROGRAM, "");
-    let output = command.env("PATH", "/nonexistent").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("the package wrk"), "{said}");
+    assert!(found.interrupted && found.failed.is_empty(), "{found:?}");
+    assert!(found.rows.is_empty(), "{found:?}");
 }

@@ -68,9 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "no wrk, and PATH is set")]
+    #[should_panic(expected = "no redis, and PATH is set")]
     fn a_required_test_fails() {
-        skip_unless_required("no wrk", "PATH");
+        skip_unless_required("no redis", "PATH");
     }
 
     /// A child process is this test program again, whose output libtest captures.

@@ -174,7 +174,7 @@ test b ... says SKIPPED: in its name ... ok
 test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
 ";
         assert_eq!(Counts::of_tests(true, output), counts(2, 0, 1));
-        let all = "\nSKIPPED: no wrk\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        let all = "\nSKIPPED: no redis\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         assert_eq!(Counts::of_tests(true, all), counts(0, 0, 1));
     }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::suite::run_to_end;
+use crate::suite::{LIMIT, run_to_end};
 
 /// Runs them, and writes their medians to `file`. Returns how many there are.
 ///
@@ -20,7 +20,7 @@ pub(crate) fn measure(context: &Context, file: &Path) -> io::Result<usize> {
     let mut bench = context.cargo();
     bench.args(["bench", "-p", "morpheus-bench", "--", "--noplot"]);
     bench.args(["--warm-up-time", "0.5", "--measurement-time", "1.5"]);
-    run_to_end(&mut bench)?;
+    run_to_end(&mut bench, LIMIT)?;
     let mut medians = Vec::new();
     collect(&context.target.join("criterion"), begun, &mut medians)?;
     medians.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));

@@ -135,18 +135,17 @@ Examples:
   cargo xtask soak --cpus 2 --minutes 0.5        a short one
   cargo xtask soak --scheduler default --cpus 4  the kernel's own scheduler under the same load")]
     Soak(SoakArgs),
-    /// Drives a real service on Morpheus and on tokio with a load generator, and shows one table.
+    /// Drives a real service on Morpheus and on tokio, and shows one table.
     ///
     /// Builds the example `http_service` (axum, SQLite, argon2), its twin on tokio, which differs in one line, and the benchmark
-    /// `service`, and calls that. The load is made by wrk, which is a package of that name on Debian, Ubuntu and others. Four
-    /// minutes.
+    /// `service`, and calls that: five minutes.
     ///
     /// The exit code is 0 when everything was measured, 1 when something could not be, 2 for a command line that makes no
-    /// sense and without wrk, 130 after Ctrl-C (what was measured until then is shown).
+    /// sense, 130 after Ctrl-C (what was measured until then is shown).
     #[command(after_help = "\
 Examples:
-  cargo xtask service                       four clients of /hash, and /ping and /db meanwhile
-  cargo xtask service --clients 40          more hogs than there are spares
+  cargo xtask service                       four clients of /compute, and /ping and /db meanwhile
+  cargo xtask service --clients 4,40,200    also more hogs than there are spares
   cargo xtask service --scene blocking      64 clients of a query that blocks
   cargo xtask service -- --help             all that the benchmark can be told")]
     Service(ServiceArgs),

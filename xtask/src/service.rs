@@ -11,12 +11,7 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::context::Context;
-use crate::progress::Sink;
-use crate::tools::Tool;
-use crate::{install, interrupt, process};
-
-/// Bad usage, or nothing to make the load with.
-const CANNOT: u8 = 2;
+use crate::{interrupt, process};
 
 /// What the benchmark is told.
 #[derive(Clone, Debug, Args)]
@@ -30,13 +25,9 @@ pub(crate) struct ServiceArgs {
     arguments: Vec<OsString>,
 }
 
-/// Builds and measures. The exit code is the benchmark's: 0 measured, 1 something could not be, 2 bad usage or no wrk, 130
+/// Builds and measures. The exit code is the benchmark's: 0 measured, 1 something could not be, 2 bad usage, 130
 /// after Ctrl-C.
 pub(crate) fn run(context: &Context, args: &ServiceArgs) -> ExitCode {
-    // Before minutes of building. What is missing is said, with how to get it.
-    if !install::provide(context, &[Tool::Wrk], false, Sink::Stderr, false).is_empty() {
-        return ExitCode::from(CANNOT);
-    }
     interrupt::listen();
     match build_and_call(context, args) {
         Ok(code) => ExitCode::from(code),
@@ -51,6 +42,17 @@ pub(crate) fn run(context: &Context, args: &ServiceArgs) -> ExitCode {
 }
 
 fn build_and_call(context: &Context, args: &ServiceArgs) -> io::Result<u8> {
+    build(context)?;
+    // In this process group and at this terminal: Ctrl-C is for it, and so is the place for its progress.
+    let status = Command::new(context.target.join("release/service"))
+        .args(&args.arguments)
+        .status()?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.ok_or_else(|| io::Error::other(format!("the benchmark: {status}")))
+}
+
+/// Builds the benchmark and the services that need no flag; the benchmark builds the others.
+pub(crate) fn build(context: &Context) -> io::Result<()> {
     let mut build = context.cargo();
     build.args([
         "build",
@@ -69,10 +71,5 @@ fn build_and_call(context: &Context, args: &ServiceArgs) -> io::Result<u8> {
     if !built.success {
         return Err(io::Error::other("the programs do not build"));
     }
-    // In this process group and at this terminal: Ctrl-C is for it, and so is the place for its progress.
-    let status = Command::new(context.target.join("release/service"))
-        .args(&args.arguments)
-        .status()?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.ok_or_else(|| io::Error::other(format!("the benchmark: {status}")))
+    Ok(())
 }

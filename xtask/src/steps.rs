@@ -200,7 +200,6 @@ fn whole_workspace() -> [Step; 5] {
                 Tool::Setpriv,
                 Tool::Browser,
                 Tool::Redis,
-                Tool::Wrk,
             ]),
             ..tests(
                 "tests",

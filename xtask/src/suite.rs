@@ -20,10 +20,12 @@ use clap::Args;
 use crate::context::Context;
 use crate::process::{self, Stream};
 use crate::progress::{Progress, Sink};
-use crate::{criterion, interrupt, rights};
+use crate::{criterion, interrupt, rights, service};
 
 /// Longer than the longest row takes, on a slow machine.
-const LIMIT: Duration = Duration::from_secs(900);
+pub(crate) const LIMIT: Duration = Duration::from_secs(900);
+/// Likewise of what documents show.
+const FIGURES_LIMIT: Duration = Duration::from_secs(7_200);
 /// How long the observer may take to load.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -99,6 +101,8 @@ const ROWS: &[Row] = &[
     row("request-watchdog", &["request"], Some(&["request", "--polls", "500"])),
     observed("request-observer", &["request", "--link", "observer"], Some(&["request", "--link", "observer", "--polls", "500"])),
     row("compare", &["compare", "--window-ms", "15", "--runtime", "morpheus"], Some(&["compare", "--case", "spawn_many_local,yield_many,ping_pong,tcp_echo_16", "--window-ms", "5", "--runtime", "morpheus"])),
+    row("loops", &["loops"], None),
+    row("service", &["service", "--clients", "4,40"], None),
     row("footprint", &["footprint"], Some(&["footprint", "--spares", "8,128", "--runs", "6"])),
     row("latency", &["latency", "--duration", "15"], Some(&["latency", "--duration", "2"])),
     row("latency-pressure", &["latency", "--duration", "15", "--pressure"], None),
@@ -120,6 +124,8 @@ const FIGURES: &[Row] = &[
     row("compare", &["compare", "--pairs", "20"], None),
     row("loops", &["loops", "--pairs", "30"], None),
     row("footprint", &["footprint"], None),
+    row("service", &["service", "--clients", "4,40,200", "--rounds", "6"], None),
+    row("service-blocking", &["service", "--scene", "blocking", "--rounds", "6"], None),
 ];
 /// Where they are kept.
 const FIGURES_DIRECTORY: &str = "figures";
@@ -157,10 +163,10 @@ fn measure_figures(
     rows: &[(&Row, &[&str])],
 ) -> io::Result<ExitCode> {
     let directory = context.root.join(FIGURES_DIRECTORY);
-    build(context, "morpheus-bench")?;
+    build_for(context, rows)?;
     let mut missing = 0;
     if !args.fill {
-        missing = measure_all(context, &directory, rows)?.1;
+        missing = measure_all(context, &directory, rows, FIGURES_LIMIT)?.1;
     }
     if interrupt::take() {
         return Err(io::ErrorKind::Interrupted.into());
@@ -239,8 +245,8 @@ pub(crate) fn run(context: &Context, args: &SuiteArgs) -> ExitCode {
 }
 
 fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::Result<ExitCode> {
-    build(context, "morpheus-bench")?;
-    let (measured, mut missing) = measure_all(context, &args.output, rows)?;
+    build_for(context, rows)?;
+    let (measured, mut missing) = measure_all(context, &args.output, rows, LIMIT)?;
     let criterion = !args.quick
         && args
             .only
@@ -274,6 +280,7 @@ fn measure_all(
     context: &Context,
     output: &Path,
     rows: &[(&Row, &[&str])],
+    limit: Duration,
 ) -> io::Result<(usize, usize)> {
     fs::create_dir_all(output)
         .map_err(|error| io::Error::other(format!("{}: {error}", output.display())))?;
@@ -292,7 +299,8 @@ fn measure_all(
         };
         let title = format!("[{}/{}] {}", number + 1, rows.len(), row.name);
         let progress = Progress::start(title, Sink::Stdout, false);
-        let outcome = measure(context, command, &output.join(format!("{}.json", row.name)));
+        let place = output.join(format!("{}.json", row.name));
+        let outcome = measure(context, command, &place, limit);
         if interrupt::came() {
             progress.end("interrupted");
             break;
@@ -313,6 +321,15 @@ fn measure_all(
 
 fn program(context: &Context, name: &str) -> PathBuf {
     context.target.join("release").join(name)
+}
+
+/// Builds the programs of these rows.
+fn build_for(context: &Context, rows: &[(&Row, &[&str])]) -> io::Result<()> {
+    build(context, "morpheus-bench")?;
+    match rows.iter().any(|(_, command)| command[0] == "service") {
+        true => service::build(context),
+        false => Ok(()),
+    }
 }
 
 fn build(context: &Context, package: &str) -> io::Result<()> {
@@ -337,7 +354,7 @@ fn can_observe(context: &Context) -> Result<(), String> {
 }
 
 /// Runs a row and keeps what it printed, or lets it write a directory of that name.
-fn measure(context: &Context, command: &[&str], place: &Path) -> io::Result<()> {
+fn measure(context: &Context, command: &[&str], place: &Path, limit: Duration) -> io::Result<()> {
     let (name, arguments) = command.split_first().expect("a row names a program");
     let mut command = Command::new(program(context, name));
     let writes = arguments.contains(&DIRECTORY);
@@ -355,7 +372,7 @@ fn measure(context: &Context, command: &[&str], place: &Path) -> io::Result<()> 
     } else {
         command.args(arguments).arg("--json");
     }
-    let printed = run_to_end(&mut command)?;
+    let printed = run_to_end(&mut command, limit)?;
     if writes {
         return Ok(());
     }
@@ -363,11 +380,11 @@ fn measure(context: &Context, command: &[&str], place: &Path) -> io::Result<()> 
 }
 
 /// What a program printed, if it ended well.
-pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Vec<u8>> {
+pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> io::Result<Vec<u8>> {
     let (mut printed, mut said) = (Vec::new(), Vec::new());
     let ending = process::stream(
         command,
-        LIMIT,
+        limit,
         &mut |_| {},
         &mut |stream, chunk| match stream {
             Stream::Stdout => printed.extend_from_slice(chunk),
@@ -380,7 +397,7 @@ pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::Interrupted.into());
     }
     if ending.timed_out {
-        return Err(io::Error::other(format!("longer than {LIMIT:?}")));
+        return Err(io::Error::other(format!("longer than {limit:?}")));
     }
     if !ending.status.success() {
         let said = String::from_utf8_lossy(&said);

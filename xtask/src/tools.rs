@@ -64,8 +64,6 @@ pub(crate) enum Tool {
     Redis,
     /// Counts instructions.
     Valgrind,
-    /// What loads the service of the examples.
-    Wrk,
     /// Builds the guide.
     Mdbook,
     Rustfmt,
@@ -124,7 +122,6 @@ impl Tool {
             Tool::Browser => "chromium",
             Tool::Redis => "redis-server",
             Tool::Valgrind => "valgrind",
-            Tool::Wrk => "wrk",
             Tool::Mdbook => "mdbook",
             Tool::Rustfmt => "rustfmt",
             Tool::Clippy => "clippy",
@@ -178,7 +175,6 @@ impl Tool {
             Tool::Browser => package(&["chromium"], "chromium", "chromium"),
             Tool::Valgrind => package(&["valgrind"], "valgrind", "valgrind"),
             Tool::Redis => package(&["redis-server"], "valkey-compat-redis", "valkey"),
-            Tool::Wrk => package(&["wrk"], "wrk", "wrk"),
             Tool::Mdbook => Source::Crate("mdbook"),
             Tool::Rustfmt => Source::Component("rustfmt"),
             Tool::Clippy => Source::Component("clippy"),
@@ -196,7 +192,6 @@ impl Tool {
             Tool::Libclang => Some(("MORPHEUS_REQUIRE_LIBCLANG", "1")),
             Tool::Browser => Some(("MORPHEUS_REQUIRE_BROWSER", "1")),
             Tool::Redis => Some(("MORPHEUS_REQUIRE_REDIS", "1")),
-            Tool::Wrk => Some(("MORPHEUS_REQUIRE_WRK", "1")),
             _ => None,
         }
     }
@@ -215,7 +210,6 @@ impl Tool {
             | Tool::PkgConfig
             | Tool::Make
             | Tool::Redis
-            | Tool::Wrk
             | Tool::Valgrind => in_path(self.name()).is_some(),
             Tool::LibcAarch64 => Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6").is_file(),
             Tool::RustAarch64 => has_target(AARCH64),

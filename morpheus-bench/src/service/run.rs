@@ -1,157 +1,282 @@
-//! All measurements in their order, each of a service of its own.
+//! All measurements in their order, each of a service of its own, and the rows of what the clients saw.
 
 use std::time::{Duration, Instant};
 
-use super::config::Options;
-use super::result::{Asked, Config, Figures, Report, Run};
-use super::server::{Hash, Programs, Server};
+use super::config::{Options, Scene};
+use super::load::{Load, Seen, Window};
+use super::server::{Programs, Server, Work};
 use super::variant::Variant;
-use super::wrk::{Load, Script, TAIL_S, Wrk};
-use crate::host::{self, Host};
+use crate::envelope::Envelope;
 use crate::interrupt;
-use crate::order::interleaved;
+use crate::pairs::Limit;
 use crate::progress::Progress;
-
-/// A timetable.
-#[derive(Clone, Copy, Debug)]
-pub struct Timetable {
-    path: &'static str,
-    connections: usize,
-    /// Of each.
-    period: Duration,
-    /// Every how many is a write.
-    writes: u32,
-}
-
-/// A thousand a second.
-pub const PING: Timetable = Timetable {
-    path: "/ping",
-    connections: 8,
-    period: Duration::from_millis(8),
-    writes: 0,
-};
-
-/// 250 a second.
-pub const DB: Timetable = Timetable {
-    path: "/db",
-    connections: 4,
-    period: Duration::from_millis(16),
-    writes: 4,
-};
-
-impl Timetable {
-    /// Requests that are due each second.
-    pub fn per_s(&self) -> f64 {
-        self.connections as f64 / self.period.as_secs_f64()
-    }
-
-    fn load(&self, server: &Server, seconds: u32) -> Load {
-        Load {
-            url: server.url(self.path),
-            connections: self.connections,
-            period: Some(self.period),
-            seconds,
-            writes: self.writes,
-        }
-    }
-}
+use crate::report::time;
+use crate::rows::{Figure, Rounds, Row, rounds};
+use crate::tuned::MORE_WORKERS;
+use crate::unit::Unit;
 
 /// What starting and ending a service takes, about.
 const AROUND: Duration = Duration::from_millis(500);
+
+const P99: Figure<Seen> = Figure {
+    is_least: |seen| seen.ping.share() < 0.99,
+    ..Figure::new("/ping p99", Unit::Time, |seen| ns(seen.ping.late.p99))
+};
+const RATE: Figure<Seen> = Figure::new("answers/s", Unit::Count, |seen| Some(seen.work_per_s));
+/// All figures, the less important last.
+const FIGURES: [Figure<Seen>; 6] = [
+    P99,
+    RATE,
+    Figure {
+        is_least: |seen| seen.ping.share() < 0.5,
+        ..Figure::new("p50", Unit::Time, |seen| ns(seen.ping.late.p50))
+    },
+    Figure {
+        is_least: |seen| seen.ping.share() < 1.0,
+        ..Figure::new("max", Unit::Time, |seen| ns(seen.ping.late.max))
+    },
+    Figure {
+        is_least: |seen| seen.db.share() < 0.99,
+        ..Figure::new("/db p99", Unit::Time, |seen| ns(seen.db.late.p99))
+    },
+    Figure::new("answered", Unit::Share, |seen| Some(seen.ping.share())),
+];
+
+/// Figures against those of another variant, in the same round.
+const AGAINST: [(Figure<Seen>, Variant, &str); 3] = [
+    (P99, Variant::Bounded, "p99 ÷ tokio-bounded"),
+    (RATE, Variant::Rewritten, "answers ÷ tokio-rewritten"),
+    (P99, Variant::Tuned, "p99 ÷ tokio-tuned"),
+];
+
+/// The latest that 99 % of the pings are answered beside handlers that block.
+const BLOCKING_P99_LIMIT: Limit = Limit::AtMost(1e6);
+
+const fn ns(ns: Option<u64>) -> Option<f64> {
+    match ns {
+        Some(ns) => Some(ns as f64),
+        None => None,
+    }
+}
 
 /// Measures everything, or until Ctrl-C.
 ///
 /// # Errors
 /// Nothing can be measured at all; the text is for people.
-pub fn measure(options: &Options, wrk: String) -> Result<Report, String> {
-    // Before there is any load of ours.
-    let host = Host::read();
+pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
+    // Before there is any load of ours: it reads how busy the machine is.
+    let mut found = Envelope::new("service", options.clone());
     let programs = Programs::find(options.programs.as_deref())?;
-    let script = Script::write()?;
-    let hash = programs.calibrate(options.hash_ms)?;
+    let mut work = Work::of_ms(options.work_ms);
+    if options.scene == Scene::Hash {
+        work = programs.calibrate(options.work_ms)?;
+        let cpu = time(work.cpu_ns);
+        found.notes.push(format!(
+            "A hash is {} passes of argon2, {cpu} of CPU time.",
+            work.passes
+        ));
+    }
     // Before anything is measured: a build takes both CPUs.
     for &variant in &options.only {
         programs.of(variant)?;
     }
-    let each = AROUND
-        + Duration::from_secs(u64::from(options.warmup) + u64::from(options.seconds + TAIL_S));
-    let order = interleaved(&options.only, options.rounds);
-    let mut progress = Progress::new(each * order.len() as u32, options.json);
-    let mut runs = Vec::new();
-    for (round, variant) in order {
-        progress.say(format!(
-            "round {} of {}: {variant}",
-            round + 1,
-            options.rounds
-        ));
-        let begun = Instant::now();
-        let figures = one(&programs, &script, variant, hash, options, || {
-            progress.tick(begun.elapsed().min(each));
-        });
-        // What it ended in the middle is no figure, and no failure.
+    let (each, only) = (
+        AROUND + options.warmup() + options.window(),
+        &options.only[..],
+    );
+    let all = options.clients().len() * options.rounds * only.len();
+    let mut progress = Progress::new(each * all as u32, options.json);
+    for clients in options.clients() {
         if interrupt::happened() {
             break;
         }
-        progress.finish_run(each);
-        runs.push(Run {
-            variant,
-            round: round + 1,
-            failed: figures.as_ref().err().cloned(),
-            figures: figures.ok(),
+        let case = format!("{clients} clients of {}", options.scene.path());
+        found.begin(&case, "each asks again once it has its answer");
+        let mut rounds = Rounds::in_turns(only.len());
+        let places = rounds::in_turns(only.len(), options.rounds);
+        let filled = rounds.fill(places, |place| {
+            let variant = only[place.contender];
+            progress.say(format!(
+                "{case}, round {} of {}: {variant}",
+                place.round + 1,
+                options.rounds
+            ));
+            let begun = Instant::now();
+            let seen = one(&programs, variant, work, clients, options, || {
+                progress.tick(begun.elapsed().min(each));
+            });
+            progress.finish_run(each);
+            seen.map_err(|why| format!("{variant} (round {}): {why}", place.round + 1))
         });
+        found
+            .failed
+            .extend(filled.err().map(|why| format!("{case}: {why}")));
+        found
+            .rows
+            .extend(rows(&case, options.scene, clients, only, &rounds));
     }
     progress.clear();
-    let config = Config::new(options, hash, host::cpus(), wrk);
-    let interrupted = interrupt::happened();
-    Ok(Report::new(host, config, runs, interrupted))
+    Ok(found)
 }
 
 /// One variant, once.
 fn one(
     programs: &Programs,
-    script: &Script,
     variant: Variant,
-    hash: Hash,
+    work: Work,
+    clients: usize,
     options: &Options,
-    mut tick: impl FnMut(),
-) -> Result<Figures, String> {
-    let server = Server::start(programs, variant, hash)?;
-    let busy = Load {
-        url: server.url(options.scene.path()),
-        connections: options.clients(),
-        period: None,
-        seconds: options.warmup + options.seconds + TAIL_S,
-        writes: 0,
+    tick: impl FnMut(),
+) -> Result<Seen, String> {
+    let server = Server::start(programs, variant, work)?;
+    let from = Instant::now() + options.warmup();
+    let window = Window {
+        from,
+        end: from + options.window(),
     };
-    let ping = PING.load(&server, options.seconds);
-    let db = DB.load(&server, options.seconds);
-
-    let hogs = Wrk::start(script, &busy)?;
-    let until = Instant::now() + Duration::from_secs(options.warmup.into());
-    while Instant::now() < until && !interrupt::happened() {
-        std::thread::sleep(Duration::from_millis(50));
-        tick();
-    }
-    let pings = Wrk::start(script, &ping)?;
-    let rows = Wrk::start(script, &db)?;
-    let pings = pings.finish(&ping, &mut tick)?;
-    let rows = rows.finish(&db, &mut tick)?;
-    let hogs = hogs.finish(&busy, &mut tick)?;
+    let load = Load::start(server.address(), options.scene.path(), clients, window);
+    let seen = load
+        .map_err(|error| format!("the clients do not start: {error}"))?
+        .finish(tick)?;
     server.end()?;
-    Ok(Figures {
-        ping: Asked::of(&pings),
-        db: Asked::of(&rows),
-        work_per_s: hogs.answered as f64 / (hogs.duration_us.max(1) as f64 / 1e6),
-    })
+    if interrupt::happened() {
+        return Err("ended by Ctrl-C".into());
+    }
+    Ok(seen)
+}
+
+fn rows(
+    case: &str,
+    scene: Scene,
+    clients: usize,
+    only: &[Variant],
+    rounds: &Rounds<Seen>,
+) -> Vec<Row> {
+    let names: Vec<String> = only.iter().map(Variant::to_string).collect();
+    let mut rows = rounds.rows(case, &names, &FIGURES, |_, _| None);
+    for (figure, other, named) in AGAINST {
+        let Some(other) = only.iter().position(|variant| *variant == other) else {
+            continue;
+        };
+        let named = (named, Unit::Factor);
+        rows.extend(
+            rounds.against(case, &names, other, &figure, named, |own, other| {
+                own / other
+            }),
+        );
+    }
+    let held = rows.into_iter().map(|row| {
+        let own = only.iter().find(|variant| variant.name() == row.contender);
+        match own.and_then(|own| limit(scene, clients, *own, &row.figure)) {
+            Some(limit) => row.held(limit),
+            None => row,
+        }
+    });
+    held.collect()
+}
+
+/// What a figure is held against: those of Morpheus with the flag or the layer, and of Morpheus as it is where it has spares
+/// enough.
+fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option<Limit> {
+    let knows = matches!(variant, Variant::MorpheusLayer | Variant::MorpheusFlag);
+    let has_spares = variant == Variant::Morpheus && clients <= MORE_WORKERS;
+    let is = |index: usize| figure == AGAINST[index].2;
+    match scene {
+        Scene::Compute | Scene::Hash if knows && is(0) => Some(Limit::AtMost(1.0)),
+        Scene::Compute | Scene::Hash if knows && is(1) => Some(Limit::AtLeast(0.97)),
+        Scene::Compute | Scene::Hash if has_spares && is(2) => Some(Limit::AtMost(1.0)),
+        Scene::Blocking if knows && is(1) => Some(Limit::AtLeast(0.98)),
+        Scene::Blocking if knows && figure == P99.name => Some(BLOCKING_P99_LIMIT),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::Asked;
     use super::*;
+    use crate::histogram::Summary;
+    use crate::pairs::Bar;
+
+    /// Pings that were answered after so many milliseconds, or had no answer, and answers to the others.
+    fn seen(ping_ms: f64, is_answered: bool, work_per_s: f64) -> Seen {
+        let late = Summary {
+            n: 8_000,
+            p50: Some((ping_ms * 5e5) as u64),
+            p99: Some((ping_ms * 1e6) as u64),
+            ..Summary::default()
+        };
+        let ping = Asked {
+            due: 8_000,
+            answered: if is_answered { 8_000 } else { 400 },
+            late,
+        };
+        Seen {
+            ping,
+            work_per_s,
+            ..Seen::default()
+        }
+    }
+
+    /// Rows of six rounds in which each variant's figures are the same.
+    fn rows_of(scene: Scene, clients: usize, all: &[(Variant, Seen)]) -> Vec<Row> {
+        let only: Vec<Variant> = all.iter().map(|(variant, _)| *variant).collect();
+        let mut rounds = Rounds::in_turns(all.len());
+        for place in rounds::in_turns(all.len(), 6) {
+            rounds.add(place, all[place.contender].1.clone());
+        }
+        rows("clients", scene, clients, &only, &rounds)
+    }
+
+    fn judged(rows: &[Row]) -> Vec<(&str, &str, Bar)> {
+        let judged = rows
+            .iter()
+            .filter_map(|row| Some((row.contender.as_str(), row.figure.as_str(), row.judged?)));
+        judged.collect()
+    }
 
     #[test]
-    fn timetables_are_as_dense_as_they_say() {
-        assert!((PING.per_s() - 1_000.0).abs() < 1e-9);
-        assert!((DB.per_s() - 250.0).abs() < 1e-9);
+    fn the_flag_is_held_against_the_expert_and_morpheus_as_it_is_against_tuned_tokio() {
+        let all = [
+            (Variant::Tuned, seen(0.7, true, 78.0)),
+            (Variant::Rewritten, seen(4.0, true, 80.0)),
+            (Variant::Bounded, seen(1.4, true, 74.0)),
+            (Variant::Morpheus, seen(0.6, true, 77.0)),
+            (Variant::MorpheusFlag, seen(0.7, true, 70.0)),
+        ];
+        let few = rows_of(Scene::Compute, 4, &all);
+        let expected = [
+            ("morpheus+flag", "p99 ÷ tokio-bounded", Bar::Met),
+            ("morpheus+flag", "answers ÷ tokio-rewritten", Bar::Missed),
+            ("morpheus", "p99 ÷ tokio-tuned", Bar::Met),
+        ];
+        assert_eq!(judged(&few), expected);
+        assert_eq!(judged(&rows_of(Scene::Compute, 40, &all)), expected[..2]);
+        let blocking = rows_of(Scene::Blocking, 64, &all);
+        let expected = [
+            ("morpheus+flag", "/ping p99", Bar::Met),
+            ("morpheus+flag", "answers ÷ tokio-rewritten", Bar::Missed),
+        ];
+        assert_eq!(judged(&blocking), expected);
+    }
+
+    #[test]
+    fn what_has_no_answer_is_a_lower_bound() {
+        let rows = rows_of(
+            Scene::Compute,
+            4,
+            &[(Variant::Tokio, seen(8e3, false, 80.0))],
+        );
+        let least: Vec<(&str, bool)> = rows
+            .iter()
+            .map(|row| (row.figure.as_str(), row.is_least()))
+            .collect();
+        let expected = [
+            ("/ping p99", true),
+            ("answers/s", false),
+            ("p50", true),
+            ("answered", false),
+        ];
+        assert_eq!(least, expected);
     }
 }

@@ -1,14 +1,14 @@
 //! The service: started, found to answer, asked to end.
 
 use std::env;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::http::{self, Connection};
 use super::variant::Variant;
 use crate::flagged::{self, Program};
 use crate::supervised::Supervised;
@@ -25,13 +25,23 @@ const ATTEMPTS: usize = 5;
 #[derive(Clone, Debug)]
 pub struct Programs(PathBuf);
 
-/// How much work a hash is.
+/// How much there is to do in a request that computes. The same for all variants.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Hash {
-    /// Passes of argon2.
+pub struct Work {
+    /// Passes of argon2 in `/hash`.
     pub passes: u32,
-    /// CPU time that these take.
+    /// CPU time that these take, and that of `/compute`.
     pub cpu_ns: u64,
+}
+
+impl Work {
+    /// For `/compute` alone.
+    pub fn of_ms(ms: f64) -> Self {
+        Self {
+            passes: 1,
+            cpu_ns: (ms * 1e6) as u64,
+        }
+    }
 }
 
 impl Programs {
@@ -77,7 +87,7 @@ impl Programs {
     ///
     /// # Errors
     /// The program does not say.
-    pub fn calibrate(&self, hash_ms: f64) -> Result<Hash, String> {
+    pub fn calibrate(&self, hash_ms: f64) -> Result<Work, String> {
         let program = self.0.join(Variant::Tokio.program());
         let output = Command::new(&program)
             .args(["--calibrate", &hash_ms.to_string()])
@@ -100,14 +110,15 @@ impl Server {
     ///
     /// # Errors
     /// It does not; the text is for people.
-    pub fn start(programs: &Programs, variant: Variant, hash: Hash) -> Result<Self, String> {
+    pub fn start(programs: &Programs, variant: Variant, work: Work) -> Result<Self, String> {
         let program = programs.of(variant)?;
         for _ in 0..ATTEMPTS {
             let address = free_address()?;
             let mut command = Command::new(&program);
             command
                 .args(["--listen", &address.to_string(), "--grace", GRACE_S])
-                .args(["--passes", &hash.passes.to_string()])
+                .args(["--passes", &work.passes.to_string()])
+                .args(["--compute-ms", &(work.cpu_ns as f64 / 1e6).to_string()])
                 .args(variant.arguments());
             match variant.more_workers() {
                 // Whatever the user's environment says: one for each CPU, as Morpheus has.
@@ -126,9 +137,9 @@ impl Server {
         ))
     }
 
-    /// Of one of its paths.
-    pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Whether it answers before it ends.
@@ -155,17 +166,8 @@ impl Server {
     }
 
     fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(self.address) else {
-            return false;
-        };
-        let mut answer = Vec::new();
-        let limit = Some(Duration::from_secs(1));
-        stream.set_read_timeout(limit).is_ok()
-            && stream
-                .write_all(b"GET /ping HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
-                .is_ok()
-            && stream.read_to_end(&mut answer).is_ok()
-            && answer.ends_with(b"pong")
+        let connection = Connection::open(self.address, Some(Duration::from_secs(1)));
+        connection.is_ok_and(|mut one| one.ask(&http::get(self.address, "/ping")).is_ok())
     }
 
     /// Asks it to end, as whoever deploys it would.
@@ -186,7 +188,7 @@ impl Server {
 }
 
 /// A child in the background, which is gone when this program is, however it ends.
-pub fn supervised(command: &mut Command) -> Result<Supervised, String> {
+fn supervised(command: &mut Command) -> Result<Supervised, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     neighbours::end_with_caller(command);
     Supervised::start(command).map_err(|error| format!("{program}: {error}"))

@@ -26,7 +26,7 @@ pub enum Variant {
     /// The handlers rewritten with `spawn_blocking`.
     #[serde(rename = "tokio-rewritten")]
     Rewritten,
-    /// The same, and no more hashes at once than there are CPUs.
+    /// The same, and no more requests compute at once than there are CPUs.
     #[serde(rename = "tokio-bounded")]
     Bounded,
     /// As it is, on Morpheus.

@@ -114,7 +114,7 @@ const ROWS: &[Entry] = &[
         AtMost("crowd-200-fresh", TimerP99, us(50_000)),
     ], ..ROW },
     Entry { name: "axum", about: "an unchanged axum server, four /hash clients, /ping 1,000/s", bars: &[
-        Elsewhere("measured by: cargo run --release --example axum_hog"),
+        Elsewhere("measured by: cargo xtask service"),
     ], ..ROW },
     Entry { name: "blocked", about: "2 and 20 hogs blocked in the kernel via tokio-spawn, 200 via spawn", is_usual: true, cases: &[
         ("sleep-2", CONTENDERS, "hogs=2 hog_kind=sleep"),

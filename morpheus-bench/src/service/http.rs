@@ -1,45 +1,63 @@
-//! A minimal HTTP/1.1 client for the load: GET on a connection that is kept alive.
+//! A minimal HTTP/1.1 client for the load, on a connection that is kept alive.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The maximum size of an answer's head, in bytes: more than the app ever sends.
+/// The maximum size of an answer's head, in bytes: more than the service ever sends.
 const LONGEST_HEAD: usize = 16 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
+/// How long a connection may take to come about: the kernel accepts it for the service.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that repeats one request.
+/// The bytes of a GET.
+pub fn get(server: SocketAddr, path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: {server}\r\n\r\n").into_bytes()
+}
+
+/// The bytes of a POST of JSON.
+pub fn post(server: SocketAddr, path: &str, json: &str) -> Vec<u8> {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {server}\r\ncontent-type: application/json");
+    format!("{head}\r\ncontent-length: {}\r\n\r\n{json}", json.len()).into_bytes()
+}
+
+/// A connection.
 pub struct Connection {
     stream: TcpStream,
-    request: Vec<u8>,
     answer: Vec<u8>,
 }
 
 impl Connection {
-    /// Connects to `server` for GETs of `path`.
-    pub fn open(server: SocketAddr, path: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
+    /// Connects. `patience` is how long it waits for bytes of an answer: `None` is for ever.
+    ///
+    /// # Errors
+    /// Those of the sockets.
+    pub fn open(server: SocketAddr, patience: Option<Duration>) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
         // A request must not wait for the acknowledgement of the previous one.
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(patience)?;
         Ok(Self {
             stream,
-            request: format!("GET {path} HTTP/1.1\r\nhost: {server}\r\n\r\n").into_bytes(),
             answer: Vec::new(),
         })
     }
 
     /// A second handle of the socket, to shut it down while another thread waits on this one.
+    ///
+    /// # Errors
+    /// There are too many files.
     pub fn stream(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
 
-    /// Sends the request and reads the answer to its last byte.
+    /// Sends a request and reads the answer to its last byte.
     ///
     /// # Errors
     /// When the connection ends, and on an answer that is not 200, has no length, or has another length than
     /// it says.
-    pub fn get(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.request)?;
+    pub fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+        self.stream.write_all(request)?;
         read_answer(&mut self.stream, &mut self.answer)
     }
 }

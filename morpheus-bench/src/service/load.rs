@@ -1,0 +1,346 @@
+//! The clients: OS threads outside of any runtime, so that the service alone causes the delays that they see.
+//!
+//! Each request of a timetable is due at a fixed time, and its latency counts from there, even if the service kept the connection
+//! waiting. So there is no coordinated omission. Requests that have no answer within [`TAIL`] of the window's end count with their
+//! age.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::http::{Connection, get, post};
+use crate::histogram::{Latencies, Summary};
+use crate::thread::precise;
+use crate::{clock, interrupt};
+
+/// How often Ctrl-C is looked for, and progress shown.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the last answers are waited for, with the service kept busy.
+pub const TAIL: Duration = Duration::from_millis(500);
+/// What is written.
+const ROW: &str = r#"{"text":"milk"}"#;
+
+/// Requests at fixed times.
+#[derive(Clone, Copy, Debug)]
+pub struct Timetable {
+    path: &'static str,
+    /// Each is a thread.
+    connections: u32,
+    /// Of each connection.
+    period: Duration,
+    /// Every how many requests is a POST; 0 is none.
+    writes: usize,
+}
+
+/// A thousand a second.
+pub const PING: Timetable = Timetable {
+    path: "/ping",
+    connections: 4,
+    period: Duration::from_millis(4),
+    writes: 0,
+};
+
+/// 250 a second.
+pub const DB: Timetable = Timetable {
+    path: "/db",
+    connections: 2,
+    period: Duration::from_millis(8),
+    writes: 4,
+};
+
+/// The time that counts. What comes before it warms the service up.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub from: Instant,
+    pub end: Instant,
+}
+
+impl Window {
+    fn contains(self, at: Instant) -> bool {
+        (self.from..self.end).contains(&at)
+    }
+}
+
+/// Requests of a timetable.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Those that were due in the window.
+    pub due: u64,
+    /// Those of them that had an answer.
+    pub answered: u64,
+    /// From when they were due until their answers; what has none counts with its age.
+    pub late: Summary,
+}
+
+impl Asked {
+    /// The share of what was due that has an answer, from 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.answered as f64 / self.due.max(1) as f64
+    }
+}
+
+/// What the clients saw.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub ping: Asked,
+    pub db: Asked,
+    /// Answers a second to the clients that keep the service busy.
+    pub work_per_s: f64,
+}
+
+/// What all clients share.
+struct Shared {
+    server: SocketAddr,
+    window: Window,
+    /// From here on errors are expected: the sockets were shut down.
+    is_over: AtomicBool,
+    /// Answers to the clients that keep the service busy.
+    worked: AtomicU64,
+}
+
+/// Clients at work.
+pub struct Load {
+    shared: Arc<Shared>,
+    ping: Vec<JoinHandle<Timed>>,
+    db: Vec<JoinHandle<Timed>>,
+    busy: Vec<JoinHandle<io::Result<()>>>,
+    streams: Vec<TcpStream>,
+}
+
+impl Load {
+    /// Starts the timetables, and `clients` that ask for `path` again and again.
+    ///
+    /// # Errors
+    /// Those of sockets and threads.
+    pub fn start(
+        server: SocketAddr,
+        path: &str,
+        clients: usize,
+        window: Window,
+    ) -> io::Result<Self> {
+        let mut load = Self {
+            shared: Arc::new(Shared {
+                server,
+                window,
+                is_over: AtomicBool::new(false),
+                worked: AtomicU64::new(0),
+            }),
+            ping: Vec::new(),
+            db: Vec::new(),
+            busy: Vec::new(),
+            streams: Vec::new(),
+        };
+        load.ping = load.timetable(PING)?;
+        load.db = load.timetable(DB)?;
+        for _ in 0..clients {
+            let connection = load.connect()?;
+            let shared = Arc::clone(&load.shared);
+            let request = get(server, path);
+            let client = move || ask_again(connection, &request, &shared);
+            load.busy.push(thread::Builder::new().spawn(client)?);
+        }
+        Ok(load)
+    }
+
+    fn connect(&mut self) -> io::Result<Connection> {
+        let connection = Connection::open(self.shared.server, None)?;
+        self.streams.push(connection.stream()?);
+        Ok(connection)
+    }
+
+    fn timetable(&mut self, timetable: Timetable) -> io::Result<Vec<JoinHandle<Timed>>> {
+        let mut threads = Vec::new();
+        for i in 0..timetable.connections {
+            let connection = self.connect()?;
+            let shared = Arc::clone(&self.shared);
+            // Spread over the period: clients that all send at once would measure their own queue.
+            let first = Instant::now() + timetable.period * i / timetable.connections;
+            let client = move || Timed::send(connection, timetable, first, &shared);
+            threads.push(thread::Builder::new().spawn(client)?);
+        }
+        Ok(threads)
+    }
+
+    /// Waits for the end of the window and the answers to what was due in it, or for Ctrl-C, and ends the clients. `tick` is called a few times a second.
+    ///
+    /// # Errors
+    /// The first error that a client met before the end.
+    pub fn finish(self, mut tick: impl FnMut()) -> Result<Seen, String> {
+        let end = self.shared.window.end;
+        let timed = || self.ping.iter().chain(&self.db);
+        let is_waiting = || Instant::now() < end || !timed().all(JoinHandle::is_finished);
+        while is_waiting() && Instant::now() < end + TAIL && !interrupt::happened() {
+            thread::sleep(LOOK);
+            tick();
+        }
+        // Release: a client that finds its socket shut down afterwards finds this as well (Acquire in `unless_over`).
+        self.shared.is_over.store(true, Ordering::Release);
+        for stream in &self.streams {
+            // Ends a client that waits for an answer. An error means that the socket is closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        for client in self.busy {
+            let result = client
+                .join()
+                .map_err(|_| "a client that keeps it busy panicked")?;
+            result.map_err(|error| format!("a client that keeps it busy: {error}"))?;
+        }
+        let window = self.shared.window;
+        Ok(Seen {
+            ping: all("/ping", self.ping)?,
+            db: all("/db", self.db)?,
+            // Relaxed: a number alone, of threads that have been joined.
+            work_per_s: self.shared.worked.load(Ordering::Relaxed) as f64
+                / (window.end - window.from).as_secs_f64(),
+        })
+    }
+}
+
+/// What all threads of a timetable saw.
+fn all(path: &str, threads: Vec<JoinHandle<Timed>>) -> Result<Asked, String> {
+    let (mut latencies, mut answered) = (Latencies::default(), 0);
+    for thread in threads {
+        let timed = thread
+            .join()
+            .map_err(|_| format!("a client of {path} panicked"))?;
+        timed.result.map_err(|error| format!("{path}: {error}"))?;
+        answered += timed.answered;
+        latencies.add(&timed.latencies);
+    }
+    Ok(Asked {
+        due: latencies.len(),
+        answered,
+        late: latencies.summary(),
+    })
+}
+
+/// The requests of one thread.
+struct Timed {
+    latencies: Latencies,
+    answered: u64,
+    result: io::Result<()>,
+}
+
+impl Timed {
+    fn send(
+        mut connection: Connection,
+        timetable: Timetable,
+        first: Instant,
+        shared: &Shared,
+    ) -> Self {
+        precise();
+        let reads = get(shared.server, timetable.path);
+        let writes = post(shared.server, timetable.path, ROW);
+        let mut timed = Self {
+            latencies: Latencies::default(),
+            answered: 0,
+            result: Ok(()),
+        };
+        let window = shared.window;
+        let mut due = first;
+        for number in 1.. {
+            // Relaxed: whoever misses it meets a socket that was shut down.
+            if due >= window.end || shared.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            clock::sleep_until(due);
+            let is_write = timetable.writes > 0 && number % timetable.writes == 0;
+            if let Err(error) = connection.ask(if is_write { &writes } else { &reads }) {
+                timed.result = unless_over(error, shared);
+                break;
+            }
+            if window.contains(due) {
+                timed.answered += 1;
+                timed.latencies.record(due.elapsed());
+            }
+            due += timetable.period;
+        }
+        // What waits since it was due, and what came due behind it.
+        let now = Instant::now();
+        while due < window.end {
+            if window.contains(due) {
+                timed.latencies.record(now.saturating_duration_since(due));
+            }
+            due += timetable.period;
+        }
+        timed
+    }
+}
+
+fn ask_again(mut connection: Connection, request: &[u8], shared: &Shared) -> io::Result<()> {
+    // Relaxed: whoever misses it meets a socket that was shut down.
+    while !shared.is_over.load(Ordering::Relaxed) {
+        if let Err(error) = connection.ask(request) {
+            return unless_over(error, shared);
+        }
+        if shared.window.contains(Instant::now()) {
+            shared.worked.fetch_add(1, Ordering::Relaxed); // A number alone.
+        }
+    }
+    Ok(())
+}
+
+fn unless_over(error: io::Error, shared: &Shared) -> io::Result<()> {
+    // Acquire: its partner is the store in `finish`, before the sockets are shut down.
+    if shared.is_over.load(Ordering::Acquire) {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn load(listener: &TcpListener, clients: usize, length: Duration) -> Load {
+        let from = Instant::now();
+        let window = Window {
+            from,
+            end: from + length,
+        };
+        Load::start(listener.local_addr().unwrap(), "/report", clients, window).unwrap()
+    }
+
+    #[test]
+    fn timetables_are_as_dense_as_they_say() {
+        let per_s = |timetable: Timetable| {
+            f64::from(timetable.connections) / timetable.period.as_secs_f64()
+        };
+        assert!((per_s(PING) - 1_000.0).abs() < 1e-9);
+        assert!((per_s(DB) - 250.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_server_that_never_answers_counts_with_every_missed_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let seen = load(&listener, 1, Duration::from_millis(400))
+            .finish(|| ())
+            .unwrap();
+        assert_eq!((seen.ping.share(), seen.work_per_s), (0.0, 0.0));
+        assert!((350..=400).contains(&seen.ping.due), "{seen:?}");
+        assert!((85..=100).contains(&seen.db.due), "{seen:?}");
+        assert!(seen.ping.late.p50.unwrap() > 500_000_000, "{seen:?}");
+    }
+
+    #[test]
+    fn a_connection_that_breaks_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let closer = listener.try_clone().unwrap();
+        let closes = std::thread::spawn(move || {
+            for _ in 0..PING.connections + DB.connections {
+                drop(closer.accept());
+            }
+        });
+        let error = load(&listener, 0, Duration::from_secs(1))
+            .finish(|| ())
+            .unwrap_err();
+        assert!(error.starts_with("/ping: "), "{error}");
+        closes.join().unwrap();
+    }
+}
