@@ -204,18 +204,23 @@ impl Summary {
             p99: of(|s| s.p99),
             p999: of(|s| s.p999),
             max: of(|s| s.max),
-            curve: median_curve(&rounds),
+            curve: median_curve(
+                &rounds
+                    .iter()
+                    .map(|round| &round.curve[..])
+                    .collect::<Vec<_>>(),
+            ),
         }
     }
 }
 
-/// As far as the shortest of the rounds' curves goes.
-fn median_curve(rounds: &[&Summary]) -> Vec<Point> {
-    let shortest = rounds.iter().map(|round| round.curve.len()).min();
+/// The median at each percentile of some rounds' curves, as far as the shortest of them goes.
+pub fn median_curve(rounds: &[&[Point]]) -> Vec<Point> {
+    let shortest = rounds.iter().map(|curve| curve.len()).min();
     let point = |i: usize| {
-        let values = rounds.iter().map(|round| round.curve[i].1 as f64);
+        let values = rounds.iter().map(|curve| curve[i].1 as f64);
         let ns = median(values.collect())? as u64;
-        Some(Point(rounds[0].curve[i].0, ns))
+        Some(Point(rounds[0][i].0, ns))
     };
     (0..shortest.unwrap_or(0)).filter_map(point).collect()
 }

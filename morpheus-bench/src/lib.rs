@@ -8,7 +8,7 @@
 //! warm-up that knows its end ([`settle`]), intervals and pairs ([`stats`], [`pairs`], [`order`]); rows with tables and JSON of one form ([`rows`], [`envelope`], [`mod@unit`]). Around it: facts
 //! about the machine ([`host`], [`idle`]), what threads ask of the kernel ([`thread`], [`cpus`], [`policy`]), schedulers ([`scx`]), and words for
 //! people ([`report`], [`record`], [`progress`], [`interrupt`], [`arguments`]), and children of the same program ([`supervised`]). The benchmark `starvation` is built from them in
-//! [`starvation`], and [`kernel`] compares schedulers by calling that; [`scale`] compares them by what the whole machine does. [`jitter`] measures how late a sleeping
+//! [`starvation`]; [`scale`] compares schedulers by what the whole machine does, and by calling that. [`jitter`] measures how late a sleeping
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
 //! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where
@@ -24,6 +24,7 @@ pub mod code;
 pub mod compare;
 pub mod cpus;
 pub mod envelope;
+pub mod escalation;
 pub mod executor;
 pub mod figures;
 pub mod flagged;
@@ -36,7 +37,6 @@ pub mod idle;
 pub mod instructions;
 pub mod interrupt;
 pub mod jitter;
-pub mod kernel;
 pub mod latency;
 pub mod liar;
 pub mod load;

@@ -27,6 +27,9 @@ pub struct LoadSummary {
     pub requests_per_s: f64,
     /// Requests a second that were meant to be sent.
     pub wanted_per_s: f64,
+    /// Requests without an answer at the end.
+    #[serde(default)]
+    pub unanswered: u64,
     /// Latency from the intended time, in nanoseconds; unanswered requests count with their age.
     #[serde(flatten)]
     pub latency_ns: Summary,
@@ -85,7 +88,7 @@ impl Load {
             // Ends a client that waits for an answer. An error means that it is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let (mut latencies, mut answers) = (Latencies::default(), 0);
+        let (mut latencies, mut answers, mut unanswered) = (Latencies::default(), 0, 0);
         let connections = self.clients.len();
         let from = self.begin.from().unwrap_or(end);
         for client in self.clients.into_iter().flat_map(JoinHandle::join) {
@@ -94,6 +97,7 @@ impl Load {
             let mut due = client.next.max(from);
             while due < end {
                 latencies.record(end - due);
+                unanswered += 1;
                 due += self.period;
             }
         }
@@ -101,6 +105,7 @@ impl Load {
         LoadSummary {
             requests_per_s: answers as f64 / elapsed,
             wanted_per_s: connections as f64 / self.period.as_secs_f64(),
+            unanswered,
             latency_ns: latencies.summary(),
         }
     }
@@ -148,6 +153,7 @@ mod tests {
         let summary = load.finish(Instant::now());
         assert_eq!(summary.requests_per_s, 0.0);
         assert!(summary.latency_ns.n >= 300, "{summary:?}");
+        assert_eq!(summary.unanswered, summary.latency_ns.n);
         assert!(summary.latency_ns.p50.unwrap() > 50_000_000, "{summary:?}");
     }
 }

@@ -3,7 +3,6 @@
 mod common;
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use common::Found;
 use morpheus_bench::pairs::Bar;
@@ -106,23 +105,6 @@ fn people_get_tables() {
 }
 
 #[test]
-fn bad_usage_exits_with_2_and_help_teaches() {
-    common::assert_refused(
-        PROGRAM,
-        &[
-            "--spares 0",
-            "--spares x",
-            "--workers 0",
-            "--only both",
-            "--tasks 0",
-        ],
-    );
-    let help = String::from_utf8(common::run(PROGRAM, "--help").stdout).unwrap();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    assert!(help.lines().all(|line| line.chars().count() <= 120));
-}
-
-#[test]
 fn a_child_without_a_job_says_that_it_is_for_itself() {
     let child = common::command(PROGRAM, "--child")
         .stdin(Stdio::null())
@@ -143,13 +125,4 @@ fn what_cannot_be_built_is_said() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let found: Found = serde_json::from_slice(&output.stdout).unwrap();
     assert!(found.failed[0].starts_with("morpheus+4000: "), "{found:?}");
-}
-
-#[test]
-fn ctrl_c_shows_what_was_measured() {
-    let line = "--spares 2 --workers 1 --runs 5000 --settle-ms 1 --only idle";
-    let found: Found = common::json_of_interrupted(PROGRAM, line, Duration::from_secs(3));
-    assert!(found.interrupted && found.failed.is_empty(), "{found:?}");
-    let runs: Vec<usize> = found.rows.iter().map(|row| row.n).collect();
-    assert!(runs.iter().all(|n| *n == runs[0] && *n < 5_000), "{runs:?}");
 }

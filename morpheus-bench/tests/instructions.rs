@@ -14,13 +14,6 @@ fn has_valgrind() -> bool {
 }
 
 #[test]
-fn bad_usage_exits_with_2_and_help_teaches() {
-    assert_eq!(common::run(PROGRAM, "--nonsense").status.code(), Some(2));
-    let help = String::from_utf8(common::run(PROGRAM, "--help").stdout).unwrap();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-}
-
-#[test]
 fn a_debug_build_says_what_to_do() {
     if !cfg!(debug_assertions) {
         return morpheus_testing::skip("needs a debug build");

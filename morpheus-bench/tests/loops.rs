@@ -3,7 +3,6 @@
 mod common;
 
 use std::process::Output;
-use std::time::Duration;
 
 use common::Found;
 use morpheus_bench::loops::{Form, names};
@@ -74,26 +73,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn bad_usage_exits_with_2_and_help_teaches() {
-    common::assert_refused(
-        PROGRAM,
-        &[
-            "--case nonsense",
-            "--pairs 0",
-            "--window-ms 0",
-            "--spares x",
-        ],
-    );
-    let help = String::from_utf8(loops("--help").stdout).unwrap();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
+fn the_list_has_every_loop() {
     let list = String::from_utf8(loops("--list").stdout).unwrap();
     assert_eq!(list.lines().count(), names().len());
-}
-
-#[test]
-fn ctrl_c_shows_what_was_measured() {
-    let arguments = "--case collatz --pairs 10000 --window-ms 1";
-    let found: Found = common::json_of_interrupted(PROGRAM, arguments, Duration::from_secs(3));
-    assert!(found.interrupted);
-    assert!(found.rows.iter().all(|row| row.n < 10_000));
 }

@@ -213,30 +213,6 @@ fn cpus_that_cannot_be_used_are_refused() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_code_2() {
-    for arguments in [
-        "",
-        "context-switch",
-        "preemption --experiments 0",
-        "preemption --yields 0",
-        "preemption --sizes 4",
-        "migration --cpus a,b",
-        "cache --sizes 0",
-        "cache --sizes 999999999",
-        "cache --seed -1",
-    ] {
-        error(&overhead(arguments), 2);
-    }
-    let help = overhead("--help");
-    assert!(help.status.success());
-    let text = String::from_utf8(help.stdout).unwrap();
-    assert!(
-        text.contains("Examples:") && text.contains("Exit codes:"),
-        "{text}"
-    );
-}
-
-#[test]
 fn ctrl_c_ends_it_early_and_what_was_measured_is_shown() {
     // More than a start takes, and far less than all of it.
     let after = Duration::from_millis(700);

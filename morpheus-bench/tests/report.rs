@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tiny_skia::Pixmap;
 
 /// Every result that is kept for these tests.
-const RESULTS: usize = 18;
+const RESULTS: usize = 17;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/report")
@@ -123,19 +123,13 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
     let page = directory.page();
     assert_eq!(page.matches("<h2>").count(), RESULTS);
     for plot in [
-        "Wake, p99<",
-        "Wake, percentiles<",
-        "Wake, p99 of each round<",
-        "Request, p99<",
-        "What the hogs got<",
-        "The bars<",
-        "hogs-2: wake, p99<",
-        "Response time<",
-        "Operations a second<",
-        "What checkpoints cost<",
-        "What a critical section costs, pair by pair<",
-        "CPU of the liar<",
-        "The others&#39; wakes<",
+        "2 hogs: wake<",
+        "2 hogs: wake p50<",
+        "operations at a fixed rate: time<",
+        "with checkpoints against without checkpoints: CPU time<",
+        "within a section against without: CPU time<",
+        "beside busy processes: its CPU<",
+        "beside busy processes: the others&#39; wakes<",
         "Lateness, median<",
         "Do longer sleeps wake later?<",
         "What a preemption costs<",
@@ -143,9 +137,9 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "What a cache line costs after a migration<",
         "Latency by governor<",
         "Frequency over time, without load<",
-        "What waits behind a worker that blocks<",
+        "a worker that blocks is replaced: next task<",
+        "a poll that computes is asked to yield: CPU time<",
         "an idle runtime: resident<",
-        "Requests a second<",
         "morpheus against tokio: operations/s<",
         "morpheus-watched against tokio: CPU time<",
         "morpheus against tokio: p99<",
@@ -214,18 +208,18 @@ fn the_page_needs_nothing_but_itself() {
 
 #[test]
 fn what_cannot_be_shown_is_named_and_stops_nothing() {
-    let good = fs::read_to_string(data().join("takeover.json")).unwrap();
+    let good = fs::read_to_string(data().join("escalation.json")).unwrap();
     let deep = "[".repeat(50_000);
     let files = [
         ("a-empty.json", ""),
         ("b-text.json", "starvation: no such runtime\n"),
         ("c-deep.json", &deep),
         ("d-other.json", "{\"bench\": \"<script>alert(1)</script>\"}"),
-        ("e-none.json", "{\"bench\": \"latency\", \"open\": 7}"),
+        ("e-none.json", "{\"bench\": \"latency\", \"rows\": 7}"),
         ("f-log.hlog", "hello"),
         (
             "g-huge.json",
-            "{\"bench\": \"takeover\", \"waited_ns\": {\"p50\": 1e999}}",
+            "{\"bench\": \"liar\", \"rows\": [{\"median\": 1e999}]}",
         ),
         ("h-list.json", "[1, 2, 3]"),
         ("i-good.json", &good),
@@ -320,7 +314,7 @@ fn absurd_numbers_do_no_harm() {
 
 #[test]
 fn somebody_elses_page_is_not_replaced() {
-    let good = fs::read_to_string(data().join("takeover.json")).unwrap();
+    let good = fs::read_to_string(data().join("escalation.json")).unwrap();
     let directory = Directory::with("foreign", &[("a.json", &good), ("index.html", "mine")]);
     let output = report(&[&directory.0]);
     assert_eq!(output.status.code(), Some(1));
@@ -374,10 +368,6 @@ fn refusals_say_what_to_do() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("--json"));
     let output = report(&[&empty.0.join("none")]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(report(&[&"--nonsense"]).status.code(), Some(2));
-    let help = String::from_utf8(report(&[&"--help"]).stdout).unwrap();
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    assert!(help.lines().all(|line| line.chars().count() <= 120));
 }
 
 /// Chromium and its kin.

@@ -117,26 +117,6 @@ fn the_list_has_all_cases_and_needs_nothing() {
 }
 
 #[test]
-fn bad_usage_exits_with_2_and_help_teaches() {
-    common::assert_refused(
-        PROGRAM,
-        &[
-            "--iterations 0",
-            "--duration none",
-            "--cpus 0",
-            "--only speed",
-            "--suite none",
-            "--schedulers current,default",
-            "--from file --iterations 2",
-            "--ablation --suite soak",
-        ],
-    );
-    let help = printed("--help");
-    assert!(help.contains("Examples:") && help.contains("Exit codes:"));
-    assert!(help.lines().all(|line| line.chars().count() <= 120));
-}
-
-#[test]
 fn what_is_not_there_is_said_before_anything_changes() {
     let output = scale("--schedulers default,no-such-scheduler --only pipe --iterations 1");
     assert_eq!(output.status.code(), Some(1), "{output:?}");

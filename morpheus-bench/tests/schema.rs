@@ -307,15 +307,10 @@ fn starvation() {
 }
 
 #[test]
-fn takeover() {
-    let lines = ["--chain 4 --chains 2"];
-    pin("takeover", env!("CARGO_BIN_EXE_takeover"), &lines);
-}
-
-#[test]
-fn request() {
+fn escalation() {
     // So many polls that all percentiles but the rarest are there.
-    pin("request", env!("CARGO_BIN_EXE_request"), &["--polls 300"]);
+    let lines = ["--polls 300 --chain 4 --chains 2 --stalls 2 --rest-ms 100"];
+    pin("escalation", env!("CARGO_BIN_EXE_escalation"), &lines);
 }
 
 /// Where there is nothing to control, the kernels run once, as the machine is.

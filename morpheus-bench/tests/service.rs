@@ -67,7 +67,7 @@ fn every_variant_is_driven() {
         assert!(found.failed.is_empty() && !found.interrupted, "{found:?}");
         // By the timetable there are more than a thousand pings, however slow the service is.
         let p99 = medians(&found, &unflagged, "/ping p99");
-        let max = medians(&found, &unflagged, "max");
+        let max = medians(&found, &unflagged, "/ping max");
         for (p99, max) in p99.iter().zip(&max) {
             assert!(*p99 > 0.0 && max >= p99, "{found:?}");
         }

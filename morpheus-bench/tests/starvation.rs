@@ -3,11 +3,11 @@
 mod common;
 
 use std::process::Output;
-use std::time::Duration;
 
+use common::Found;
 use morpheus_bench::hdr_log;
-use morpheus_bench::starvation::WIDTH;
-use morpheus_bench::starvation::result::{Report, RunResult};
+use morpheus_bench::report::WIDTH;
+use morpheus_bench::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_starvation");
 
@@ -15,26 +15,39 @@ fn starvation(arguments: &str) -> Output {
     common::run(PROGRAM, arguments)
 }
 
-fn report(arguments: &str) -> Report {
-    common::json(PROGRAM, &format!("--duration 1 --warmup 0.2 {arguments}"))
+fn found(arguments: &str) -> Found {
+    let line = format!("--duration 1 --warmup 0.2 {arguments}");
+    let found: Found = common::json(PROGRAM, &line);
+    assert!(found.failed.is_empty(), "{found:?}");
+    found
+}
+
+fn row<'a>(found: &'a Found, contender: &str, figure: &str) -> Option<&'a Row> {
+    let is = |row: &&Row| row.contender == contender && row.figure == figure;
+    found.rows.iter().find(is)
+}
+
+fn median(found: &Found, contender: &str, figure: &str) -> f64 {
+    let median = row(found, contender, figure).and_then(|row| row.median);
+    median.unwrap_or_else(|| panic!("{contender}, {figure}: {found:?}"))
 }
 
 #[test]
-fn json_is_one_object_with_the_runs() {
-    let report = report("--runtime tokio,tokio+2 --hogs 0 --rounds 2");
-    assert_eq!(report.bench, "starvation");
-    let order: Vec<String> = report
-        .runs
-        .iter()
-        .map(|run| run.runtime.to_string())
-        .collect();
-    assert_eq!(order, ["tokio", "tokio+2", "tokio+2", "tokio"]);
-    for run in &report.runs {
-        assert_eq!(run.failed, None);
-        assert!(run.wake_ns.n >= 900 && run.timer_ns.n >= 10_000, "{run:?}");
-        assert!(run.hog.is_none() && run.load.is_none() && run.escalations.is_none());
+fn json_has_the_rounds_of_each_figure() {
+    let found = found("--runtime tokio,tokio+2 --hogs 0 --rounds 2");
+    assert_eq!(found.bench, "starvation");
+    for runtime in ["tokio", "tokio+2"] {
+        for figure in ["wakes", "wake p50", "timer p99"] {
+            let row = row(&found, runtime, figure).unwrap();
+            assert_eq!((row.n, row.rounds.len()), (2, 2), "{row:?}");
+        }
+        assert!(median(&found, runtime, "wakes") >= 900.0, "{found:?}");
+        for figure in ["hogs' CPU", "requests/s", "takeovers"] {
+            assert!(row(&found, runtime, figure).is_none(), "{figure}");
+        }
     }
-    assert_eq!(report.medians.len(), 2);
+    let curves = found.rows.iter().filter(|row| row.curve.len() > 5);
+    assert_eq!(curves.count(), 4, "wakes and timers of both");
 }
 
 #[test]
@@ -44,72 +57,56 @@ fn histograms_of_all_rounds_go_into_a_log() {
         "--runtime tokio --hogs 0 --rounds 2 --histogram {}",
         path.display()
     );
-    let report = report(&line);
+    let found = found(&line);
     let log = hdr_log::read(&std::fs::read(&path).unwrap()).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(log.len(), 2);
-    let n = |figure: fn(&RunResult) -> u64| -> u64 { report.runs.iter().map(figure).sum() };
-    for ((tag, latencies), (name, n)) in log.iter().zip([
-        ("tokio-wake", n(|run| run.wake_ns.n)),
-        ("tokio-timer", n(|run| run.timer_ns.n)),
-    ]) {
-        assert_eq!((tag.as_str(), latencies.len()), (name, n));
-    }
+    let tags: Vec<&str> = log.iter().map(|(tag, _)| tag.as_str()).collect();
+    assert_eq!(tags, ["tokio-wake", "tokio-timer"]);
+    let wakes: f64 = row(&found, "tokio", "wakes").unwrap().rounds.iter().sum();
+    assert_eq!(log[0].1.len() as f64, wakes);
     assert!(!starvation("--suite --histogram x").status.success());
 }
 
+/// The least that can be said of any machine: hogs on every worker do not let the wakes settle, and their absence does in one
+/// of three runs.
 #[test]
-fn ctrl_c_shows_what_was_measured_and_is_an_exit_code() {
-    let arguments = "--runtime tokio --hogs 0 --duration 60";
-    let report: Report = common::json_of_interrupted(PROGRAM, arguments, Duration::from_secs(3));
-    assert!(report.interrupted && report.runs[0].wake_ns.n > 0);
-}
-
-/// The least that can be said of any machine: it is never shorter than was asked for, nor twice as long and more.
-#[test]
-fn counting_begins_when_the_wakes_have_settled_or_after_twice_the_warm_up() {
-    let warmup = |arguments: &str| {
-        let report = common::json::<Report>(
-            PROGRAM,
-            &format!("--runtime tokio --workers 1 --duration 0.1 {arguments}"),
-        );
-        assert_eq!(report.medians[0].warmup, report.runs[0].warmup);
-        report.runs[0].warmup.unwrap()
+fn counting_begins_when_the_wakes_have_settled_or_is_said_to_have_begun_before() {
+    let has_settled = |arguments: &str| {
+        let line = format!("--runtime tokio --workers 1 --duration 0.1 {arguments}");
+        let found: Found = common::json(PROGRAM, &line);
+        !found
+            .notes
+            .iter()
+            .any(|note| note.contains("had not settled"))
     };
-    let hogged = warmup("--hogs 1 --hog-ms 150 --warmup 0.2");
-    assert!(!hogged.settled, "{hogged:?}");
-    assert!((0.4..1.0).contains(&hogged.lasted_s), "{hogged:?}");
-    // On a quiet machine this settles; one run of three does on any.
-    let mut calm = (0..3).map(|_| warmup("--hogs 0 --warmup 1.5"));
-    assert!(calm.any(|calm| {
-        assert!((1.5..4.0).contains(&calm.lasted_s), "{calm:?}");
-        calm.settled
-    }));
+    assert!(!has_settled("--hogs 1 --hog-ms 150 --warmup 0.2"));
+    assert!((0..3).any(|_| has_settled("--hogs 0 --warmup 1.5")));
 }
 
 #[test]
 fn morpheus_and_smol_run_the_same_code() {
-    let report =
-        report("--runtime morpheus,smol --hogs 1 --hog-ms 5 --load 2 --load-rate 200 --busy 2");
-    for run in &report.runs {
-        assert_eq!(run.failed, None);
-        let (hog, load) = (run.hog.as_ref().unwrap(), run.load.as_ref().unwrap());
-        assert!(hog.polls > 0 && hog.unfinished == 0, "{run:?}");
-        assert!(load.requests_per_s > 0.0 && run.busy.as_ref().unwrap().polls_per_s > 0.0);
+    let found =
+        found("--runtime morpheus,smol --hogs 1 --hog-ms 5 --load 2 --load-rate 200 --busy 2");
+    for runtime in ["morpheus", "smol"] {
+        for figure in ["hog polls", "requests/s", "polls/s"] {
+            assert!(median(&found, runtime, figure) > 0.0, "{figure}: {found:?}");
+        }
+        assert_eq!(median(&found, runtime, "unfinished"), 0.0, "{found:?}");
     }
-    assert!(report.runs[0].escalations.is_some());
+    assert!(row(&found, "morpheus", "takeovers").is_some());
 }
 
 #[test]
 fn every_kind_of_hog_gets_stuck_and_comes_out() {
     for kind in ["cpu", "sleep", "mutex", "read"] {
         let line = format!("--runtime tokio+4 --hogs 2 --hog-ms 20 --hog-kind {kind} --fresh");
-        let report = report(&line);
-        let hog = report.runs[0].hog.as_ref().unwrap();
+        let found = found(&line);
         // 50 times each if nothing else ran on the machine.
+        let polls = median(&found, "tokio+4", "hog polls");
+        let unfinished = median(&found, "tokio+4", "unfinished");
         assert!(
-            (2..=110).contains(&hog.polls) && hog.unfinished == 0,
-            "{kind}: {hog:?}"
+            (2.0..=110.0).contains(&polls) && unfinished == 0.0,
+            "{kind}: {found:?}"
         );
     }
 }
@@ -118,15 +115,15 @@ fn every_kind_of_hog_gets_stuck_and_comes_out() {
 #[test]
 fn a_hog_starves_tokio_and_its_absence_does_not() {
     let p99 = |hogs: usize| {
-        let report = report(&format!(
+        let found = found(&format!(
             "--runtime tokio --workers 1 --hogs {hogs} --hog-ms 200"
         ));
-        report.runs[0].timer_ns.p99.unwrap()
+        median(&found, "tokio", "timer p99")
     };
-    assert!(p99(1) >= 50_000_000);
+    assert!(p99(1) >= 50e6);
     // The least of three: another job on the machine makes sleepers late, too.
-    let calm = (0..3).map(|_| p99(0)).min().unwrap();
-    assert!(calm < 50_000_000, "{calm} ns without hogs");
+    let calm = (0..3).map(|_| p99(0)).fold(f64::INFINITY, f64::min);
+    assert!(calm < 50e6, "{calm} ns without hogs");
 }
 
 #[test]

@@ -106,7 +106,10 @@ impl Hogs {
     fn pass_until(&self, condition: impl Fn() -> bool) {
         while !condition() {
             match self.0.kind {
-                Kind::Computes => (0..1000).for_each(|_| std::hint::spin_loop()),
+                // Arithmetic and no `spin_loop`: in a virtual machine that may give the CPU away.
+                Kind::Computes => (0..1000).for_each(|i| {
+                    std::hint::black_box(i);
+                }),
                 Kind::Sleeps => std::thread::sleep(MS),
             }
         }

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
-use crate::measure::{MeasureArgs, ScaleArgs};
+use crate::measure::ScaleArgs;
 use crate::service::ServiceArgs;
 use crate::soak::SoakArgs;
 use crate::suite::{FiguresArgs, SuiteArgs};
@@ -92,15 +92,6 @@ enum Command {
     /// no sense.
     #[command(after_help = vm::EXAMPLES)]
     Vm(VmArgs),
-    /// Measures under four schedulers in guests, and shows one table.
-    ///
-    /// Boots a guest for each round (two virtual CPUs, in a thread each) and runs the benchmark `kernel` there: the
-    /// kernel's own scheduler with lazy and with full preemption, scx_bpfland, and scx_morpheus. A round takes five
-    /// minutes; one that the emulator loses is measured again. What was measured is also in target/kernel.jsonl.
-    ///
-    /// scx_bpfland is not part of this project:
-    /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
-    Kernel(MeasureArgs),
     /// Measures what schedulers make of a whole machine, in guests, and shows one table.
     ///
     /// Boots a guest for each round (a virtual CPU in a thread each) and runs the benchmark `scale` there: batch throughput,
@@ -117,6 +108,8 @@ Examples:
   cargo xtask scale --schedulers default,morpheus        without other people's schedulers
   cargo xtask scale --rounds 1 -- --only latency,burst   two cases, once
   cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half
+  cargo xtask scale --schedulers default/lazy,default/full,scx_bpfland,morpheus -- --suite runtime --duration 3
+                                                         what tasks of Morpheus's runtime feel beside hogs, under each
   cargo xtask scale --ablation                           what each feature of scx_morpheus buys; 25 minutes a round
   cargo xtask scale --ablation=tiers,deficit --rounds 9  two of them")]
     Scale(ScaleArgs),
@@ -214,7 +207,6 @@ fn main() -> ExitCode {
         }
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
-        Command::Kernel(args) => measure::kernel(&context, &args),
         Command::Scale(args) => measure::scale(&context, &args),
         Command::Soak(args) => soak::run(&context, &args),
         Command::Service(args) => service::run(&context, &args),

@@ -1,7 +1,6 @@
-//! `cargo xtask kernel` and `cargo xtask scale`: benchmarks that change the scheduler of the whole machine, in guests.
+//! `cargo xtask scale`: a benchmark that changes the scheduler of the whole machine, in guests.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,10 +8,6 @@ use clap::Args;
 use crate::context::Context;
 use crate::rounds::{self, Clock, Peer, Plan};
 
-/// The scheduler that `kernel` compares Morpheus's with.
-const PEER: &str = "scx_bpfland";
-/// A round of `kernel` takes five minutes.
-const KERNEL_LIMIT_S: u64 = 1200;
 /// A round of `scale` takes two minutes for each scheduler, of which there are few.
 const SCALE_LIMIT_S: u64 = 1800;
 /// What an ablation leaves out where nothing is named: what has something to do on a machine with few CPUs, all of which are
@@ -46,26 +41,6 @@ const FEATURES_A_BOOT: usize = 7;
 const SCX: &str = "scx_";
 /// The one that is not.
 const OWN: &str = "scx_morpheus";
-
-/// What `kernel` measures.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct MeasureArgs {
-    /// How many rounds, each in a boot of its own
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
-    rounds: u16,
-    /// The kernel: a series or a file, as of `cargo xtask vm`
-    #[arg(long, value_name = "SERIES|PATH", default_value = "6.18")]
-    kernel: String,
-    /// Seconds to measure, of each scene under each scheduler
-    #[arg(long, value_name = "S", default_value = "3")]
-    duration: String,
-    /// The program scx_bpfland; in target/peers if not given
-    #[arg(long, value_name = "PATH")]
-    peer: Option<PathBuf>,
-    /// Only these schedulers (each by a word of its name)
-    #[arg(long, value_name = "NAME,…")]
-    only: Option<String>,
-}
 
 /// What `scale` measures.
 #[derive(Clone, Debug, Args)]
@@ -113,59 +88,9 @@ pub(crate) struct ScaleArgs {
     arguments: Vec<OsString>,
 }
 
-/// Measures with `kernel`; ends with 0, with 1 when a figure is missing, with 130 after Ctrl-C.
-pub(crate) fn kernel(context: &Context, args: &MeasureArgs) -> ExitCode {
-    rounds::run(context, &kernel_plan(context, args))
-}
-
-/// The same with `scale`.
+/// Measures with `scale`; ends with 0, with 1 when a figure is missing, with 130 after Ctrl-C.
 pub(crate) fn scale(context: &Context, args: &ScaleArgs) -> ExitCode {
     rounds::run(context, &scale_plan(context, args))
-}
-
-fn kernel_plan(context: &Context, args: &MeasureArgs) -> Plan {
-    let wants_peer = args
-        .only
-        .as_ref()
-        .is_none_or(|only| only.split(',').any(|word| PEER.contains(word)));
-    let mut peer = Peer::installed(context, PEER, "--only default,morpheus");
-    if let Some(path) = &args.peer {
-        peer.path.clone_from(path);
-    }
-    let only: Vec<OsString> = args
-        .only
-        .iter()
-        .flat_map(|only| ["--only".into(), only.into()])
-        .collect();
-    let (table, duration) = (only.clone(), args.duration.clone());
-    Plan {
-        bench: "kernel",
-        name: "kernel",
-        rounds: args.rounds,
-        kernel: args.kernel.clone(),
-        cpus: Box::new(|_| 2),
-        clock: Clock::Host,
-        complaints_count: false,
-        limit_s: KERNEL_LIMIT_S,
-        peers: Vec::from_iter(wants_peer.then_some(peer)),
-        arguments: Box::new(move |round| {
-            let round = round.to_string();
-            let words = [
-                "--rounds",
-                "1",
-                "--duration",
-                &duration,
-                "--first-round",
-                &round,
-            ];
-            words
-                .iter()
-                .map(OsString::from)
-                .chain(only.iter().cloned())
-                .collect()
-        }),
-        table,
-    }
 }
 
 fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
@@ -239,6 +164,7 @@ fn peers(context: &Context, schedulers: &[String]) -> Vec<Peer> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::path::PathBuf;
 
     #[derive(Parser)]
     struct Line {
@@ -307,24 +233,5 @@ mod tests {
         assert_eq!(plan("--ablation").clock, Clock::Host);
         let waits = plan("--ablation --virtual-time -- --suite contention");
         assert_eq!(waits.clock, Clock::VIRTUAL);
-    }
-
-    #[test]
-    fn a_peer_that_is_left_out_is_not_needed() {
-        let args = |only: Option<&str>| MeasureArgs {
-            rounds: 1,
-            kernel: "6.18".into(),
-            duration: "3".into(),
-            peer: Some("/elsewhere".into()),
-            only: only.map(str::to_owned),
-        };
-        assert_eq!(
-            kernel_plan(&context(), &args(None)).peers[0].path,
-            PathBuf::from("/elsewhere")
-        );
-        let plan = kernel_plan(&context(), &args(Some("default,morpheus")));
-        assert!(plan.peers.is_empty());
-        assert_eq!(plan.table, ["--only", "default,morpheus"]);
-        assert!((plan.arguments)(3).contains(&"3".into()));
     }
 }

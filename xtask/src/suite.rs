@@ -96,10 +96,8 @@ const fn observed(
 const ROWS: &[Row] = &[
     row("starvation-computing", &["starvation", "--rounds", "3"], Some(&["starvation", "--duration", "1"])),
     row("starvation-blocked", &["starvation", "--hog-kind", "read", "--hogs", "20", "--rounds", "3"], None),
-    row("takeover-watchdog", &["takeover", "--neighbours", "2"], Some(&["takeover", "--neighbours", "2", "--chains", "5"])),
-    observed("takeover-observer", &["takeover", "--link", "observer", "--neighbours", "2"], Some(&["takeover", "--link", "observer", "--neighbours", "2", "--chains", "5"])),
-    row("request-watchdog", &["request"], Some(&["request", "--polls", "500"])),
-    observed("request-observer", &["request", "--link", "observer"], Some(&["request", "--link", "observer", "--polls", "500"])),
+    row("escalation-watchdog", &["escalation", "--neighbours", "2"], Some(&["escalation", "--neighbours", "2", "--polls", "500", "--chains", "5", "--stalls", "10"])),
+    observed("escalation-observer", &["escalation", "--link", "observer", "--neighbours", "2"], Some(&["escalation", "--link", "observer", "--neighbours", "2", "--polls", "500", "--chains", "5", "--stalls", "10"])),
     row("compare", &["compare", "--window-ms", "15", "--runtime", "morpheus"], Some(&["compare", "--case", "spawn_many_local,yield_many,ping_pong,tcp_echo_16", "--window-ms", "5", "--runtime", "morpheus"])),
     row("loops", &["loops"], None),
     row("service", &["service", "--clients", "4,40"], None),

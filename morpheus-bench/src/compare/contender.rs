@@ -64,7 +64,9 @@ impl Contender {
                 std::mem::forget(runtime);
                 Ok(handle)
             }
-            Runtime::Smol | Runtime::Go => Err("it has none of tokio's sync, time and net".into()),
+            Runtime::Smol { .. } | Runtime::Go { .. } => {
+                Err("it has none of tokio's sync, time and net".into())
+            }
         }
     }
 }
@@ -114,7 +116,7 @@ impl FromStr for Contender {
             ));
         }
         match name.parse() {
-            Ok(Runtime::Smol | Runtime::Go) => Err(format!(
+            Ok(Runtime::Smol { .. } | Runtime::Go { .. }) => Err(format!(
                 "'{name}' has none of tokio's sync, time and net, which the cases use, so that other code would be \
                  compared: there are {KNOWN}"
             )),

@@ -110,10 +110,16 @@ pub enum Runtime {
     TokioTuned,
     /// Morpheus in a program that was built with `--cfg tokio_unstable`: every task is watched.
     MorpheusFlag,
-    /// `async_executor` with one thread per worker, and `async-io`.
-    Smol,
-    /// A Go program with as many threads that run goroutines.
-    Go,
+    /// `async_executor` with one thread per worker, and so many more, and `async-io`.
+    Smol {
+        /// Threads beside one for each worker.
+        extra: usize,
+    },
+    /// A Go program with as many threads that run goroutines (`GOMAXPROCS`), and so many more.
+    Go {
+        /// Threads beside one for each worker.
+        extra: usize,
+    },
 }
 
 impl Runtime {
@@ -132,25 +138,35 @@ impl Runtime {
         extra: 32,
         slice: true,
     };
+    /// smol.
+    pub const SMOL: Self = Self::Smol { extra: 0 };
+    /// smol with as many more threads.
+    pub const SMOL_32: Self = Self::Smol { extra: 32 };
+    /// Go.
+    pub const GO: Self = Self::Go { extra: 0 };
+    /// Go with as many more threads.
+    pub const GO_32: Self = Self::Go { extra: 32 };
     /// What `all` stands for, in the order shown.
     pub const ALL: [Self; 6] = [
         Self::Morpheus,
         Self::TOKIO,
         Self::TOKIO_32,
         Self::TOKIO_32_SLICE,
-        Self::Smol,
-        Self::Go,
+        Self::SMOL,
+        Self::GO,
     ];
     /// All that have a name of their own, in the order shown.
-    pub const NAMED: [Self; 8] = [
+    pub const NAMED: [Self; 10] = [
         Self::Morpheus,
         Self::MorpheusFlag,
         Self::TOKIO,
         Self::TOKIO_32,
         Self::TOKIO_32_SLICE,
         Self::TokioTuned,
-        Self::Smol,
-        Self::Go,
+        Self::SMOL,
+        Self::SMOL_32,
+        Self::GO,
+        Self::GO_32,
     ];
 
     /// Whether it needs a program that was built with `--cfg tokio_unstable`.
@@ -162,20 +178,20 @@ impl Runtime {
 
 impl fmt::Display for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Morpheus => f.write_str("morpheus"),
-            Self::Tokio { extra, slice } => {
-                f.write_str("tokio")?;
-                if extra > 0 {
-                    write!(f, "+{extra}")?;
-                }
-                f.write_str(if slice { "+slice" } else { "" })
-            }
-            Self::TokioTuned => f.write_str("tokio-tuned"),
-            Self::MorpheusFlag => f.write_str("morpheus-flag"),
-            Self::Smol => f.write_str("smol"),
-            Self::Go => f.write_str("go"),
+        let (name, extra) = match *self {
+            Self::Morpheus => ("morpheus", 0),
+            Self::Tokio { extra, .. } => ("tokio", extra),
+            Self::TokioTuned => ("tokio-tuned", 0),
+            Self::MorpheusFlag => ("morpheus-flag", 0),
+            Self::Smol { extra } => ("smol", extra),
+            Self::Go { extra } => ("go", extra),
+        };
+        f.write_str(name)?;
+        if extra > 0 {
+            write!(f, "+{extra}")?;
         }
+        let has_slice = matches!(self, Self::Tokio { slice: true, .. });
+        f.write_str(if has_slice { "+slice" } else { "" })
     }
 }
 
@@ -189,19 +205,17 @@ impl FromStr for Runtime {
         {
             return Ok(*known);
         }
-        // `tokio+N` and `tokio+N+slice` with any other N, and `tokio+slice`.
+        // `tokio+N`, `smol+N` and `go+N` with any other N, `tokio+N+slice`, and `tokio+slice`.
         let unknown = || {
             let known = Self::NAMED.map(|runtime| runtime.to_string()).join(", ");
             format!("unknown runtime '{name}': there are {known} and all (any number in tokio+N)")
         };
         let mut parts = name.split('+');
-        if parts.next() != Some("tokio") {
-            return Err(unknown());
-        }
+        let base = parts.next().unwrap_or_default();
         let (mut extra, mut slice) = (0, false);
         for part in parts {
             match part {
-                "slice" if !slice => slice = true,
+                "slice" if !slice && base == "tokio" => slice = true,
                 number if extra == 0 && !slice => extra = number.parse().map_err(|_| unknown())?,
                 _ => return Err(unknown()),
             }
@@ -209,7 +223,12 @@ impl FromStr for Runtime {
         if extra > 4_096 {
             return Err(format!("'{name}': at most 4096 more worker threads"));
         }
-        Ok(Self::Tokio { extra, slice })
+        match base {
+            "tokio" => Ok(Self::Tokio { extra, slice }),
+            "smol" => Ok(Self::Smol { extra }),
+            "go" => Ok(Self::Go { extra }),
+            _ => Err(unknown()),
+        }
     }
 }
 
@@ -233,7 +252,14 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        let more = ["tokio+8", "tokio+slice", "tokio+100+slice"].map(str::to_owned);
+        let more = [
+            "tokio+8",
+            "tokio+slice",
+            "tokio+100+slice",
+            "smol+8",
+            "go+2",
+        ]
+        .map(str::to_owned);
         for name in Runtime::NAMED
             .map(|r| r.to_string())
             .into_iter()
@@ -251,6 +277,8 @@ mod tests {
             "tokio+",
             "tokio+x",
             "tokio+slice+8",
+            "smol+slice",
+            "morpheus+8",
             "tokio+99999",
         ] {
             let error = name.parse::<Runtime>().unwrap_err();

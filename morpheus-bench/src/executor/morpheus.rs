@@ -24,8 +24,8 @@ pub enum LinkName {
 }
 
 impl LinkName {
-    /// As the runtime calls it.
-    fn name(self) -> &'static str {
+    /// As the runtime and the command line call it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Watchdog => "watchdog",
             Self::Observer => "observer",

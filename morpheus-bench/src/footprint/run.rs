@@ -9,7 +9,7 @@ use crate::compare::Contender;
 use crate::envelope::Envelope;
 use crate::pairs::Limit;
 use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, Row, rounds};
+use crate::rows::{Figure, Rounds, Row, against, rounds};
 use crate::unit::Unit;
 use crate::{interrupt, supervised};
 
@@ -131,24 +131,22 @@ fn fill<M>(
     (rounds, filled.err())
 }
 
-/// What each takes more than the first, which is tokio.
-fn over_tokio<M>(rounds: &Rounds<M>, case: &str, names: &[String], figure: &Figure<M>) -> Vec<Row> {
-    rounds.against(case, names, 0, figure, (OVER_TOKIO, Unit::Bytes), |a, b| {
-        a - b
-    })
+/// What each takes more than tokio.
+fn over_tokio(rows: &[Row], tokio: &str, figure: &str) -> Vec<Row> {
+    against(rows, tokio, figure, (OVER_TOKIO, Unit::Bytes), |a, b| a - b)
 }
 
 /// The rows of idle runtimes, of which the first is tokio.
 fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
     let names: Vec<String> = runtimes.iter().map(Contender::to_string).collect();
     let default = morpheus(None).to_string();
-    let over = over_tokio(rounds, IDLE, &names, &RESIDENT);
+    let [resident, others @ ..] = &IDLE_FIGURES;
+    let mut rows = rounds.rows(IDLE, &names, &[*resident], |_, _| None);
+    let over = over_tokio(&rows, &names[0], RESIDENT.name);
     let over = over.into_iter().map(|row| match row.contender == default {
         true => row.held(IDLE_LIMIT),
         false => row,
     });
-    let [resident, others @ ..] = &IDLE_FIGURES;
-    let mut rows = rounds.rows(IDLE, &names, &[*resident], |_, _| None);
     rows.extend(over);
     rows.extend(rounds.rows(IDLE, &names, others, |_, _| None));
     rows
@@ -158,8 +156,8 @@ fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
 fn task_rows(tasks: &[(Contender, Via)], rounds: &Rounds<Task>) -> Vec<Row> {
     let name = |(runtime, via): &(Contender, Via)| format!("{runtime}, {via}");
     let names: Vec<String> = tasks.iter().map(name).collect();
-    let over = over_tokio(rounds, TASK, &names, &REQUESTED);
     let mut rows = rounds.rows(TASK, &names, &TASK_FIGURES, |_, _| None);
+    let over = over_tokio(&rows, &names[0], REQUESTED.name);
     rows.extend(over.into_iter().map(|row| row.held(TASK_LIMIT)));
     rows
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use serde::Serialize;
 
 use crate::arguments::{counted, measured};
 use crate::executor::morpheus::LinkName;
@@ -26,12 +27,12 @@ Exit codes: 0 measured, 1 no runtime or no such link, 2 bad usage, 130 after Ctr
 shown).";
 
 /// Response times of operations at a fixed rate on the Morpheus runtime, and what checkpoints cost.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "latency", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// Seconds to measure
-    #[arg(long, value_name = "S", default_value = "10", value_parser = measured(0.1, 3_600.0))]
-    pub duration: f64,
+    #[arg(long = "duration", value_name = "S", default_value = "10", value_parser = measured(0.1, 3_600.0))]
+    pub duration_s: f64,
 
     /// Workers of the runtime, and tasks that operate
     #[arg(long, value_name = "N", default_value = "4", value_parser = counted(1, 1_024))]
@@ -54,7 +55,7 @@ pub struct Options {
     pub checkpoint_every: usize,
 
     /// Measure what checkpoints cost, in pairs with and without, instead of response times
-    #[arg(long, conflicts_with_all = ["histogram", "with_checkpoints", "ops_per_second", "duration"])]
+    #[arg(long, conflicts_with_all = ["histogram", "with_checkpoints", "ops_per_second", "duration_s"])]
     pub paired: bool,
 
     /// How many pairs
@@ -67,11 +68,20 @@ pub struct Options {
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// Write the histograms to this file, as HdrHistogram's log (V2)
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub histogram: Option<PathBuf>,
+}
+
+impl Options {
+    /// Operations a second, of all workers together.
+    pub fn rate(&self) -> f64 {
+        self.ops_per_second * self.workers as f64
+    }
 }
 
 #[cfg(test)]

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use super::config::Options;
 use super::open::{ITERATIONS, operate};
+use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
 use crate::histogram::median;
 use crate::order::interleaved;
-use crate::pairs::Pairs;
+use crate::pairs::Limit;
 use crate::progress::Progress;
+use crate::rows::{Figure, Rounds, rounds};
 use crate::settle::Settle;
-use crate::{clock, host, interrupt, stats, work};
+use crate::unit::Unit;
+use crate::{clock, host, interrupt, work};
 
 /// How long a block computes: well within the budget of a poll.
 const BLOCK: Duration = Duration::from_micros(200);
@@ -26,20 +29,11 @@ const WARMUP_MOST: usize = 1_000;
 /// A task that says nothing for so long has lost its CPU.
 const STANDS_STILL: Duration = Duration::from_secs(60);
 
-/// What was measured.
-#[derive(Debug)]
-pub struct Cost {
-    /// With checkpoints against without.
-    pub pairs: Pairs,
-    /// CPU time of an operation without.
-    pub operation_ns: f64,
-    /// CPU time that an operation takes more with them.
-    pub more_ns: f64,
-    /// Checkpoints in an operation.
-    pub checkpoints: usize,
-    /// Tasks that computed.
-    pub tasks: usize,
-}
+const CASE: &str = "an operation";
+const NAMES: [&str; 2] = ["without checkpoints", "with checkpoints"];
+const CPU: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
+/// At most so many times the CPU time may it take with checkpoints.
+const LIMIT: Limit = Limit::AtMost(1.005);
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -51,11 +45,15 @@ enum Kind {
 /// CPU time of an operation in one pair, of each kind.
 type Times = [f64; 3];
 
-/// Measures, or until Ctrl-C.
+/// Measures, or until Ctrl-C, and adds the rows.
 ///
 /// # Errors
 /// When a task stands still.
-pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Cost, String> {
+pub fn measure(
+    morpheus: &Morpheus,
+    options: &Options,
+    found: &mut Envelope<Options>,
+) -> Result<(), String> {
     let tasks = options.workers.min(host::cpus());
     let every = options.checkpoint_every;
     let us = ITERATIONS as f64 / work::iterations_per_us();
@@ -80,12 +78,12 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Cost, String> {
         })
         .collect();
     let mut all: Vec<Times> = Vec::new();
-    for _ in 0..options.pairs {
+    'pairs: for _ in 0..options.pairs {
         let mut sum = [0.0; 3];
         for receiver in &receivers {
             let Ok(times) = receiver.recv_timeout(STANDS_STILL) else {
                 if interrupt::happened() {
-                    return Ok(evaluate(&all, options, tasks));
+                    break 'pairs;
                 }
                 return Err("a task stands still: the machine has no CPU for it".into());
             };
@@ -95,22 +93,27 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Cost, String> {
         progress.finish_run(pair);
     }
     progress.clear();
-    Ok(evaluate(&all, options, tasks))
+    report(&all, options, tasks, found);
+    Ok(())
 }
 
-fn evaluate(all: &[Times], options: &Options, tasks: usize) -> Cost {
-    let mut pairs = Pairs::default();
-    for [a, b, a_again] in all {
-        pairs.push(*a, *b, *a_again);
+fn report(all: &[Times], options: &Options, tasks: usize, found: &mut Envelope<Options>) {
+    let checkpoints = ITERATIONS.div_ceil(options.checkpoint_every);
+    found.begin(CASE, "computes for about 2 µs");
+    let mut rounds = Rounds::new(1);
+    for place in rounds::order(1, all.len()) {
+        rounds.add(place, all[place.round][place.number]);
     }
-    let column = |of: fn(&Times) -> f64| all.iter().map(of).collect::<Vec<f64>>();
-    Cost {
-        pairs,
-        operation_ns: stats::mean(&column(|times| times[0])).unwrap_or(0.0),
-        more_ns: median(column(|times| times[1] - times[0])).unwrap_or(0.0),
-        checkpoints: ITERATIONS.div_ceil(options.checkpoint_every),
-        tasks,
-    }
+    let names = NAMES.map(String::from);
+    let limit = |_: &Figure<f64>, _| Some(LIMIT);
+    found.rows.extend(rounds.rows(CASE, &names, &[CPU], limit));
+    let more = median(all.iter().map(|times| times[1] - times[0]).collect());
+    found.notes.extend(more.map(|ns| {
+        format!(
+            "An operation passes {checkpoints} checkpoints, in {tasks} tasks; one takes {:.2} ns.",
+            ns / checkpoints as f64
+        )
+    }));
 }
 
 async fn warm_up(operations: usize, every: usize) {
@@ -151,18 +154,25 @@ async fn block<const CHECKPOINTS: bool>(operations: usize, every: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs::Bar;
     use clap::Parser;
 
     #[test]
     fn pairs_become_a_cost() {
         let options = Options::parse_from(["latency", "--paired", "--checkpoint-every", "300"]);
-        let all = [[2_000.0, 2_010.0, 2_000.0]; 12];
-        let cost = evaluate(&all, &options, 2);
+        let of = |all: &[Times]| {
+            let mut found = Envelope::new("latency", options.clone());
+            report(all, &options, 2, &mut found);
+            found
+        };
+        let found = of(&[[2_000.0, 2_008.0, 2_000.0]; 12]);
+        let ratio = found.rows[1].ratio.as_ref().unwrap();
+        assert!((ratio.pairs.differences[0] - 0.004).abs() < 1e-12);
         assert_eq!(
-            (cost.operation_ns, cost.more_ns, cost.checkpoints),
-            (2_000.0, 10.0, 4)
+            (found.rows[0].median, ratio.judged),
+            (Some(2_000.0), Some(Bar::Met))
         );
-        assert!((cost.pairs.differences[0] - 0.005).abs() < 1e-12);
-        assert_eq!(evaluate(&[], &options, 2).pairs, Pairs::default());
+        assert!(found.notes[0].contains("4 checkpoints, in 2 tasks; one takes 2.00 ns"));
+        assert!(of(&[]).rows.is_empty());
     }
 }

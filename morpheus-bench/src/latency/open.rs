@@ -44,6 +44,13 @@ pub struct Measured {
     pub settled: bool,
 }
 
+impl Measured {
+    /// Operations done a second.
+    pub fn per_s(&self) -> f64 {
+        self.done as f64 / self.lasted.as_secs_f64().max(1e-9)
+    }
+}
+
 /// What one task has done.
 #[derive(Default)]
 struct Done {
@@ -160,7 +167,7 @@ impl Shared {
 /// # Errors
 /// When threads or processes cannot be started.
 pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, String> {
-    let duration = Duration::from_secs_f64(options.duration);
+    let duration = Duration::from_secs_f64(options.duration_s);
     let progress = Progress::new(duration, options.json);
     let busy = if options.pressure { host::cpus() } else { 0 };
     let _busy = Neighbours::own(busy)?;
@@ -172,7 +179,7 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         checkpoints: options.with_checkpoints,
         every: options.checkpoint_every,
     });
-    let rate = options.ops_per_second * options.workers as f64;
+    let rate = options.rate();
     let pace = Pace::per_second(monotonic_ns(), rate);
     for task in 0..options.workers {
         morpheus.spawn(Spawn::Watched, shared.clone().serve(task, pace));

@@ -3,20 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use morpheus_runtime::critical_section;
-use serde::{Deserialize, Serialize};
 
+use super::Counted;
 use super::config::Options;
-use super::honest::Counted;
 use crate::begin::Begin;
+use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
-use crate::histogram::Latencies;
+use crate::hdr_log::{self, Entry};
+use crate::histogram::{Counts, Latencies, Summary};
 use crate::neighbours::{self, Neighbours};
 use crate::progress::Progress;
+use crate::rows::{Figure, Rounds, rounds};
+use crate::unit::Unit;
 use crate::wake::{Clockwork, Mailbox};
-use crate::{clock, host, interrupt, work};
+use crate::{clock, host, interrupt, latency_figures, work};
 
 /// From one wake of the others to the next.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -26,9 +29,8 @@ const WARMUP: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Who is beside the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Who {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
     /// Nobody.
     Nobody,
     /// A task that computes for ever.
@@ -39,26 +41,39 @@ pub enum Who {
 
 /// What was measured beside one.
 #[derive(Debug)]
-pub struct Attack {
-    /// Who.
-    pub who: Who,
+struct Attack {
     /// CPUs that it had; none where it is nobody.
-    pub share: Option<f64>,
-    /// CPUs that are its fair share.
-    pub fair: f64,
+    share: Option<f64>,
     /// CPUs that the busy processes had together.
-    pub neighbours_share: Option<f64>,
-    /// Busy processes.
-    pub neighbours: usize,
-    /// From the time at which another task was to be woken until it ran.
-    pub wakes: Latencies,
-    /// Wakes that were not served by the end; they count with their age.
-    pub unserved: u64,
-    /// What the runtime did.
-    pub counted: Counted,
-    /// For how long.
-    pub lasted: Duration,
+    neighbours_share: Option<f64>,
+    /// From the time at which another task was to be woken until it ran; wakes that were not served by the end count with their
+    /// age.
+    wakes: Summary,
+    /// How many these were.
+    unserved: u64,
+    counted: Counted,
 }
+
+const CASE: &str = "beside busy processes";
+const OTHERS: [Figure<Attack>; 7] = [
+    Figure::new("its CPU", Unit::Share, |attack| attack.share),
+    Figure::new("neighbours' CPU", Unit::Share, |attack| {
+        attack.neighbours_share
+    }),
+    counted("demotions", |attack| Some(attack.counted.demotions as f64)),
+    counted("throttling", |attack| Some(attack.counted.throttles as f64)),
+    counted("requests", |attack| Some(attack.counted.requests as f64)),
+    counted("takeovers", |attack| Some(attack.counted.takeovers as f64)),
+    counted("unserved", |attack| Some(attack.unserved as f64)),
+];
+const WAKES: [Figure<Attack>; 4] =
+    latency_figures!("the others' wakes", |attack| Some(&attack.wakes));
+
+const fn counted(name: &'static str, of: fn(&Attack) -> Option<f64>) -> Figure<Attack> {
+    Figure::new(name, Unit::Count, of)
+}
+
+const ALL: [Who; 3] = [Who::Nobody, Who::Hog, Who::Liar];
 
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,24 +95,51 @@ fn fair_share(cpus: usize, threads: usize) -> f64 {
     (cpus as f64 / threads as f64).min(1.0)
 }
 
-/// Measures all, or until Ctrl-C.
+/// Measures all in turns, or until Ctrl-C, and adds the rows.
 ///
 /// # Errors
-/// When there is no such runtime, or processes cannot be started.
-pub fn measure(options: &Options) -> Result<Vec<Attack>, String> {
-    let each = WARMUP + Duration::from_secs_f64(options.duration);
-    let mut progress = Progress::new(each * 3, options.json);
-    let mut attacks = Vec::new();
-    for who in [Who::Nobody, Who::Hog, Who::Liar] {
-        if interrupt::happened() {
-            break;
-        }
+/// When there is no such runtime, processes cannot be started, or the histograms not written.
+pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
+    let each = WARMUP + Duration::from_secs_f64(options.duration_s);
+    let mut progress = Progress::new(each * (ALL.len() * options.rounds) as u32, options.json);
+    let start = SystemTime::now();
+    let mut wakes = ALL.map(|_| Latencies::default());
+    let mut rounds = Rounds::in_turns(ALL.len());
+    let filled = rounds.fill(rounds::in_turns(ALL.len(), options.rounds), |place| {
+        let who = ALL[place.contender];
         progress.say(format!("the others beside: {who}"));
-        attacks.push(attack(who, options, &progress)?);
+        let attack = attack(who, options, &mut wakes[place.contender], &progress)?;
         progress.finish_run(each);
-    }
+        if interrupt::happened() {
+            return Err("ended by Ctrl-C".into());
+        }
+        Ok(attack)
+    });
     progress.clear();
-    Ok(attacks)
+    filled?;
+    let (cpus, count) = (host::cpus(), neighbours_beside(host::cpus()));
+    let fair = Unit::Share.show(fair_share(cpus, count + 1));
+    let about =
+        format!("{count} of them, so that the fair share of each thread is {fair} of a CPU");
+    found.begin(CASE, &about);
+    let names = ALL.map(|who| who.to_string());
+    let [cpu, others @ ..] = OTHERS;
+    let figures = [cpu].into_iter().chain(WAKES).chain(others);
+    let figures: Vec<Figure<Attack>> = figures.collect();
+    found
+        .rows
+        .extend(rounds.rows(CASE, &names, &figures, |_, _| None));
+    found.notes.push(format!("{CASE}: {about}."));
+    let Some(path) = &options.histogram else {
+        return Ok(());
+    };
+    let entry = |(who, latencies): (&Who, _)| Entry {
+        tag: who.to_string(),
+        about: format!("wakes, {}", Counts::FromIntendedStart),
+        latencies,
+    };
+    let entries: Vec<Entry> = ALL.iter().zip(&wakes).map(entry).collect();
+    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
 }
 
 /// Computes until told to stop, in one poll, and puts down the CPU time that it has used.
@@ -119,11 +161,14 @@ impl Drop for Stop {
     }
 }
 
-fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, String> {
+fn attack(
+    who: Who,
+    options: &Options,
+    all: &mut Latencies,
+    progress: &Progress,
+) -> Result<Attack, String> {
     let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
-    let cpus = host::cpus();
-    let count = neighbours_beside(cpus);
-    let busy = Neighbours::own(count)?;
+    let busy = Neighbours::own(neighbours_beside(host::cpus()))?;
     let stop = Stop(Arc::default());
     let cpu_ns = Arc::new(AtomicU64::new(0));
     if who != Who::Nobody {
@@ -145,7 +190,7 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     let first = (neighbours::cpu(&busy.pids()), cpu_ns.load(Relaxed));
     let from = Instant::now();
     wait_until(
-        from + Duration::from_secs_f64(options.duration),
+        from + Duration::from_secs_f64(options.duration_s),
         begun,
         progress,
     );
@@ -157,16 +202,13 @@ fn attack(who: Who, options: &Options, progress: &Progress) -> Result<Attack, St
     clockwork.stop();
     morpheus.still_linked(options.link)?;
     let used_ns = last.1.saturating_sub(first.1);
+    all.add(&wakes.intended);
     Ok(Attack {
-        who,
         share: (who != Who::Nobody).then(|| used_ns as f64 / 1e9 / lasted.as_secs_f64()),
-        fair: fair_share(cpus, count + 1),
         neighbours_share: neighbours::share(&first.0, &last.0, lasted),
-        neighbours: count,
-        wakes: wakes.intended,
+        wakes: wakes.intended.summary(),
         unserved: wakes.unserved,
         counted: Counted::since(&before, &after),
-        lasted,
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use serde::Serialize;
 
 use crate::arguments::{counted, measured};
 use crate::executor::morpheus::LinkName;
@@ -25,13 +26,13 @@ throttling must not happen; requests to yield and takeovers of what waits may, a
 
 The liar computes in one poll for ever, within a section, and passes no checkpoint. Beside it are as many busy
 processes as it takes for everybody's fair share to be half a CPU. The same task without a section, and nobody, are
-there to compare.
+there to compare, in turns.
 
 Exit codes: 0 measured, 1 no runtime or no such link, 2 bad usage, 130 after Ctrl-C (what was measured until then is
 shown).";
 
 /// What honest critical sections cost, and what a task gets that claims to be critical for ever.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "liar", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// How long an honest section computes
@@ -50,9 +51,13 @@ pub struct Options {
     #[arg(long)]
     pub honest_only: bool,
 
-    /// Seconds that each of liar, honest hog and nobody is measured
-    #[arg(long, value_name = "S", default_value = "3", value_parser = measured(0.1, 3_600.0))]
-    pub duration: f64,
+    /// Seconds that each of liar, honest hog and nobody is measured in each round
+    #[arg(long = "duration", value_name = "S", default_value = "2", value_parser = measured(0.1, 3_600.0))]
+    pub duration_s: f64,
+
+    /// Rounds of these, in turns
+    #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
+    pub rounds: usize,
 
     /// Workers of the runtime
     #[arg(long, value_name = "N", default_value = "2", value_parser = counted(1, 1_024))]
@@ -64,10 +69,12 @@ pub struct Options {
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// Write the histograms of the others' wakes to this file, as HdrHistogram's log (V2)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["without_critical", "honest_only"])]
+    #[serde(skip)]
     pub histogram: Option<PathBuf>,
 }
 

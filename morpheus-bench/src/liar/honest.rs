@@ -6,15 +6,20 @@ use std::time::{Duration, Instant};
 
 use morpheus_runtime::critical_section;
 
+use super::Counted;
 use super::config::Options;
-use crate::executor::{Escalations, Executor, Spawn, morpheus::Morpheus};
-use crate::order::interleaved;
-use crate::pairs::Pairs;
+use crate::envelope::Envelope;
+use crate::executor::{Executor, Spawn, morpheus::Morpheus};
+use crate::pairs::Limit;
 use crate::progress::Progress;
+use crate::rows::{Figure, Rounds, Row, rounds};
 use crate::settle::Settle;
-use crate::stats::Median;
-use crate::{clock, interrupt, work};
+use crate::unit::Unit;
+use crate::{clock, work};
 
+const CASE: &str = "an honest section";
+const ESCALATIONS: &str = "all honest sections together";
+const GUARD: &str = "entering and leaving";
 /// Sections entered and left in a row, to see what that costs by itself.
 const GUARDS: u32 = 10_000;
 /// How often they are.
@@ -24,75 +29,32 @@ const CONTROLLER_IS_DONE: Duration = Duration::from_millis(5);
 /// Warm-up is over after so many pieces of 1 ms, whether the median has settled or not.
 const WARMUP_MOST: usize = 500;
 
-/// What was measured.
-#[derive(Debug, Default)]
-pub struct Honest {
-    /// The link that was in force.
-    pub link: String,
-    /// CPU time within sections against without.
-    pub pairs: Pairs,
-    /// Sections that were measured.
-    pub sections: usize,
-    /// CPU time of all sections together.
-    pub within: Duration,
-    /// Of the same work without.
-    pub without: Duration,
-    /// Elapsed time of all sections together.
-    pub within_elapsed: Duration,
-    /// Of the same work without.
-    pub without_elapsed: Duration,
-    /// What was done against sections.
-    pub escalations: Counted,
-    /// What was done against the same work without.
-    pub escalations_without: Counted,
-    /// What entering and leaving a section takes, in nanoseconds.
-    pub guard_ns: Option<Median>,
+/// The same work, within a section or without.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    cpu: Duration,
+    elapsed: Duration,
+    counted: Counted,
 }
 
-/// How often the runtime did something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Asked to yield.
-    pub requests: u64,
-    /// Released a spare.
-    pub takeovers: u64,
-    /// Demoted.
-    pub demotions: u64,
-    /// Throttled.
-    pub throttles: u64,
-}
+const NAMES: [&str; 2] = ["without", "within a section"];
+const FIGURES: [Figure<Section>; 2] = [
+    Figure::new(CPU, Unit::Time, |section| {
+        Some(section.cpu.as_nanos() as f64)
+    }),
+    Figure::new("elapsed", Unit::Time, |section| {
+        Some(section.elapsed.as_nanos() as f64)
+    }),
+];
+const CPU: &str = "CPU time";
+/// At most so much of a section may it cost.
+const SHARE: f64 = 0.0005;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Without,
-    Within,
-    WithoutAgain,
-}
-
-impl Counted {
-    /// Between two readings.
-    pub fn since(before: &Escalations, after: &Escalations) -> Self {
-        Self {
-            requests: after.requests.saturating_sub(before.requests),
-            takeovers: after.takeovers.saturating_sub(before.takeovers),
-            demotions: after.demotions.saturating_sub(before.demotions),
-            throttles: after.throttles.saturating_sub(before.throttles),
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.takeovers += other.takeovers;
-        self.demotions += other.demotions;
-        self.throttles += other.throttles;
-    }
-}
-
-/// Measures, or until Ctrl-C.
+/// Measures, or until Ctrl-C, and adds the rows.
 ///
 /// # Errors
 /// When there is no such runtime.
-pub fn measure(options: &Options) -> Result<Honest, String> {
+pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
     let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
     let rate = work::iterations_per_us();
     let iterations = (rate * options.section().as_nanos() as f64 / 1e3) as u64;
@@ -100,47 +62,61 @@ pub fn measure(options: &Options) -> Result<Honest, String> {
     let mut progress = Progress::new(one * 3 * options.iterations as u32, options.json);
     progress.say("honest sections".into());
     warm_up((rate * 1e3) as u64);
-    let kinds = [Kind::Without, Kind::Within, Kind::WithoutAgain];
-    let mut honest = Honest {
-        link: morpheus.link(),
-        guard_ns: guard_cost(&morpheus)?,
-        ..Honest::default()
-    };
-    for round in interleaved(&kinds, options.iterations).chunks(kinds.len()) {
-        let mut cpu = [Duration::ZERO; 3];
-        for (_, kind) in round {
-            let critical = *kind == Kind::Within && !options.without_critical;
-            let before = morpheus.escalations().unwrap_or_default();
-            let (used, elapsed) = section(&morpheus, iterations, critical)?;
-            std::thread::sleep(CONTROLLER_IS_DONE);
-            let after = morpheus.escalations().unwrap_or_default();
-            let counted = Counted::since(&before, &after);
-            cpu[*kind as usize] = used;
-            match kind {
-                Kind::Within => {
-                    honest.escalations.add(counted);
-                    honest.within += used;
-                    honest.within_elapsed += elapsed;
-                }
-                Kind::Without => {
-                    honest.escalations_without.add(counted);
-                    honest.without += used;
-                    honest.without_elapsed += elapsed;
-                }
-                Kind::WithoutAgain => {}
-            }
-            progress.finish_run(one);
-        }
-        let [a, b, a_again] = cpu.map(|time| time.as_secs_f64());
-        honest.pairs.push(a, b, a_again);
-        honest.sections += 1;
-        if interrupt::happened() {
-            break;
-        }
-    }
+    let guards = guard_cost(&morpheus)?;
+    let mut rounds = Rounds::new(1);
+    let filled = rounds.fill(rounds::order(1, options.iterations), |place| {
+        let critical = place.contender == 1 && !options.without_critical;
+        let before = morpheus.escalations().unwrap_or_default();
+        let (cpu, elapsed) = section(&morpheus, iterations, critical)?;
+        std::thread::sleep(CONTROLLER_IS_DONE);
+        let after = morpheus.escalations().unwrap_or_default();
+        progress.finish_run(one);
+        Ok(Section {
+            cpu,
+            elapsed,
+            counted: Counted::since(&before, &after),
+        })
+    });
     progress.clear();
+    filled?;
     morpheus.still_linked(options.link)?;
-    Ok(honest)
+    found.begin(CASE, "computes a fixed amount of work");
+    found.rows.extend(rows(&rounds, options));
+    found.rows.push(guard(guards, options));
+    Ok(())
+}
+
+fn rows(rounds: &Rounds<Section>, options: &Options) -> Vec<Row> {
+    let limit = (!options.without_critical).then_some(Limit::AtMost(1.0 + SHARE));
+    let names = NAMES.map(String::from);
+    let limit_of = |figure: &Figure<Section>, _| limit.filter(|_| figure.name == CPU);
+    let mut rows = rounds.rows(CASE, &names, &FIGURES, limit_of);
+    // Contender 0 is measured twice in a round, the second time as the control.
+    for (contender, name) in NAMES.iter().enumerate() {
+        let mut counted = Counted::default();
+        rounds
+            .of(contender)
+            .for_each(|section| counted.add(section.counted));
+        let row = |figure: &str, number: u64| {
+            Row::new(ESCALATIONS, name, figure, Unit::Count, vec![number as f64])
+        };
+        let slowed = row("demotions and throttling", counted.slowed_down());
+        let is_held = contender == 1 && limit.is_some();
+        rows.push(if is_held {
+            slowed.held_exactly(Limit::AtMost(0.0))
+        } else {
+            slowed
+        });
+        rows.push(row("requests", counted.requests));
+        rows.push(row("takeovers", counted.takeovers));
+    }
+    rows
+}
+
+/// What entering and leaving a section takes, held against its share of one.
+fn guard(blocks: Vec<f64>, options: &Options) -> Row {
+    let limit = Limit::AtMost(SHARE * options.section().as_nanos() as f64);
+    Row::new(GUARD, "a section", CPU, Unit::Time, blocks).held(limit)
 }
 
 /// Until the CPU is as fast as it gets.
@@ -189,7 +165,7 @@ fn section(
 }
 
 /// What a section costs by itself: many in a row, each of which does nothing.
-fn guard_cost(morpheus: &Morpheus) -> Result<Option<Median>, String> {
+fn guard_cost(morpheus: &Morpheus) -> Result<Vec<f64>, String> {
     on_worker(morpheus, || {
         let block = |_| {
             let before = clock::thread_cpu();
@@ -198,27 +174,66 @@ fn guard_cost(morpheus: &Morpheus) -> Result<Option<Median>, String> {
             }
             (clock::thread_cpu() - before).as_nanos() as f64 / f64::from(GUARDS)
         };
-        let blocks: Vec<f64> = (0..GUARD_BLOCKS).map(block).collect();
-        (Median::of(&blocks), ())
+        ((0..GUARD_BLOCKS).map(block).collect(), ())
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs::Bar;
+    use clap::Parser;
+
+    /// Rows of sections that cost so many times the work without, in which tasks were demoted so often.
+    fn judged(factor: f64, demotions: u64) -> Vec<(String, Bar)> {
+        let mut rounds = Rounds::new(1);
+        for place in rounds::order(1, 12) {
+            let is_within = place.contender == 1;
+            let factor = if is_within { factor } else { 1.0 };
+            let counted = Counted {
+                demotions: if is_within && place.round == 3 {
+                    demotions
+                } else {
+                    0
+                },
+                ..Counted::default()
+            };
+            let time = Duration::from_millis(100).mul_f64(factor);
+            rounds.add(
+                place,
+                Section {
+                    cpu: time,
+                    elapsed: time,
+                    counted,
+                },
+            );
+        }
+        let rows = rows(&rounds, &Options::parse_from(["liar"]));
+        let of = |row: Row| {
+            let judged = row.judged.or(row.ratio.and_then(|ratio| ratio.judged))?;
+            Some((row.figure, judged))
+        };
+        rows.into_iter().filter_map(of).collect()
+    }
 
     #[test]
-    fn escalations_are_what_came_between() {
-        let of = |demotions, throttles| Escalations {
-            demotions,
-            throttles,
-            ..Escalations::default()
-        };
-        let mut counted = Counted::since(&of(2, 1), &of(5, 1));
-        counted.add(Counted::since(&of(0, 0), &of(0, 4)));
+    fn a_section_is_held_against_its_cost_and_against_every_demotion() {
+        let slowed = "demotions and throttling".to_owned();
+        let good = [(CPU.to_owned(), Bar::Met), (slowed.clone(), Bar::Met)];
+        assert_eq!(judged(1.0001, 0), good);
         assert_eq!(
-            (counted.demotions, counted.throttles, counted.requests),
-            (3, 4, 0)
+            judged(1.01, 1),
+            [(CPU.to_owned(), Bar::Missed), (slowed, Bar::Missed)]
         );
+    }
+
+    #[test]
+    fn a_guard_is_judged_by_its_interval() {
+        // The limit of a section of 0.1 ms is 50 ns.
+        let options = Options::parse_from(["liar", "--critical-duration-ms", "0.1"]);
+        let judged = |blocks: &[f64]| guard(blocks.repeat(5), &options).judged;
+        assert_eq!(judged(&[5.0, 9.0]), Some(Bar::Met));
+        assert_eq!(judged(&[40.0, 60.0]), Some(Bar::Undecided));
+        assert_eq!(judged(&[60.0, 70.0]), Some(Bar::Missed));
     }
 }

@@ -2,26 +2,20 @@
 //!
 //! `config` reads the command line. `honest` computes the same work within sections and without, in pairs with a
 //! control, and counts escalations meanwhile; `attack` puts a task on the runtime that is critical for ever, beside
-//! more busy threads than there are CPUs. `result` is what comes out, `table` shows it.
+//! more busy threads than there are CPUs, in turns with one that only computes for ever, and with none.
 
 mod attack;
 mod config;
 mod honest;
-mod result;
-mod table;
 
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use clap::Parser;
+use serde::{Deserialize, Serialize};
 
-pub use crate::report::WIDTH;
-pub use result::Report;
-
-use crate::hdr_log::{self, Entry};
-use crate::histogram::Counts;
-use crate::host::Host;
-use crate::{interrupt, neighbours, report};
+use crate::envelope::Envelope;
+use crate::executor::Escalations;
+use crate::{interrupt, neighbours};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.
@@ -29,34 +23,70 @@ pub fn main() -> ExitCode {
     neighbours::become_one_if_asked();
     let options = Options::parse();
     interrupt::install();
-    report::conclude(
-        "liar",
-        measure(&options),
-        options.json,
-        table::render,
-        |result| report::Ended::of(result.interrupted, false),
-    )
+    let mut found = Envelope::new("liar", options.clone());
+    let measured = measure(&options, &mut found);
+    found.failed.extend(measured.err());
+    found.conclude(options.json)
 }
 
-fn measure(options: &Options) -> Result<Report, String> {
-    let (host, start) = (Host::read(), SystemTime::now());
-    let honest = honest::measure(options)?;
-    let attacks = if options.without_critical || options.honest_only {
-        Vec::new()
-    } else {
-        attack::measure(options)?
-    };
-    if let Some(path) = &options.histogram {
-        let entries: Vec<Entry> = attacks
-            .iter()
-            .map(|attack| Entry {
-                tag: attack.who.to_string(),
-                about: format!("wakes, {}", Counts::FromIntendedStart),
-                latencies: &attack.wakes,
-            })
-            .collect();
-        let lasted = start.elapsed().unwrap_or_default();
-        hdr_log::write(path, start, lasted, &entries)?;
+fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
+    honest::measure(options, found)?;
+    match options.without_critical || options.honest_only {
+        true => Ok(()),
+        false => attack::measure(options, found),
     }
-    Ok(Report::new(host, options, honest, &attacks))
+}
+
+/// How often the runtime did something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Counted {
+    /// Asked to yield.
+    requests: u64,
+    /// Released a spare.
+    takeovers: u64,
+    /// Demoted.
+    demotions: u64,
+    /// Throttled.
+    throttles: u64,
+}
+
+impl Counted {
+    /// Between two readings.
+    fn since(before: &Escalations, after: &Escalations) -> Self {
+        Self {
+            requests: after.requests.saturating_sub(before.requests),
+            takeovers: after.takeovers.saturating_sub(before.takeovers),
+            demotions: after.demotions.saturating_sub(before.demotions),
+            throttles: after.throttles.saturating_sub(before.throttles),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.takeovers += other.takeovers;
+        self.demotions += other.demotions;
+        self.throttles += other.throttles;
+    }
+
+    /// Demotions and throttling: none may happen in an honest section.
+    fn slowed_down(self) -> u64 {
+        self.demotions + self.throttles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escalations_are_what_came_between() {
+        let of = |demotions, throttles| Escalations {
+            demotions,
+            throttles,
+            ..Escalations::default()
+        };
+        let mut counted = Counted::since(&of(2, 1), &of(5, 1));
+        counted.add(Counted::since(&of(0, 0), &of(0, 4)));
+        assert_eq!((counted.slowed_down(), counted.requests), (7, 0));
+    }
 }

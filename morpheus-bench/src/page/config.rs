@@ -18,9 +18,9 @@ Examples:
       No page: the tables of these documents between '<!-- figures: NAME -->' and '<!-- end of figures -->', from
       figures/NAME.json.
 
-What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `kernel` and `scale` a record a line),
+What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `scale` a record a line),
 DIR/*.hlog (what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation,
-latency, liar, jitter, overhead, governor, takeover, request, compare, loops, footprint, kernel, scale.
+latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint, scale.
 
 What is written: index.html, which needs nothing but itself, and a PNG for each plot, which stands alone. The path of
 the page is printed. A file that cannot be shown is named there, on the page and here, and does not stop the others.

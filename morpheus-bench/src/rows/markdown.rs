@@ -12,7 +12,7 @@ const MOST_FIGURES: usize = 8;
 pub fn tables(rows: &[Row]) -> String {
     let mut tables = Vec::new();
     for (case, own) in view::without_ratio(rows) {
-        tables.push(in_turns(case, &own));
+        tables.push(in_turns(case, &view::measured(&own)));
     }
     for (to, own) in view::with_ratio(rows) {
         for (cases, figures) in view::tables(&own) {
@@ -28,7 +28,8 @@ pub fn tables(rows: &[Row]) -> String {
     tables.join("\n")
 }
 
-/// These figures alone, in one table: a line for each contender, and a column for each case and figure.
+/// These figures alone, in one table: a line for each contender, and a column for each case and figure; where these are many, the
+/// other way round.
 ///
 /// # Errors
 /// No row has one of the figures; the text is for people.
@@ -39,22 +40,39 @@ pub fn chosen(rows: &[Row], figures: &[&str]) -> Result<String, String> {
         return Err(format!("no row has the figure {missing:?}"));
     }
     let all: Vec<&Row> = figures.iter().flat_map(|figure| own(figure)).collect();
-    let cases = view::cases(&all);
-    let columns = cases
-        .iter()
-        .flat_map(|case| figures.iter().map(move |figure| (*case, *figure)));
-    let columns: Vec<(&str, &str)> = columns.collect();
-    let first = |name: &str| std::iter::once(name.to_owned());
-    let heads = columns
-        .iter()
-        .map(|(case, figure)| format!("{case}: {figure}"));
-    let mut text = line(first("").chain(heads)) + &rule(1 + columns.len());
-    for contender in view::contenders(&all) {
-        let cell =
-            |(case, figure): &(&str, &str)| view::median(find(rows, case, contender, figure));
-        text += &line(first(contender).chain(columns.iter().map(cell)));
+    let contenders = view::contenders(&all);
+    let is_there = |(case, figure): &(&str, &str)| {
+        let mut own = all.iter().filter(|row| row.case == *case);
+        own.any(|row| row.figure == *figure)
+    };
+    let cases = view::cases(&all).into_iter();
+    let of_case = |case| figures.iter().map(move |figure| (case, *figure));
+    let columns: Vec<(&str, &str)> = cases.flat_map(of_case).filter(is_there).collect();
+    let named = |(case, figure): &(&str, &str)| format!("{case}: {figure}");
+    let cell = |contender: &str, (case, figure): &(&str, &str)| {
+        view::median(find(rows, case, contender, figure))
+    };
+    let mut table = vec![
+        std::iter::once(String::new())
+            .chain(columns.iter().map(named))
+            .collect(),
+    ];
+    for contender in contenders {
+        let cells = columns.iter().map(|column| cell(contender, column));
+        table.push(std::iter::once(contender.to_owned()).chain(cells).collect());
     }
-    Ok(text)
+    if columns.len() > MOST_FIGURES {
+        table = transposed(&table);
+    }
+    let (heads, lines) = table.split_first().expect("the heads are there");
+    let lines: String = lines.iter().cloned().map(line).collect();
+    Ok(line(heads.clone()) + &rule(heads.len()) + &lines)
+}
+
+fn transposed(table: &[Vec<String>]) -> Vec<Vec<String>> {
+    let columns = 0..table[0].len();
+    let of = |column: usize| table.iter().map(|line| line[column].clone()).collect();
+    columns.map(of).collect()
 }
 
 fn line(cells: impl IntoIterator<Item = String>) -> String {
@@ -183,15 +201,28 @@ mod tests {
         let row = |case: &str, contender: &str, figure: &str, ns: f64| {
             Row::new(case, contender, figure, Unit::Time, vec![ns; 3])
         };
+        let censored = |case: &str, rounds: usize| {
+            let mut row = row(case, "tokio", "p99", 3e9);
+            row.censored = rounds;
+            row
+        };
         let rows = [
-            row("4 clients", "tokio", "p99", 3e9).censored(3),
+            censored("4 clients", 3),
             row("4 clients", "tokio", "p50", 2e9),
-            row("40 clients", "tokio", "p99", 3e9).censored(1),
+            censored("40 clients", 1),
             row("4 clients", "morpheus", "p99", 5e5),
         ];
         let expected = "|  | 4 clients: p99 | 40 clients: p99 |\n|---|---|---|\n\
                         | tokio | ≥ 3.00 s | 3.00 s |\n| morpheus | 500 µs |  |\n";
         assert_eq!(chosen(&rows, &["p99"]).as_deref(), Ok(expected));
         assert!(chosen(&rows, &["p99", "p9"]).unwrap_err().contains("p9"));
+        let many: Vec<Row> = (0..9)
+            .map(|number| row(&format!("{number} clients"), "tokio", "p99", 3e9))
+            .collect();
+        let text = chosen(&many, &["p99"]).unwrap();
+        assert!(
+            text.starts_with("|  | tokio |\n|---|---|\n| 0 clients: p99 | 3.00 s |\n"),
+            "{text}"
+        );
     }
 }

@@ -11,7 +11,7 @@ pub mod view;
 
 use serde::{Deserialize, Serialize};
 
-use crate::histogram;
+use crate::histogram::{self, Point, Summary};
 use crate::pairs::{Bar, Limit, Pairs, Verdict};
 use crate::stats::{self, Median};
 use crate::unit::Unit;
@@ -19,29 +19,128 @@ use crate::unit::Unit;
 pub use rounds::Rounds;
 
 /// A figure that a benchmark takes from each measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Figure<M> {
     /// What it is, in a few words.
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// The figure; `None` where a case has none.
-    pub of: fn(&M) -> Option<f64>,
-    /// Whether it is only known to be at least this: what was waited for did not come before the end.
-    pub is_least: fn(&M) -> bool,
+    of: Of<M>,
+    is_least: fn(&M) -> bool,
 }
 
+/// How a figure is read from a measurement; `None` where a case has none.
+#[derive(Debug)]
+enum Of<M> {
+    Number(fn(&M) -> Option<f64>),
+    Latency(fn(&M) -> Option<&Summary>, Part),
+}
+
+/// A part of a [`Summary`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Half of the samples are at most so long. Its row has the percentile curve.
+    P50,
+    /// 99 %.
+    P99,
+    /// 99.9 %.
+    P999,
+    /// The longest.
+    Max,
+}
+
+/// What the name of a figure ends with whose row has the percentile curve.
+pub const P50: &str = " p50";
+
+impl<M> Clone for Figure<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Derived, these would ask the same of `M`.
+impl<M> Copy for Figure<M> {}
+
+impl<M> Clone for Of<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Of<M> {}
+
 impl<M> Figure<M> {
-    /// A figure that is known where it is there.
+    /// A number that is known where it is there.
     pub const fn new(name: &'static str, unit: Unit, of: fn(&M) -> Option<f64>) -> Self {
         Self {
             name,
             unit,
-            of,
+            of: Of::Number(of),
             is_least: |_| false,
         }
     }
+
+    /// A part of a latency.
+    pub const fn latency(name: &'static str, part: Part, of: fn(&M) -> Option<&Summary>) -> Self {
+        Self {
+            name,
+            unit: Unit::Time,
+            of: Of::Latency(of, part),
+            is_least: |_| false,
+        }
+    }
+
+    /// The same, which in some measurements is only known to be at least this: what was waited for did not come before the end.
+    #[must_use]
+    pub const fn or_more(self, is_least: fn(&M) -> bool) -> Self {
+        Self { is_least, ..self }
+    }
+
+    /// The figure of a measurement.
+    pub fn value(&self, measured: &M) -> Option<f64> {
+        let (summary, part) = match self.of {
+            Of::Number(of) => return of(measured),
+            Of::Latency(of, part) => (of(measured)?, part),
+        };
+        let ns = match part {
+            Part::P50 => summary.p50,
+            Part::P99 => summary.p99,
+            Part::P999 => summary.p999,
+            Part::Max => summary.max,
+        };
+        ns.map(|ns| ns as f64)
+    }
+
+    /// Whether it is only known to be at least this.
+    fn is_least(&self, measured: &M) -> bool {
+        (self.is_least)(measured)
+    }
+
+    /// The percentile curve that goes with it.
+    fn curve<'a>(&self, measured: &'a M) -> &'a [Point] {
+        match self.of {
+            Of::Latency(of, Part::P50) => of(measured).map_or(&[], |summary| &summary.curve),
+            _ => &[],
+        }
+    }
 }
+
+/// The figures of a latency: `latency_figures!("wake", |run| Some(&run.wake_ns))` has a p50, a p99, a p99.9 and the longest.
+#[macro_export]
+macro_rules! latency_figures {
+    ($name:literal, $of:expr) => {{
+        use $crate::rows::{Figure, Part};
+        [
+            Figure::latency(concat!($name, " p50"), Part::P50, $of),
+            Figure::latency(concat!($name, " p99"), Part::P99, $of),
+            Figure::latency(concat!($name, " p99.9"), Part::P999, $of),
+            Figure::latency(concat!($name, " max"), Part::Max, $of),
+        ]
+    }};
+}
+
+/// From so many rounds on, their range says whether a figure keeps to a limit. From six on it is the 95 % interval of the median.
+const LEAST_ROUNDS: usize = 3;
 
 /// One figure of one contender in one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +166,9 @@ pub struct Row {
     /// In how many of them the figure is only known to be at least this.
     #[serde(default)]
     pub censored: usize,
+    /// The percentile curve behind a median of latencies: the median of the rounds at each percentile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<Point>,
     /// What the figure is held against.
     pub limit: Option<Limit>,
     /// Whether it keeps to that.
@@ -111,36 +213,62 @@ impl Row {
             high: interval.map(|interval| interval.high),
             rounds,
             censored: 0,
+            curve: Vec::new(),
             limit: None,
             judged: None,
             ratio: None,
         }
     }
 
-    /// With so many rounds in which the figure is only known to be at least this.
-    #[must_use]
-    pub fn censored(mut self, rounds: usize) -> Self {
-        self.censored = rounds;
-        self
+    /// This figure against another's, round by round, as a row of a figure `named` so: what `against` makes of the two. `None` where
+    /// they have not as many rounds.
+    pub fn over(
+        &self,
+        other: &Row,
+        (named, unit): (&str, Unit),
+        against: fn(f64, f64) -> f64,
+    ) -> Option<Row> {
+        let both = self.rounds.iter().zip(&other.rounds);
+        let each = both.map(|(own, other)| against(*own, *other)).collect();
+        let mut row = Row::new(&self.case, &self.contender, named, unit, each);
+        row.censored = self.censored;
+        (self.n == other.n).then_some(row)
     }
 
     /// Whether the median is only known to be at least this: what is censored is no less than it seems.
     pub fn is_least(&self) -> bool {
-        self.censored > 0 && 2 * self.censored >= self.n
+        self.censored > 0 && self.censored >= self.n.div_ceil(2)
     }
 
-    /// Held against a limit. A figure that is the same in each round needs no six of them, and one that is censored is not known
-    /// to keep below a limit.
+    /// Held against a limit with its interval, or with the range of three to five rounds. A figure that is the same in each round
+    /// needs no more than two of them, and one that is censored is not known to keep below a limit.
     #[must_use]
     pub fn held(mut self, limit: Limit) -> Self {
         let is_exact = self.n > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
         let exact = self.median.filter(|_| is_exact);
         let interval = exact
             .map(|exact| (exact, exact))
-            .or(self.low.zip(self.high));
+            .or(self.low.zip(self.high))
+            .or(self.range().filter(|_| self.n >= LEAST_ROUNDS));
         let judged = interval.map(|(low, high)| limit.judge_interval(low, high));
         let is_unknown = self.censored > 0 && matches!(limit, Limit::AtMost(_));
         let judged = judged.filter(|judged| !(is_unknown && *judged == Bar::Met));
+        self.limit = Some(limit);
+        self.judged = Some(judged.unwrap_or(Bar::Undecided));
+        self
+    }
+
+    fn range(&self) -> Option<(f64, f64)> {
+        let least = self.rounds.iter().copied().reduce(f64::min);
+        least.zip(self.rounds.iter().copied().reduce(f64::max))
+    }
+
+    /// Held against a limit, for what was counted and is not a sample.
+    #[must_use]
+    pub fn held_exactly(mut self, limit: Limit) -> Self {
+        let judged = self
+            .median
+            .map(|median| limit.judge_interval(median, median));
         self.limit = Some(limit);
         self.judged = Some(judged.unwrap_or(Bar::Undecided));
         self
@@ -182,6 +310,25 @@ impl Ratio {
             Verdict::Differs { .. } => "less",
         }
     }
+}
+
+/// A figure of each other contender of a case against that of `other`, as [`Row::over`].
+pub fn against(
+    rows: &[Row],
+    other: &str,
+    figure: &str,
+    named: (&str, Unit),
+    of: fn(f64, f64) -> f64,
+) -> Vec<Row> {
+    let with = |row: &&Row| row.figure == figure;
+    let Some(to) = rows.iter().filter(with).find(|row| row.contender == other) else {
+        return Vec::new();
+    };
+    let others = rows
+        .iter()
+        .filter(with)
+        .filter(|row| row.contender != other);
+    others.filter_map(|row| row.over(to, named, of)).collect()
 }
 
 /// The name of a mean's row, in place of a case's.
@@ -297,17 +444,24 @@ pub(crate) mod tests {
             "it may have been chance"
         );
         assert_eq!(
-            row(vec![31.0, 30.0, 31.0]),
+            row(vec![31.0, 30.0]),
             Some(Bar::Undecided),
-            "too few for an interval"
+            "two are not a range"
         );
+        assert_eq!(row(vec![31.0, 30.0, 31.0]), Some(Bar::Met));
+        assert_eq!(row(vec![31.0, 30.0, 33.0]), Some(Bar::Undecided));
         assert_eq!(row([31.0, 30.0].repeat(3)), Some(Bar::Met));
+        let counted = Row::new("sections", "within", "demoted", Unit::Count, vec![1.0]);
+        let judged =
+            [0.0, 1.0].map(|most| counted.clone().held_exactly(Limit::AtMost(most)).judged);
+        assert_eq!(judged, [Some(Bar::Missed), Some(Bar::Met)]);
     }
 
     #[test]
     fn what_is_censored_is_not_known_to_keep_below_a_limit() {
         let row = |ms: f64, censored: usize| {
-            let row = Row::new("a", "tokio", "p99", Unit::Time, vec![ms; 6]).censored(censored);
+            let mut row = Row::new("a", "tokio", "p99", Unit::Time, vec![ms; 6]);
+            row.censored = censored;
             (row.is_least(), row.held(Limit::AtMost(5.0)).judged)
         };
         assert_eq!(row(4.0, 0), (false, Some(Bar::Met)));

@@ -1,10 +1,10 @@
 //! Rounds of measurements in pairs: A B C … A' A' … C B A and so on, where A' is A again.
 
 use super::{Figure, Ratio, Row};
+use crate::histogram::median_curve;
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::pairs::{Limit, Pairs};
-use crate::unit::Unit;
 
 /// One measurement of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,14 @@ impl<M> Rounds<M> {
         }
     }
 
+    /// Contenders that were measured once.
+    pub fn once(measured: Vec<M>) -> Self {
+        Self {
+            current: measured.iter().map(|_| None).collect(),
+            whole: vec![measured],
+        }
+    }
+
     /// Adds a measurement. Only rounds that are whole count.
     pub fn add(&mut self, place: Place, measured: M) {
         self.current[place.number] = Some(measured);
@@ -97,6 +105,13 @@ impl<M> Rounds<M> {
         self.whole.iter().flatten()
     }
 
+    /// What was measured of a contender in the whole rounds; where there is none, in the first as far as it came.
+    pub fn of(&self, contender: usize) -> impl Iterator<Item = &M> {
+        let whole = self.whole.iter().map(move |round| &round[contender]);
+        let is_first = self.whole.is_empty();
+        whole.chain(self.current[contender].iter().filter(move |_| is_first))
+    }
+
     /// The rows of a case: each figure of contender 0, then those of the others with their ratios to it. `names` has the
     /// contenders. A figure that the case does not have has no rows. Contenders that were measured in turns have no ratios.
     pub fn rows(
@@ -124,40 +139,24 @@ impl<M> Rounds<M> {
 
     /// One figure of one contender, unless no round has it.
     fn row(&self, case: &str, name: &str, contender: usize, figure: &Figure<M>) -> Option<Row> {
-        let rounds = self.whole.iter().map(|round| &round[contender]);
-        let each = rounds.filter_map(|own| Some(((figure.of)(own)?, (figure.is_least)(own))));
-        row(case, name, (figure.name, figure.unit), each)
-    }
-
-    /// Each contender's figure against that of contender `other`, round by round, as rows of a figure `named` so: their difference
-    /// or whatever else `against` makes of the two. A round in which the other's is censored does not count.
-    pub fn against(
-        &self,
-        case: &str,
-        names: &[String],
-        other: usize,
-        figure: &Figure<M>,
-        named: (&str, Unit),
-        against: fn(f64, f64) -> f64,
-    ) -> Vec<Row> {
-        let of = |contender: usize| {
-            let known = self.whole.iter();
-            let known = known.filter(|round| !(figure.is_least)(&round[other]));
-            let each = known.filter_map(|round| {
-                let own = &round[contender];
-                let figures = (figure.of)(own).zip((figure.of)(&round[other]))?;
-                Some((against(figures.0, figures.1), (figure.is_least)(own)))
-            });
-            row(case, &names[contender], named, each)
-        };
-        let others = (0..names.len()).filter(|contender| *contender != other);
-        others.filter_map(of).collect()
+        let each = self
+            .of(contender)
+            .filter_map(|own| Some((figure.value(own)?, figure.is_least(own))));
+        let (values, is_least): (Vec<f64>, Vec<bool>) = each.unzip();
+        if values.is_empty() {
+            return None;
+        }
+        let mut row = Row::new(case, name, figure.name, figure.unit, values);
+        row.censored = is_least.into_iter().filter(|is_least| *is_least).count();
+        let curves = self.of(contender).map(|own| figure.curve(own));
+        row.curve = median_curve(&curves.collect::<Vec<_>>());
+        Some(row)
     }
 
     fn pairs(&self, contender: usize, figure: &Figure<M>) -> Pairs {
         let mut pairs = Pairs::default();
         for round in &self.whole {
-            let all = [0, contender, round.len() - 1].map(|number| (figure.of)(&round[number]));
+            let all = [0, contender, round.len() - 1].map(|number| figure.value(&round[number]));
             if let [Some(a), Some(b), Some(again)] = all {
                 pairs.push(a, b, again);
             }
@@ -166,22 +165,12 @@ impl<M> Rounds<M> {
     }
 }
 
-/// What was found in each round, and whether it is only known to be at least this, as a row; none of nothing.
-fn row(
-    case: &str,
-    contender: &str,
-    (figure, unit): (&str, Unit),
-    each: impl Iterator<Item = (f64, bool)>,
-) -> Option<Row> {
-    let (values, is_least): (Vec<f64>, Vec<bool>) = each.unzip();
-    let censored = is_least.into_iter().filter(|is_least| *is_least).count();
-    let is_there = !values.is_empty();
-    is_there.then(|| Row::new(case, contender, figure, unit, values).censored(censored))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::against;
     use super::*;
+    use crate::histogram::{Latencies, Summary};
+    use crate::unit::Unit;
 
     #[test]
     fn every_other_round_goes_backwards_and_ends_with_the_first_again() {
@@ -223,14 +212,12 @@ mod tests {
         let names = ["tokio".into(), "morpheus".into()];
         let rows = rounds.rows("idle", &names, &[figure], |_, _| None);
         assert!(rows.len() == 2 && rows.iter().all(|row| row.ratio.is_none()));
-        let over = |a, b| a - b;
-        let over = rounds.against(
-            "idle",
-            &names,
-            0,
-            &figure,
+        let over = against(
+            &rows,
+            "tokio",
+            "resident",
             ("over tokio", Unit::Bytes),
-            over,
+            |a, b| a - b,
         );
         assert_eq!(over.len(), 1);
         assert_eq!(
@@ -247,26 +234,55 @@ mod tests {
             let waits = place.contender == 0 || (place.contender == 1 && place.round == 2);
             rounds.add(place, if waits { 3.0 } else { 0.5 });
         }
-        let figure = Figure {
-            is_least: |value: &f64| *value >= 3.0,
-            ..Figure::new("p99", Unit::Time, |value: &f64| Some(*value))
-        };
+        let figure = Figure::new("p99", Unit::Time, |value: &f64| Some(*value));
+        let figure = figure.or_more(|value| *value >= 3.0);
         let names = ["tokio".into(), "rewritten".into(), "morpheus".into()];
         let rows = rounds.rows("hogs", &names, &[figure], |_, _| None);
         let censored: Vec<usize> = rows.iter().map(|row| row.censored).collect();
         assert_eq!(censored, [4, 1, 0]);
-        let against = rounds.against(
-            "hogs",
-            &names,
-            1,
-            &figure,
-            ("times", Unit::Factor),
-            |a, b| a / b,
-        );
-        let found: Vec<_> = against
+        let times = against(&rows, "morpheus", "p99", ("times", Unit::Factor), |a, b| {
+            a / b
+        });
+        let found: Vec<_> = times
             .iter()
             .map(|row| (row.median, row.n, row.censored))
             .collect();
-        assert_eq!(found, [(Some(6.0), 3, 3), (Some(1.0), 3, 0)]);
+        assert_eq!(found, [(Some(6.0), 4, 4), (Some(1.0), 4, 1)]);
+    }
+
+    #[test]
+    fn of_the_first_round_stands_what_there_is() {
+        let mut rounds = Rounds::in_turns(2);
+        let places: Vec<Place> = in_turns(2, 2).collect();
+        rounds.add(places[0], 1.0);
+        assert_eq!([0, 1].map(|contender| rounds.of(contender).count()), [1, 0]);
+        rounds.add(places[1], 2.0);
+        rounds.add(places[2], 3.0);
+        assert_eq!([0, 1].map(|contender| rounds.of(contender).count()), [1, 1]);
+    }
+
+    #[test]
+    fn a_latency_has_its_percentiles_and_the_median_curve_of_the_rounds() {
+        let mut rounds = Rounds::in_turns(1);
+        for place in in_turns(1, 3) {
+            let mut latencies = Latencies::default();
+            (1..=2_000).for_each(|us| latencies.record_ns(us * [1, 9, 2][place.round] * 1_000));
+            rounds.add(place, latencies.summary());
+        }
+        let figures = crate::latency_figures!("wake", |summary: &Summary| Some(summary));
+        let rows = rounds.rows("hogs", &["morpheus".into()], &figures, |_, _| None);
+        let names: Vec<&str> = rows.iter().map(|row| row.figure.as_str()).collect();
+        assert_eq!(
+            names,
+            ["wake p50", "wake p99", "wake max"],
+            "too few for p99.9"
+        );
+        let [p50, p99, _] = &rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert!((p50.median.unwrap() / 2e6 - 1.0).abs() < 0.01, "{p50:?}");
+        assert!(p99.curve.is_empty() && p50.curve.len() > 5, "{p50:?}");
+        let half = p50.curve.iter().find(|point| point.0 == 0.5).unwrap();
+        assert!((half.1 as f64 / 2e6 - 1.0).abs() < 0.01, "{half:?}");
     }
 }

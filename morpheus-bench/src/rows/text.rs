@@ -13,7 +13,7 @@ pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
     for (case, own) in view::without_ratio(rows) {
         text += &format!("\n{case}, medians\n");
-        text += &in_turns(case, &own);
+        text += &in_turns(case, &view::measured(&own));
         text += &lines(own.iter().filter_map(|row| held(row)));
     }
     for (to, own) in view::with_ratio(rows) {
@@ -65,7 +65,10 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
 /// Whether a figure keeps to its limit, in a sentence.
 pub fn held(row: &Row) -> Option<String> {
     let (limit, judged) = (row.limit?.show(row.unit), row.judged?);
-    let mut figure = row.unit.show(row.median?);
+    let mut figure = match row.median {
+        Some(_) => view::median(Some(row)),
+        None => "not measured".into(),
+    };
     if let Some((low, high)) = row.low.zip(row.high) {
         figure += &format!(" ({} to {})", row.unit.show(low), row.unit.show(high));
     }

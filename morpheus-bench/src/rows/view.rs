@@ -18,14 +18,27 @@ pub fn cases<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     distinct(rows.iter().map(|row| row.case.as_str()))
 }
 
+/// Those of these rows that were measured.
+pub fn measured<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+    let rows = rows.iter().copied();
+    rows.filter(|row| row.median.is_some()).collect()
+}
+
 /// The contenders of these rows.
 pub fn contenders<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     distinct(rows.iter().map(|row| row.contender.as_str()))
 }
 
-/// The figures of these rows.
+/// The figures of these rows, in the order of the contender that has most of them.
 pub fn figures<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
-    distinct(rows.iter().map(|row| row.figure.as_str()))
+    let of = |contender: &'a str| -> Vec<&'a Row> {
+        let rows = rows.iter().copied();
+        rows.filter(|row| row.contender == contender).collect()
+    };
+    let mut contenders: Vec<Vec<&Row>> = contenders(rows).into_iter().map(of).collect();
+    contenders.sort_by_key(|own| std::cmp::Reverse(own.len()));
+    let rows = contenders.into_iter().flatten();
+    distinct(rows.map(|row| row.figure.as_str()))
 }
 
 /// The contender that a row's ratio is to.

@@ -3,6 +3,7 @@
 use super::case::Case;
 use super::contender;
 use super::result::Report;
+use crate::histogram::median;
 use crate::report::{Table, WIDTH};
 use crate::stats::{self, Spread};
 
@@ -86,13 +87,13 @@ fn judge(report: &Report, cpus: usize) -> Vec<Bar> {
     // Variants of our own are no others.
     let is_other = |name: &String| !name.split(' ').next().is_some_and(contender::is_own);
     let others: Vec<String> = report.schedulers().into_iter().filter(is_other).collect();
-    let median =
+    let median_of =
         |case, name: &str| Spread::of(&report.values(cpus, case, name)).map(|spread| spread.median);
-    let ours = |case| median(case, &own);
+    let ours = |case| median_of(case, &own);
     let theirs = |case| {
         others
             .iter()
-            .map(|name| median(case, name))
+            .map(|name| median_of(case, name))
             .collect::<Option<Vec<f64>>>()
     };
     let best = |case| theirs(case).and_then(|all| all.into_iter().reduce(f64::min));
@@ -126,6 +127,7 @@ fn judge(report: &Report, cpus: usize) -> Vec<Bar> {
             limit: Limit::AtMost(WAKES_AT_MOST),
         });
     }
+    bars.extend(of_the_runtime(report, cpus, &own));
     if measured(Case::Deadline) {
         bars.push(Bar {
             what: format!(
@@ -146,10 +148,59 @@ fn judge(report: &Report, cpus: usize) -> Vec<Bar> {
         if measured(case) && others.iter().any(|name| name == "default") {
             bars.push(Bar {
                 what: format!("{} {}, to default", case.name(), case.about().figure),
-                ratio: ratio(ours(case), median(case, "default")),
+                ratio: ratio(ours(case), median_of(case, "default")),
                 limit,
             });
         }
+    }
+    bars
+}
+
+/// What tasks of Morpheus's runtime are to feel under our scheduler, beside the kernel's own and scx_bpfland.
+fn of_the_runtime(report: &Report, cpus: usize, own: &str) -> Vec<Bar> {
+    const WITH_HOGS: [Case; 6] = [
+        Case::RuntimeHogs2,
+        Case::RuntimeHogs6,
+        Case::RuntimeHogs20,
+        Case::RuntimeWatched2,
+        Case::RuntimeWatched6,
+        Case::RuntimeWatched20,
+    ];
+    const LIMITS: [(&str, &str, Limit); 4] = [
+        ("wake p99", "default/lazy", Limit::AtMost(0.2)),
+        ("wake p99", "scx_bpfland", Limit::AtMost(1.2)),
+        ("timer p99", "default/lazy", Limit::AtMost(2.0 / 3.0)),
+        ("timer p50", "scx_bpfland", Limit::AtMost(0.2)),
+    ];
+    let median = |case: Case, scheduler: &str, figure: &str| {
+        let runs = report.of(cpus, case, scheduler);
+        let figures = runs.filter_map(|run| run.measured.as_ref()?.more.get(figure).copied());
+        median(figures.collect())
+    };
+    let mut bars = Vec::new();
+    for case in WITH_HOGS {
+        for (figure, other, limit) in LIMITS {
+            let both = (median(case, own, figure), median(case, other, figure));
+            if let (Some(ours), Some(theirs)) = both {
+                bars.push(Bar {
+                    what: format!("{} {figure}, to {other}", case.name()),
+                    ratio: ratio(Some(ours), Some(theirs)),
+                    limit,
+                });
+            }
+        }
+    }
+    let requests = |case| median(case, own, "requests/s");
+    let both = (
+        requests(Case::RuntimeServerHogs),
+        requests(Case::RuntimeServer),
+    );
+    if let (Some(with), Some(without)) = both {
+        bars.push(Bar {
+            what: "requests/s of a server, beside hogs to without".into(),
+            ratio: ratio(Some(with), Some(without)),
+            limit: Limit::AtLeast(0.9),
+        });
     }
     bars
 }
@@ -209,6 +260,34 @@ mod tests {
             shown.lines().all(|line| line.chars().count() <= WIDTH),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn the_runtime_is_compared_with_the_kernels_own_and_with_bpfland() {
+        let with = |case: Case, scheduler: &str, figure: &str, value: f64| {
+            let mut run = run(case, scheduler, 1, value);
+            run.measured
+                .as_mut()
+                .unwrap()
+                .more
+                .insert(figure.into(), value);
+            run
+        };
+        let report = Report {
+            host: None,
+            runs: vec![
+                with(Case::RuntimeHogs6, "default/lazy", "wake p99", 10.0),
+                with(Case::RuntimeHogs6, "scx_bpfland", "wake p99", 1.0),
+                with(Case::RuntimeHogs6, "morpheus", "wake p99", 1.5),
+                with(Case::RuntimeServer, "morpheus", "requests/s", 400.0),
+                with(Case::RuntimeServerHogs, "morpheus", "requests/s", 380.0),
+            ],
+        };
+        let bars = judge(&report, 2);
+        assert_eq!(bars.len(), 3, "{bars:?}");
+        assert_eq!(found(&bars, "to default/lazy"), (Some(0.15), true));
+        assert_eq!(found(&bars, "to scx_bpfland"), (Some(1.5), false));
+        assert_eq!(found(&bars, "of a server"), (Some(0.95), true));
     }
 
     #[test]

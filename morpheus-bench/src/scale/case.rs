@@ -21,6 +21,8 @@ pub enum Suite {
     Trace,
     /// Everything at once for long, watched from outside
     Soak,
+    /// What tasks of Morpheus's runtime feel beside hogs of their own and busy threads of other processes
+    Runtime,
 }
 
 /// Something to measure.
@@ -73,6 +75,22 @@ pub enum Case {
     TracedStress,
     /// Everything at once for long, with CPUs that go and come.
     Soak,
+    /// Tasks of the runtime beside two hogs.
+    RuntimeHogs2,
+    /// Beside six.
+    RuntimeHogs6,
+    /// Beside twenty.
+    RuntimeHogs20,
+    /// Beside two that are watched.
+    RuntimeWatched2,
+    /// Beside six of these.
+    RuntimeWatched6,
+    /// Beside twenty of these.
+    RuntimeWatched20,
+    /// A server.
+    RuntimeServer,
+    /// A server beside six watched hogs.
+    RuntimeServerHogs,
 }
 
 /// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
@@ -142,6 +160,13 @@ const fn wake(what: &'static str) -> About {
     rate("wake p99", Unit::Time, what)
 }
 
+const fn runtime(figure: &'static str, unit: Unit, what: &'static str) -> About {
+    About {
+        suite: Suite::Runtime,
+        ..rate(figure, unit, what)
+    }
+}
+
 const fn wait(suite: Suite, figure: &'static str, what: &'static str) -> About {
     About {
         suite,
@@ -179,6 +204,14 @@ impl Case {
             Self::Stress => wait(Scx, "longest wait", "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed"),
             Self::TracedStress => wait(Trace, "longest wait", "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails"),
             Self::Soak => wait(Soak, "longest wait", "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean"),
+            Self::RuntimeHogs2 => runtime("wake p99", Unit::Time, "a task of Morpheus beside two hogs of 200 ms, and a busy thread of another process for each CPU"),
+            Self::RuntimeHogs6 => runtime("wake p99", Unit::Time, "the same beside six hogs"),
+            Self::RuntimeHogs20 => runtime("wake p99", Unit::Time, "the same beside twenty"),
+            Self::RuntimeWatched2 => runtime("wake p99", Unit::Time, "the same beside two hogs that are watched"),
+            Self::RuntimeWatched6 => runtime("wake p99", Unit::Time, "the same beside six of these"),
+            Self::RuntimeWatched20 => runtime("wake p99", Unit::Time, "the same beside twenty of these"),
+            Self::RuntimeServer => runtime("requests", Unit::Rate, "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
+            Self::RuntimeServerHogs => runtime("requests", Unit::Rate, "the same beside six watched hogs"),
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::cases;
 use super::result::Measured;
+use crate::executor::morpheus::LinkName;
 use crate::{supervised, thread};
 
 /// What a child is to measure.
@@ -20,6 +21,8 @@ pub struct Job {
     pub cpus: usize,
     /// For how long.
     pub duration_ns: u64,
+    /// How a runtime learns of stuck workers under the scheduler in force.
+    pub link: LinkName,
     /// Blocks of text that a CPU compresses in a second: the same for all, so that all have the same work to do.
     pub blocks_per_s: f64,
 }

@@ -30,6 +30,8 @@ Examples:
   scale --ablation --iterations 5
       What each feature of scx_morpheus buys: it is measured twice as it is, and once without each.
       --ablation=tiers,deficit for two of them; --only for other cases than most.
+  scale --suite runtime --schedulers default/lazy,default/full,scx_bpfland,morpheus
+      What tasks of Morpheus's runtime feel beside hogs, under each; it calls starvation.
   scale --suite soak --schedulers morpheus --duration 600
       Ten minutes of everything at once: who waited for long, and what the kernel said of it.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
@@ -69,7 +71,8 @@ pub struct Options {
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = counted(1, 4_096))]
     pub cpus: Vec<usize>,
 
-    /// Under these: 'default', 'morpheus', a command line, or 'current' alone
+    /// Under these: 'default' (with a mode of preemption: 'default/lazy', 'default/full'), 'morpheus', a command line, or
+    /// 'current' alone
     #[arg(
         long,
         value_name = "NAME,…",

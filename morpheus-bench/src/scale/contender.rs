@@ -1,12 +1,17 @@
 //! Who schedules the machine: put in force, watched, and taken back.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use crate::executor::morpheus::LinkName;
 use crate::scx::{self, Loaded, Scheduler};
+
+/// Where the kernel takes the mode of preemption.
+const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
 /// The program of Morpheus's scheduler, and what it is called for short.
 const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
@@ -18,10 +23,43 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 pub enum Contender {
     /// The one that is there, whichever that is.
     Current,
-    /// The kernel's own.
-    Default,
+    /// The kernel's own, as it is or with this mode of preemption.
+    Default(Option<Preempt>),
     /// A program that loads a sched_ext scheduler, and its arguments, in words.
     Program(Vec<String>),
+}
+
+/// A mode of the kernel's own scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preempt {
+    /// A task that runs is preempted at the next tick.
+    Lazy,
+    /// At once.
+    Full,
+}
+
+impl Preempt {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lazy => "lazy",
+            Self::Full => "full",
+        }
+    }
+
+    /// Sets it. Returns the mode that was in force.
+    fn put_in_force(self) -> Result<String, String> {
+        let modes = fs::read_to_string(PREEMPT);
+        let before = modes.and_then(|modes| {
+            fs::write(PREEMPT, self.name())?;
+            // The one in force stands in brackets.
+            let name = modes.split(['(', ')']).nth(1);
+            Ok(name.unwrap_or(self.name()).to_owned())
+        });
+        let name = self.name();
+        before.map_err(|error| {
+            format!("{PREEMPT} does not take {name}: {error} (is debugfs mounted?)")
+        })
+    }
 }
 
 impl FromStr for Contender {
@@ -31,10 +69,12 @@ impl FromStr for Contender {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             [] => Err(
-                "a scheduler is needed: default, morpheus, a command line, or current alone".into(),
+                "a scheduler is needed: default, default/lazy, default/full, morpheus, a command line, or current alone".into(),
             ),
             ["current"] => Ok(Self::Current),
-            ["default"] => Ok(Self::Default),
+            ["default"] => Ok(Self::Default(None)),
+            ["default/lazy"] => Ok(Self::Default(Some(Preempt::Lazy))),
+            ["default/full"] => Ok(Self::Default(Some(Preempt::Full))),
             _ => Ok(Self::Program(words)),
         }
     }
@@ -44,7 +84,8 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Current => f.write_str("current"),
-            Self::Default => f.write_str("default"),
+            Self::Default(None) => f.write_str("default"),
+            Self::Default(Some(preempt)) => write!(f, "default/{}", preempt.name()),
             Self::Program(words) => f.write_str(&words.join(" ")),
         }
     }
@@ -59,6 +100,14 @@ impl Contender {
     /// Whether it is a program, which can be started and stopped.
     pub fn is_program(&self) -> bool {
         matches!(self, Self::Program(_))
+    }
+
+    /// How a runtime learns of stuck workers under it.
+    pub fn link(&self) -> LinkName {
+        match self {
+            Self::Program(words) if is_own(&words[0]) => LinkName::Scheduler,
+            _ => LinkName::Watchdog,
+        }
     }
 
     /// The program that it needs; `None` where it needs none.
@@ -87,10 +136,12 @@ impl Contender {
     /// # Errors
     /// When it does not start, or another one does not leave.
     pub fn put_in_force(&self, directory: &Path) -> Result<InForce, String> {
+        let mut preempt = None;
         let scheduler = match self {
             Self::Current => None,
-            Self::Default => {
+            Self::Default(mode) => {
                 wait_until_gone(directory)?;
+                preempt = mode.map(Preempt::put_in_force).transpose()?;
                 None
             }
             Self::Program(words) => {
@@ -105,6 +156,7 @@ impl Contender {
             seen: scx::loaded(directory),
             scheduler,
             directory: directory.to_owned(),
+            preempt,
         })
     }
 }
@@ -126,6 +178,17 @@ pub struct InForce {
     scheduler: Option<Scheduler>,
     seen: Option<Loaded>,
     directory: PathBuf,
+    /// The mode of preemption before.
+    preempt: Option<String>,
+}
+
+impl Drop for InForce {
+    fn drop(&mut self) {
+        if let Some(mode) = &self.preempt {
+            // It was written before, so that an error would say nothing new.
+            let _ = fs::write(PREEMPT, mode);
+        }
+    }
 }
 
 impl InForce {
@@ -163,7 +226,6 @@ impl InForce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("contender-{name}-{}", std::process::id()));
@@ -181,7 +243,12 @@ mod tests {
     #[test]
     fn names_are_command_lines() {
         let parsed = |text: &str| text.parse::<Contender>().unwrap();
-        assert_eq!(parsed("default"), Contender::Default);
+        assert_eq!(parsed("default"), Contender::Default(None));
+        for name in ["default/lazy", "default/full"] {
+            assert_eq!(parsed(name).to_string(), name);
+        }
+        assert_eq!(parsed("morpheus --off kick").link(), LinkName::Scheduler);
+        assert_eq!(parsed("scx_bpfland").link(), LinkName::Watchdog);
         assert_eq!(parsed(" current "), Contender::Current);
         let own = parsed("morpheus  --off kick");
         assert_eq!(own.to_string(), "morpheus --off kick");
@@ -205,7 +272,7 @@ mod tests {
     #[test]
     fn a_change_of_scheduler_is_seen() {
         let path = directory("change");
-        let mut default = Contender::Default.put_in_force(&path).unwrap();
+        let mut default = Contender::Default(None).put_in_force(&path).unwrap();
         assert_eq!(default.check(), Ok(()));
         assert_eq!(default.ops(), None);
         load(&path, "intruder_1.0", 1);

@@ -1,5 +1,7 @@
 //! What comes out of a measurement, and of all of them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
@@ -53,6 +55,9 @@ pub struct Measured {
     pub cpu_ns: Option<u64>,
     /// Of the suite `soak`: what was seen from outside.
     pub soak: Option<Soak>,
+    /// Of the suite `runtime`: figures beside the one that is compared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more: BTreeMap<String, f64>,
 }
 
 impl Measured {
@@ -160,6 +165,7 @@ pub(super) mod tests {
                 wall_ns: 1,
                 cpu_ns: None,
                 soak: None,
+                more: BTreeMap::new(),
             }),
         }
     }

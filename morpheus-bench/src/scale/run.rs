@@ -106,6 +106,7 @@ impl Measuring<'_> {
                 case: *case,
                 cpus,
                 duration_ns: Duration::from_secs_f64(self.options.duration).as_nanos() as u64,
+                link: contender.link(),
                 blocks_per_s: self.blocks_per_s,
             };
             if *case == Case::Reload && !contender.is_program() {

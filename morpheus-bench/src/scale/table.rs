@@ -112,7 +112,13 @@ fn one(report: &Report, cpus: usize, case: Case) -> String {
 type Nanoseconds = fn(&Measured) -> Option<u64>;
 
 /// What else some cases have, as medians of the iterations.
-const MORE: [(&str, Nanoseconds); 3] = [
+const MORE: [(&str, Nanoseconds); 5] = [
+    ("timer p50", |measured| {
+        Some(*measured.more.get("timer p50")? as u64)
+    }),
+    ("timer p99", |measured| {
+        Some(*measured.more.get("timer p99")? as u64)
+    }),
     ("p50", |measured| measured.latency_ns.as_ref()?.p50),
     ("longest", |measured| measured.latency_ns.as_ref()?.max),
     ("CPU time", |measured| measured.cpu_ns),

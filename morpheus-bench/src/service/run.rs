@@ -11,53 +11,39 @@ use crate::interrupt;
 use crate::pairs::Limit;
 use crate::progress::Progress;
 use crate::report::time;
-use crate::rows::{Figure, Rounds, Row, rounds};
+use crate::rows::{Figure, Part, Rounds, Row, against, rounds};
 use crate::tuned::MORE_WORKERS;
 use crate::unit::Unit;
 
 /// What starting and ending a service takes, about.
 const AROUND: Duration = Duration::from_millis(500);
 
-const P99: Figure<Seen> = Figure {
-    is_least: |seen| seen.ping.share() < 0.99,
-    ..Figure::new("/ping p99", Unit::Time, |seen| ns(seen.ping.late.p99))
-};
+const P99: Figure<Seen> =
+    Figure::<Seen>::latency("/ping p99", Part::P99, |seen| Some(&seen.ping.late))
+        .or_more(|seen| seen.ping.share() < 0.99);
 const RATE: Figure<Seen> = Figure::new("answers/s", Unit::Count, |seen| Some(seen.work_per_s));
 /// All figures, the less important last.
 const FIGURES: [Figure<Seen>; 6] = [
     P99,
     RATE,
-    Figure {
-        is_least: |seen| seen.ping.share() < 0.5,
-        ..Figure::new("p50", Unit::Time, |seen| ns(seen.ping.late.p50))
-    },
-    Figure {
-        is_least: |seen| seen.ping.share() < 1.0,
-        ..Figure::new("max", Unit::Time, |seen| ns(seen.ping.late.max))
-    },
-    Figure {
-        is_least: |seen| seen.db.share() < 0.99,
-        ..Figure::new("/db p99", Unit::Time, |seen| ns(seen.db.late.p99))
-    },
+    Figure::<Seen>::latency("/ping p50", Part::P50, |seen| Some(&seen.ping.late))
+        .or_more(|seen| seen.ping.share() < 0.5),
+    Figure::<Seen>::latency("/ping max", Part::Max, |seen| Some(&seen.ping.late))
+        .or_more(|seen| seen.ping.share() < 1.0),
+    Figure::<Seen>::latency("/db p99", Part::P99, |seen| Some(&seen.db.late))
+        .or_more(|seen| seen.db.share() < 0.99),
     Figure::new("answered", Unit::Share, |seen| Some(seen.ping.share())),
 ];
 
 /// Figures against those of another variant, in the same round.
-const AGAINST: [(Figure<Seen>, Variant, &str); 3] = [
-    (P99, Variant::Bounded, "p99 ÷ tokio-bounded"),
-    (RATE, Variant::Rewritten, "answers ÷ tokio-rewritten"),
-    (P99, Variant::Tuned, "p99 ÷ tokio-tuned"),
+const AGAINST: [(&str, Variant, &str); 3] = [
+    (P99.name, Variant::Bounded, "p99 ÷ tokio-bounded"),
+    (RATE.name, Variant::Rewritten, "answers ÷ tokio-rewritten"),
+    (P99.name, Variant::Tuned, "p99 ÷ tokio-tuned"),
 ];
 
 /// The latest that 99 % of the pings are answered beside handlers that block.
 const BLOCKING_P99_LIMIT: Limit = Limit::AtMost(1e6);
-
-const fn ns(ns: Option<u64>) -> Option<f64> {
-    match ns {
-        Some(ns) => Some(ns as f64),
-        None => None,
-    }
-}
 
 /// Measures everything, or until Ctrl-C.
 ///
@@ -155,15 +141,14 @@ fn rows(
     let names: Vec<String> = only.iter().map(Variant::to_string).collect();
     let mut rows = rounds.rows(case, &names, &FIGURES, |_, _| None);
     for (figure, other, named) in AGAINST {
-        let Some(other) = only.iter().position(|variant| *variant == other) else {
-            continue;
-        };
-        let named = (named, Unit::Factor);
-        rows.extend(
-            rounds.against(case, &names, other, &figure, named, |own, other| {
-                own / other
-            }),
+        let times = against(
+            &rows,
+            other.name(),
+            figure,
+            (named, Unit::Factor),
+            |own, other| own / other,
         );
+        rows.extend(times);
     }
     let held = rows.into_iter().map(|row| {
         let own = only.iter().find(|variant| variant.name() == row.contender);
@@ -274,7 +259,7 @@ mod tests {
         let expected = [
             ("/ping p99", true),
             ("answers/s", false),
-            ("p50", true),
+            ("/ping p50", true),
             ("answered", false),
         ];
         assert_eq!(least, expected);

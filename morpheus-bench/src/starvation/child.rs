@@ -87,10 +87,10 @@ fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
             std::mem::forget(runtime);
             result
         }
-        Runtime::Smol => {
-            let smol = Smol::build(workload.workers).map_err(said)?;
+        Runtime::Smol { extra } => {
+            let smol = Smol::build(workload.workers + extra).map_err(said)?;
             run::measure(&smol, job, stop).map_err(said)
         }
-        Runtime::Go => go::measure(job, stop),
+        Runtime::Go { extra } => go::measure(job, extra, stop),
     }
 }

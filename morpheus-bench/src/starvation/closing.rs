@@ -1,76 +1,91 @@
-//! One sentence at the end that says what happened, made from the figures.
+//! One sentence at the end that says what happened, made from the rows.
 
-use super::result::RunResult;
-use super::table::stands_still;
+use super::figures::{HOG_CPU, TIMER_MAX, TIMER_P99, WAKE_MAX, WAKE_P50, WAKE_P99, WAKEUPS};
 use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::report::{count, time, times};
+use crate::rows::Row;
+use crate::rows::view::distinct;
 
-/// The sentence. It compares the first runtime (Morpheus where it was measured) with tokio, or with
-/// whichever did worst.
-pub fn sentence(workload: &Workload, runs: &[RunResult]) -> String {
+/// The sentence. It compares the first runtime (Morpheus where it was measured) with tokio, or with the first other one.
+pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
     if workload.idle {
-        return idle(runs, workload.duration_s);
+        return idle(rows, workload.duration_s);
     }
-    let measured: Vec<&RunResult> = runs.iter().filter(|run| run.failed.is_none()).collect();
-    let Some(main) = find(&measured, Runtime::Morpheus).or(measured.first().copied()) else {
+    let all = distinct(rows.iter().map(|row| row.contender.as_str()));
+    let named = |runtime: Runtime, all: &[&'_ str]| {
+        let name = runtime.to_string();
+        all.iter().position(|own| *own == name)
+    };
+    let Some(main) = all
+        .get(named(Runtime::Morpheus, &all).unwrap_or(0))
+        .copied()
+    else {
         return "Nothing could be measured.".into();
     };
-    let Some(own) = slowest_of_both(main) else {
-        return format!("Too few samples to say anything of {}.", main.runtime);
+    let Some(own) = Slowest::of(main, rows) else {
+        return format!("Too few samples to say anything of {main}.");
     };
     let beside = beside(workload);
-    if stands_still(main) {
-        let waiting = count(main.wake_unserved);
+    if own.stands_still {
         return format!(
-            "{beside}, {} stood still: at the end {waiting} wakes waited.",
-            main.runtime
+            "{beside}, {main} stood still: half of the woken tasks and more had not run by the end."
         );
     }
     let mut text = format!(
-        "{beside}, {} ran {} % of the woken tasks within {} and of the sleepers within {} of their time",
-        main.runtime,
+        "{beside}, {main} ran {} % of the woken tasks within {} and of the sleepers within {} of their time",
         own.percent,
-        time(own.wake),
-        time(own.timer)
+        time(own.wake as u64),
+        time(own.timer as u64)
     );
-    let others: Vec<&RunResult> = measured
-        .into_iter()
-        .filter(|run| run.runtime != main.runtime)
-        .collect();
-    let other = find(&others, Runtime::TOKIO).or_else(|| others.first().copied());
-    if let Some((other, figures)) = other.and_then(|other| Some((other, slowest_of_both(other)?))) {
-        text += &compared(other, &own, &figures);
-        text += &hogs(main, other);
+    let others: Vec<&str> = all.into_iter().filter(|other| *other != main).collect();
+    let other = others
+        .get(named(Runtime::TOKIO, &others).unwrap_or(0))
+        .copied();
+    if let Some((other, slowest)) = other.and_then(|other| Some((other, Slowest::of(other, rows)?)))
+    {
+        text += &compared(other, &own, &slowest);
+        text += &hogs(main, other, rows);
     }
     text + "."
 }
 
-struct Figures {
-    percent: f64,
-    wake: u64,
-    timer: u64,
+fn find<'a>(rows: &'a [Row], contender: &str, figure: &str) -> Option<&'a Row> {
+    rows.iter()
+        .find(|row| row.contender == contender && row.figure == figure)
+}
+
+fn median(rows: &[Row], contender: &str, figure: &str) -> Option<f64> {
+    find(rows, contender, figure)?.median
 }
 
 /// p99 of both probes, or their maximum where there are too few samples for that.
-fn slowest_of_both(run: &RunResult) -> Option<Figures> {
-    if let (Some(wake), Some(timer)) = (run.wake_ns.p99, run.timer_ns.p99) {
-        let percent = 99.0;
-        return Some(Figures {
+struct Slowest {
+    percent: f64,
+    wake: f64,
+    timer: f64,
+    stands_still: bool,
+}
+
+impl Slowest {
+    fn of(contender: &str, rows: &[Row]) -> Option<Self> {
+        let stands_still = find(rows, contender, WAKE_P50).is_some_and(Row::is_least);
+        let p99s = median(rows, contender, WAKE_P99).zip(median(rows, contender, TIMER_P99));
+        let (percent, (wake, timer)) = match p99s {
+            Some(p99s) => (99.0, p99s),
+            None => {
+                let wake = median(rows, contender, WAKE_MAX)?;
+                let timer = median(rows, contender, TIMER_MAX).unwrap_or(wake);
+                (100.0, (wake, timer))
+            }
+        };
+        Some(Self {
             percent,
             wake,
             timer,
-        });
+            stands_still,
+        })
     }
-    Some(Figures {
-        percent: 100.0,
-        wake: run.wake_ns.max?,
-        timer: run.timer_ns.max.or(run.wake_ns.max)?,
-    })
-}
-
-fn find<'a>(runs: &[&'a RunResult], runtime: Runtime) -> Option<&'a RunResult> {
-    runs.iter().copied().find(|run| run.runtime == runtime)
 }
 
 fn beside(workload: &Workload) -> String {
@@ -81,49 +96,43 @@ fn beside(workload: &Workload) -> String {
     }
 }
 
-fn compared(other: &RunResult, own: &Figures, figures: &Figures) -> String {
-    if stands_still(other) {
-        return format!("; {} stood still", other.runtime);
+fn compared(other: &str, own: &Slowest, others: &Slowest) -> String {
+    if others.stands_still {
+        return format!("; {other} stood still");
     }
-    let factor = figures.timer as f64 / own.timer.max(1) as f64;
+    let factor = others.timer / own.timer.max(1.0);
     let compared = if factor >= 1.1 {
-        format!(
-            "{} times later",
-            times(figures.timer as f64, own.timer.max(1) as f64)
-        )
+        format!("{} times later", times(others.timer, own.timer.max(1.0)))
     } else if factor > 0.9 {
         "no different".into()
     } else {
-        let factor = times(own.timer as f64, figures.timer.max(1) as f64);
-        format!("{factor} times sooner")
+        format!("{} times sooner", times(own.timer, others.timer.max(1.0)))
     };
-    let (wake, timer) = (time(figures.wake), time(figures.timer));
-    format!(
-        "; {} took {wake} and {timer} (timers {compared})",
-        other.runtime
-    )
+    let (wake, timer) = (time(others.wake as u64), time(others.timer as u64));
+    format!("; {other} took {wake} and {timer} (timers {compared})")
 }
 
-fn hogs(main: &RunResult, other: &RunResult) -> String {
-    let (Some(own), Some(others)) = (&main.hog, &other.hog) else {
-        return String::new();
-    };
-    if others.cpu_share < 0.05 {
-        return String::new();
+fn hogs(main: &str, other: &str, rows: &[Row]) -> String {
+    let both = median(rows, main, HOG_CPU).zip(median(rows, other, HOG_CPU));
+    match both.filter(|(_, others)| *others >= 0.05) {
+        Some((own, others)) => format!(
+            "; hogs on {main} got {:.0} % of the CPU time that they got on {other}",
+            own / others * 100.0
+        ),
+        None => String::new(),
     }
-    let share = own.cpu_share / others.cpu_share * 100.0;
-    format!(
-        "; hogs on {} got {share:.0} % of the CPU time that they got on {}",
-        main.runtime, other.runtime
-    )
 }
 
-fn idle(runs: &[RunResult], seconds: f64) -> String {
-    let wakeups = runs
-        .iter()
-        .filter_map(|run| Some((run.runtime, run.idle.as_ref()?.wakeups)));
+fn idle(rows: &[Row], seconds: f64) -> String {
+    let wakeups = rows.iter().filter(|row| row.figure == WAKEUPS);
     let each: Vec<String> = wakeups
-        .map(|(runtime, wakeups)| format!("{runtime} woke {} times", count(wakeups)))
+        .filter_map(|row| {
+            Some(format!(
+                "{} woke {} times",
+                row.contender,
+                count(row.median? as u64)
+            ))
+        })
         .collect();
     if each.is_empty() {
         return "Nothing could be measured.".into();
@@ -133,36 +142,28 @@ fn idle(runs: &[RunResult], seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::HogSummary;
     use super::super::workload::tests::workload;
     use super::*;
-    use crate::histogram::Summary;
+    use crate::unit::Unit;
 
-    fn run(runtime: Runtime, wake: u64, timer: u64, cpu_share: f64) -> RunResult {
-        let summary = |p99| Summary {
-            n: 5_000,
-            p50: Some(1),
-            p99: Some(p99),
-            p999: None,
-            max: Some(p99),
-            ..Summary::default()
+    fn rows(runtime: Runtime, wake: f64, timer: f64, cpu: f64) -> Vec<Row> {
+        let row = |figure: &str, unit, value| {
+            Row::new("hogs", &runtime.to_string(), figure, unit, vec![value])
         };
-        RunResult {
-            wake_ns: summary(wake),
-            timer_ns: summary(timer),
-            hog: Some(HogSummary {
-                cpu_share,
-                ..HogSummary::default()
-            }),
-            ..RunResult::empty(runtime)
-        }
+        vec![
+            row(WAKE_P50, Unit::Time, wake / 2.0),
+            row(WAKE_P99, Unit::Time, wake),
+            row(TIMER_P99, Unit::Time, timer),
+            row(HOG_CPU, Unit::Share, cpu),
+        ]
     }
 
     #[test]
     fn it_follows_the_figures() {
-        let good = run(Runtime::Morpheus, 200_000, 2_000_000, 1.9);
-        let bad = run(Runtime::TOKIO, 262_000_000, 400_000_000, 2.0);
-        let text = sentence(&workload(), &[bad.clone(), good.clone()]);
+        let good = rows(Runtime::Morpheus, 200e3, 2e6, 1.9);
+        let bad = rows(Runtime::TOKIO, 262e6, 400e6, 2.0);
+        let both = |a: &[Row], b: &[Row]| sentence(&workload(), &[a, b].concat());
+        let text = both(&bad, &good);
         assert!(
             text.contains("morpheus ran 99 % of the woken tasks within 200 µs"),
             "{text}"
@@ -171,20 +172,13 @@ mod tests {
             text.contains("timers 200 times later") && text.contains("95 %"),
             "{text}"
         );
-
-        let worse = run(Runtime::Morpheus, 500_000_000, 800_000_000, 1.0);
-        let text = sentence(&workload(), &[worse, bad.clone()]);
+        let worse = rows(Runtime::Morpheus, 500e6, 800e6, 1.0);
+        let text = both(&worse, &bad);
         assert!(text.contains("2.0 times sooner"), "{text}");
-
         let mut still = good;
-        still.wake_unserved = 4_000;
-        let text = sentence(&workload(), &[still, bad]);
+        still[0].censored = 1;
+        let text = both(&still, &bad);
         assert!(text.contains("morpheus stood still"), "{text}");
-    }
-
-    #[test]
-    fn nothing_measured_is_said() {
-        let runs = [RunResult::failed(Runtime::Go, "go not found")];
-        assert_eq!(sentence(&workload(), &runs), "Nothing could be measured.");
+        assert_eq!(sentence(&workload(), &[]), "Nothing could be measured.");
     }
 }

@@ -52,7 +52,7 @@ Exit codes: 0 measured, 1 a runtime failed (with --strict: a bar was missed), 2 
 #[command(name = "starvation", version, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Options {
     /// Runtimes to measure: morpheus, tokio, tokio+32 (32 more workers), tokio+32+slice (with slices of 0.2 ms),
-    /// smol, go, or all of these; morpheus-flag and tokio-tuned (eager driver handoff, no LIFO slot, 32 more
+    /// smol, go, or all of these, smol+32 and go+32 (GOMAXPROCS); morpheus-flag and tokio-tuned (eager driver handoff, no LIFO slot, 32 more
     /// workers, slices) are built with `--cfg tokio_unstable` first
     #[arg(
         long,
@@ -220,7 +220,8 @@ impl Options {
                 "--off, --spares and --confine are about morpheus, which is not measured".into(),
             ));
         }
-        let without_tokio = |runtime: &Runtime| matches!(runtime, Runtime::Smol | Runtime::Go);
+        let without_tokio =
+            |runtime: &Runtime| matches!(runtime, Runtime::Smol { .. } | Runtime::Go { .. });
         if self.hog_code != Code::Inline && runtimes.iter().any(without_tokio) {
             return Err(bad(
                 "--hog-code needs functions of tokio, which smol and go have not: name others with --runtime".into(),

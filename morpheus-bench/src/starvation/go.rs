@@ -65,12 +65,12 @@ pub fn unsupported(workload: &Workload) -> Option<&'static str> {
 ///
 /// # Errors
 /// In words for people.
-pub fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {
+pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, String> {
     if let Some(why) = unsupported(&job.workload) {
         return Err(format!("not measured: {why}"));
     }
     let program = job.go_program.as_ref().ok_or("go not found")?;
-    let mut program = Program::start(program, &job.workload)?;
+    let mut program = Program::start(program, &job.workload, extra)?;
     let said = |error: io::Error| error.to_string();
     let ready: Ready = program.line()?;
 
@@ -158,7 +158,7 @@ struct Program {
 }
 
 impl Program {
-    fn start(path: &std::path::Path, workload: &Workload) -> Result<Self, String> {
+    fn start(path: &std::path::Path, workload: &Workload, extra: usize) -> Result<Self, String> {
         let kind = match workload.hog_kind {
             HogKind::Cpu => "cpu",
             HogKind::Sleep => "sleep",
@@ -166,7 +166,7 @@ impl Program {
             HogKind::Read => "read",
         };
         let mut child = Command::new(path)
-            .arg(format!("-workers={}", workload.workers))
+            .arg(format!("-workers={}", workload.workers + extra))
             .arg(format!("-tasks={}", workload.tasks))
             .arg(format!("-period-us={}", workload.period_us))
             .arg(format!("-hogs={}", workload.hogs))

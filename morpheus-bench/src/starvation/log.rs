@@ -72,7 +72,7 @@ mod tests {
             run(Runtime::Morpheus, 1_000),
             run(Runtime::TOKIO, 5_000),
             run(Runtime::Morpheus, 3_000),
-            RunResult::failed(Runtime::Smol, "it fails"),
+            RunResult::failed(Runtime::SMOL, "it fails"),
         ];
         let path = std::env::temp_dir().join(format!("starvation-{}.hlog", std::process::id()));
         write(&path, SystemTime::now(), &mut runs).unwrap();

@@ -4,26 +4,50 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
+use serde::Serialize;
 
-use super::WIDTH;
 use super::child::{self, Job};
 use super::closing;
 use super::config::Options;
+use super::figures::FIGURES;
 use super::go;
 use super::log;
-use super::result::{Report, RunResult};
+use super::result::RunResult;
 use super::suite;
 use super::supervise;
-use super::table;
+use super::title::title;
 use super::workload::Workload;
+use crate::envelope::Envelope;
 use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
-use crate::host::Host;
 use crate::interrupt;
 use crate::neighbours;
-use crate::order::interleaved;
 use crate::progress::Progress;
-use crate::{report, thread, work};
+use crate::rows::{Rounds, Row, rounds};
+use crate::{thread, work};
+
+/// What was asked for, as `--json` repeats it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    pub workers: usize,
+    pub duration_s: f64,
+    pub rounds: usize,
+    pub uid: Option<u32>,
+    pub workload: Workload,
+}
+
+impl Config {
+    /// Of these options.
+    pub fn new(options: &Options, workload: Workload) -> Self {
+        Self {
+            workers: workload.workers,
+            duration_s: workload.duration_s,
+            rounds: options.rounds(),
+            uid: options.uid,
+            workload,
+        }
+    }
+}
 
 /// Runs the benchmark. Exit codes: 0 measured, 1 a runtime failed, 2 bad usage, 130 ended early by Ctrl-C.
 pub fn main() -> ExitCode {
@@ -34,76 +58,60 @@ pub fn main() -> ExitCode {
         child::main();
     }
     let workload = options.check().unwrap_or_else(|error| error.exit());
-    if options.suite {
-        return suite::main(&options, &workload);
-    }
-    let host = Host::read();
     interrupt::install();
-    let (runtimes, rounds) = (options.runtimes(), options.rounds());
-    let mut bench = Bench::new(&options);
-    bench.expect(&workload, &runtimes, rounds);
-    let start = SystemTime::now();
-    let mut runs = bench.measure(&workload, &runtimes, rounds);
-    bench.progress.clear();
-
-    let mut failed = runs
-        .iter()
-        .any(|run| run.failed.is_some() && !excused(run, &options));
-    if let Some(path) = &options.histogram
-        && let Err(error) = log::write(path, start, &mut runs)
-    {
-        eprintln!("starvation: {error}");
-        failed = true;
+    match options.suite {
+        true => suite::main(&options, &workload),
+        false => one(&options, &workload).conclude(options.json),
     }
-    let medians = medians(&runs, &runtimes);
-    if options.json {
-        let report = Report {
-            bench: "starvation".into(),
-            host,
-            config: workload,
-            runs,
-            medians,
-            interrupted: interrupt::happened(),
-        };
-        report::print(&report::json(&report));
-    } else {
-        let title = report::wrap(&table::title(&workload, rounds), WIDTH);
-        let sentence = report::wrap(&closing::sentence(&workload, &medians), WIDTH);
-        let table = table::render(&medians);
-        let mut text = format!("{}\n{title}\n\n{table}\n", host.line(WIDTH));
-        report::note_early_end(&mut text, interrupt::happened());
-        report::print(&format!("{text}{sentence}\n"));
-    }
-    if interrupt::happened() {
-        return ExitCode::from(130);
-    }
-    ExitCode::from(u8::from(failed))
 }
 
-/// Not every machine has Go, and not everything is in the Go program: that `all` then has one less is no
-/// failure.
-fn excused(run: &RunResult, options: &Options) -> bool {
-    run.runtime == Runtime::Go
-        && !options.named(Runtime::Go)
-        && run
+/// Measures one workload.
+fn one(options: &Options, workload: &Workload) -> Envelope<Config> {
+    let mut found = Envelope::new("starvation", Config::new(options, workload.clone()));
+    let (runtimes, rounds) = (options.runtimes(), options.rounds());
+    let mut bench = Bench::new(options);
+    bench.expect(supervise::expected(workload) * (runtimes.len() * rounds) as u32);
+    let start = SystemTime::now();
+    let case = title(workload);
+    let mut measured = bench.measure(workload, &runtimes, rounds);
+    bench.progress.clear();
+    if let Some(path) = &options.histogram {
+        found
             .failed
-            .as_deref()
-            .is_some_and(|why| why.starts_with("not measured") || why == NO_GO)
+            .extend(log::write(path, start, &mut measured.runs).err());
+    }
+    found.begin(
+        &case,
+        "p99 and longest of what others see beside these hogs",
+    );
+    bench.report(&case, &measured, &mut found);
+    let sentence = closing::sentence(workload, &found.rows);
+    found.notes.push(sentence);
+    found
+}
+
+/// Go is on few machines, and its program has not everything: that `all` then has one less is no failure.
+fn is_excused(run: &RunResult, is_named: bool) -> bool {
+    let is = |why: &String| why.starts_with("not measured") || why == NO_GO;
+    matches!(run.runtime, Runtime::Go { .. }) && !is_named && run.failed.as_ref().is_some_and(is)
 }
 
 const NO_GO: &str = "go not found";
 
-/// The medians of each runtime that has a run, in the order of `runtimes`.
-pub fn medians(runs: &[RunResult], runtimes: &[Runtime]) -> Vec<RunResult> {
-    let of = |runtime: &Runtime| {
-        let own: Vec<RunResult> = runs
-            .iter()
-            .filter(|run| run.runtime == *runtime)
-            .cloned()
-            .collect();
-        (!own.is_empty()).then(|| RunResult::median(&own))
-    };
-    runtimes.iter().filter_map(of).collect()
+/// The runs of one workload.
+pub struct Measured {
+    runtimes: Vec<Runtime>,
+    rounds: Rounds<RunResult>,
+    /// All of them, in their order.
+    runs: Vec<RunResult>,
+}
+
+impl Measured {
+    /// The rows of those runtimes that have figures.
+    fn rows(&self, case: &str) -> Vec<Row> {
+        let names: Vec<String> = self.runtimes.iter().map(Runtime::to_string).collect();
+        self.rounds.rows(case, &names, &FIGURES, |_, _| None)
+    }
 }
 
 /// What all runs share.
@@ -112,6 +120,7 @@ pub struct Bench {
     uid: Option<u32>,
     quiet: bool,
     histogram: bool,
+    names_go: bool,
     go: Option<Result<GoProgram, String>>,
     /// How far it is.
     pub progress: Progress,
@@ -125,42 +134,60 @@ impl Bench {
             uid: options.uid,
             quiet: options.json,
             histogram: options.histogram.is_some(),
+            names_go: options.named(Runtime::GO),
             go: None,
             progress: Progress::new(Duration::ZERO, true),
         }
     }
 
-    /// Starts a progress bar over so many runs.
-    pub fn expect(&mut self, workload: &Workload, runtimes: &[Runtime], rounds: usize) {
-        let runs = (runtimes.len() * rounds) as u32;
-        self.expect_time(supervise::expected(workload) * runs);
-    }
-
     /// Starts a progress bar over so much time.
-    pub fn expect_time(&mut self, total: Duration) {
+    pub fn expect(&mut self, total: Duration) {
         self.progress = Progress::new(total, self.quiet);
     }
 
     /// Measures a workload on every runtime, for so many rounds, or until Ctrl-C.
-    pub fn measure(
-        &mut self,
-        workload: &Workload,
-        runtimes: &[Runtime],
-        rounds: usize,
-    ) -> Vec<RunResult> {
+    pub fn measure(&mut self, workload: &Workload, runtimes: &[Runtime], count: usize) -> Measured {
+        let mut rounds = Rounds::in_turns(runtimes.len());
         let mut runs = Vec::new();
-        for (round, runtime) in interleaved(runtimes, rounds) {
+        for place in rounds::in_turns(runtimes.len(), count) {
             if interrupt::happened() {
                 break;
             }
+            let runtime = runtimes[place.contender];
             self.progress
-                .say(format!("{runtime}, round {} of {rounds}", round + 1));
-            let mut run = self.run(runtime, workload);
-            run.round = Some(round);
-            runs.push(run);
+                .say(format!("{runtime}, round {} of {count}", place.round + 1));
+            let run = self.run(runtime, workload);
+            runs.push(run.clone());
+            rounds.add(place, run);
             self.progress.finish_run(supervise::expected(workload));
         }
-        runs
+        Measured {
+            runtimes: runtimes.to_vec(),
+            rounds,
+            runs,
+        }
+    }
+
+    /// Adds the rows of a case, and what one should know of its runs.
+    pub fn report(&self, case: &str, measured: &Measured, found: &mut Envelope<Config>) {
+        found.rows.extend(measured.rows(case));
+        for run in &measured.runs {
+            let runtime = run.runtime;
+            let said = run.failed.as_ref().map(|why| format!("{runtime}: {why}"));
+            let to = match is_excused(run, self.names_go) {
+                true => &mut found.notes,
+                false => &mut found.failed,
+            };
+            to.extend(said.filter(|said| !to.contains(said)));
+        }
+        let unsettled = |run: &&RunResult| run.warmup.is_some_and(|warmup| !warmup.settled);
+        let count = measured.runs.iter().filter(unsettled).count();
+        if count > 0 {
+            let all = measured.runs.len();
+            found.notes.push(format!(
+                "{case}: in {count} of {all} runs the median wake had not settled when counting began."
+            ));
+        }
     }
 
     fn run(&mut self, runtime: Runtime, workload: &Workload) -> RunResult {
@@ -168,7 +195,7 @@ impl Bench {
         let mut go_program = None;
         match runtime {
             Runtime::Morpheus | Runtime::MorpheusFlag => {}
-            Runtime::Go => match self.go_program(&workload) {
+            Runtime::Go { .. } => match self.go_program(&workload) {
                 Ok(path) => go_program = Some(path),
                 Err(why) => return RunResult::failed(runtime, why),
             },
@@ -201,5 +228,22 @@ impl Bench {
             GoProgram::build()
         });
         program.as_ref().map(GoProgram::path).map_err(Clone::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_go_that_is_not_there_is_no_failure_unless_it_was_named() {
+        let run = RunResult::failed(Runtime::GO, NO_GO);
+        assert!(is_excused(&run, false) && !is_excused(&run, true));
+        let stands_still = RunResult::failed(Runtime::GO, "stands still");
+        assert!(!is_excused(&stands_still, false));
+        assert!(!is_excused(
+            &RunResult::failed(Runtime::TOKIO, NO_GO),
+            false
+        ));
     }
 }

@@ -93,7 +93,7 @@ impl Mix {
     /// Ends the counting at `end`: how late the innocents were. Hogs that wait for a turn end too.
     pub fn close(&self, end: Instant) -> Latencies {
         self.turns.close();
-        self.sleepers.close(end)
+        self.sleepers.close(end).0
     }
 }
 

@@ -3,19 +3,19 @@
 //! `main` reads the command line (`config`) and measures every runtime in a child process of its own
 //! (`supervise`), so that one that stands still cannot spoil the next. The child (`child`, `run`)
 //! puts the `workload` on: hogs (`hog`), innocents (`busy`, `mix`), clients, and the two probes,
-//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`, `log`) becomes a
-//! `table`, a `closing` sentence, one JSON object, or with `--suite` verdicts (`suite`).
+//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`, `log`) becomes rows of
+//! `figures` and a `closing` sentence. With `--suite` all cases of the table of `bars` are measured and judged (`suite`).
 
 pub mod config;
-pub mod result;
 pub mod workload;
 
 mod arguments;
+mod bars;
 mod blocker;
 mod busy;
 mod child;
 mod closing;
-mod figure;
+mod figures;
 mod go;
 mod hog;
 mod lifo;
@@ -23,14 +23,11 @@ mod log;
 mod main;
 mod mix;
 mod quota;
-mod rows;
+mod result;
 mod run;
 mod sleepers;
 mod suite;
 mod supervise;
-mod table;
-mod verdict;
+mod title;
 
-pub use crate::report::WIDTH;
 pub use main::main;
-pub use result::Report;

@@ -73,10 +73,10 @@ impl Sleepers {
         Self(shared)
     }
 
-    /// Ends the counting at `end`.
-    pub fn close(&self, end: Instant) -> Latencies {
+    /// Ends the counting at `end`. Returns also how many of the times did not come by then and count with their age.
+    pub fn close(&self, end: Instant) -> (Latencies, u64) {
         let shared = &*self.0;
-        let mut late = Latencies::default();
+        let (mut late, mut unserved) = (Latencies::default(), 0);
         let from = shared.begin.from().unwrap_or(end);
         for shard in &shared.shards {
             let mut shard = shard.lock().expect("no code panics under it");
@@ -87,10 +87,11 @@ impl Sleepers {
             let mut due = shared.due(i).max(from);
             while due < end {
                 late.record(end - due);
+                unserved += 1;
                 due += shared.period;
             }
         }
-        late
+        (late, unserved)
     }
 }
 
@@ -139,7 +140,8 @@ mod tests {
         let begin = Begin::at(Instant::now());
         let sleepers = Sleepers::start(&tokio, Spawn::Plain, 4, period, begin, || ());
         std::thread::sleep(Duration::from_millis(100));
-        let late = sleepers.close(Instant::now());
+        let (late, unserved) = sleepers.close(Instant::now());
+        assert!(unserved > 0 && unserved <= late.len());
         assert!((300..=500).contains(&late.len()), "{}", late.len());
         assert!(late.summary().p50.unwrap() > 30_000_000);
     }

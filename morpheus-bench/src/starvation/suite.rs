@@ -1,115 +1,74 @@
-//! `--suite`: every row of the table of bars, with verdicts.
+//! `--suite`: every group of the table of bars, with verdicts.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use serde::Serialize;
 
-use super::WIDTH;
+use super::bars::{At, Bar, Case, Group, groups};
 use super::config::Options;
-use super::main::{Bench, medians};
-use super::result::RunResult;
-use super::rows::{Case, Row, rows};
+use super::figures::{FIGURES, UNFINISHED};
+use super::main::{Bench, Config};
 use super::supervise;
-use super::table;
-use super::verdict::{Check, Measured, Verdict};
+use super::title::title;
 use super::workload::Workload;
+use crate::envelope::Envelope;
 use crate::executor::Runtime;
-use crate::host::Host;
 use crate::interrupt;
-use crate::report::{json, print, wrap};
+use crate::pairs::{self, Limit};
+use crate::rows::Row;
+use crate::rows::view::find;
+use crate::unit::Unit;
 
-/// The object that `--suite --json` prints.
-#[derive(Serialize)]
-struct SuiteReport {
-    bench: &'static str,
-    host: Host,
-    config: Workload,
-    rows: Vec<RowReport>,
-    interrupted: bool,
-}
-
-#[derive(Serialize)]
-struct RowReport {
-    name: &'static str,
-    about: &'static str,
-    checks: Vec<Check>,
-    cases: Vec<CaseReport>,
-}
-
-#[derive(Serialize)]
-struct CaseReport {
-    name: &'static str,
-    config: Workload,
-    runs: Vec<RunResult>,
-}
-
-/// Runs the rows that are asked for. A missed bar is a failure only with `--strict`.
+/// Measures the groups that are asked for. A missed bar is a failure only with `--strict`.
 pub fn main(options: &Options, workload: &Workload) -> ExitCode {
-    let rows = chosen(options, &base(workload)).unwrap_or_else(|error| error.exit());
-    let host = Host::read();
-    interrupt::install();
-    let runtimes = options.runtimes();
-    let mut bench = Bench::new(options);
-    let total = rows
-        .iter()
-        .flat_map(|row| &row.cases)
-        .map(|case| time(case, options))
-        .sum();
-    bench.expect_time(total);
-    if !options.json {
-        print(&heading(&host, workload, options, total));
+    let base = base(workload);
+    let groups = chosen(options, &base).unwrap_or_else(|error| error.exit());
+    let mut found = Envelope::new("starvation", Config::new(options, base));
+    if workload.workers != 2 || found.host.cpus != 2 {
+        let note =
+            "The bars are meant for two CPUs and two workers: elsewhere the verdicts are a hint.";
+        found.notes.push(note.into());
     }
-    let (mut measured, mut reports) = (Measured::new(), Vec::new());
-    for row in &rows {
-        for case in &row.cases {
-            // A case without Morpheus says nothing; without a baseline its bar cannot be judged, and says so.
-            let chosen: Vec<Runtime> = case
-                .runtimes
-                .iter()
-                .copied()
-                .filter(|r| runtimes.contains(r))
-                .collect();
-            let rounds = rounds(case, options);
-            measured.insert(case.name, bench.measure(&case.workload, &chosen, rounds));
+    let mut bench = Bench::new(options);
+    let cases = groups.iter().flat_map(|group| &group.cases);
+    bench.expect(cases.map(|case| time(case, options)).sum());
+    for group in &groups {
+        for case in &group.cases {
+            if interrupt::happened() {
+                break;
+            }
+            let runtimes = runtimes(case, options);
+            let measured = bench.measure(&case.workload, &runtimes, rounds(case, options));
+            found.begin(
+                case.name,
+                &format!("{}; {}", group.about, title(&case.workload)),
+            );
+            bench.report(case.name, &measured, &mut found);
         }
-        let checks: Vec<Check> = row.bars.iter().map(|bar| bar.judge(&measured)).collect();
-        if !options.json {
-            bench
-                .progress
-                .suspend(|| print(&shown(row, &measured, &checks, options)));
-        }
-        reports.push(report(row, &measured, checks));
-        if interrupt::happened() {
-            break;
+        for bar in &group.bars {
+            hold(bar, &mut found.rows);
         }
     }
     bench.progress.clear();
-    let missed = reports
+    let judged: Vec<(String, pairs::Bar)> = found
+        .rows
         .iter()
-        .flat_map(|row| &row.checks)
-        .any(|c| c.verdict == Verdict::Missed);
-    if options.json {
-        let report = SuiteReport {
-            bench: "starvation",
-            host,
-            config: workload.clone(),
-            rows: reports,
-            interrupted: interrupt::happened(),
-        };
-        print(&json(&report));
-    } else {
-        print(&summary(&reports, rows.len()));
+        .filter_map(|row| Some((format!("{}, {}", row.case, row.figure), row.judged?)))
+        .collect();
+    found.notes.push(summary(&judged));
+    let missed = judged
+        .iter()
+        .any(|(_, judged)| *judged == pairs::Bar::Missed);
+    let code = found.conclude(options.json);
+    match missed && options.strict && code == ExitCode::SUCCESS {
+        true => ExitCode::FAILURE,
+        false => code,
     }
-    if interrupt::happened() {
-        return ExitCode::from(130);
-    }
-    ExitCode::from(u8::from(missed && options.strict))
 }
 
-/// The rows change hogs and innocents themselves; sleepers, workers, durations stay as asked.
+/// The groups change hogs and innocents themselves; sleepers, workers, durations stay as asked.
 fn base(workload: &Workload) -> Workload {
     Workload {
         hogs: 0,
@@ -119,9 +78,9 @@ fn base(workload: &Workload) -> Workload {
     }
 }
 
-fn chosen(options: &Options, base: &Workload) -> Result<Vec<Row>, clap::Error> {
-    let mut rows = rows(base);
-    let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+fn chosen(options: &Options, base: &Workload) -> Result<Vec<Group>, clap::Error> {
+    let mut groups = groups(base);
+    let names: Vec<&str> = groups.iter().map(|group| group.name).collect();
     for name in &options.suite_only {
         if !names.contains(&name.as_str()) {
             let text = format!("unknown row '{name}': there are {}", names.join(", "));
@@ -129,120 +88,94 @@ fn chosen(options: &Options, base: &Workload) -> Result<Vec<Row>, clap::Error> {
         }
     }
     if !options.suite_only.is_empty() {
-        rows.retain(|row| options.suite_only.iter().any(|name| name == row.name));
+        groups.retain(|group| options.suite_only.iter().any(|name| name == group.name));
     }
-    Ok(rows)
+    Ok(groups)
 }
 
 fn rounds(case: &Case, options: &Options) -> usize {
     options.rounds().max(case.least_rounds)
 }
 
+/// A case without Morpheus says nothing; without a baseline its bar cannot be judged, and says so.
+fn runtimes(case: &Case, options: &Options) -> Vec<Runtime> {
+    let asked = options.runtimes();
+    let runtimes = case.runtimes.iter().copied();
+    runtimes.filter(|runtime| asked.contains(runtime)).collect()
+}
+
 fn time(case: &Case, options: &Options) -> Duration {
-    let runtimes = options.runtimes();
-    let runs = case
-        .runtimes
-        .iter()
-        .filter(|r| runtimes.contains(r))
-        .count()
-        * rounds(case, options);
+    let runs = runtimes(case, options).len() * rounds(case, options);
     supervise::expected(&case.workload) * runs as u32
 }
 
-fn heading(host: &Host, workload: &Workload, options: &Options, total: Duration) -> String {
-    let mut text = format!("{}\n", host.line(WIDTH));
-    if workload.workers != 2 || host.cpus != 2 {
-        text +=
-            "The bars are meant for two CPUs and two workers: elsewhere the verdicts are a hint.\n";
+/// Holds what was measured against a bar. A figure that is not there is undecided.
+fn hold(bar: &Bar, rows: &mut Vec<Row>) {
+    let own = |case| (case, Runtime::Morpheus);
+    match *bar {
+        Bar::AtMost(case, figure, most) => hold_one(own(case), figure, Limit::AtMost(most), rows),
+        Bar::AtLeast(case, figure, least) => {
+            hold_one(own(case), figure, Limit::AtLeast(least), rows)
+        }
+        Bar::Finished(case) => hold_one(own(case), UNFINISHED, Limit::AtMost(0.0), rows),
+        Bar::AtMostTimes(figure, of, to, most) => {
+            rows.push(times(figure, of, to, rows).held(Limit::AtMost(most)));
+        }
+        Bar::AtLeastTimes(figure, of, to, least) => {
+            rows.push(times(figure, of, to, rows).held(Limit::AtLeast(least)));
+        }
     }
-    if host.load.is_some_and(|load| load > 0.5 * host.cpus as f64) {
-        text += "The machine was busy when this began: the verdicts are a hint.\n";
-    }
-    let minutes = total.as_secs_f64() / 60.0;
-    text + &format!(
-        "At least {minutes:.0} minutes, {} rounds.\n",
-        options.rounds()
-    )
 }
 
-fn shown(row: &Row, measured: &Measured, checks: &[Check], options: &Options) -> String {
-    let mut text = format!("\n== {}: {}\n", row.name, row.about);
-    for case in &row.cases {
-        let Some(runs) = measured.get(case.name).filter(|runs| !runs.is_empty()) else {
-            continue;
-        };
-        let medians = medians(runs, case.runtimes);
-        let title = table::title(&case.workload, rounds(case, options));
-        text += &format!(
-            "\n{}\n{}",
-            wrap(&format!("{}: {title}", case.name), WIDTH),
-            table::render(&medians)
-        );
-    }
-    text.push('\n');
-    for check in checks {
-        let word = match check.verdict {
-            Verdict::Ok => "ok      ",
-            Verdict::Missed => "missed  ",
-            Verdict::Reported => "reported",
-            Verdict::CannotJudge => "cannot judge:",
-        };
-        text += &format!(
-            "  {word} {}\n",
-            wrap(&check.text, WIDTH - 16).replace('\n', "\n           ")
-        );
-    }
-    text
+fn hold_one((case, runtime): At, figure: &str, limit: Limit, rows: &mut Vec<Row>) {
+    let runtime = runtime.to_string();
+    let is = |row: &Row| row.case == case && row.contender == runtime && row.figure == figure;
+    let place = rows.iter().position(is).unwrap_or_else(|| {
+        rows.push(Row::new(case, &runtime, figure, unit(figure), Vec::new()));
+        rows.len() - 1
+    });
+    rows[place] = rows[place].clone().held(limit);
 }
 
-fn report(row: &Row, measured: &Measured, checks: Vec<Check>) -> RowReport {
-    let case = |case: &Case| CaseReport {
-        name: case.name,
-        config: case.workload.clone(),
-        runs: measured.get(case.name).cloned().unwrap_or_default(),
+/// A figure over the same of another runtime or case, round by round.
+fn times(figure: &str, (case, runtime): At, (other_case, other): At, rows: &[Row]) -> Row {
+    let than = match case == other_case {
+        true => other.to_string(),
+        false if runtime == other => other_case.to_owned(),
+        false => format!("{other} in {other_case}"),
     };
-    RowReport {
-        name: row.name,
-        about: row.about,
-        checks,
-        cases: row.cases.iter().map(case).collect(),
-    }
+    let named = format!("{figure} ÷ {than}");
+    let runtime = runtime.to_string();
+    let own = find(rows, case, &runtime, figure);
+    let to = find(rows, other_case, &other.to_string(), figure);
+    let of = own.zip(to);
+    let times = of.and_then(|(own, to)| own.over(to, (&named, Unit::Factor), |own, to| own / to));
+    times.unwrap_or_else(|| Row::new(case, &runtime, &named, Unit::Factor, Vec::new()))
 }
 
-/// The worst of each row, and how many of each there are.
-fn summary(reports: &[RowReport], rows: usize) -> String {
-    let mut text = String::from("\n== Verdicts\n");
-    let mut counts = [0; 4];
-    for row in reports {
-        let count = |verdict| row.checks.iter().filter(|c| c.verdict == verdict).count();
-        let verdicts = [
-            Verdict::Ok,
-            Verdict::Missed,
-            Verdict::CannotJudge,
-            Verdict::Reported,
-        ]
-        .map(count);
-        counts
-            .iter_mut()
-            .zip(verdicts)
-            .for_each(|(sum, n)| *sum += n);
-        let worst = match verdicts {
-            [_, missed, _, _] if missed > 0 => format!("missed ({missed} of {})", row.checks.len()),
-            [0, 0, _, 0] => "cannot judge".into(),
-            [_, _, unclear, _] if unclear > 0 => {
-                format!("ok, cannot judge {unclear} of {}", row.checks.len())
-            }
-            _ => "ok".into(),
-        };
-        text += &format!("  {:<12} {worst}\n", row.name);
+fn unit(figure: &str) -> Unit {
+    let known = FIGURES.iter().find(|known| known.name == figure);
+    known.map_or(Unit::Count, |known| known.unit)
+}
+
+/// How many bars are met, and which are not.
+fn summary(judged: &[(String, pairs::Bar)]) -> String {
+    let of = |which: pairs::Bar| -> Vec<&str> {
+        let own = judged.iter().filter(|(_, judged)| *judged == which);
+        own.map(|(name, _)| name.as_str()).collect()
+    };
+    let mut text = format!(
+        "{} of {} bars are met",
+        of(pairs::Bar::Met).len(),
+        judged.len()
+    );
+    for which in [pairs::Bar::Missed, pairs::Bar::Undecided] {
+        let names = of(which);
+        if !names.is_empty() {
+            text += &format!("; {} {which}: {}", names.len(), names.join("; "));
+        }
     }
-    let [ok, missed, unclear, reported] = counts;
-    text +=
-        &format!("{ok} ok, {missed} missed, {unclear} cannot be judged here, {reported} reported");
-    if reports.len() < rows {
-        text += &format!("; ended early after {} of {rows} rows", reports.len());
-    }
-    text + ".\n"
+    text + "."
 }
 
 #[cfg(test)]
@@ -251,25 +184,28 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    /// The cases and figures that a bar is about.
+    fn about(bar: &Bar) -> (Vec<&'static str>, &'static str) {
+        match *bar {
+            Bar::AtMost(case, figure, _) | Bar::AtLeast(case, figure, _) => (vec![case], figure),
+            Bar::AtMostTimes(figure, of, to, _) | Bar::AtLeastTimes(figure, of, to, _) => {
+                (vec![of.0, to.0], figure)
+            }
+            Bar::Finished(case) => (vec![case], UNFINISHED),
+        }
+    }
+
     #[test]
-    fn every_bar_is_about_a_case_of_its_row() {
+    fn every_bar_is_about_a_figure_of_a_case_of_its_group() {
         let mut names = HashSet::new();
-        for row in rows(&base(&workload())) {
-            assert!(
-                row.cases.iter().all(|case| names.insert(case.name)),
-                "{}",
-                row.name
-            );
-            assert!(!row.bars.is_empty(), "{}", row.name);
-            let cases: Vec<String> = row
-                .cases
-                .iter()
-                .map(|case| format!("\"{}\"", case.name))
-                .collect();
-            for bar in &row.bars {
-                let bar = format!("{bar:?}");
-                let known = cases.iter().any(|case| bar.contains(case.as_str()));
-                assert!(known || bar.contains("Elsewhere"), "{bar}");
+        for group in groups(&base(&workload())) {
+            let new = group.cases.iter().all(|case| names.insert(case.name));
+            assert!(new && !group.bars.is_empty(), "{}", group.name);
+            let cases: Vec<&str> = group.cases.iter().map(|case| case.name).collect();
+            for bar in &group.bars {
+                let (own, figure) = about(bar);
+                assert!(own.iter().all(|case| cases.contains(case)), "{bar:?}");
+                assert!(FIGURES.iter().any(|known| known.name == figure), "{bar:?}");
             }
         }
     }
@@ -278,8 +214,8 @@ mod tests {
     #[test]
     fn every_mechanism_that_a_case_switches_off_exists() {
         let mut switched_off = 0;
-        for row in rows(&base(&workload())) {
-            for case in row.cases {
+        for group in groups(&base(&workload())) {
+            for case in group.cases {
                 let is_all = case.workload.off.len() == morpheus_runtime::Mechanism::ALL.len();
                 assert_eq!(is_all, case.name == "off-all", "{}", case.name);
                 for name in &case.workload.off {
@@ -293,15 +229,52 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_never_ok() {
-        for row in rows(&base(&workload())) {
-            for bar in row.bars {
-                let check = bar.judge(&Measured::new());
-                assert!(
-                    check.verdict != Verdict::Ok && check.verdict != Verdict::Missed,
-                    "{check:?}"
-                );
+    fn nothing_measured_is_undecided() {
+        for group in groups(&base(&workload())) {
+            for bar in &group.bars {
+                let mut rows = Vec::new();
+                hold(bar, &mut rows);
+                assert_eq!(rows[0].judged, Some(pairs::Bar::Undecided), "{bar:?}");
             }
         }
+    }
+
+    #[test]
+    fn bars_hold_rows_and_relations_between_cases() {
+        let row = |case: &str, runtime: Runtime, ns: [f64; 3]| {
+            Row::new(
+                case,
+                &runtime.to_string(),
+                "wake p99",
+                Unit::Time,
+                ns.into(),
+            )
+        };
+        let mut rows = vec![
+            row("on", Runtime::Morpheus, [1e5, 2e5, 3e5]),
+            row("off", Runtime::Morpheus, [4e5, 4e5, 9e5]),
+        ];
+        let own = |case| (case, Runtime::Morpheus);
+        hold(&Bar::AtMost("on", "wake p99", 3e5), &mut rows);
+        hold(
+            &Bar::AtLeastTimes("wake p99", own("off"), own("on"), 1.3),
+            &mut rows,
+        );
+        hold(
+            &Bar::AtMostTimes("wake p99", own("on"), ("on", Runtime::TOKIO), 1.0),
+            &mut rows,
+        );
+        assert_eq!(rows[0].judged, Some(pairs::Bar::Met));
+        let times = &rows[2];
+        assert_eq!(
+            (times.figure.as_str(), times.median),
+            ("wake p99 ÷ on", Some(3.0))
+        );
+        assert_eq!(times.judged, Some(pairs::Bar::Met));
+        let judged = [
+            ("a".into(), pairs::Bar::Met),
+            ("b, c".into(), pairs::Bar::Missed),
+        ];
+        assert_eq!(summary(&judged), "1 of 2 bars are met; 1 missed: b, c.");
     }
 }

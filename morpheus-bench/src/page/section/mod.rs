@@ -3,16 +3,10 @@
 mod criterion;
 mod governor;
 mod jitter;
-mod kernel;
-mod latency;
-mod liar;
 pub mod log;
 mod overhead;
-mod request;
 mod rows;
 mod scale;
-mod starvation;
-mod takeover;
 
 use std::path::Path;
 
@@ -24,8 +18,6 @@ use super::plot::lines::{Across, Line, Lines, Point, Style};
 use super::plot::palette;
 use super::plot::rows::{Axis, Row, Rows};
 use crate::interrupt;
-use crate::pairs::Pairs;
-use crate::stats::Median;
 use crate::unit::Unit;
 
 pub use governor::study;
@@ -108,13 +100,7 @@ impl Table {
 /// When nothing in it is known, with what to do.
 pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     if objects.iter().any(|object| at(object, "record").is_some()) {
-        let is_scale = |object: &Value| text(object, "bench").as_deref() == Some("scale");
-        let section = if objects.iter().any(is_scale) {
-            scale::section(objects)
-        } else {
-            kernel::section(objects)
-        };
-        return section.map(|section| vec![section]);
+        return scale::section(objects).map(|section| vec![section]);
     }
     let mut sections = Vec::new();
     for object in objects {
@@ -131,7 +117,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, takeover, request, compare, loops, footprint, kernel and scale";
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint and scale";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -140,15 +126,11 @@ fn one(object: &Value) -> Result<Section, String> {
         ));
     };
     let mut section = match bench.as_str() {
-        "starvation" => starvation::section(object),
-        "latency" => latency::section(object),
-        "liar" => liar::section(object),
         "jitter" => jitter::section(object),
         "overhead" => overhead::section(object),
         "governor" => governor::section(object, None),
-        "takeover" => takeover::section(object),
-        "request" => request::section(object),
-        "compare" | "footprint" | "loops" => rows::section(object, &bench),
+        "compare" | "escalation" | "footprint" | "latency" | "liar" | "loops" | "service"
+        | "starvation" => rows::section(object, &bench),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -353,94 +335,6 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
     points.into_iter().step_by(every).collect()
 }
 
-/// Two ways that were measured in pairs: the ratio with its interval beside that of the control, and pair by pair.
-fn pairs(value: &Value, title: &str, other: &str) -> Vec<Figure> {
-    let ratios = |path| -> Vec<f64> {
-        let differences = super::claims::numbers(value, path);
-        differences
-            .into_iter()
-            .map(|difference| 1.0 + difference)
-            .collect()
-    };
-    let sets = [
-        (other.to_owned(), ratios("differences")),
-        ("without, again".to_owned(), ratios("control")),
-    ];
-    if sets[0].1.is_empty() {
-        return Vec::new();
-    }
-    let verdict = Pairs {
-        differences: sets[0].1.iter().map(|ratio| ratio - 1.0).collect(),
-        control: sets[1].1.iter().map(|ratio| ratio - 1.0).collect(),
-    }
-    .verdict();
-    let mut table = Table::new(&["ratio of pairs", "pairs", "median", "95 % interval"]);
-    let (mut bars, mut lines) = (Vec::new(), Vec::new());
-    for ((name, ratios), slot) in sets.into_iter().zip([0, 6]) {
-        let median = Median::of(&ratios);
-        let alone = crate::histogram::median(ratios.clone());
-        table.rows.push(vec![
-            name.clone(),
-            ratios.len().to_string(),
-            alone.map_or("–".into(), |x| format!("{x:.4}×")),
-            median.map_or("n too small".into(), |m| {
-                format!("{:.4} to {:.4}", m.low, m.high)
-            }),
-        ]);
-        bars.push(Row {
-            label: name.clone(),
-            slot,
-            value: alone,
-            interval: median.map(|m| (m.low, m.high)),
-            ..Row::default()
-        });
-        let numbered = ratios.iter().enumerate();
-        let points: Vec<Point> = numbered
-            .map(|(i, ratio)| Point::new(i as f64 + 1.0, *ratio))
-            .collect();
-        lines.push(Line {
-            label: name,
-            slot,
-            style: Style::Points,
-            points: thinned(points),
-        });
-    }
-    let reference = Some((1.0, "no difference".to_owned()));
-    let each = lines[0].points.len() > 1;
-    vec![
-        Figure {
-            title: title.into(),
-            caption: format!(
-                "CPU time against that of the same work without: medians of pairs with 95 % intervals. The second row is that \
-                 work against itself: noise. {verdict}."
-            ),
-            plot: Some(Plot::Rows(Rows {
-                unit: Unit::Factor,
-                axis: Axis::Around,
-                reference,
-                groups: vec![(String::new(), bars)],
-            })),
-            table,
-        },
-        Figure {
-            title: format!("{title}, pair by pair"),
-            caption: "In the order in which they were measured. Dashed: no difference.".into(),
-            plot: each.then_some(Plot::Lines(Lines {
-                across: Across::Numbers {
-                    unit: Unit::Count,
-                    name: "pair".into(),
-                    log: false,
-                },
-                unit: Unit::Factor,
-                from_zero: false,
-                reference: Some(1.0),
-                lines,
-            })),
-            table: Table::default(),
-        },
-    ]
-}
-
 /// The name of a file as people call what is in it.
 pub fn stem(path: &Path) -> String {
     path.file_stem()
@@ -460,21 +354,6 @@ mod tests {
         let without = json!({ "n": 5_000, "p50": 10, "p99": 30, "p999": null });
         assert_eq!(curve_points(&without).len(), 2);
         assert!(curves(&[("x".into(), &json!({ "p50": 1 }))]).is_none());
-    }
-
-    #[test]
-    fn pairs_have_a_control_and_their_verdict() {
-        let value = json!({ "differences": vec![0.1; 12], "control": vec![0.0; 12] });
-        let figures = pairs(&value, "Cost", "with");
-        assert!(
-            figures[0].caption.contains("+10 %"),
-            "{}",
-            figures[0].caption
-        );
-        assert_eq!(figures[0].table.rows.len(), 2);
-        assert!(pairs(&json!({ "differences": [] }), "a", "b").is_empty());
-        let few = pairs(&json!({ "differences": [0.1], "control": [] }), "a", "b");
-        assert!(few[0].caption.contains("n too small"));
     }
 
     #[test]
@@ -504,8 +383,7 @@ mod tests {
                 json!({ "bench": "liar", "honest": [], "beside": {} }),
                 "measure again",
             ),
-            (json!({ "bench": "takeover" }), "measure again"),
-            (json!({ "bench": "request", "used_ns": 3 }), "measure again"),
+            (json!({ "bench": "escalation" }), "measure again"),
             (
                 json!({ "bench": "compare", "cases": [{ "case": 3 }, {}] }),
                 "measure again",

@@ -3,15 +3,16 @@
 
 use serde_json::Value;
 
-use super::{Figure, Section, Table, coloured, rows as plot_of};
-use crate::envelope;
+use super::{Figure, PERCENTILES, Section, Table, coloured, curves_of, rows as plot_of};
 use crate::page::claims::{list, plain_number, text, texts};
 use crate::page::plot::Plot;
+use crate::page::plot::lines::Point;
 use crate::page::plot::rows::{Axis, Row as Mark};
 use crate::rows::text::{held, limits};
 use crate::rows::view::{self, find};
-use crate::rows::{Ratio, Row};
+use crate::rows::{P50, Ratio, Row};
 use crate::unit::Unit;
+use crate::{envelope, histogram};
 
 /// Greater ratios, and those below one over this, would leave the others no room on the axis.
 const BEYOND: f64 = 3.0;
@@ -41,11 +42,14 @@ pub fn section(object: &Value, bench: &str) -> Section {
             .push(figure(of, slot.unwrap_or(0), &own, &rows, about));
         section.notes.extend(limits(&own));
     }
+    section.figures.extend(curves(&rows));
     for (case, own) in view::without_ratio(&rows) {
         let about = what_happens(object, case);
-        section
-            .figures
-            .push(in_turns(case, about.unwrap_or_default(), &own));
+        section.figures.push(in_turns(
+            case,
+            about.unwrap_or_default(),
+            &view::measured(&own),
+        ));
         section.notes.extend(own.iter().filter_map(|row| held(row)));
     }
     section.notes.extend(texts(object, "notes"));
@@ -54,6 +58,34 @@ pub fn section(object: &Value, bench: &str) -> Section {
         .notes
         .extend(failed.map(|why| format!("Not measured to its end: {why}")));
     section
+}
+
+/// The percentile curves of all contenders of a case, for each latency.
+fn curves(rows: &[Row]) -> Vec<Figure> {
+    let latencies = rows.iter().filter(|row| row.curve.len() > 1);
+    let latency = |row: &Row| Some((row.case.clone(), row.figure.strip_suffix(P50)?.to_owned()));
+    let all = view::distinct(latencies.clone().filter_map(latency));
+    let figure = |of: (String, String)| {
+        let own = latencies
+            .clone()
+            .filter(|row| latency(row).as_ref() == Some(&of));
+        let lines = own.map(|row| (row.contender.clone(), points(&row.curve)));
+        Figure {
+            title: format!("{}: {}", of.0, of.1),
+            caption: format!("Percentiles. {PERCENTILES}"),
+            plot: curves_of(lines.collect()),
+            table: Table::default(),
+        }
+    };
+    all.into_iter().map(figure).collect()
+}
+
+/// Points of a percentile curve that may have been measured.
+fn points(curve: &[histogram::Point]) -> Vec<Point> {
+    let is_share = |share: f64| (0.0..1.0).contains(&share);
+    let sane = curve.iter().filter(|point| is_share(point.0));
+    sane.map(|point| Point::new(point.0, (point.1 as f64).max(1.0)))
+        .collect()
 }
 
 /// What happens in a case.

@@ -6,6 +6,7 @@ mod ipc;
 mod launch;
 mod messaging;
 mod pcpu;
+mod runtime;
 mod soak;
 mod stress;
 mod throughput;
@@ -38,6 +39,14 @@ pub fn measure(job: &Job) -> Answer {
         Case::Rescue => pcpu::rescue(job),
         Case::Stress | Case::TracedStress => stress::measure(job),
         Case::Soak => soak::measure(job),
+        Case::RuntimeHogs2
+        | Case::RuntimeHogs6
+        | Case::RuntimeHogs20
+        | Case::RuntimeWatched2
+        | Case::RuntimeWatched6
+        | Case::RuntimeWatched20
+        | Case::RuntimeServer
+        | Case::RuntimeServerHogs => runtime::measure(job),
         Case::Reload => Err("the parent does this, who may start schedulers".into()),
     }
 }

@@ -1,0 +1,140 @@
+//! The first step: a poll that computes is asked to yield, and knows of it.
+//!
+//! Counted is the CPU time that the poll had used by then: a budget is of CPU time, and what others took of the CPU meanwhile is
+//! not the request's fault.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::config::Options;
+use crate::envelope::Envelope;
+use crate::executor::morpheus::Morpheus;
+use crate::executor::{Executor, Spawn};
+use crate::histogram::{Latencies, Summary};
+use crate::progress::Progress;
+use crate::rows::{Figure, Rounds};
+use crate::unit::Unit;
+use crate::{clock, interrupt, latency_figures, work};
+use morpheus_runtime::Mechanism;
+
+const CASE: &str = "a poll that computes is asked to yield";
+/// Between two checkpoints.
+const DISTANCE: Duration = Duration::from_micros(10);
+/// The runtime's default, which is what is measured.
+const BUDGET: Duration = Duration::from_millis(1);
+/// A poll that nobody asks for so long is given up.
+const NEVER: Duration = Duration::from_secs(1);
+/// As with the higher percentiles: ten samples lie beyond it.
+const SAMPLES_FOR_P90: u64 = 100;
+/// After so many of these there will be no other end.
+const GIVEN_UP: u64 = 3;
+/// Polls that are not counted: the labels, the link and the caches are new to all.
+const WARM_UP: u32 = 50;
+
+/// What the polls found so far.
+#[derive(Default)]
+struct Polls {
+    used: Latencies,
+    passed: Latencies,
+    never_asked: u64,
+    done: u32,
+}
+
+/// What they found in the end.
+struct Found {
+    used: Summary,
+    used_p90_ns: Option<u64>,
+    passed: Summary,
+}
+
+const USED: [Figure<Found>; 4] = latency_figures!("CPU time", |found| Some(&found.used));
+/// 90 % of them knew by then.
+const P90: Figure<Found> = Figure::new("CPU time p90", Unit::Time, |found| {
+    found.used_p90_ns.map(|ns| ns as f64)
+});
+const COUNT: Figure<Found> = Figure::new("polls", Unit::Count, |found| Some(found.used.n as f64));
+const PASSED: [Figure<Found>; 4] = latency_figures!("elapsed", |found| Some(&found.passed));
+
+/// Adds the rows.
+///
+/// # Errors
+/// There is no such link, or nobody asks; the text is for people.
+pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<(), String> {
+    // A poll of a task that is known to be slow would be polled in place.
+    let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Handoffs])?;
+    let shared = Arc::new(Mutex::new(Polls::default()));
+    let polls = options.polls + WARM_UP;
+    morpheus.spawn(Spawn::Watched, polls_until_asked(shared.clone(), polls));
+    let progress = Progress::new(BUDGET * 2 * polls, options.json);
+    let begun = Instant::now();
+    loop {
+        let done = shared.lock().expect("no code panics under it").done;
+        if done >= polls {
+            break;
+        }
+        progress.say(format!("{done} of {polls} polls"));
+        progress.tick(begun.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    progress.clear();
+    let polls = shared.lock().expect("no code panics under it");
+    if polls.used.is_empty() && !interrupt::happened() {
+        return Err(format!("no poll was asked to yield within {NEVER:?}"));
+    }
+    if polls.never_asked > 0 {
+        envelope.notes.push(format!(
+            "{} polls computed for {NEVER:?} and were never asked to yield.",
+            polls.never_asked
+        ));
+    }
+    let is_enough = polls.used.len() >= SAMPLES_FOR_P90;
+    let found = Rounds::once(vec![Found {
+        used: polls.used.summary(),
+        used_p90_ns: is_enough.then(|| polls.used.counts().value_at_quantile(0.9)),
+        passed: polls.passed.summary(),
+    }]);
+    envelope.begin(
+        CASE,
+        "its budget is 1 ms of CPU time, a checkpoint comes every 10 µs",
+    );
+    let [p50, p99, p999, max] = USED;
+    let figures = [p50, P90, p99, p999, max, COUNT].into_iter().chain(PASSED);
+    let figures: Vec<Figure<Found>> = figures.collect();
+    let rows = found.rows(
+        CASE,
+        &[format!("link {}", morpheus.link())],
+        &figures,
+        |_, _| None,
+    );
+    envelope.rows.extend(rows);
+    Ok(())
+}
+
+/// Computes in each poll until it is asked to yield; `polls` of them.
+async fn polls_until_asked(shared: Arc<Mutex<Polls>>, polls: u32) {
+    for poll in 1..=polls {
+        let begun = Instant::now();
+        let begun_cpu = clock::thread_cpu();
+        let mut asked = false;
+        while !asked && begun.elapsed() < NEVER && !interrupt::happened() {
+            work::burn(DISTANCE, |_| ());
+            asked = morpheus_runtime::checkpoint_sync();
+        }
+        let (used, passed) = (clock::thread_cpu() - begun_cpu, begun.elapsed());
+        {
+            let mut found = shared.lock().expect("no code panics under it");
+            if poll > WARM_UP && asked {
+                found.used.record(used);
+                found.passed.record(passed);
+            }
+            found.never_asked += u64::from(!asked && !interrupt::happened());
+            // What is not asked once will not be asked.
+            let over = interrupt::happened() || found.never_asked >= GIVEN_UP;
+            found.done = if over { polls } else { poll };
+            if over {
+                return;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}

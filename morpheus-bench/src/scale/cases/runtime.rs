@@ -1,0 +1,122 @@
+//! Morpheus's runtime beside hogs of its own, as `starvation` measures it, beside a busy thread of another process for each CPU.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::case::Case;
+use super::super::child::{Answer, Job};
+use super::super::result::Measured;
+use crate::envelope::Envelope;
+use crate::scx;
+use crate::supervised::Supervised;
+
+/// What the figures are called that stand beside the one that is compared.
+const MORE: [&str; 5] = [
+    "wake p99",
+    "timer p50",
+    "timer p99",
+    "requests/s",
+    "neighbours' CPU",
+];
+/// Until the runtime knows its hogs: in emulation their first polls take seconds.
+const WARMUP_S: f64 = 3.0;
+/// `starvation` may take so much longer: guests are slow, and so are some schedulers.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// What `starvation` is told of a case.
+fn arguments(case: Case) -> &'static str {
+    match case {
+        Case::RuntimeHogs2 => "--hogs 2",
+        Case::RuntimeHogs6 => "--hogs 6",
+        Case::RuntimeHogs20 => "--hogs 20",
+        Case::RuntimeWatched2 => "--hogs 2 --hog-via spawn",
+        Case::RuntimeWatched6 => "--hogs 6 --hog-via spawn",
+        Case::RuntimeWatched20 => "--hogs 20 --hog-via spawn",
+        Case::RuntimeServerHogs => "--hogs 6 --hog-via spawn --load 4 --load-rate 100",
+        _ => "--hogs 0 --load 4 --load-rate 100",
+    }
+}
+
+/// Runs it once.
+pub fn measure(job: &Job) -> Answer {
+    let program = scx::find("starvation").ok_or("there is no program starvation")?;
+    let duration = job.duration();
+    let mut command = Command::new(program);
+    command
+        .args(["--json", "--runtime", "morpheus", "--workers", "2"])
+        .args(["--neighbours", &job.cpus.to_string()])
+        .args(["--duration", &duration.as_secs_f64().to_string()])
+        .args(["--warmup", &WARMUP_S.to_string(), "--link", job.link.name()])
+        .args(arguments(job.case).split(' '));
+    let mut child = Supervised::start(&mut command)?;
+    // Its window is extended up to four times until there are enough wakes.
+    let bound = duration * 4 + Duration::from_secs_f64(2.0 * WARMUP_S) + GRACE;
+    child
+        .wait(bound, |_| ())
+        .ok_or("starvation stands still, killed")?;
+    read(&child.output(), job.case)
+}
+
+fn read(output: &str, case: Case) -> Answer {
+    let found: Envelope<Value> = serde_json::from_str(output)
+        .map_err(|error| format!("no figures of starvation: {error}"))?;
+    if let Some(why) = found.failed.first() {
+        return Err(why.clone());
+    }
+    let of = |figure: &str| {
+        let row = found.rows.iter().find(|row| row.figure == figure)?;
+        row.median
+    };
+    let more = MORE
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), of(name)?)));
+    let is_server = matches!(case, Case::RuntimeServer | Case::RuntimeServerHogs);
+    Ok(Measured {
+        value: of(if is_server { "requests/s" } else { "wake p99" }),
+        count: of("wakes").unwrap_or_default() as u64,
+        more: more.collect::<BTreeMap<String, f64>>(),
+        ..Measured::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::Row;
+    use crate::unit::Unit;
+
+    #[test]
+    fn the_figure_is_of_the_case_and_the_others_stand_beside_it() {
+        let mut found = Envelope::new("starvation", Value::Null);
+        for (figure, value) in [
+            ("wake p99", 7e5),
+            ("timer p99", 2e6),
+            ("requests/s", 398.0),
+            ("wakes", 3e3),
+        ] {
+            found.rows.push(Row::new(
+                "hogs",
+                "morpheus",
+                figure,
+                Unit::Count,
+                vec![value],
+            ));
+        }
+        let text = serde_json::to_string(&found).unwrap();
+        let hogs = read(&text, Case::RuntimeHogs6).unwrap();
+        assert_eq!((hogs.value, hogs.count), (Some(7e5), 3_000));
+        assert_eq!(hogs.more["timer p99"], 2e6);
+        assert_eq!(read(&text, Case::RuntimeServer).unwrap().value, Some(398.0));
+        found.failed.push("morpheus: stands still".into());
+        let text = serde_json::to_string(&found).unwrap();
+        assert!(
+            read(&text, Case::RuntimeHogs6)
+                .unwrap_err()
+                .contains("stands still")
+        );
+        assert!(read("oops", Case::RuntimeHogs6).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! The figures of a run.
+
+use super::result::RunResult;
+use crate::executor::Escalations;
+use crate::histogram::Summary;
+use crate::load::LoadSummary;
+use crate::rows::{Figure, Part};
+use crate::unit::Unit;
+
+pub const WAKE_P50: &str = "wake p50";
+pub const WAKE_P99: &str = "wake p99";
+pub const WAKE_MAX: &str = "wake max";
+pub const TIMER_P99: &str = "timer p99";
+pub const TIMER_MAX: &str = "timer max";
+pub const LIFO_P99: &str = "LIFO p99";
+pub const MIXED_P99: &str = "mixed p99";
+pub const MIXED_POLLS: &str = "mixed polls/s";
+pub const REQUESTS: &str = "requests/s";
+pub const REQUEST_P99: &str = "request p99";
+pub const POLLS: &str = "polls/s";
+pub const HOG_CPU: &str = "hogs' CPU";
+pub const UNFINISHED: &str = "unfinished";
+pub const NEIGHBOURS: &str = "neighbours' CPU";
+pub const WAKEUPS: &str = "wakeups";
+pub const CONTROLLER: &str = "controller";
+
+/// All figures, the less important last. Those that a run does not have are left out.
+pub const FIGURES: [Figure<RunResult>; 32] = [
+    wake(WAKE_P50, Part::P50).or_more(|run| unserved(run) > 0.5),
+    wake(WAKE_P99, Part::P99).or_more(|run| unserved(run) > 0.01),
+    timer("timer p50", Part::P50).or_more(|run| unwoken(run) > 0.5),
+    timer(TIMER_P99, Part::P99).or_more(|run| unwoken(run) > 0.01),
+    lifo("LIFO p50", Part::P50),
+    lifo(LIFO_P99, Part::P99),
+    lifo("LIFO max", Part::Max),
+    mixed("mixed p50", Part::P50),
+    mixed(MIXED_P99, Part::P99),
+    count(MIXED_POLLS, |run| Some(run.mix.as_ref()?.polls_per_s)),
+    count(REQUESTS, |run| Some(run.load.as_ref()?.requests_per_s)),
+    request("request p50", Part::P50).or_more(|run| unanswered(run) > 0.5),
+    request(REQUEST_P99, Part::P99).or_more(|run| unanswered(run) > 0.01),
+    count(POLLS, |run| Some(run.busy.as_ref()?.polls_per_s)),
+    share(HOG_CPU, |run| Some(run.hog.as_ref()?.cpu_share)),
+    share(NEIGHBOURS, |run| run.neighbours_cpu),
+    count(WAKEUPS, |run| Some(run.idle.as_ref()?.wakeups as f64)),
+    wake(WAKE_MAX, Part::Max).or_more(|run| unserved(run) > 0.01),
+    timer(TIMER_MAX, Part::Max).or_more(|run| unwoken(run) > 0.01),
+    share(CONTROLLER, |run| run.controller_cpu_share),
+    wake("wake p99.9", Part::P999).or_more(|run| unserved(run) > 0.001),
+    count("hog polls", |run| Some(run.hog.as_ref()?.polls as f64)),
+    count(UNFINISHED, |run| Some(run.hog.as_ref()?.unfinished as f64)),
+    count("requests to yield", |run| {
+        Some(run.escalations.as_ref()?.requests as f64)
+    }),
+    count("takeovers", |run| {
+        Some(run.escalations.as_ref()?.takeovers as f64)
+    }),
+    count("demotions", |run| {
+        Some(run.escalations.as_ref()?.demotions as f64)
+    }),
+    count("throttles", |run| {
+        Some(run.escalations.as_ref()?.throttles as f64)
+    }),
+    count("most spares", |run| {
+        Some(run.escalations.as_ref()?.spares_peak as f64)
+    }),
+    count("link's events", |run| Some(linked(run)?.link_events as f64)),
+    Figure::new("detected p99", Unit::Time, |run| {
+        Some(linked(run)?.detection_p99_ns as f64)
+    }),
+    Figure::new("replaced p99", Unit::Time, |run| {
+        Some(linked(run)?.takeover_p99_ns as f64)
+    }),
+    count("wakes", |run| {
+        Some(run.wake_ns.n as f64).filter(|n| *n > 0.0)
+    }),
+];
+
+const fn wake(name: &'static str, part: Part) -> Figure<RunResult> {
+    Figure::latency(name, part, |run| Some(&run.wake_ns))
+}
+
+const fn timer(name: &'static str, part: Part) -> Figure<RunResult> {
+    Figure::latency(name, part, |run| Some(&run.timer_ns))
+}
+
+const fn lifo(name: &'static str, part: Part) -> Figure<RunResult> {
+    Figure::latency(name, part, |run| run.lifo_ns.as_ref())
+}
+
+const fn mixed(name: &'static str, part: Part) -> Figure<RunResult> {
+    Figure::latency(name, part, |run| run.mix.as_ref().map(|mix| &mix.late_ns))
+}
+
+const fn request(name: &'static str, part: Part) -> Figure<RunResult> {
+    Figure::latency(name, part, |run| {
+        run.load.as_ref().map(|load| &load.latency_ns)
+    })
+}
+
+const fn count(name: &'static str, of: fn(&RunResult) -> Option<f64>) -> Figure<RunResult> {
+    Figure::new(name, Unit::Count, of)
+}
+
+const fn share(name: &'static str, of: fn(&RunResult) -> Option<f64>) -> Figure<RunResult> {
+    Figure::new(name, Unit::Share, of)
+}
+
+/// What was counted of it, where a link has told of something.
+fn linked(run: &RunResult) -> Option<&Escalations> {
+    run.escalations.as_ref().filter(|all| all.link_events > 0)
+}
+
+/// The share of the wakes that were not served by the end, from 0 to 1.
+fn unserved(run: &RunResult) -> f64 {
+    part(run.wake_unserved, &run.wake_ns)
+}
+
+/// The share of the sleeps that did not end by the end.
+fn unwoken(run: &RunResult) -> f64 {
+    part(run.timer_unserved, &run.timer_ns)
+}
+
+/// The share of the requests that had no answer by the end.
+fn unanswered(run: &RunResult) -> f64 {
+    let share = |load: &LoadSummary| part(load.unanswered, &load.latency_ns);
+    run.load.as_ref().map_or(0.0, share)
+}
+
+fn part(of: u64, all: &Summary) -> f64 {
+    of as f64 / all.n.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::Runtime;
+    use crate::rows::Rounds;
+
+    fn rows(run: RunResult) -> Vec<crate::rows::Row> {
+        let rounds = Rounds::once(vec![run]);
+        rounds.rows("hogs", &["tokio".into()], &FIGURES, |_, _| None)
+    }
+
+    #[test]
+    fn what_was_not_served_is_a_lower_bound_and_what_a_run_does_not_have_has_no_row() {
+        let summary = Summary {
+            n: 1_000,
+            p50: Some(1_000),
+            p99: Some(990_000_000),
+            max: Some(1_000_000_000),
+            ..Summary::default()
+        };
+        let run = RunResult {
+            wake_ns: summary.clone(),
+            wake_unserved: 20,
+            timer_ns: summary,
+            timer_unserved: 5,
+            ..RunResult::empty(Runtime::TOKIO)
+        };
+        let all = rows(run);
+        let of = |name: &str| {
+            all.iter()
+                .find(|row| row.figure == name)
+                .unwrap()
+                .is_least()
+        };
+        let found = [WAKE_P50, WAKE_P99, TIMER_P99, TIMER_MAX].map(of);
+        assert_eq!(found, [false, true, false, false]);
+        assert_eq!(all.len(), 7, "{all:?}");
+        assert!(rows(RunResult::failed(Runtime::GO, "go not found")).is_empty());
+    }
+}
