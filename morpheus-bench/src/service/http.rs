@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 /// The maximum size of an answer's head, in bytes: more than the service ever sends.
@@ -51,30 +52,50 @@ impl Connection {
         self.stream.try_clone()
     }
 
-    /// Sends a request and reads the answer to its last byte.
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        self.answer.clear();
+        self.stream.write_all(request)
+    }
+
+    /// Reads once of the answer, which blocks where there is nothing to read. Whether it is whole.
     ///
     /// # Errors
     /// When the connection ends, and on an answer that is not 200, has no length, or has another length than
     /// it says.
+    pub fn receive(&mut self) -> io::Result<bool> {
+        read_more(&mut self.stream, &mut self.answer)?;
+        is_whole(&self.answer)
+    }
+
+    /// Sends a request and reads the answer to its last byte.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
     pub fn ask(&mut self, request: &[u8]) -> io::Result<()> {
-        self.stream.write_all(request)?;
-        read_answer(&mut self.stream, &mut self.answer)
+        self.send(request)?;
+        while !self.receive()? {}
+        Ok(())
     }
 }
 
-fn read_answer(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
-    answer.clear();
-    let mut whole = None;
-    while whole.is_none_or(|whole| answer.len() < whole) {
-        read_more(stream, answer)?;
-        if whole.is_none() {
-            whole = length_of(answer)?;
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+/// Whether the answer has all its bytes.
+fn is_whole(answer: &[u8]) -> io::Result<bool> {
+    match length_of(answer)? {
+        Some(whole) if answer.len() > whole => {
+            Err(bad("more bytes than the answer's content-length says"))
         }
+        whole => Ok(whole == Some(answer.len())),
     }
-    if whole.is_some_and(|whole| answer.len() > whole) {
-        return Err(bad("more bytes than the answer's content-length says"));
-    }
-    Ok(())
 }
 
 fn read_more(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
@@ -136,8 +157,13 @@ mod tests {
     }
 
     fn read(text: &str, step: usize) -> io::Result<Vec<u8>> {
-        let mut answer = b"left over".to_vec();
-        read_answer(&mut Trickle(text.as_bytes(), step), &mut answer).map(|()| answer)
+        let (mut stream, mut answer) = (Trickle(text.as_bytes(), step), Vec::new());
+        loop {
+            read_more(&mut stream, &mut answer)?;
+            if is_whole(&answer)? {
+                return Ok(answer);
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -106,7 +107,7 @@ pub struct Load {
     shared: Arc<Shared>,
     ping: Vec<JoinHandle<Timed>>,
     db: Vec<JoinHandle<Timed>>,
-    busy: Vec<JoinHandle<io::Result<()>>>,
+    busy: JoinHandle<io::Result<()>>,
     streams: Vec<TcpStream>,
 }
 
@@ -121,47 +122,31 @@ impl Load {
         clients: usize,
         window: Window,
     ) -> io::Result<Self> {
-        let mut load = Self {
-            shared: Arc::new(Shared {
-                server,
-                window,
-                is_over: AtomicBool::new(false),
-                worked: AtomicU64::new(0),
-            }),
-            ping: Vec::new(),
-            db: Vec::new(),
-            busy: Vec::new(),
-            streams: Vec::new(),
+        let shared = Arc::new(Shared {
+            server,
+            window,
+            is_over: AtomicBool::new(false),
+            worked: AtomicU64::new(0),
+        });
+        let mut streams = Vec::new();
+        let mut connect = || {
+            let connection = Connection::open(server, None)?;
+            streams.push(connection.stream()?);
+            io::Result::Ok(connection)
         };
-        load.ping = load.timetable(PING)?;
-        load.db = load.timetable(DB)?;
-        for _ in 0..clients {
-            let connection = load.connect()?;
-            let shared = Arc::clone(&load.shared);
-            let request = get(server, path);
-            let client = move || ask_again(connection, &request, &shared);
-            load.busy.push(thread::Builder::new().spawn(client)?);
-        }
-        Ok(load)
-    }
-
-    fn connect(&mut self) -> io::Result<Connection> {
-        let connection = Connection::open(self.shared.server, None)?;
-        self.streams.push(connection.stream()?);
-        Ok(connection)
-    }
-
-    fn timetable(&mut self, timetable: Timetable) -> io::Result<Vec<JoinHandle<Timed>>> {
-        let mut threads = Vec::new();
-        for i in 0..timetable.connections {
-            let connection = self.connect()?;
-            let shared = Arc::clone(&self.shared);
-            // Spread over the period: clients that all send at once would measure their own queue.
-            let first = Instant::now() + timetable.period * i / timetable.connections;
-            let client = move || Timed::send(connection, timetable, first, &shared);
-            threads.push(thread::Builder::new().spawn(client)?);
-        }
-        Ok(threads)
+        let ping = timetable(PING, &shared, &mut connect)?;
+        let db = timetable(DB, &shared, &mut connect)?;
+        let connections = (0..clients).map(|_| connect());
+        let connections = connections.collect::<io::Result<Vec<Connection>>>()?;
+        let (request, of_busy) = (get(server, path), Arc::clone(&shared));
+        let client = move || ask_again(connections, &request, &of_busy);
+        Ok(Self {
+            shared,
+            ping,
+            db,
+            busy: thread::Builder::new().spawn(client)?,
+            streams,
+        })
     }
 
     /// Waits for the end of the window and the answers to what was due in it, or for Ctrl-C, and ends the clients. `tick` is called a few times a second.
@@ -182,12 +167,9 @@ impl Load {
             // Ends a client that waits for an answer. An error means that the socket is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        for client in self.busy {
-            let result = client
-                .join()
-                .map_err(|_| "a client that keeps it busy panicked")?;
-            result.map_err(|error| format!("a client that keeps it busy: {error}"))?;
-        }
+        let busy = self.busy.join();
+        let busy = busy.map_err(|_| "the thread that keeps it busy panicked")?;
+        busy.map_err(|error| format!("a client that keeps it busy: {error}"))?;
         let window = self.shared.window;
         Ok(Seen {
             ping: all("/ping", self.ping)?,
@@ -270,14 +252,65 @@ impl Timed {
     }
 }
 
-fn ask_again(mut connection: Connection, request: &[u8], shared: &Shared) -> io::Result<()> {
+/// Starts the clients of a timetable.
+fn timetable(
+    timetable: Timetable,
+    shared: &Arc<Shared>,
+    mut connect: impl FnMut() -> io::Result<Connection>,
+) -> io::Result<Vec<JoinHandle<Timed>>> {
+    let start = |i: u32| {
+        let (connection, shared) = (connect()?, Arc::clone(shared));
+        // Spread over the period: clients that all send at once would measure their own queue.
+        let first = Instant::now() + timetable.period * i / timetable.connections;
+        let client = move || Timed::send(connection, timetable, first, &shared);
+        thread::Builder::new().spawn(client)
+    };
+    (0..timetable.connections).map(start).collect()
+}
+
+/// All clients that ask again once they have their answer, in one thread: so they take little CPU time from the service.
+fn ask_again(mut connections: Vec<Connection>, request: &[u8], shared: &Shared) -> io::Result<()> {
+    let wait_for = |connection: &Connection| libc::pollfd {
+        fd: connection.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut ready: Vec<libc::pollfd> = connections.iter().map(wait_for).collect();
+    for connection in &mut connections {
+        connection.send(request)?;
+    }
     // Relaxed: whoever misses it meets a socket that was shut down.
     while !shared.is_over.load(Ordering::Relaxed) {
-        if let Err(error) = connection.ask(request) {
-            return unless_over(error, shared);
+        let timeout_ms = LOOK.as_millis() as libc::c_int;
+        // SAFETY: poll writes into the array alone, which has this many elements and outlives the call; the files are open, for
+        // `connections` has them.
+        let count =
+            unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, timeout_ms) };
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+            continue;
         }
-        if shared.window.contains(Instant::now()) {
-            shared.worked.fetch_add(1, Ordering::Relaxed); // A number alone.
+        for (connection, _) in connections
+            .iter_mut()
+            .zip(&ready)
+            .filter(|(_, one)| one.revents != 0)
+        {
+            // There is something to read, so that this does not block.
+            let next = connection.receive().and_then(|is_whole| {
+                if is_whole {
+                    if shared.window.contains(Instant::now()) {
+                        shared.worked.fetch_add(1, Ordering::Relaxed); // A number alone.
+                    }
+                    connection.send(request)?;
+                }
+                Ok(())
+            });
+            if let Err(error) = next {
+                return unless_over(error, shared);
+            }
         }
     }
     Ok(())
