@@ -123,7 +123,7 @@ const FIGURES: &[Row] = &[
     row("loops", &["loops", "--pairs", "30"], None),
     row("footprint", &["footprint"], None),
     row("service", &["service", "--clients", "4,40,200", "--rounds", "6"], None),
-    row("service-blocking", &["service", "--scene", "blocking", "--rounds", "6"], None),
+    row("service-blocking", &["service", "--scene", "blocking", "--rounds", "6", "--seconds", "5"], None),
 ];
 /// Where they are kept.
 const FIGURES_DIRECTORY: &str = "figures";
