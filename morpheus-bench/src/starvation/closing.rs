@@ -5,14 +5,14 @@ use super::workload::Workload;
 use crate::executor::Runtime;
 use crate::report::{count, time, times};
 use crate::rows::Row;
-use crate::rows::view::distinct;
+use crate::rows::view;
 
 /// The sentence. It compares the first runtime (Morpheus where it was measured) with tokio, or with the first other one.
 pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
     if workload.idle {
         return idle(rows, workload.duration_s);
     }
-    let all = distinct(rows.iter().map(|row| row.contender.as_str()));
+    let all = view::distinct(rows.iter().map(|row| row.contender.as_str()));
     let named = |runtime: Runtime, all: &[&'_ str]| {
         let name = runtime.to_string();
         all.iter().position(|own| *own == name)
@@ -50,9 +50,9 @@ pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
     text + "."
 }
 
+/// A figure of the one case that there is.
 fn find<'a>(rows: &'a [Row], contender: &str, figure: &str) -> Option<&'a Row> {
-    rows.iter()
-        .find(|row| row.contender == contender && row.figure == figure)
+    view::find(rows, &rows.first()?.case, contender, figure)
 }
 
 fn median(rows: &[Row], contender: &str, figure: &str) -> Option<f64> {

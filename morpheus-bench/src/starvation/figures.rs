@@ -25,7 +25,7 @@ pub const WAKEUPS: &str = "wakeups";
 pub const CONTROLLER: &str = "controller";
 
 /// All figures, the less important last. Those that a run does not have are left out.
-pub const FIGURES: [Figure<RunResult>; 32] = [
+pub const FIGURES: [Figure<RunResult>; 39] = [
     wake(WAKE_P50, Part::P50).or_more(|run| unserved(run) > 0.5),
     wake(WAKE_P99, Part::P99).or_more(|run| unserved(run) > 0.01),
     timer("timer p50", Part::P50).or_more(|run| unwoken(run) > 0.5),
@@ -70,6 +70,27 @@ pub const FIGURES: [Figure<RunResult>; 32] = [
     }),
     Figure::new("replaced p99", Unit::Time, |run| {
         Some(linked(run)?.takeover_p99_ns as f64)
+    }),
+    // From the time at which the wake was meant to be.
+    Figure::latency("meant wake p99", Part::P99, |run: &RunResult| {
+        Some(&run.wake_intended_ns)
+    })
+    .or_more(|run| unserved(run) > 0.01),
+    count("asked for/s", |run| Some(run.load.as_ref()?.wanted_per_s)),
+    count("hogs without a poll", |run| {
+        Some(run.hog.as_ref()?.without_a_poll as f64)
+    }),
+    count("convictions", |run| {
+        Some(run.escalations.as_ref()?.convictions as f64)
+    }),
+    count("polls in place", |run| {
+        Some(run.escalations.as_ref()?.in_place_polls as f64)
+    }),
+    count("most in place", |run| {
+        Some(run.escalations.as_ref()?.in_place_peak as f64)
+    }),
+    Figure::new("detected p50", Unit::Time, |run| {
+        Some(linked(run)?.detection_p50_ns as f64)
     }),
     count("wakes", |run| {
         Some(run.wake_ns.n as f64).filter(|n| *n > 0.0)

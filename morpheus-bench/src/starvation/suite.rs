@@ -35,6 +35,10 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let cases = groups.iter().flat_map(|group| &group.cases);
     bench.expect(cases.map(|case| time(case, options)).sum());
     for group in &groups {
+        // What was not begun has no bars.
+        if interrupt::happened() {
+            break;
+        }
         for case in &group.cases {
             if interrupt::happened() {
                 break;
@@ -111,13 +115,10 @@ fn time(case: &Case, options: &Options) -> Duration {
 
 /// Holds what was measured against a bar. A figure that is not there is undecided.
 fn hold(bar: &Bar, rows: &mut Vec<Row>) {
-    let own = |case| (case, Runtime::Morpheus);
     match *bar {
-        Bar::AtMost(case, figure, most) => hold_one(own(case), figure, Limit::AtMost(most), rows),
-        Bar::AtLeast(case, figure, least) => {
-            hold_one(own(case), figure, Limit::AtLeast(least), rows)
-        }
-        Bar::Finished(case) => hold_one(own(case), UNFINISHED, Limit::AtMost(0.0), rows),
+        Bar::AtMost(case, figure, most) => hold_own(case, figure, Limit::AtMost(most), rows),
+        Bar::AtLeast(case, figure, least) => hold_own(case, figure, Limit::AtLeast(least), rows),
+        Bar::Finished(case) => hold_own(case, UNFINISHED, Limit::AtMost(0.0), rows),
         Bar::AtMostTimes(figure, of, to, most) => {
             rows.push(times(figure, of, to, rows).held(Limit::AtMost(most)));
         }
@@ -127,8 +128,8 @@ fn hold(bar: &Bar, rows: &mut Vec<Row>) {
     }
 }
 
-fn hold_one((case, runtime): At, figure: &str, limit: Limit, rows: &mut Vec<Row>) {
-    let runtime = runtime.to_string();
+fn hold_own(case: &str, figure: &str, limit: Limit, rows: &mut Vec<Row>) {
+    let runtime = Runtime::Morpheus.to_string();
     let is = |row: &Row| row.case == case && row.contender == runtime && row.figure == figure;
     let place = rows.iter().position(is).unwrap_or_else(|| {
         rows.push(Row::new(case, &runtime, figure, unit(figure), Vec::new()));
