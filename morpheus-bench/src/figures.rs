@@ -1,7 +1,8 @@
 //! The tables of documents, made from what benchmarks printed: `report DIR --fill FILE,…`.
 //!
 //! A document has `<!-- figures: NAME -->` where the tables of `NAME.json` belong, and `<!-- end of figures -->` behind them. What
-//! stands between is replaced. `<!-- figures: NAME: FIGURE, FIGURE -->` has these figures alone, in one table of all cases. So no table holds a figure that no benchmark printed, and one that was changed by hand is found.
+//! stands between is replaced. `<!-- figures: NAME: FIGURE, FIGURE -->` has these figures alone, in one table of all cases. So no
+//! table holds a figure that no benchmark printed, and one that was changed by hand is found.
 
 use std::fs;
 use std::path::{Path, PathBuf};

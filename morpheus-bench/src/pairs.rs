@@ -171,7 +171,7 @@ impl fmt::Display for Limit {
 }
 
 /// A share in percent with its sign, to as many digits as small ones need.
-pub fn percent(share: f64) -> String {
+fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
         x if x >= 10.0 => format!("{percent:+.0} %"),

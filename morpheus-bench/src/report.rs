@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::histogram::Summary;
 use crate::interrupt;
 
 /// Columns that the output of a benchmark may take.
@@ -27,17 +26,6 @@ pub fn time(ns: u64) -> String {
 /// [`time`], or `–` where there are too few samples.
 pub fn maybe_time(ns: Option<u64>) -> String {
     ns.map_or_else(|| "–".into(), time)
-}
-
-/// What a summary says, in one line: `p50 69.1 µs   p99 143 µs   max 258 µs   (n 2,000)`.
-pub fn percentiles(summary: &Summary) -> String {
-    format!(
-        "p50 {}   p99 {}   max {}   (n {})",
-        maybe_time(summary.p50),
-        maybe_time(summary.p99),
-        maybe_time(summary.max),
-        count(summary.n)
-    )
 }
 
 /// A whole number with thousands separated: `16,000`.

@@ -4,9 +4,8 @@ mod common;
 
 use std::process::Output;
 
-use common::Found;
+use common::{Found, median};
 use morpheus_bench::report::WIDTH;
-use morpheus_bench::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_latency");
 
@@ -20,12 +19,8 @@ fn found(arguments: &str) -> Found {
     found
 }
 
-/// A figure of the contender whose name begins so.
-fn median(found: &Found, contender: &str, figure: &str) -> f64 {
-    let is = |row: &&Row| row.contender.starts_with(contender) && row.figure == figure;
-    let median = found.rows.iter().find(is).and_then(|row| row.median);
-    median.unwrap_or_else(|| panic!("{contender}, {figure}: {found:?}"))
-}
+const RESPONSE: &str = "response time, from the intended start";
+const SERVICE: &str = "service time, raw";
 
 #[test]
 fn operations_are_counted_with_and_without_checkpoints() {
@@ -33,7 +28,7 @@ fn operations_are_counted_with_and_without_checkpoints() {
         let found = found(&format!(
             "--duration 0.5 --workers 2 --ops-per-second 200 {with}"
         ));
-        let response = |figure: &str| median(&found, "response", figure);
+        let response = |figure: &str| median(&found, RESPONSE, figure);
         assert_eq!(
             (found.bench.as_str(), response("asked for/s")),
             ("latency", 400.0)
@@ -41,10 +36,10 @@ fn operations_are_counted_with_and_without_checkpoints() {
         // 200 in half a second.
         let asked = response("samples");
         assert!((190.0..=260.0).contains(&asked), "{found:?}");
-        let done = median(&found, "service", "samples");
+        let done = median(&found, SERVICE, "samples");
         assert!(done > 0.0 && done <= asked, "{found:?}");
         assert!(
-            response("time p50") >= median(&found, "service", "time p50"),
+            response("time p50") >= median(&found, SERVICE, "time p50"),
             "{found:?}"
         );
         assert_eq!(found.config["with_checkpoints"], !with.is_empty());
@@ -55,10 +50,10 @@ fn operations_are_counted_with_and_without_checkpoints() {
 #[test]
 fn a_rate_beyond_the_machine_is_explained() {
     let found = found("--duration 0.1 --workers 16 --ops-per-second 1000000");
-    let response = |figure: &str| median(&found, "response", figure);
+    let response = |figure: &str| median(&found, RESPONSE, figure);
     assert!(response("reached/s") < 0.9 * response("asked for/s"));
     assert!(found.notes[0].contains("needs"), "{found:?}");
-    assert!(response("samples") > median(&found, "service", "samples"));
+    assert!(response("samples") > median(&found, SERVICE, "samples"));
 }
 
 #[test]
@@ -67,7 +62,10 @@ fn pairs_have_a_verdict_and_few_have_none() {
     let ratio = found.rows[1].ratio.as_ref().unwrap();
     assert_eq!(ratio.pairs.differences.len(), 12);
     assert!(found.notes[0].contains("passes 1 checkpoints"), "{found:?}");
-    assert!(median(&found, "without", "CPU time") > 100.0, "{found:?}");
+    assert!(
+        median(&found, "without checkpoints", "CPU time") > 100.0,
+        "{found:?}"
+    );
     let few = String::from_utf8(latency("--paired --pairs 2 --workers 1").stdout).unwrap();
     assert!(
         few.contains("n too small") && few.contains("undecided"),

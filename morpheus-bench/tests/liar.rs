@@ -4,9 +4,8 @@ mod common;
 
 use std::process::Output;
 
-use common::Found;
+use common::{Found, median, row};
 use morpheus_bench::report::WIDTH;
-use morpheus_bench::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_liar");
 
@@ -20,17 +19,10 @@ fn found(arguments: &str) -> Found {
     found
 }
 
-fn row<'a>(found: &'a Found, contender: &str, figure: &str) -> Option<&'a Row> {
-    let is = |row: &&Row| row.contender == contender && row.figure == figure;
-    found.rows.iter().find(is)
-}
-
 /// How often the same work was demoted or throttled, within sections and without.
 fn slowed_down(found: &Found) -> [f64; 2] {
-    ["within a section", "without"].map(|contender| {
-        let row = row(found, contender, "demotions and throttling");
-        row.and_then(|row| row.median).unwrap()
-    })
+    ["within a section", "without"]
+        .map(|contender| median(found, contender, "demotions and throttling"))
 }
 
 fn has_attack(found: &Found) -> bool {

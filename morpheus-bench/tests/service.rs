@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Once;
 use std::time::Duration;
 
-use common::Found;
+use common::{Found, median};
 use morpheus_bench::report::WIDTH;
 use morpheus_bench::service::Variant;
 
@@ -35,16 +35,10 @@ fn build() {
     });
 }
 
-/// The figure of each variant, in their order; panics where one is missing.
+/// The figure of each variant, in their order.
 fn medians(found: &Found, variants: &[Variant], figure: &str) -> Vec<f64> {
-    let of = |variant: &Variant| {
-        let own = |row: &&morpheus_bench::rows::Row| {
-            row.contender == variant.name() && row.figure == figure
-        };
-        found.rows.iter().find(own)?.median
-    };
-    let medians: Option<Vec<f64>> = variants.iter().map(of).collect();
-    medians.unwrap_or_else(|| panic!("{figure}: {found:?}"))
+    let of = |variant: &Variant| median(found, variant.name(), figure);
+    variants.iter().map(of).collect()
 }
 
 #[test]

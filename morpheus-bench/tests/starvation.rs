@@ -4,10 +4,9 @@ mod common;
 
 use std::process::Output;
 
-use common::Found;
+use common::{Found, median, row};
 use morpheus_bench::hdr_log;
 use morpheus_bench::report::WIDTH;
-use morpheus_bench::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_starvation");
 
@@ -20,16 +19,6 @@ fn found(arguments: &str) -> Found {
     let found: Found = common::json(PROGRAM, &line);
     assert!(found.failed.is_empty(), "{found:?}");
     found
-}
-
-fn row<'a>(found: &'a Found, contender: &str, figure: &str) -> Option<&'a Row> {
-    let is = |row: &&Row| row.contender == contender && row.figure == figure;
-    found.rows.iter().find(is)
-}
-
-fn median(found: &Found, contender: &str, figure: &str) -> f64 {
-    let median = row(found, contender, figure).and_then(|row| row.median);
-    median.unwrap_or_else(|| panic!("{contender}, {figure}: {found:?}"))
 }
 
 #[test]

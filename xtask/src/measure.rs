@@ -156,7 +156,7 @@ fn peers(context: &Context, schedulers: &[String]) -> Vec<Peer> {
     names.dedup();
     names
         .into_iter()
-        .map(|name| Peer::installed(context, name, "--schedulers default,morpheus"))
+        .map(|name| Peer::installed(context, name))
         .collect()
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// A program that cargo installs into a directory of ours. The version is the one that is known to load.
-    pub(crate) fn installed(context: &Context, name: &str, without: &str) -> Peer {
+    pub(crate) fn installed(context: &Context, name: &str) -> Peer {
         const VERSIONS: [(&str, &str); 2] =
             [("scx_bpfland", "1.0.18"), ("scx_pandemonium", "5.23.1")];
         let root = context.target.join("peers");
@@ -94,7 +94,7 @@ impl Peer {
         );
         Peer {
             path: root.join("bin").join(name),
-            advice: format!("{install}, or leave it out with {without}"),
+            advice: format!("{install}, or leave it out with --schedulers default,morpheus"),
         }
     }
 }

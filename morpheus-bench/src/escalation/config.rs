@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub neighbours: u16,
 
-    /// Tasks that block are plain tokio::spawn, which nobody watches
+    /// Start the tasks that block with tokio::spawn, so that they are not watched
     #[arg(long)]
     pub unwatched: bool,
 

@@ -22,11 +22,11 @@ const CASE: &str = "a poll that computes is asked to yield";
 const DISTANCE: Duration = Duration::from_micros(10);
 /// The runtime's default, which is what is measured.
 const BUDGET: Duration = Duration::from_millis(1);
-/// A poll that nobody asks for so long is given up.
+/// A poll that is not asked to yield within this time ends.
 const NEVER: Duration = Duration::from_secs(1);
 /// As with the higher percentiles: ten samples lie beyond it.
 const SAMPLES_FOR_P90: u64 = 100;
-/// After so many of these there will be no other end.
+/// The task ends after this number of polls that were not asked.
 const GIVEN_UP: u64 = 3;
 /// Polls that are not counted: the labels, the link and the caches are new to all.
 const WARM_UP: u32 = 50;
@@ -58,7 +58,7 @@ const PASSED: [Figure<Found>; 4] = latency_figures!("elapsed", |found| Some(&fou
 /// Adds the rows.
 ///
 /// # Errors
-/// There is no such link, or nobody asks; the text is for people.
+/// There is no such link, or no poll is asked to yield; the text is for people.
 pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<(), String> {
     // A poll of a task that is known to be slow would be polled in place.
     let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Handoffs])?;

@@ -17,11 +17,11 @@ use crate::{clock, interrupt, latency_figures, work};
 
 const CHAIN: &str = "a worker that blocks is replaced";
 const COLD: &str = "a worker that blocks after a rest is replaced";
-/// What a task computes before it blocks: the controller follows so many blocks a second, and no more.
+/// A task computes for this time before it blocks. The controller cannot follow more blocks a second.
 const COMPUTES: Duration = Duration::from_micros(600);
 /// By then every worker has been through a park, so that the kernel side knows it.
 const SETTLES: Duration = Duration::from_millis(20);
-/// A chain that stands still for so long will not go on.
+/// A chain that makes no progress within this time has failed.
 const STANDS_STILL: Duration = Duration::from_secs(10);
 
 /// What was found.
@@ -218,7 +218,7 @@ impl Chain {
             return;
         };
         self.next(Some(clock::monotonic_ns()));
-        // Takes the LIFO slot, where nobody could steal it, from the task before it.
+        // Moves the task before it out of the LIFO slot, from which no worker steals.
         drop(tokio::spawn(async {}));
         let _ = gate.read(&mut [0]);
     }

@@ -110,12 +110,12 @@ pub enum Runtime {
     TokioTuned,
     /// Morpheus in a program that was built with `--cfg tokio_unstable`: every task is watched.
     MorpheusFlag,
-    /// `async_executor` with one thread per worker, and so many more, and `async-io`.
+    /// `async_executor` and `async-io`, with a thread for each worker and `extra` threads.
     Smol {
         /// Threads beside one for each worker.
         extra: usize,
     },
-    /// A Go program with as many threads that run goroutines (`GOMAXPROCS`), and so many more.
+    /// A Go program. `GOMAXPROCS` is the number of workers and `extra`.
     Go {
         /// Threads beside one for each worker.
         extra: usize,

@@ -32,7 +32,7 @@ const STANDS_STILL: Duration = Duration::from_secs(60);
 const CASE: &str = "an operation";
 const NAMES: [&str; 2] = ["without checkpoints", "with checkpoints"];
 const CPU: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
-/// At most so many times the CPU time may it take with checkpoints.
+/// The limit of the CPU time with checkpoints, as a ratio to that without.
 const LIMIT: Limit = Limit::AtMost(1.005);
 
 #[derive(Clone, Copy)]

@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long)]
     pub honest_only: bool,
 
-    /// Seconds that each of liar, honest hog and nobody is measured in each round
+    /// Seconds of each measurement: a round measures the liar, the honest hog, and neither
     #[arg(long = "duration", value_name = "S", default_value = "2", value_parser = measured(0.1, 3_600.0))]
     pub duration_s: f64,
 

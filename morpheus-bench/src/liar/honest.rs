@@ -184,7 +184,7 @@ mod tests {
     use crate::pairs::Bar;
     use clap::Parser;
 
-    /// Rows of sections that cost so many times the work without, in which tasks were demoted so often.
+    /// Rows of sections that take `factor` times the CPU time of the work without, with `demotions` in one round.
     fn judged(factor: f64, demotions: u64) -> Vec<(String, Bar)> {
         let mut rounds = Rounds::new(1);
         for place in rounds::order(1, 12) {

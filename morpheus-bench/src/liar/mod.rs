@@ -11,7 +11,6 @@ mod honest;
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde::{Deserialize, Serialize};
 
 use crate::envelope::Envelope;
 use crate::executor::Escalations;
@@ -38,7 +37,7 @@ fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), Strin
 }
 
 /// How often the runtime did something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     /// Asked to yield.
     requests: u64,

@@ -64,9 +64,7 @@ pub fn chosen(rows: &[Row], figures: &[&str]) -> Result<String, String> {
     if columns.len() > MOST_FIGURES {
         table = transposed(&table);
     }
-    let (heads, lines) = table.split_first().expect("the heads are there");
-    let lines: String = lines.iter().cloned().map(line).collect();
-    Ok(line(heads.clone()) + &rule(heads.len()) + &lines)
+    Ok(written(&table))
 }
 
 fn transposed(table: &[Vec<String>]) -> Vec<Vec<String>> {
@@ -75,13 +73,12 @@ fn transposed(table: &[Vec<String>]) -> Vec<Vec<String>> {
     columns.map(of).collect()
 }
 
-fn line(cells: impl IntoIterator<Item = String>) -> String {
-    let cells: Vec<String> = cells.into_iter().collect();
-    format!("| {} |\n", cells.join(" | "))
-}
-
-fn rule(columns: usize) -> String {
-    format!("|{}\n", "---|".repeat(columns))
+/// A table, of which the first line has the heads.
+fn written(table: &[Vec<String>]) -> String {
+    let line = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let rule = format!("|{}\n", "---|".repeat(table[0].len()));
+    let lines: String = table[1..].iter().map(line).collect();
+    line(&table[0]) + &rule + &lines
 }
 
 fn compared(
@@ -100,7 +97,7 @@ fn compared(
         }));
     }
     heads.extend(is_alone.then(|| "A/A".to_owned()));
-    let mut text = line(heads.iter().cloned()) + &rule(heads.len());
+    let mut table = vec![heads];
     for case in cases {
         let there = view::median(find(rows, case, to, figures[0]));
         let mut cells = vec![(*case).to_owned(), there];
@@ -115,9 +112,9 @@ fn compared(
             let first = find(rows, case, contenders[0], figures[0]);
             cells.push(first.map_or(String::new(), view::noise));
         }
-        text += &line(cells);
+        table.push(cells);
     }
-    text
+    written(&table)
 }
 
 fn shown(ratio: &Ratio, with_interval: bool) -> String {
@@ -138,14 +135,17 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
     let mut figures = view::figures(own);
     figures.truncate(MOST_FIGURES);
     let first = |name: &str| std::iter::once(name.to_owned());
-    let heads = first(case).chain(figures.iter().map(|figure| (*figure).to_owned()));
-    let mut text = line(heads) + &rule(1 + figures.len());
+    let mut table = vec![
+        first(case)
+            .chain(figures.iter().map(|figure| (*figure).to_owned()))
+            .collect(),
+    ];
     for contender in view::contenders(own) {
         let row = |figure: &&str| find(own.iter().copied(), case, contender, figure);
         let cells = figures.iter().map(|figure| view::median(row(figure)));
-        text += &line(first(contender).chain(cells));
+        table.push(first(contender).chain(cells).collect());
     }
-    text
+    written(&table)
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl Row {
     /// Held against a limit with its interval, or with the range of three to five rounds. A figure that is the same in each round
     /// needs no more than two of them, and one that is censored is not known to keep below a limit.
     #[must_use]
-    pub fn held(mut self, limit: Limit) -> Self {
+    pub fn held(self, limit: Limit) -> Self {
         let is_exact = self.n > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
         let exact = self.median.filter(|_| is_exact);
         let interval = exact
@@ -253,9 +253,7 @@ impl Row {
         let judged = interval.map(|(low, high)| limit.judge_interval(low, high));
         let is_unknown = self.censored > 0 && matches!(limit, Limit::AtMost(_));
         let judged = judged.filter(|judged| !(is_unknown && *judged == Bar::Met));
-        self.limit = Some(limit);
-        self.judged = Some(judged.unwrap_or(Bar::Undecided));
-        self
+        self.judged_as(limit, judged)
     }
 
     fn range(&self) -> Option<(f64, f64)> {
@@ -265,10 +263,14 @@ impl Row {
 
     /// Held against a limit, for what was counted and is not a sample.
     #[must_use]
-    pub fn held_exactly(mut self, limit: Limit) -> Self {
+    pub fn held_exactly(self, limit: Limit) -> Self {
         let judged = self
             .median
             .map(|median| limit.judge_interval(median, median));
+        self.judged_as(limit, judged)
+    }
+
+    fn judged_as(mut self, limit: Limit, judged: Option<Bar>) -> Self {
         self.limit = Some(limit);
         self.judged = Some(judged.unwrap_or(Bar::Undecided));
         self

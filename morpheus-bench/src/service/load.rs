@@ -149,7 +149,8 @@ impl Load {
         })
     }
 
-    /// Waits for the end of the window and the answers to what was due in it, or for Ctrl-C, and ends the clients. `tick` is called a few times a second.
+    /// Waits for the end of the window and the answers to what was due in it, or for Ctrl-C, and ends the clients. `tick` is called
+    /// a few times a second.
     ///
     /// # Errors
     /// The first error that a client met before the end.

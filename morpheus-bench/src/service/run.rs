@@ -35,11 +35,14 @@ const FIGURES: [Figure<Seen>; 6] = [
     Figure::new("answered", Unit::Share, |seen| Some(seen.ping.share())),
 ];
 
+const TO_BOUNDED: &str = "p99 ÷ tokio-bounded";
+const TO_REWRITTEN: &str = "answers ÷ tokio-rewritten";
+const TO_TUNED: &str = "p99 ÷ tokio-tuned";
 /// Figures against those of another variant, in the same round.
 const AGAINST: [(&str, Variant, &str); 3] = [
-    (P99.name, Variant::Bounded, "p99 ÷ tokio-bounded"),
-    (RATE.name, Variant::Rewritten, "answers ÷ tokio-rewritten"),
-    (P99.name, Variant::Tuned, "p99 ÷ tokio-tuned"),
+    (P99.name, Variant::Bounded, TO_BOUNDED),
+    (RATE.name, Variant::Rewritten, TO_REWRITTEN),
+    (P99.name, Variant::Tuned, TO_TUNED),
 ];
 
 /// The latest that 99 % of the pings are answered beside handlers that block.
@@ -165,13 +168,13 @@ fn rows(
 fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option<Limit> {
     let knows = matches!(variant, Variant::MorpheusLayer | Variant::MorpheusFlag);
     let has_spares = variant == Variant::Morpheus && clients <= MORE_WORKERS;
-    let is = |index: usize| figure == AGAINST[index].2;
-    match scene {
-        Scene::Compute | Scene::Hash if knows && is(0) => Some(Limit::AtMost(1.0)),
-        Scene::Compute | Scene::Hash if knows && is(1) => Some(Limit::AtLeast(0.97)),
-        Scene::Compute | Scene::Hash if has_spares && is(2) => Some(Limit::AtMost(1.0)),
-        Scene::Blocking if knows && is(1) => Some(Limit::AtLeast(0.98)),
-        Scene::Blocking if knows && figure == P99.name => Some(BLOCKING_P99_LIMIT),
+    let (at_most, at_least) = (Limit::AtMost, Limit::AtLeast);
+    match (scene, figure) {
+        (Scene::Compute | Scene::Hash, TO_BOUNDED) if knows => Some(at_most(1.0)),
+        (Scene::Compute | Scene::Hash, TO_REWRITTEN) if knows => Some(at_least(0.97)),
+        (Scene::Compute | Scene::Hash, TO_TUNED) if has_spares => Some(at_most(1.0)),
+        (Scene::Blocking, TO_REWRITTEN) if knows => Some(at_least(0.98)),
+        (Scene::Blocking, figure) if knows && figure == P99.name => Some(BLOCKING_P99_LIMIT),
         _ => None,
     }
 }

@@ -5,10 +5,26 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use morpheus_bench::envelope::Envelope;
+use morpheus_bench::rows::Row;
 use serde::de::DeserializeOwned;
 
 /// What a benchmark that prints rows prints with `--json`.
 pub type Found = Envelope<serde_json::Value>;
+
+/// A figure of a contender in the first case that has it.
+pub fn row<'a>(found: &'a Found, contender: &str, figure: &str) -> Option<&'a Row> {
+    let is = |row: &&Row| row.contender == contender && row.figure == figure;
+    found.rows.iter().find(is)
+}
+
+/// Its median.
+///
+/// # Panics
+/// It is not there.
+pub fn median(found: &Found, contender: &str, figure: &str) -> f64 {
+    let median = row(found, contender, figure).and_then(|row| row.median);
+    median.unwrap_or_else(|| panic!("{contender}, {figure}: {found:?}"))
+}
 
 /// A program (`env!("CARGO_BIN_EXE_…")`) with a line of arguments.
 pub fn command(program: &str, arguments: &str) -> Command {
