@@ -24,7 +24,7 @@ What is compared, each in every round and in a process of its own:
 tokio-tuned and morpheus+flag are built on demand, in a target directory of their own: some minutes the first time.
 
 What is measured, while the clients of --scene are never content:
-  /ping, /db       1,000 and 250 requests a second by a timetable, one in four to /db a write. From when a request was due
+  /ping, /db       1,000 and 250 (--db) requests a second by a timetable, one in four to /db a write. From when a request was due
                    until its answer; what has no answer at the end counts with its age, and is shown with ≥.
   answers/s        to the clients that keep the service busy, each of which asks again at once
   ÷                against another variant, round by round: below 1 is less
@@ -90,6 +90,10 @@ pub struct Options {
     /// Only these
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Variant::ALL)]
     pub only: Vec<Variant>,
+
+    /// Requests a second to /db, a query or a write in SQLite; 0: none
+    #[arg(long = "db", value_name = "PER_S", default_value = "250", value_parser = measured(0.0, 10_000.0))]
+    pub db_rate: f64,
 
     /// Seconds to measure, of each variant in each round
     #[arg(long = "seconds", value_name = "S", default_value = "8", value_parser = measured(0.1, 3_600.0))]
@@ -166,6 +170,7 @@ mod tests {
             ("--clients 4,many", "from 0 to"),
             ("--seconds 0", "from 0.1 to"),
             ("--rounds 0", "from 1 to"),
+            ("--db=-1", "from 0 to"),
             ("--only go", "tokio-bounded"),
             ("--scene idle", "blocking"),
         ]);

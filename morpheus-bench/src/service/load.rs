@@ -44,13 +44,16 @@ pub const PING: Timetable = Timetable {
     writes: 0,
 };
 
-/// 250 a second.
-pub const DB: Timetable = Timetable {
-    path: "/db",
-    connections: 2,
-    period: Duration::from_millis(8),
-    writes: 4,
-};
+/// Requests to the database, so many a second; none if that is 0.
+pub fn db(per_s: f64) -> Option<Timetable> {
+    let connections = 2;
+    (per_s > 0.0).then(|| Timetable {
+        path: "/db",
+        connections,
+        period: Duration::from_secs_f64(f64::from(connections) / per_s),
+        writes: 4,
+    })
+}
 
 /// The time that counts. What comes before it warms the service up.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +115,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the timetables, and `clients` that ask for `path` again and again.
+    /// Starts the timetables, that of `/db` with so many requests a second, and `clients` that ask for `path` again and again.
     ///
     /// # Errors
     /// Those of sockets and threads.
@@ -120,6 +123,7 @@ impl Load {
         server: SocketAddr,
         path: &str,
         clients: usize,
+        db_per_s: f64,
         window: Window,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -135,7 +139,8 @@ impl Load {
             io::Result::Ok(connection)
         };
         let ping = timetable(PING, &shared, &mut connect)?;
-        let db = timetable(DB, &shared, &mut connect)?;
+        let db = db(db_per_s).map(|db| timetable(db, &shared, &mut connect));
+        let db = db.transpose()?.unwrap_or_default();
         let connections = (0..clients).map(|_| connect());
         let connections = connections.collect::<io::Result<Vec<Connection>>>()?;
         let (request, of_busy) = (get(server, path), Arc::clone(&shared));
@@ -338,7 +343,8 @@ mod tests {
             from,
             end: from + length,
         };
-        Load::start(listener.local_addr().unwrap(), "/report", clients, window).unwrap()
+        let server = listener.local_addr().unwrap();
+        Load::start(server, "/report", clients, 250.0, window).unwrap()
     }
 
     #[test]
@@ -347,7 +353,8 @@ mod tests {
             f64::from(timetable.connections) / timetable.period.as_secs_f64()
         };
         assert!((per_s(PING) - 1_000.0).abs() < 1e-9);
-        assert!((per_s(DB) - 250.0).abs() < 1e-9);
+        assert!((per_s(db(250.0).unwrap()) - 250.0).abs() < 1e-9);
+        assert!(db(0.0).is_none());
     }
 
     #[test]
@@ -367,7 +374,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let closer = listener.try_clone().unwrap();
         let closes = std::thread::spawn(move || {
-            for _ in 0..PING.connections + DB.connections {
+            for _ in 0..PING.connections + db(250.0).unwrap().connections {
                 drop(closer.accept());
             }
         });

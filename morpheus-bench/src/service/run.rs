@@ -123,7 +123,8 @@ fn one(
         from,
         end: from + options.window(),
     };
-    let load = Load::start(server.address(), options.scene.path(), clients, window);
+    let path = options.scene.path();
+    let load = Load::start(server.address(), path, clients, options.db_rate, window);
     let seen = load
         .map_err(|error| format!("the clients do not start: {error}"))?
         .finish(tick)?;
