@@ -86,10 +86,12 @@ fn people_get_a_table_prometheus_a_file_and_records_can_be_read_again() {
     let only = only.replacen("--iterations 1", "", 1);
     let text = printed(&format!("{only} --prom {}", prom.display()));
     let expected = [
-        "launch: launch p50",
-        "messaging: messages",
+        "launch, medians",
+        "launch p50",
+        "messaging, medians",
+        "messages/s",
         "current",
-        "median",
+        "iterations 2",
     ];
     common::assert_table(&text, WIDTH, &expected);
     let figures = fs::read_to_string(&prom).unwrap();
@@ -102,7 +104,7 @@ fn people_get_a_table_prometheus_a_file_and_records_can_be_read_again() {
     let json = printed(&format!("{only} --json"));
     fs::write(&records, format!("vm: a guest says this\n{json}")).unwrap();
     let again = printed(&format!("--from {0} {0}", records.display()));
-    common::assert_table(&again, WIDTH, &["launch: launch p50", " 4  "]);
+    common::assert_table(&again, WIDTH, &["launch p50", "iterations 4"]);
     fs::remove_file(prom).unwrap();
     fs::remove_file(records).unwrap();
 }

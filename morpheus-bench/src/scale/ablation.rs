@@ -1,11 +1,13 @@
 //! What each feature of Morpheus's scheduler buys: the ratio of every figure without it to that with it, beside what the same
 //! scheduler, measured twice, differs by.
 
-use super::case::{Case, Unit};
+use super::case::Case;
 use super::features::{Feature, SAME};
 use super::result::Report;
+use super::rows;
 use crate::histogram::median;
 use crate::report::{self, Table, WIDTH};
+use crate::unit::Unit;
 
 /// Behind a ratio: without the feature the figure is worse, by more than chance.
 const BUYS: char = '+';
@@ -38,8 +40,22 @@ pub fn is_one(report: &Report) -> bool {
     twice && names.iter().all(known)
 }
 
+/// For people: a table for each number of CPUs, what it comes to, and what failed.
+pub fn text(report: &Report) -> String {
+    let host = report.host.as_ref().map(|host| host.line(WIDTH) + "\n");
+    let mut text = host.unwrap_or_default();
+    for cpus in report.cpus() {
+        text += &format!("\nCPUs: {cpus}; what each feature buys\n\n");
+        text += &render(report, cpus);
+    }
+    for line in rows::failures(report) {
+        text += &(report::wrap(&line, WIDTH) + "\n");
+    }
+    text
+}
+
 /// The table with so many CPUs, and what it comes to.
-pub fn render(report: &Report, cpus: usize) -> String {
+fn render(report: &Report, cpus: usize) -> String {
     let features = features(report);
     let measured = |case: &Case| {
         let runs = report.runs.iter();
@@ -134,13 +150,10 @@ impl Column {
             return Verdict::Unknown;
         };
         // Of times and shares less is better, of rates more.
-        let worse = match self.case.about().unit {
-            Unit::Time | Unit::Share => ratio > spread,
-            Unit::Bytes | Unit::Rate => ratio * spread < 1.0,
-        };
-        let better = match self.case.about().unit {
-            Unit::Time | Unit::Share => ratio * spread < 1.0,
-            Unit::Bytes | Unit::Rate => ratio > spread,
+        let (more, less) = (ratio > spread, ratio * spread < 1.0);
+        let (worse, better) = match self.case.about().unit {
+            Unit::Time | Unit::Share => (more, less),
+            _ => (less, more),
         };
         match (worse, better) {
             (true, _) => Verdict::Buys,

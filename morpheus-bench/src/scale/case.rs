@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::report::{self, Table, WIDTH};
+use crate::unit::Unit;
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -96,19 +97,6 @@ pub enum Case {
 /// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
 pub const LONGEST_WAIT_NS: f64 = 1e9;
 
-/// What a figure is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds.
-    Time,
-    /// Bytes a second.
-    Bytes,
-    /// Events a second.
-    Rate,
-    /// A share of 1.
-    Share,
-}
-
 /// What is to be said of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
@@ -122,28 +110,6 @@ pub struct About {
     pub at_most: Option<f64>,
     /// What happens, in a line.
     pub what: &'static str,
-}
-
-impl Unit {
-    /// For people.
-    pub fn show(self, value: f64) -> String {
-        match self {
-            Self::Time => report::time(value as u64),
-            Self::Bytes => format!("{:.2} MB/s", value / 1e6),
-            Self::Rate => format!("{}/s", report::count(value.round() as u64)),
-            Self::Share => format!("{:.1} %", value * 100.0),
-        }
-    }
-
-    /// As Prometheus names it: a base unit, and how many of ours are one of it.
-    pub fn base(self) -> (&'static str, f64) {
-        match self {
-            Self::Time => ("seconds", 1e9),
-            Self::Bytes => ("bytes_per_second", 1.0),
-            Self::Rate => ("per_second", 1.0),
-            Self::Share => ("ratio", 1.0),
-        }
-    }
 }
 
 const fn rate(figure: &'static str, unit: Unit, what: &'static str) -> About {
@@ -181,7 +147,7 @@ impl Case {
     pub fn about(self) -> About {
         use Suite::{Contention, Pcpu, Scx, Soak, Trace};
         match self {
-            Self::Throughput => rate("compressed", Unit::Bytes, "a compressor for each CPU"),
+            Self::Throughput => rate("compressed/s", Unit::BytesPassed, "a compressor for each CPU"),
             Self::Latency => wake("a task that wakes every 5 ms, beside two hogs for each CPU"),
             Self::Burst => wake("a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
             Self::Longrun => wake("a task that wakes every 5 ms, beside compressors that have been running for seconds"),
@@ -189,8 +155,8 @@ impl Case {
             Self::Deadline => rate("frames missed", Unit::Share, "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU"),
             Self::Ipc => rate("round trip p99", Unit::Time, "a byte to another process and back, once a millisecond, beside a hog for each CPU"),
             Self::Launch => rate("launch p50", Unit::Time, "fork, exec and the end of a process, beside two hogs for each CPU"),
-            Self::Messaging => rate("messages", Unit::Rate, "two groups of five senders and five receivers on sockets"),
-            Self::Pipe => rate("round trips", Unit::Rate, "a byte to and fro between processes on two CPUs"),
+            Self::Messaging => rate("messages/s", Unit::Count, "two groups of five senders and five receivers on sockets"),
+            Self::Pipe => rate("round trips/s", Unit::Count, "a byte to and fro between processes on two CPUs"),
             Self::Regimes => wait(Contention, "longest wake", "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before"),
             Self::Sojourn => wait(Contention, "longest wait", "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait"),
             Self::LongrunShares => wait(Contention, "longest wait", "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait"),
@@ -210,8 +176,8 @@ impl Case {
             Self::RuntimeWatched2 => runtime("wake p99", Unit::Time, "the same beside two hogs that are watched"),
             Self::RuntimeWatched6 => runtime("wake p99", Unit::Time, "the same beside six of these"),
             Self::RuntimeWatched20 => runtime("wake p99", Unit::Time, "the same beside twenty of these"),
-            Self::RuntimeServer => runtime("requests", Unit::Rate, "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
-            Self::RuntimeServerHogs => runtime("requests", Unit::Rate, "the same beside six watched hogs"),
+            Self::RuntimeServer => runtime("requests/s", Unit::Count, "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
+            Self::RuntimeServerHogs => runtime("requests/s", Unit::Count, "the same beside six watched hogs"),
         }
     }
 
@@ -276,16 +242,5 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= WIDTH),
             "{text}"
         );
-    }
-
-    #[test]
-    fn figures_have_units() {
-        let shown = [
-            Unit::Time.show(1_249_000.0),
-            Unit::Bytes.show(3_456_789.0),
-            Unit::Rate.show(12_345.4),
-            Unit::Share.show(0.0213),
-        ];
-        assert_eq!(shown, ["1.2 ms", "3.46 MB/s", "12,345/s", "2.1 %"]);
     }
 }

@@ -3,10 +3,9 @@
 //! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
 //! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
 //! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last, [`soak`] watches who waits for long. `run`
-//! goes through everything in turns; [`result`] is what comes out, `table`, `bars` and `prometheus` show it; `ablation` what features of the scheduler buy, which `features` gets from its program.
+//! goes through everything in turns; [`result`] is what comes out, [`rows`] and `prometheus` show it; `ablation` what features of the scheduler buy, which `features` gets from its program.
 
 mod ablation;
-mod bars;
 mod capture;
 pub mod case;
 mod cases;
@@ -20,9 +19,9 @@ mod online;
 mod probes;
 mod prometheus;
 pub mod result;
+pub mod rows;
 mod run;
 pub mod soak;
-mod table;
 mod tracing;
 
 use std::path::Path;
@@ -100,7 +99,10 @@ fn conclude(report: Result<Report, String>, options: &Options) -> ExitCode {
     match report {
         Ok(report) => {
             if !options.json {
-                let mut text = table::render(&report);
+                let mut text = match ablation::is_one(&report) {
+                    true => ablation::text(&report),
+                    false => rows::envelope(&report).text(),
+                };
                 report::note_early_end(&mut text, interrupted);
                 report::print(&text);
             } else if !options.from.is_empty() {

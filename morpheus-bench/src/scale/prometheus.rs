@@ -5,12 +5,18 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use super::case::{Case, Unit};
+use super::case::Case;
 use super::result::Report;
 use crate::stats::Spread;
+use crate::unit::Unit;
 
-/// All units that a figure can have.
-const UNITS: [Unit; 4] = [Unit::Time, Unit::Bytes, Unit::Rate, Unit::Share];
+/// The units that figures have, as Prometheus names them: a base unit, and how many of ours are one of it.
+const UNITS: [(Unit, &str, f64); 4] = [
+    (Unit::Time, "seconds", 1e9),
+    (Unit::BytesPassed, "bytes_per_second", 1.0),
+    (Unit::Count, "per_second", 1.0),
+    (Unit::Share, "ratio", 1.0),
+];
 
 /// Writes the file: a reader sees the old one or the new one, and never a part.
 ///
@@ -40,13 +46,12 @@ pub fn write(path: &Path, report: &Report) -> Result<(), String> {
 /// The text exposition format.
 fn render(report: &Report) -> String {
     let mut text = String::new();
-    for unit in UNITS {
+    for (unit, name, ours) in UNITS {
         let cases: Vec<Case> = report
             .cases()
             .into_iter()
             .filter(|case| case.about().unit == unit)
             .collect();
-        let (name, ours) = unit.base();
         let name = format!("morpheus_scale_{name}");
         let mut lines = String::new();
         each(report, &cases, |labels, values, _| {

@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_run_in_a_line() {
         let mut run = super::super::result::tests::run(Case::Latency, "default", 1, 2_100_000.0);
-        assert_eq!(said(&run), "wake p99 2.1 ms");
+        assert_eq!(said(&run), "wake p99 2.10 ms");
         run.measured.as_mut().unwrap().value = None;
         assert_eq!(said(&run), "wake p99 too few samples (1)");
         run.failed = Some("thrown out".into());

@@ -170,17 +170,6 @@ fn time(value: &Value, path: &str) -> String {
     number(value, path).map_or("–".into(), |ns| Unit::Time.show(ns))
 }
 
-/// The texts of runs at a path, each once, in the order in which they come first.
-fn names(runs: &[&Value], path: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for name in runs.iter().filter_map(|run| text(run, path)) {
-        if !names.contains(&name) && names.len() < 64 {
-            names.push(name);
-        }
-    }
-    names
-}
-
 /// A percentile, or that there are too few samples.
 fn percentile(value: &Value, path: &str) -> String {
     number(value, path).map_or("n too small".into(), |ns| Unit::Time.show(ns))

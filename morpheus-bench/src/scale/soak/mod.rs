@@ -10,7 +10,6 @@
 
 pub mod log;
 mod ring;
-pub mod table;
 mod waits;
 mod watch;
 
