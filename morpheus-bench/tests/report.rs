@@ -9,7 +9,6 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use tiny_skia::Pixmap;
 
 /// Every result that is kept for these tests.
 const RESULTS: usize = 17;
@@ -84,7 +83,7 @@ fn everything(name: &str, pictures: bool) -> Directory {
     let output = if pictures {
         report(&[&directory.0])
     } else {
-        report(&[&directory.0, &"--no-png"])
+        report(&[&directory.0, &"--no-svg"])
     };
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
@@ -152,36 +151,44 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
     assert_well_formed(&page);
     let pictures: HashSet<&str> = attributes(&page, "href")
         .into_iter()
-        .filter(|href| href.ends_with(".png"))
+        .filter(|href| href.ends_with(".svg"))
         .collect();
     assert_eq!(pictures.len(), page.matches("<svg ").count());
     assert!(pictures.len() > 35, "{}", pictures.len());
     for name in pictures {
-        let picture = Pixmap::load_png(directory.0.join(name)).unwrap();
-        let (width, height) = (picture.width(), picture.height());
-        assert!((1_200..1_500).contains(&width), "{width}");
         assert!(is_plain(name), "{name}");
-        assert!((300..8_000).contains(&height), "{height}");
-        let white = |dot: &&tiny_skia::PremultipliedColorU8| {
-            (dot.red(), dot.green(), dot.blue()) == (255, 255, 255)
+        let picture = fs::read_to_string(directory.0.join(name)).unwrap();
+        assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"));
+        let size = |of: &str| attributes(&picture, of)[0].parse::<f64>().unwrap();
+        let (width, height) = (size("width"), size("height"));
+        assert!((400.0..500.0).contains(&width), "{width}");
+        assert!((100.0..2_700.0).contains(&height), "{height}");
+        // Nothing begins outside: the margin stays empty.
+        let texts = picture.split("<text ").skip(1).map(|rest| {
+            let at = |of: &str| {
+                attributes(&format!(" {rest}"), of)[0]
+                    .parse::<f64>()
+                    .unwrap()
+            };
+            (at("x"), at("y"))
+        });
+        let texts: Vec<(f64, f64)> = texts.collect();
+        let is_inside = |(x, y): &(f64, f64)| {
+            (3.0..=width - 3.0).contains(x) && (3.0..=height - 3.0).contains(y)
         };
-        let inked = picture.pixels().len() - picture.pixels().iter().filter(white).count();
-        let share = inked as f64 / picture.pixels().len() as f64;
-        assert!((0.01..0.6).contains(&share), "{share}");
-        // The margin stays empty: nothing is cut off.
-        let row = width as usize;
-        let edges = picture
-            .pixels()
-            .chunks(row)
-            .flat_map(|line| [&line[..9], &line[row - 9..]]);
-        assert!(edges.flatten().all(|dot| white(&dot)));
+        assert!(
+            texts.len() > 3 && texts.iter().all(is_inside),
+            "{name}: {texts:?}"
+        );
+        let shapes = ["<polyline ", "<rect ", "<g "].map(|shape| picture.matches(shape).count());
+        assert!(shapes.iter().sum::<usize>() > 3, "{name}: {shapes:?}");
     }
 }
 
 /// A name for any system, and no path.
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    name.strip_suffix(".png")
+    name.strip_suffix(".svg")
         .is_some_and(|stem| stem.chars().all(plain))
 }
 
@@ -297,7 +304,7 @@ fn absurd_numbers_do_no_harm() {
                 fs::write(directory.0.join(path.file_name().unwrap()), text).unwrap();
             }
         }
-        let output = report(&[&directory.0, &"--no-png"]);
+        let output = report(&[&directory.0, &"--no-svg"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             matches!(output.status.code(), Some(0 | 1)),
@@ -332,27 +339,27 @@ fn somebody_elses_page_is_not_replaced() {
     assert!(page.contains("<title>A &lt; B</title>"));
 
     assert!(
-        report(&[&directory.0, &"--force", &"--no-png"])
+        report(&[&directory.0, &"--force", &"--no-svg"])
             .status
             .success()
     );
     // Its own page it replaces without being told to.
-    assert!(report(&[&directory.0, &"--no-png"]).status.success());
-    let any_png = fs::read_dir(&directory.0).unwrap().any(|entry| {
+    assert!(report(&[&directory.0, &"--no-svg"]).status.success());
+    let any_svg = fs::read_dir(&directory.0).unwrap().any(|entry| {
         entry
             .unwrap()
             .path()
             .extension()
-            .is_some_and(|kind| kind == "png")
+            .is_some_and(|kind| kind == "svg")
     });
-    assert!(!any_png);
+    assert!(!any_svg);
 }
 
 #[test]
 fn a_study_may_be_the_directory_itself() {
     let directory = Directory::new("study");
     copy(&data().join("governor"), &directory.0);
-    let output = report(&[&directory.0, &"--no-png"]);
+    let output = report(&[&directory.0, &"--no-svg"]);
     assert!(
         output.status.success() && output.stderr.is_empty(),
         "{output:?}"

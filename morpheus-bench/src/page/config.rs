@@ -22,7 +22,7 @@ What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `scale` 
 DIR/*.hlog (what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation,
 latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint, scale.
 
-What is written: index.html, which needs nothing but itself, and a PNG for each plot, which stands alone. The path of
+What is written: index.html, which needs nothing but itself, and an SVG for each plot, which stands alone. The path of
 the page is printed. A file that cannot be shown is named there, on the page and here, and does not stop the others.
 
 Exit codes: 0 a page was made, 1 there was nothing to show or it could not be written, 2 bad usage.";
@@ -43,16 +43,16 @@ pub struct Options {
     #[arg(long, value_name = "TEXT", default_value = "Morpheus benchmarks")]
     pub title: String,
 
-    /// Write the page alone, without PNGs
+    /// Write the page alone, without SVGs
     #[arg(long)]
-    pub no_png: bool,
+    pub no_svg: bool,
 
     /// Replace an index.html that this program did not make
     #[arg(long)]
     pub force: bool,
 
     /// Make no page, but the tables of these documents
-    #[arg(long, value_name = "FILE,…", value_delimiter = ',', conflicts_with_all = ["output", "force", "no_png"])]
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',', conflicts_with_all = ["output", "force", "no_svg"])]
     pub fill: Vec<PathBuf>,
 
     /// With --fill: change nothing, and fail where a table is not what the file says

@@ -70,11 +70,11 @@ pub fn escape(text: &str) -> String {
 /// The file.
 pub fn render(page: &Page) -> String {
     let title = escape(page.title);
-    let (light, dark) = (palette::rules(false), palette::rules(true));
+    let (light, dark, painted) = (palette::rules(false), palette::rules(true), svg::STYLE);
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n{GENERATOR}\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}{painted}.h{{fill:var(--page)}}\
          {light}\n@media screen and (prefers-color-scheme:dark){{{dark}}}\n</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     );
     text += &machines(page.machines);
@@ -179,7 +179,7 @@ fn one(figure: &Figure, picture: Option<&str>) -> String {
         text.push('\n');
         if let Some(picture) = picture {
             text += &format!(
-                "<a class=\"png\" href=\"{0}\" download>PNG</a>",
+                "<a class=\"svg\" href=\"{0}\" download>SVG</a>",
                 escape(picture)
             );
         }

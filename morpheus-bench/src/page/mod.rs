@@ -26,7 +26,7 @@ use read::Found;
 use section::Section;
 
 /// What a picture takes, about.
-const DRAWING: Duration = Duration::from_millis(40);
+const DRAWING: Duration = Duration::from_millis(2);
 
 /// Makes the page. Exit codes: 0 made, 1 nothing to show or failed, 2 bad usage.
 pub fn main() -> ExitCode {
@@ -94,7 +94,7 @@ fn write(
         let mut pictures = Vec::new();
         for figure in &section.figures {
             let picture = match &figure.plot {
-                Some(plot) if !options.no_png => {
+                Some(plot) if !options.no_svg => {
                     let stem = section::stem(Path::new(&file));
                     let name = free_name(&format!("{stem} {}", figure.title), &mut names);
                     progress.say(format!("drawing {name}"));
@@ -105,8 +105,8 @@ fn write(
                         &footer,
                     );
                     let path = target.join(&name);
-                    let bytes = plot::png::render(&picture)?;
-                    fs::write(&path, bytes).map_err(|error| failed(&path, error))?;
+                    let alone = plot::svg::alone(&picture, &figure.title);
+                    fs::write(&path, alone).map_err(|error| failed(&path, error))?;
                     Some(name)
                 }
                 _ => None,
@@ -131,7 +131,7 @@ fn write(
     fs::write(&path, page).map_err(|error| failed(&path, error))
 }
 
-/// `latency-response-time.png`, and with a number where that is taken.
+/// `latency-response-time.svg`, and with a number where that is taken.
 fn free_name(text: &str, taken: &mut Vec<String>) -> String {
     let mut slug = String::new();
     for c in text.to_lowercase().chars().take(90) {
@@ -145,10 +145,10 @@ fn free_name(text: &str, taken: &mut Vec<String>) -> String {
     let slug = if slug.is_empty() { "plot" } else { slug };
     let mut numbers = std::iter::once(String::new()).chain((2..).map(|n| format!("-{n}")));
     let free = numbers.find_map(|number| {
-        let name = format!("{slug}{number}.png");
+        let name = format!("{slug}{number}.svg");
         (!taken.contains(&name)).then_some(name)
     });
-    let name = free.unwrap_or_else(|| "plot.png".into());
+    let name = free.unwrap_or_else(|| "plot.svg".into());
     taken.push(name.clone());
     name
 }
@@ -274,10 +274,10 @@ mod tests {
         assert_eq!(
             names,
             [
-                "latency-wake-p99.png",
-                "latency-wake-p99-2.png",
-                "plot.png",
-                "plot-2.png"
+                "latency-wake-p99.svg",
+                "latency-wake-p99-2.svg",
+                "plot.svg",
+                "plot-2.svg"
             ]
         );
     }

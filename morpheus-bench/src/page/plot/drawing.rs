@@ -1,4 +1,4 @@
-//! What a plot is made of. Layouts put these shapes together; [`super::svg`] and [`super::png`] show them.
+//! What a plot is made of. Layouts put these shapes together; [`super::svg`] shows them.
 
 use super::font::{self, Weight};
 

@@ -1,12 +1,11 @@
-//! Text without the machine's fonts: how wide it is, and its outlines.
+//! How wide text is, without the machine's fonts.
 //!
 //! DejaVu Sans is wider than what most systems show text in. What fits by its measure fits on a page that a browser shows
 //! in another font.
 
 use std::sync::OnceLock;
 
-use tiny_skia::{Path, PathBuilder, Transform};
-use ttf_parser::{Face, GlyphId, OutlineBuilder};
+use ttf_parser::{Face, GlyphId};
 
 /// How heavy text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,70 +62,17 @@ pub fn fit(text: &str, size: f64, weight: Weight, most: f64) -> String {
     }
 }
 
-/// The outlines of a line of text whose baseline begins at (`x`, `y`).
-pub fn outlines(text: &str, x: f64, y: f64, size: f64, weight: Weight) -> Option<Path> {
-    let face = face(weight)?;
-    let scale = size / f64::from(face.units_per_em());
-    let mut pen = Pen(PathBuilder::new());
-    let mut at = 0.0;
-    for c in text.chars() {
-        let id = glyph(face, c);
-        let mut own = Pen(PathBuilder::new());
-        face.outline_glyph(id, &mut own);
-        if let Some(path) = own.0.finish() {
-            let placed = Transform::from_translate(at as f32, 0.0);
-            if let Some(path) = path.transform(placed) {
-                pen.0.push_path(&path);
-            }
-        }
-        at += f64::from(face.glyph_hor_advance(id).unwrap_or(0));
-    }
-    // Fonts count upwards, pictures downwards.
-    let (x, y, scale) = (x as f32, y as f32, scale as f32);
-    let to_picture = Transform::from_row(scale, 0.0, 0.0, -scale, x, y);
-    pen.0.finish()?.transform(to_picture)
-}
-
-struct Pen(PathBuilder);
-
-impl OutlineBuilder for Pen {
-    fn move_to(&mut self, x: f32, y: f32) {
-        self.0.move_to(x, y);
-    }
-
-    fn line_to(&mut self, x: f32, y: f32) {
-        self.0.line_to(x, y);
-    }
-
-    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        self.0.quad_to(x1, y1, x, y);
-    }
-
-    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        self.0.cubic_to(x1, y1, x2, y2, x, y);
-    }
-
-    fn close(&mut self) {
-        self.0.close();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn text_has_a_width_and_outlines() {
+    fn text_has_a_width() {
         let width = |text| width(text, 12.0, Weight::Regular);
         assert_eq!(width(""), 0.0);
         assert!(width("mm") > width("ii"));
         assert!((width("abab") / width("ab") - 2.0).abs() < 1e-9);
         assert!(super::width("ab", 12.0, Weight::Bold) > width("ab"));
-        let path = outlines("µs 99.9", 10.0, 50.0, 12.0, Weight::Regular).unwrap();
-        let bounds = path.bounds();
-        assert!(bounds.left() >= 9.0 && bounds.right() <= 10.0 + width("µs 99.9") as f32 + 1.0);
-        assert!(bounds.top() > 38.0 && bounds.bottom() < 55.0, "{bounds:?}");
-        assert!(outlines("   ", 0.0, 0.0, 12.0, Weight::Bold).is_none());
     }
 
     #[test]

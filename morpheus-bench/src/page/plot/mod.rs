@@ -1,13 +1,12 @@
-//! Plots: what they show, where everything goes, and the two ways to show them.
+//! Plots: what they show, where everything goes, and how they are shown.
 //!
-//! A plot is data ([`rows`], [`lines`]); its layout makes a [`drawing`] of it, which [`svg`] puts on the page and [`png`]
-//! into a file. So both look alike, and neither needs a browser or a font of the machine.
+//! A plot is data ([`rows`], [`lines`]); its layout makes a [`drawing`] of it, which [`svg`] puts on the page and into a file.
+//! The layout needs no font of the machine.
 
 pub mod drawing;
 pub mod font;
 pub mod lines;
 pub mod palette;
-pub mod png;
 pub mod rows;
 pub mod scale;
 pub mod svg;

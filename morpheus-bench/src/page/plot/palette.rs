@@ -21,13 +21,6 @@ const MUTED: (&str, &str) = ("#59626b", "#a9b1ba");
 const GRID: (&str, &str) = ("#dfe3e7", "#363c43");
 const REFERENCE: (&str, &str) = ("#3c444c", "#c9d0d6");
 
-/// On white, red, green and blue.
-pub fn on_white(ink: Ink) -> [u8; 3] {
-    let (hex, _) = pair(ink);
-    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2).unwrap_or("00"), 16);
-    [1, 3, 5].map(|at| byte(at).unwrap_or(0))
-}
-
 fn pair(ink: Ink) -> (&'static str, &'static str) {
     match ink {
         Ink::Text => TEXT,
@@ -56,7 +49,7 @@ pub fn rules(dark: bool) -> String {
     inks.map(|ink| {
         let (light, on_dark) = pair(ink);
         let colour = if dark { on_dark } else { light };
-        format!(".{}{{--c:{colour}}}", class(ink))
+        format!(".{}{{color:{colour}}}", class(ink))
     })
     .collect()
 }
@@ -160,6 +153,6 @@ mod tests {
             assert!(contrast(light, "#ffffff") >= 4.5, "{light}");
             assert!(contrast(dark, "#15181c") >= 4.5, "{dark}");
         }
-        assert_eq!(on_white(Ink::Series(0)), [0, 0x72, 0xb2]);
+        assert!(rules(false).contains(".s0{color:#0072b2}"));
     }
 }

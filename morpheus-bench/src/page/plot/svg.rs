@@ -1,17 +1,35 @@
-//! A drawing as SVG inside a page, coloured by the page's style sheet.
+//! A drawing as SVG: inside a page, coloured by the page's style sheet, or as a picture that stands alone.
 
 use std::fmt::Write;
 
 use super::drawing::{Anchor, Drawing, Ink, MARK, Place, Shape, corners};
 use super::font::Weight;
-use super::palette::class;
+use super::palette::{class, rules};
 use crate::page::html::escape;
+
+/// How shapes are painted, in the colour of their class.
+pub const STYLE: &str = ".f{fill:currentColor}.l{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round}\
+    .d{stroke-dasharray:4 4}.h{fill:#fff;stroke:currentColor;stroke-width:1.8}";
+
+/// A file, black on white.
+pub fn alone(drawing: &Drawing, title: &str) -> String {
+    let head = format!(
+        "<style>{STYLE}{}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>",
+        rules(false)
+    );
+    let namespace = " xmlns=\"http://www.w3.org/2000/svg\" font-family=\"DejaVu Sans,sans-serif\"";
+    element(drawing, title, namespace, &head) + "\n"
+}
 
 /// The element; `title` is read out instead of it.
 pub fn render(drawing: &Drawing, title: &str) -> String {
+    element(drawing, title, "", "")
+}
+
+fn element(drawing: &Drawing, title: &str, attributes: &str, head: &str) -> String {
     let (width, height) = (number(drawing.width), number(drawing.height));
     let mut text = format!(
-        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{}\">",
+        "<svg{attributes} viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{}\">{head}",
         escape(title)
     );
     for shape in &drawing.shapes {
@@ -145,5 +163,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("<circle") && text.contains("<polygon"));
+        let alone = alone(&drawing, nasty);
+        assert!(!alone.contains("<script") && alone.ends_with("</svg>\n"));
+        assert!(
+            alone.contains(".s0{color:") && alone.contains("xmlns="),
+            "{alone}"
+        );
     }
 }
