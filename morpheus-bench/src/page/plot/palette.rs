@@ -59,7 +59,9 @@ fn fixed(name: &str) -> Option<usize> {
     let name = name.to_lowercase();
     let tokio = |rest: &str| match rest {
         "" => 1,
-        rest if rest.ends_with("+slice") => 7,
+        "-rewritten" => 5,
+        "-bounded" => 6,
+        rest if rest.ends_with("+slice") || rest == "-tuned" => 7,
         _ => 4,
     };
     match name.as_str() {

@@ -36,6 +36,8 @@ pub struct Row {
     pub slot: usize,
     /// The number; none where there is none.
     pub value: Option<f64>,
+    /// Whether the number is only known to be at least this.
+    pub is_least: bool,
     /// Where it lies.
     pub interval: Option<(f64, f64)>,
     /// A second number of the same thing, shown as a hollow mark.
@@ -132,6 +134,7 @@ pub fn draw(plot: &Rows) -> Drawing {
 
 fn number(row: &Row, unit: Unit) -> String {
     match row.value {
+        Some(value) if row.is_least => format!("≥ {}", unit.show(value)),
         Some(value) => unit.show(value),
         None if row.instead.is_empty() => "–".into(),
         None => font::fit(&row.instead, TEXT, Weight::Regular, 130.0),

@@ -113,6 +113,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
         marks.push(Mark {
             label: contender.into(),
             value: first.and_then(|row| row.median),
+            is_least: first.is_some_and(|row| row.is_least()),
             interval: first.and_then(|row| row.low.zip(row.high)),
             ..Mark::default()
         });
@@ -121,7 +122,10 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
     let figure = figures.first().copied().unwrap_or_default();
     Figure {
         title: format!("{case}: {figure}"),
-        caption: format!("Medians with 95 % intervals, from six rounds on; {about}."),
+        caption: format!(
+            "Medians with 95 % intervals, from six rounds on{}{about}.",
+            if about.is_empty() { "" } else { "; " }
+        ),
         plot: plot_of(unit, vec![(String::new(), coloured(marks))]),
         table,
     }
@@ -277,17 +281,24 @@ mod tests {
         let row = |contender: &str, figure: &str, bytes: f64| {
             Row::new("idle", contender, figure, Unit::Bytes, vec![bytes; 6])
         };
+        let mut least = row("tokio+32", "resident", 2_048.0);
+        least.censored = 6;
         let rows = [
             row("tokio", "resident", 2_048.0),
             row("tokio", "heap", 1_024.0),
             row("morpheus", "resident", 1e300).held(Limit::AtMost(4_096.0)),
+            least,
         ];
         let section = section(&json!({ "bench": "footprint", "rows": rows }), "footprint");
         let [idle] = &section.figures[..] else {
             panic!("{section:?}");
         };
         assert_eq!(idle.title, "idle: resident");
-        let expected = [["tokio", "2.00 KiB", "1.00 KiB"], ["morpheus", "–", "–"]];
+        let expected = [
+            ["tokio", "2.00 KiB", "1.00 KiB"],
+            ["morpheus", "–", "–"],
+            ["tokio+32", "≥ 2.00 KiB", "–"],
+        ];
         assert_eq!(
             idle.table.rows,
             expected.map(|row| row.map(str::to_owned).to_vec())
@@ -297,5 +308,7 @@ mod tests {
             "{:?}",
             section.notes
         );
+        let drawn = idle.plot.as_ref().unwrap().draw();
+        assert!(format!("{drawn:?}").contains("\"≥ 2.00 KiB\""), "{drawn:?}");
     }
 }
