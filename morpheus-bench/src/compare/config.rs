@@ -19,6 +19,8 @@ Examples:
       Also beside tokio with 32 more workers; tokio+slice has workers with short slices.
   compare --runtime morpheus+8,morpheus+32,morpheus+128,morpheus+512 --case spawn_many_remote_idle,yield_many
       By the number of spares: each is a worker that tokio's search for work looks at.
+  compare --runtime morpheus-flag-no-lifo --against morpheus-flag
+      What it costs to do without tokio's LIFO slot. Contenders with the flag are built on demand.
   compare --workers 16
       Beside more workers than there are CPUs, which shows that it works and not what it costs.
   compare --list

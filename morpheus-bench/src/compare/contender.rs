@@ -12,6 +12,8 @@ use crate::flagged;
 
 /// The end of a name that says that every task is watched.
 const WATCHED: &str = "-watched";
+/// The end of a name that says that no worker has a LIFO slot.
+const NO_LIFO: &str = "-no-lifo";
 /// What stands before a number of spares, as before tokio's workers.
 const PLUS: &str = "morpheus+";
 /// Morpheus in a program that was built with `--cfg tokio_unstable`, and the same with a number of spares.
@@ -29,6 +31,8 @@ pub struct Contender {
     pub watched: bool,
     /// How many spares Morpheus has; without a number, its default.
     pub spares: Option<usize>,
+    /// Whether Morpheus's workers do without their LIFO slots, which needs the flag.
+    pub no_lifo: bool,
 }
 
 impl Contender {
@@ -45,7 +49,9 @@ impl Contender {
                 let link = LinkName::Watchdog;
                 let morpheus = Morpheus::build_with(
                     |builder| {
-                        builder.worker_threads(workers);
+                        builder
+                            .worker_threads(workers)
+                            .disable_lifo_slot(self.no_lifo);
                         if let Some(spares) = self.spares {
                             builder.max_spares(spares);
                         }
@@ -74,9 +80,10 @@ impl Contender {
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let watched = if self.watched { WATCHED } else { "" };
+        let lifo = if self.no_lifo { NO_LIFO } else { "" };
         match self.spares {
-            Some(spares) => write!(f, "{}+{spares}{watched}", self.runtime),
-            None => write!(f, "{}{watched}", self.runtime),
+            Some(spares) => write!(f, "{}+{spares}{lifo}{watched}", self.runtime),
+            None => write!(f, "{}{lifo}{watched}", self.runtime),
         }
     }
 }
@@ -86,10 +93,14 @@ impl FromStr for Contender {
 
     fn from_str(name: &str) -> Result<Self, String> {
         const KNOWN: &str = "morpheus, morpheus-watched, tokio, and morpheus+N (with N spares), morpheus+N-watched, \
-                             morpheus-flag, morpheus-flag+N, tokio+N, tokio+slice, tokio+N+slice, tokio-tuned";
+                             morpheus-flag, morpheus-flag+N, morpheus-flag-no-lifo, tokio+N, tokio+slice, tokio+N+slice, tokio-tuned";
         let (own, watched) = match name.strip_suffix(WATCHED) {
             Some(own) => (own, true),
             None => (name, false),
+        };
+        let (own, no_lifo) = match own.strip_suffix(NO_LIFO) {
+            Some(flagged) if flagged.starts_with(FLAG) => (flagged, true),
+            _ => (own, false),
         };
         let runtime = match own.starts_with(FLAG) {
             true => Runtime::MorpheusFlag,
@@ -108,6 +119,7 @@ impl FromStr for Contender {
                 runtime,
                 watched,
                 spares,
+                no_lifo,
             });
         }
         if watched {
@@ -124,6 +136,7 @@ impl FromStr for Contender {
                 runtime,
                 watched,
                 spares,
+                no_lifo,
             }),
             Err(error) if error.contains("at most") => Err(error),
             Err(_) => Err(format!("unknown runtime '{name}': there are {KNOWN}")),
@@ -155,6 +168,8 @@ mod tests {
             "morpheus-watched",
             "morpheus+128",
             "morpheus+8-watched",
+            "morpheus-flag-no-lifo",
+            "morpheus-flag+4-no-lifo-watched",
             "tokio",
             "tokio+8+slice",
         ] {
@@ -171,6 +186,8 @@ mod tests {
             ("go", "has none of tokio's"),
             ("tokio-watched", "nobody can be watched on 'tokio'"),
             ("tokyo", "unknown runtime"),
+            ("morpheus-no-lifo", "unknown runtime"),
+            ("tokio-no-lifo", "unknown runtime"),
             ("all", "unknown runtime"),
             ("morpheus+", "a number of spares"),
             ("morpheus+x-watched", "a number of spares"),

@@ -92,6 +92,7 @@ pub fn morpheus(spares: Option<usize>) -> Contender {
         runtime: Runtime::Morpheus,
         watched: false,
         spares,
+        no_lifo: false,
     }
 }
 
@@ -104,6 +105,7 @@ pub fn tokio(extra: usize) -> Contender {
         },
         watched: false,
         spares: None,
+        no_lifo: false,
     }
 }
 
