@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 /// Readings of the idle states of one CPU. Empty where the kernel has none to choose from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States(Vec<State>);
@@ -18,7 +16,7 @@ struct State {
 }
 
 /// What happened in one state between two readings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Residency {
     /// The state.
     pub name: String,

@@ -80,7 +80,7 @@ const PROGRAMS: &[Program] = &[
             "1 1 --policy deadline --cpu 0",
             "--sweep --load 2",
         ],
-        long: None,
+        long: Some("5 100000"),
     },
     Program {
         name: "latency",

@@ -3,9 +3,9 @@
 mod common;
 
 use std::process::Output;
-use std::time::Duration;
 
-use morpheus_bench::jitter::{Report, WIDTH};
+use common::{Found, median, row};
+use morpheus_bench::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_jitter");
 
@@ -13,66 +13,76 @@ fn jitter(arguments: &str) -> Output {
     common::run(PROGRAM, arguments)
 }
 
-fn report(arguments: &str) -> Report {
-    common::json(PROGRAM, arguments)
+fn found(arguments: &str) -> Found {
+    let found: Found = common::json(PROGRAM, arguments);
+    assert!(
+        found.failed.is_empty() && !found.interrupted,
+        "{arguments}: {found:?}"
+    );
+    found
+}
+
+/// The answer of a sweep.
+fn answer(found: &Found) -> Option<&String> {
+    let is_answer = |note: &&String| note.starts_with("Do longer sleeps wake later?");
+    found.notes.iter().find(is_answer)
 }
 
 #[test]
-fn json_has_a_row_for_each_slack_and_load() {
-    let report = report("2 40 --load 1");
-    assert_eq!(report.bench, "jitter");
-    let rows: Vec<_> = report
-        .rows
-        .iter()
-        .map(|row| (row.slack_ns, row.load))
-        .collect();
-    assert_eq!(rows, [(50_000, 0), (1, 0), (50_000, 1), (1, 1)]);
-    for row in &report.rows {
-        assert_eq!((row.lateness_ns.n, row.interval_ns), (40, 2_000_000));
-        assert_eq!(row.slack_in_force_ns, row.slack_ns);
-        assert!(
-            row.mean_ns.unwrap() > 0.0 && row.deviation_ns.is_some(),
-            "{row:?}"
-        );
-        let median = row.median_ns.unwrap();
-        assert!(median.low <= median.median && median.median <= median.high);
-        assert!(row.lateness_ns.p99.is_none() && row.corrected_ns.is_none());
+fn json_has_rows_for_each_slack_and_load() {
+    let found = found("2 40 --load 1");
+    assert_eq!(found.bench, "jitter");
+    assert_eq!(found.config["interval_ms"], 2.0);
+    let kinds = [
+        ("slack 50.0 µs, load 0", 50_000.0),
+        ("slack 1 ns, load 0", 1.0),
+        ("slack 50.0 µs, load 1", 50_000.0),
+        ("slack 1 ns, load 1", 1.0),
+    ];
+    let p50s = found.rows.iter().filter(|row| row.figure == "late p50");
+    let contenders: Vec<&str> = p50s.clone().map(|row| row.contender.as_str()).collect();
+    assert_eq!(contenders, kinds.map(|(kind, _)| kind));
+    for (p50, (kind, slack_ns)) in p50s.zip(kinds) {
+        assert_eq!((p50.n, p50.case.as_str()), (40, "sleeps of 2.0 ms"));
+        assert_eq!(median(&found, kind, "samples"), 40.0);
+        assert_eq!(median(&found, kind, "its slack"), slack_ns);
+        assert!(median(&found, kind, "mean") > 0.0);
+        assert!(row(&found, kind, "stdev").is_some());
+        assert!(p50.low.unwrap() <= p50.median.unwrap() && p50.median <= p50.high);
+        assert!(row(&found, kind, "late p99").is_none() && p50.curve.len() > 1);
     }
-    assert!(!report.interrupted && report.answer.is_none());
+    let about = &found.cases[0].about;
+    assert_eq!(about, "how late each wake is, from the intended start");
+    assert!(answer(&found).is_none());
 }
 
 #[test]
 fn relative_sleeps_are_raw_and_have_corrected_figures_beside_them() {
-    let report = report("1 20 --relative");
-    let row = &report.rows[0];
-    assert_eq!(row.counts.to_string(), "raw");
-    assert!(row.corrected_ns.as_ref().unwrap().n >= row.lateness_ns.n);
+    let found = found("1 20 --relative");
+    let samples = |counts: &str| median(&found, &format!("slack 1 ns, {counts}"), "samples");
+    assert!(samples("raw") == 20.0 && samples("corrected") >= 20.0);
 }
 
 #[test]
 fn a_sweep_answers() {
-    let report = report("1 8 --sweep");
-    assert_eq!(report.rows.len(), 15);
-    assert!(
-        report
-            .answer
-            .unwrap()
-            .starts_with("Do longer sleeps wake later?")
-    );
-    assert!(report.cpu.is_some());
+    let found = found("1 8 --sweep");
+    let p50s = found.rows.iter().filter(|row| row.figure == "late p50");
+    assert_eq!((p50s.count(), found.cases.len()), (15, 3));
+    assert!(answer(&found).is_some());
+    assert!(found.config["cpu"].is_u64());
 }
 
 #[test]
 fn people_get_tables() {
     let text = String::from_utf8(jitter("1 10").stdout).unwrap();
     let expected = [
-        "in µs",
+        " ms, ",
         "mean",
         "stdev",
         "slack 50.0 µs",
         "slack 1 ns",
-        "p99.9",
-        "n too small",
+        "95 % of late p50",
+        "A p99 needs 1,000 sleeps, a p99.9 10,000.",
     ];
     common::assert_table(&text, WIDTH, &expected);
 }
@@ -106,7 +116,11 @@ fn a_histogram_log_has_a_line_for_each_kind() {
     );
     let refused = jitter("1 1 --histogram /nowhere/file");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("/nowhere/file"));
+    let said = String::from_utf8_lossy(&refused.stdout);
+    assert!(
+        said.contains("late p50") && said.contains("/nowhere/file"),
+        "{said}"
+    );
 }
 
 /// Whether it may depends on who runs the tests; either it does it or it says why not.
@@ -114,41 +128,33 @@ fn a_histogram_log_has_a_line_for_each_kind() {
 fn a_real_time_policy_is_taken_or_explained() {
     for policy in ["fifo", "rr", "deadline"] {
         let output = jitter(&format!("5 5 --json --policy {policy}"));
-        let said = String::from_utf8_lossy(&output.stderr);
+        let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found.config["policy"], policy);
         match output.status.code() {
-            Some(0) => assert!(String::from_utf8_lossy(&output.stdout).contains(policy)),
+            Some(0) => assert!(
+                !found.rows.is_empty() && found.failed.is_empty(),
+                "{found:?}"
+            ),
             code => {
-                assert_eq!(code, Some(1), "{said}");
-                assert!(
-                    said.contains(&format!("refuses the policy {policy}")),
-                    "{said}"
-                );
+                assert_eq!(code, Some(1), "{found:?}");
+                let refused = format!("refuses the policy {policy}");
+                assert!(found.failed[0].contains(&refused), "{found:?}");
             }
         }
     }
 }
 
 #[test]
-fn ctrl_c_shows_what_was_measured() {
-    // After the warm-up, which takes at most two seconds.
-    let after = Duration::from_millis(3_500);
-    let report: Report = common::json_of_interrupted(PROGRAM, "5 100000", after);
-    assert!(report.interrupted && report.rows[0].lateness_ns.n > 0);
-}
-
-#[test]
-fn bad_usage_exits_with_2_and_says_what_is_right() {
-    for (arguments, expected) in [
-        ("0", "from 10us to 60s"),
-        ("10 0", "from 1 to"),
-        ("1 1 --policy idle", "deadline"),
-        ("1 1 --policy deadline --cpu 0", "leave --cpu out"),
-    ] {
-        let output = jitter(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert!(said.contains(expected), "{arguments}: {said}");
+fn a_cpu_that_is_not_there_is_refused() {
+    for form in ["", "--cyclictest"] {
+        let output = jitter(&format!("1 1 --cpu 1023 {form}"));
+        assert_eq!(output.status.code(), Some(1));
+        let said = if form.is_empty() {
+            output.stdout
+        } else {
+            output.stderr
+        };
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("CPU 1023"), "{said}");
     }
-    let nowhere = jitter("1 1 --cpu 1023");
-    assert_eq!(nowhere.status.code(), Some(1));
 }

@@ -129,8 +129,9 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
         "within a section against without: CPU time<",
         "beside busy processes: its CPU<",
         "beside busy processes: the others&#39; wakes<",
-        "Lateness, median<",
-        "Do longer sleeps wake later?<",
+        "sleeps of 2.0 ms: late p50<",
+        "sleeps of 2.0 ms: late<",
+        "sleeps, slack 1 ns: late p50<",
         "What a preemption costs<",
         "Where the time goes<",
         "What a cache line costs after a migration<",
@@ -147,6 +148,7 @@ fn every_result_is_on_the_page_and_each_plot_is_a_picture() {
     ] {
         assert!(page.contains(plot), "{plot}");
     }
+    assert!(page.contains("Do longer sleeps wake later? By clock_nanosleep"));
     assert!(page.contains("<dt>Kernel</dt><dd>6.18.44</dd>"));
     assert_well_formed(&page);
     let pictures: HashSet<&str> = attributes(&page, "href")

@@ -4,8 +4,8 @@
 //! thousandth of the timeout, up to 100 ms; `clock_nanosleep` does not), idle states that take longer to leave, and
 //! a CPU that has slowed down. The first shows in the difference between the calls, the second in the residency.
 
-use super::result::Row;
-use super::sleep::Call;
+use super::plan::Series;
+use super::sleep::{Call, Sleeper};
 use crate::host::Host;
 use crate::policy::Policy;
 use crate::report::time;
@@ -13,22 +13,21 @@ use crate::stats::Median;
 
 /// The median lateness at the shortest and the longest interval of one kind of sleep.
 struct Growth<'a> {
-    shortest: &'a Row,
-    longest: &'a Row,
+    shortest: &'a Series,
+    longest: &'a Series,
     from: Median,
     to: Median,
 }
 
 impl<'a> Growth<'a> {
-    fn of(rows: &'a [Row], call: Call, slack_ns: u64) -> Option<Self> {
-        let mut own = rows
-            .iter()
-            .filter(|row| row.call == call && row.slack_ns == slack_ns);
+    fn of(all: &'a [Series], call: Call, slack_ns: u64) -> Option<Self> {
+        let is_own = |sleeper: &Sleeper| sleeper.call == call && sleeper.slack_ns == slack_ns;
+        let mut own = all.iter().filter(|series| is_own(&series.sleeper));
         let shortest = own.next()?;
         let longest = own.next_back()?;
         Some(Self {
-            from: shortest.median_ns?,
-            to: longest.median_ns?,
+            from: Median::of(&shortest.values)?,
+            to: Median::of(&longest.values)?,
             shortest,
             longest,
         })
@@ -42,9 +41,9 @@ impl<'a> Growth<'a> {
         format!(
             "{} at {} and {} at {}",
             time(self.from.median as u64),
-            time(self.shortest.interval_ns),
+            interval(self.shortest),
             time(self.to.median as u64),
-            time(self.longest.interval_ns)
+            interval(self.longest)
         )
     }
 
@@ -53,31 +52,29 @@ impl<'a> Growth<'a> {
     }
 }
 
+fn interval(series: &Series) -> String {
+    time(series.sleeper.interval.as_nanos() as u64)
+}
+
 /// The answer, in a few sentences.
-pub fn answer(rows: &[Row], host: &Host, policy: Policy) -> String {
+pub fn answer(all: &[Series], host: &Host, policy: Policy) -> String {
     let growths = (
-        Growth::of(rows, Call::Nanosleep, 1),
-        Growth::of(rows, Call::Nanosleep, 50_000),
-        Growth::of(rows, Call::Select, 50_000),
+        Growth::of(all, Call::Nanosleep, 1),
+        Growth::of(all, Call::Nanosleep, 50_000),
+        Growth::of(all, Call::Select, 50_000),
     );
     let (Some(precise), Some(slack), Some(select)) = growths else {
         return "Do longer sleeps wake later? n too small: a median with its interval needs 6 sleeps of each kind."
             .into();
     };
-    let mut sentences = vec!["Do longer sleeps wake later?".to_owned()];
-    let medians = format!("median lateness {}", precise.shown());
-    if precise.is_growth() {
-        sentences.push(format!(
-            "By clock_nanosleep without slack they do: {medians}."
-        ));
+    let (grows, shown) = (precise.is_growth(), precise.shown());
+    let do_they = if grows { "they do" } else { "they do not" };
+    let mut sentences = vec![
+        "Do longer sleeps wake later?".to_owned(),
+        format!("By clock_nanosleep without slack {do_they}: median lateness {shown}."),
+    ];
+    if grows || precise.longest.idle.is_empty() {
         sentences.push(idle(&precise, host));
-    } else {
-        sentences.push(format!(
-            "By clock_nanosleep without slack they do not: {medians}."
-        ));
-        if precise.longest.idle.is_empty() {
-            sentences.push(idle(&precise, host));
-        }
     }
     sentences.push(format!("With a slack of 50 µs: {}.", slack.shown()));
     sentences.push(by_select(&select, &slack, policy));
@@ -89,20 +86,18 @@ fn by_select(select: &Growth, slack: &Growth, policy: Policy) -> String {
     if policy != Policy::Other {
         return format!("By select: {shown}; a real-time thread has no slack in it.");
     }
-    let more = select.to.median - slack.to.median;
-    let allowed = (select.longest.interval_ns / 1_000).clamp(50_000, 100_000_000);
+    let longest_ns = select.longest.sleeper.interval.as_nanos() as u64;
+    let allowed = time((longest_ns / 1_000).clamp(50_000, 100_000_000));
+    let more = time((select.to.median - slack.to.median).max(0.0) as u64);
     let apart = select.to.low > slack.to.high;
     if select.is_growth() && apart && select.ns() > 2.0 * slack.ns() {
         format!(
-            "By select they do: {shown}, {} more than clock_nanosleep. It is timer slack: select, poll and \
-             epoll_wait allow themselves a thousandth of the timeout (here up to {}), clock_nanosleep does not.",
-            time(more.max(0.0) as u64),
-            time(allowed)
+            "By select they do: {shown}, {more} more than clock_nanosleep. It is timer slack: select, poll and \
+             epoll_wait allow themselves a thousandth of the timeout (here up to {allowed}), clock_nanosleep does not."
         )
     } else {
         format!(
-            "By select: {shown}; the slack of a thousandth of the timeout (here up to {}) does not show beyond that.",
-            time(allowed)
+            "By select: {shown}; the slack of a thousandth of the timeout (here up to {allowed}) does not show beyond that."
         )
     }
 }
@@ -110,31 +105,27 @@ fn by_select(select: &Growth, slack: &Growth, policy: Policy) -> String {
 /// What the idle states say of a growth that is no slack.
 fn idle(growth: &Growth, host: &Host) -> String {
     let (short, long) = (&growth.shortest.idle, &growth.longest.idle);
+    let is_virtual = |name: &String| name == "POLL" || name.starts_with("haltpoll");
     let deepest = short.iter().zip(long).next_back();
-    let virtual_only =
-        |name: &str| name == "POLL" || name == "haltpoll" || name.starts_with("haltpoll");
-    if host.idle_states.is_empty() || deepest.is_none() {
+    let Some((short, long)) = deepest.filter(|_| !host.idle_states.is_empty()) else {
         return "Whether idle states have a part in that this machine cannot tell: the kernel shows none, or the \
                 thread was on no CPU of its own."
             .into();
-    }
-    if host.idle_states.iter().all(|name| virtual_only(name)) {
+    };
+    if host.idle_states.iter().all(is_virtual) {
         return format!(
             "It is no slack. Which idle state the real CPU was in this virtual machine cannot tell: it only has {}.",
             host.idle_states.join(" and ")
         );
     }
-    let Some((short, long)) = deepest else {
-        return String::new();
-    };
     let shares = format!(
         "the CPU was in {} for {:.0} % of the time at {} and {:.0} % at {}, and leaving it takes {} µs by the \
          kernel's word",
         long.name,
         short.share * 100.0,
-        time(growth.shortest.interval_ns),
+        interval(growth.shortest),
         long.share * 100.0,
-        time(growth.longest.interval_ns),
+        interval(growth.longest),
         long.latency_us
     );
     if long.share > short.share + 0.1 {
@@ -148,23 +139,32 @@ fn idle(growth: &Growth, host: &Host) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::row;
+    use super::super::plan::tests::measured;
     use super::*;
     use crate::idle::Residency;
 
     /// Median lateness in µs at 1 ms and at 100 ms, of each kind.
-    fn rows(precise: [f64; 2], slack: [f64; 2], select: [f64; 2]) -> Vec<Row> {
-        [0, 1]
-            .into_iter()
-            .flat_map(|i| {
-                let ms = [1, 100][i];
-                [
-                    row(ms, Call::Nanosleep, 50_000, slack[i]),
-                    row(ms, Call::Nanosleep, 1, precise[i]),
-                    row(ms, Call::Select, 50_000, select[i]),
-                ]
-            })
-            .collect()
+    fn sweep(precise: [f64; 2], slack: [f64; 2], select: [f64; 2]) -> Vec<Series> {
+        measured("10 --sweep", |sleeper| {
+            let longest = usize::from(sleeper.interval.as_millis() == 100);
+            match (sleeper.call, sleeper.slack_ns) {
+                (Call::Select, _) => select[longest],
+                (Call::Nanosleep, 1) => precise[longest],
+                (Call::Nanosleep, _) => slack[longest],
+            }
+        })
+    }
+
+    /// Time in an idle state of this name, by the length of the sleep.
+    fn in_state(all: &mut [Series], name: &str, share: impl Fn(&Sleeper) -> f64) {
+        for series in all {
+            series.idle = vec![Residency {
+                name: name.into(),
+                latency_us: 133,
+                share: share(&series.sleeper),
+                entries: 9,
+            }];
+        }
     }
 
     fn host(states: &[&str]) -> Host {
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn slack_of_select_is_told_from_the_rest() {
-        let rows = rows([15.0, 15.0], [65.0, 65.0], [65.0, 115.0]);
-        let text = answer(&rows, &host(&["POLL", "C1"]), Policy::Other);
+        let all = sweep([15.0, 15.0], [65.0, 65.0], [65.0, 115.0]);
+        let text = answer(&all, &host(&["POLL", "C1"]), Policy::Other);
         assert!(text.contains("without slack they do not"), "{text}");
         assert!(
             text.contains("By select they do: 65.0 µs at 1.0 ms and 115 µs at 100 ms"),
@@ -189,47 +189,33 @@ mod tests {
 
     #[test]
     fn growth_without_slack_is_idling_or_not() {
-        let mut rows = rows([15.0, 95.0], [65.0, 145.0], [65.0, 146.0]);
-        for row in &mut rows {
-            let share = if row.interval_ns > 10_000_000 {
-                0.9
-            } else {
-                0.1
-            };
-            row.idle = vec![Residency {
-                name: "C6".into(),
-                latency_us: 133,
-                share,
-                entries: 9,
-            }];
-        }
-        let text = answer(&rows, &host(&["POLL", "C1", "C6"]), Policy::Other);
+        let mut all = sweep([15.0, 95.0], [65.0, 145.0], [65.0, 146.0]);
+        in_state(&mut all, "C6", |sleeper| {
+            match sleeper.interval.as_millis() {
+                11.. => 0.9,
+                _ => 0.1,
+            }
+        });
+        let text = answer(&all, &host(&["POLL", "C1", "C6"]), Policy::Other);
         assert!(
             text.contains("no slack but idling: the CPU was in C6 for 10 %"),
             "{text}"
         );
         assert!(text.contains("does not show beyond that"), "{text}");
-        rows.iter_mut().for_each(|row| row.idle[0].share = 0.1);
-        let text = answer(&rows, &host(&["POLL", "C1", "C6"]), Policy::Other);
+        in_state(&mut all, "C6", |_| 0.1);
+        let text = answer(&all, &host(&["POLL", "C1", "C6"]), Policy::Other);
         assert!(text.contains("does not explain it"), "{text}");
     }
 
     #[test]
     fn a_machine_that_cannot_tell_says_so() {
-        let mut rows = rows([15.0, 95.0], [65.0, 145.0], [65.0, 146.0]);
-        let text = answer(&rows, &host(&[]), Policy::Other);
+        let mut all = sweep([15.0, 95.0], [65.0, 145.0], [65.0, 146.0]);
+        let text = answer(&all, &host(&[]), Policy::Other);
         assert!(text.contains("this machine cannot tell"), "{text}");
-        for row in &mut rows {
-            row.idle = vec![Residency {
-                name: "haltpoll".into(),
-                latency_us: 1,
-                share: 0.9,
-                entries: 9,
-            }];
-        }
-        let text = answer(&rows, &host(&["POLL", "haltpoll"]), Policy::Other);
+        in_state(&mut all, "haltpoll", |_| 0.9);
+        let text = answer(&all, &host(&["POLL", "haltpoll"]), Policy::Other);
         assert!(text.contains("virtual machine cannot tell"), "{text}");
-        rows.iter_mut().for_each(|row| row.median_ns = None);
-        assert!(answer(&rows, &host(&[]), Policy::Other).contains("n too small"));
+        all.iter_mut().for_each(|series| series.values.truncate(5));
+        assert!(answer(&all, &host(&[]), Policy::Other).contains("n too small"));
     }
 }

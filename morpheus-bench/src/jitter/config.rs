@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use serde::Serialize;
 
 use crate::arguments::counted;
 use crate::cpus;
@@ -33,12 +34,12 @@ Exit codes: 0 measured, 1 the kernel refuses the policy or the CPU, 2 bad usage,
 until then is shown).";
 
 /// How late a sleeping thread wakes.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "jitter", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// How long each sleep is: milliseconds, or with a unit (us, ms, s)
     #[arg(value_name = "INTERVAL_MS", default_value = "10", value_parser = interval)]
-    pub interval: Duration,
+    pub interval_ms: f64,
 
     /// How many sleeps, of each kind that is compared
     #[arg(value_name = "LOOPS", default_value = "100", value_parser = counted(1, 10_000_000))]
@@ -71,81 +72,73 @@ pub struct Options {
 
     /// Print cyclictest's line for each kind, in microseconds, and nothing else
     #[arg(long, conflicts_with = "json")]
+    #[serde(skip)]
     pub cyclictest: bool,
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// Write the histograms to this file, as HdrHistogram's log (V2)
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub histogram: Option<PathBuf>,
 }
 
-const LEAST: Duration = Duration::from_micros(10);
-const MOST: Duration = Duration::from_secs(60);
+const LEAST_MS: f64 = 0.01;
+const MOST_MS: f64 = 60_000.0;
 
 /// Milliseconds, or a number with a unit.
-fn interval(text: &str) -> Result<Duration, String> {
-    let wrong = || {
-        "an interval from 10us to 60s is needed: milliseconds, or a number with us, ms or s"
-            .to_owned()
-    };
-    let (number, seconds) = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
+fn interval(text: &str) -> Result<f64, String> {
+    let (number, unit_ms) = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)]
         .into_iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .unwrap_or((text, 1e-3));
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let interval = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-    if (LEAST..=MOST).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(wrong())
-    }
+        .find_map(|(unit, ms)| Some((text.strip_suffix(unit)?, ms)))
+        .unwrap_or((text, 1.0));
+    let number: Option<f64> = number.trim().parse().ok();
+    let ms = number.map(|number| number * unit_ms);
+    ms.filter(|ms| (LEAST_MS..=MOST_MS).contains(ms))
+        .ok_or_else(|| {
+            "an interval from 10us to 60s is needed: milliseconds, or a number with us, ms or s"
+                .into()
+        })
 }
 
 impl Options {
-    /// Whether the options go together.
+    /// The same with what is in force: the CPU that a sweep keeps to, and no priority where the policy has none.
     ///
     /// # Errors
-    /// Where they do not; clap's error prints itself and exits with 2.
-    pub fn check(&self) -> Result<(), clap::Error> {
-        let bad = |text: String| Err(Self::command().error(ErrorKind::ValueValidation, text));
+    /// Where options do not go together; clap's error prints itself and exits with 2.
+    pub fn checked(mut self) -> Result<Self, clap::Error> {
+        let bad = |text: &str| Err(Self::command().error(ErrorKind::ValueValidation, text));
         if self.policy == Policy::Deadline && self.cpu.is_some() {
-            return bad("--policy deadline: the kernel takes no thread that is kept on one CPU; leave --cpu out".into());
+            return bad(
+                "--policy deadline: the kernel takes no thread that is kept on one CPU; leave --cpu out",
+            );
         }
-        let longest = self.interval * 10;
-        if self.sweep && (longest > MOST || self.interval / 10 < LEAST) {
-            return bad("--sweep goes from a tenth of INTERVAL_MS to ten times it, which must lie from 10us to 60s".into());
+        if self.sweep && (self.interval_ms * 10.0 > MOST_MS || self.interval_ms / 10.0 < LEAST_MS) {
+            return bad(
+                "--sweep goes from a tenth of INTERVAL_MS to ten times it, which must lie from 10us to 60s",
+            );
         }
-        Ok(())
+        if self.sweep && self.policy != Policy::Deadline {
+            self.cpu = self.cpu.or_else(|| cpus::allowed().last().copied());
+        }
+        if matches!(self.policy, Policy::Other | Policy::Deadline) {
+            self.priority = 0;
+        }
+        Ok(self)
     }
 
     /// The intervals that are measured.
     pub fn intervals(&self) -> Vec<Duration> {
+        let interval = Duration::from_secs_f64(self.interval_ms / 1e3);
         if self.sweep {
             [0.1, 0.3, 1.0, 3.0, 10.0]
-                .map(|factor| self.interval.mul_f64(factor))
+                .map(|factor| interval.mul_f64(factor))
                 .to_vec()
         } else {
-            vec![self.interval]
-        }
-    }
-
-    /// Where the thread is kept.
-    pub fn pinned_to(&self) -> Option<usize> {
-        let last = || cpus::allowed().last().copied();
-        match (self.cpu, self.sweep && self.policy != Policy::Deadline) {
-            (None, true) => last(),
-            (cpu, _) => cpu,
-        }
-    }
-
-    /// As cyclictest shows it: 0 where the policy has none.
-    pub fn priority_in_force(&self) -> u8 {
-        match self.policy {
-            Policy::Fifo | Policy::Rr => self.priority,
-            Policy::Other | Policy::Deadline => 0,
+            vec![interval]
         }
     }
 }
@@ -156,9 +149,7 @@ mod tests {
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
         let words = std::iter::once("jitter").chain(line.split_whitespace());
-        let options = Options::try_parse_from(words)?;
-        options.check()?;
-        Ok(options)
+        Options::try_parse_from(words)?.checked()
     }
 
     #[test]
@@ -176,8 +167,8 @@ mod tests {
             ("1.5ms", 1_500),
         ] {
             assert_eq!(
-                parse(line).unwrap().interval,
-                Duration::from_micros(us),
+                parse(line).unwrap().intervals(),
+                [Duration::from_micros(us)],
                 "{line}"
             );
         }

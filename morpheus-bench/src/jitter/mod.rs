@@ -1,87 +1,52 @@
 //! The benchmark `jitter`: how late a thread wakes that sleeps until a given time.
 //!
-//! `config` reads the command line, `plan` makes from it the conditions that are compared (interval, timer slack, the
-//! call that sleeps, load) and runs them in turns, `sleep` is the measured thread, `result` what comes out of it,
-//! `table` shows it, and `answer` says from a sweep whether longer sleeps wake later, and why.
+//! `config` reads the command line, `plan` makes from it the kinds of sleep that are compared (interval, timer slack, the
+//! call that sleeps, load) and runs them in turns, `sleep` is the measured thread, `result` makes rows of what comes out
+//! of it, and `answer` says from a sweep whether longer sleeps wake later, and why.
 
 mod answer;
 mod config;
 mod plan;
 mod result;
 pub(crate) mod sleep;
-mod table;
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Parser;
 
-pub use crate::report::WIDTH;
-pub use result::Report;
-
-use crate::hdr_log;
-use crate::host::Host;
-use crate::{interrupt, neighbours, report};
+use crate::envelope::Envelope;
+use crate::report::{self, Ended};
+use crate::{interrupt, neighbours};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 refused or failed, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {
     neighbours::become_one_if_asked();
-    let options = Options::parse();
-    if let Err(error) = options.check() {
-        error.exit();
-    }
+    let options = Options::parse().checked();
+    let options = options.unwrap_or_else(|error| error.exit());
     interrupt::install();
-    let host = Host::read();
-    let start = SystemTime::now();
-    match plan::measure(&options) {
-        Ok(measured) => {
-            let result = Report::new(host, &options, &measured);
-            let text = if options.json {
-                report::json(&result)
-            } else if options.cyclictest {
-                table::cyclictest(&measured, options.priority_in_force())
-            } else {
-                table::render(&result)
-            };
-            report::print(&text);
-            if let Err(error) = write_histogram(&options, start, &measured) {
-                eprintln!("jitter: {error}");
-                return ExitCode::FAILURE;
-            }
-            ExitCode::from(if result.interrupted { 130 } else { 0 })
-        }
-        Err(error) => {
-            eprintln!("jitter: {error}");
-            ExitCode::FAILURE
-        }
+    let mut found = Envelope::new("jitter", options.clone());
+    let measured = measure(&options, &mut found);
+    found.failed.extend(measured.err());
+    if !options.cyclictest {
+        return found.conclude(options.json);
     }
+    for why in &found.failed {
+        eprintln!("jitter: {why}");
+    }
+    Ended::of(interrupt::happened(), !found.failed.is_empty()).exit_code()
 }
 
-fn write_histogram(
-    options: &Options,
-    start: SystemTime,
-    measured: &plan::Measured,
-) -> Result<(), String> {
-    let Some(path) = &options.histogram else {
-        return Ok(());
-    };
-    let corrected: Vec<_> = measured.series.iter().map(|s| s.corrected()).collect();
-    let mut entries = Vec::new();
-    for (series, corrected) in measured.series.iter().zip(&corrected) {
-        entries.push(hdr_log::Entry {
-            tag: series.condition.tag(),
-            about: series.counts().to_string(),
-            latencies: &series.lateness,
-        });
-        if let Some(corrected) = corrected {
-            entries.push(hdr_log::Entry {
-                tag: series.condition.tag() + "-corrected",
-                about: "corrected for coordinated omission".into(),
-                latencies: &corrected.latencies,
-            });
-        }
+fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
+    let start = SystemTime::now();
+    let (all, warmup) = plan::measure(options)?;
+    if options.cyclictest {
+        report::print(&result::cyclictest(&all));
     }
-    let lasted = start.elapsed().unwrap_or_default();
-    hdr_log::write(path, start, lasted, &entries)
+    result::report(&all, warmup, options, found);
+    match &options.histogram {
+        Some(path) => result::write_histograms(path, start, &all),
+        None => Ok(()),
+    }
 }

@@ -3,50 +3,35 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::config::Options;
 use super::sleep::{Call, Sleeper, Slept};
-use crate::histogram::{Corrected, Counts, Latencies};
+use crate::histogram::{Counts, Latencies};
 use crate::idle::{Residency, States};
 use crate::interrupt;
 use crate::neighbours::Neighbours;
-use crate::order::interleaved;
 use crate::progress::Progress;
+use crate::rows::rounds;
 use crate::settle::Settle;
 
 /// What every thread has that asks for nothing, and the least that there is.
 const SLACKS_NS: [u64; 2] = [50_000, 1];
-/// Each condition is measured in so many pieces, in turns with the others.
+/// Each kind is measured in so many pieces, in turns with the others.
 const ROUNDS: usize = 10;
 /// A warm-up is no longer than this, whether the median has settled or not.
 const WARMUP_MOST: Duration = Duration::from_secs(2);
 
-/// One kind of sleep.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Condition {
-    /// For how long.
-    pub interval: Duration,
-    /// By what.
-    pub call: Call,
-    /// The timer slack asked for.
-    pub slack_ns: u64,
-    /// Busy processes beside it.
-    pub load: usize,
-}
-
-/// What was measured of one kind.
+/// One kind of sleep, and what was measured of it.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Of which.
-    pub condition: Condition,
-    /// Whether each sleep began when the one before was over.
-    pub relative: bool,
+    /// How the threads sleep.
+    pub sleeper: Sleeper,
+    /// Busy processes beside them.
+    pub load: usize,
     /// How late the wakes were.
     pub lateness: Latencies,
     /// The same, each by itself, in nanoseconds.
     pub values: Vec<f64>,
-    /// The threads that slept; the last of them.
+    /// The last of the threads that slept.
     pub tid: i32,
     /// The slack that they had.
     pub slack_ns: u64,
@@ -55,44 +40,14 @@ pub struct Series {
     elapsed_us: u64,
 }
 
-/// How the warm-up ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warmup {
-    /// Sleeps that do not count.
-    pub sleeps: usize,
-    /// Whether their median had settled by then.
-    pub settled: bool,
-}
-
-/// Everything that was measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// In the order in which they are shown.
-    pub series: Vec<Series>,
-    /// Before it.
-    pub warmup: Warmup,
-}
-
-impl Condition {
-    /// In one word.
-    pub fn tag(&self) -> String {
-        let call = match self.call {
-            Call::Nanosleep => "nanosleep",
-            Call::Select => "select",
-        };
-        let us = self.interval.as_micros();
-        let (slack, load) = (self.slack_ns, self.load);
-        format!("{call}-{us}us-slack-{slack}ns-load-{load}")
-    }
-}
-
 impl Series {
-    fn new(condition: Condition, options: &Options) -> Self {
+    /// Nothing was measured yet.
+    pub fn new(sleeper: Sleeper, load: usize) -> Self {
         Self {
-            condition,
-            relative: options.relative,
+            sleeper,
+            load,
             lateness: Latencies::default(),
-            values: Vec::with_capacity(options.loops),
+            values: Vec::new(),
             tid: 0,
             slack_ns: 0,
             idle: Vec::new(),
@@ -100,107 +55,115 @@ impl Series {
         }
     }
 
+    /// In one word.
+    pub fn tag(&self) -> String {
+        let call = match self.sleeper.call {
+            Call::Nanosleep => "nanosleep",
+            Call::Select => "select",
+        };
+        let us = self.sleeper.interval.as_micros();
+        let (slack, load) = (self.sleeper.slack_ns, self.load);
+        format!("{call}-{us}us-slack-{slack}ns-load-{load}")
+    }
+
     /// What the histogram counts.
     pub fn counts(&self) -> Counts {
-        if self.relative {
-            Counts::Raw
-        } else {
-            Counts::FromIntendedStart
+        match self.sleeper.relative {
+            true => Counts::Raw,
+            false => Counts::FromIntendedStart,
         }
     }
 
     /// With what it hides, where it hides something.
-    pub fn corrected(&self) -> Option<Corrected> {
-        self.relative
-            .then(|| self.lateness.corrected(self.condition.interval))
+    pub fn corrected(&self) -> Option<Latencies> {
+        let corrected = || self.lateness.corrected(self.sleeper.interval).latencies;
+        self.sleeper.relative.then(corrected)
     }
 
-    fn add(&mut self, slept: &Slept, idle: Vec<Residency>, elapsed_us: u64) {
+    /// Adds a piece.
+    pub fn add(&mut self, slept: &Slept, idle: Vec<Residency>, elapsed_us: u64) {
         (self.tid, self.slack_ns) = (slept.tid, slept.slack_ns);
         for late_ns in &slept.lateness_ns {
             self.lateness.record_ns(*late_ns);
             self.values.push(*late_ns as f64);
         }
-        let whole = (self.elapsed_us + elapsed_us).max(1) as f64;
+        self.elapsed_us += elapsed_us;
         if self.idle.is_empty() {
             self.idle = idle;
-        } else {
-            for (sum, more) in self.idle.iter_mut().zip(idle) {
-                let time = sum.share * self.elapsed_us as f64 + more.share * elapsed_us as f64;
-                sum.share = time / whole;
-                sum.entries += more.entries;
-            }
+            return;
         }
-        self.elapsed_us += elapsed_us;
+        let weight = elapsed_us as f64 / self.elapsed_us.max(1) as f64;
+        for (sum, more) in self.idle.iter_mut().zip(idle) {
+            sum.share += (more.share - sum.share) * weight;
+            sum.entries += more.entries;
+        }
     }
 }
 
 /// What is compared, in the order in which it is shown.
-fn conditions(options: &Options) -> Vec<Condition> {
-    let mut conditions = Vec::new();
-    let loads = if options.load > 0 {
-        vec![0, options.load]
-    } else {
-        vec![0]
-    };
-    for load in loads {
+fn series(options: &Options) -> Vec<Series> {
+    let mut series = Vec::new();
+    let with_load = Some(options.load).filter(|load| *load > 0);
+    for load in std::iter::once(0).chain(with_load) {
         for interval in options.intervals() {
-            let with = |call, slack_ns| Condition {
-                interval,
-                call,
-                slack_ns,
-                load,
+            let mut add = |call, slack_ns| {
+                let sleeper = Sleeper {
+                    interval,
+                    call,
+                    slack_ns,
+                    relative: options.relative,
+                    policy: options.policy,
+                    priority: options.priority,
+                    cpu: options.cpu,
+                };
+                series.push(Series::new(sleeper, load));
             };
-            conditions.extend(SLACKS_NS.map(|slack_ns| with(Call::Nanosleep, slack_ns)));
+            SLACKS_NS
+                .into_iter()
+                .for_each(|slack_ns| add(Call::Nanosleep, slack_ns));
             if options.sweep {
-                conditions.push(with(Call::Select, SLACKS_NS[0]));
+                add(Call::Select, SLACKS_NS[0]);
             }
         }
     }
-    conditions
+    series
 }
 
-/// Measures everything, or what there is time for until Ctrl-C.
+/// Measures everything, or what there is time for until Ctrl-C. Beside it, how the warm-up ended.
 ///
 /// # Errors
 /// When the kernel refuses what was asked for.
-pub fn measure(options: &Options) -> Result<Measured, String> {
-    let conditions = conditions(options);
-    let pieces: Vec<usize> = pieces(options.loops);
-    let once: Duration = conditions.iter().map(|c| c.interval).sum();
+pub fn measure(options: &Options) -> Result<(Vec<Series>, String), String> {
+    let mut all = series(options);
+    let pieces = pieces(options.loops);
+    let once: Duration = all.iter().map(|series| series.sleeper.interval).sum();
     let expected = once * options.loops as u32;
-    let quiet = options.json || options.cyclictest;
-    let mut progress = Progress::new(expected, quiet);
+    let mut progress = Progress::new(expected, options.json || options.cyclictest);
     progress.say("warm-up".into());
-    let warmup = warm_up(&conditions[0], options, expected)?;
-    let mut series: Vec<Series> = conditions
-        .iter()
-        .map(|c| Series::new(*c, options))
-        .collect();
-    let mut busy: Option<Neighbours> = None;
-    let numbers: Vec<usize> = (0..series.len()).collect();
-    for (round, number) in interleaved(&numbers, pieces.len()) {
+    let warmup = warm_up(all[0].sleeper, (expected / 10).min(WARMUP_MOST))?;
+    let mut busy = Neighbours::default();
+    for place in rounds::in_turns(all.len(), pieces.len()) {
         if interrupt::happened() {
             break;
         }
-        let condition = series[number].condition;
-        let running = busy.as_ref().map_or(0, |busy| busy.pids().len());
-        if running != condition.load {
-            busy = start_load(condition.load)?;
+        let (series, loops) = (&mut all[place.contender], pieces[place.round]);
+        let sleeper = series.sleeper;
+        if busy.pids().len() != series.load {
+            busy = Neighbours::own(series.load)?;
+            // They are given a moment to be spread over the CPUs.
+            std::thread::sleep(Duration::from_millis(50));
         }
-        progress.say(condition.tag());
-        let before = idle_states(options);
+        progress.say(series.tag());
+        let states = || sleeper.cpu.map(States::read).unwrap_or_default();
+        let before = states();
         let begun = Instant::now();
-        let loops = pieces[round];
-        let sleeper = sleeper(&condition, options);
         let slept = in_thread(&progress, move || sleeper.run(loops, |n, _| n >= loops))?;
         let elapsed_us = begun.elapsed().as_micros() as u64;
-        let idle = idle_states(options).since(&before, elapsed_us);
-        series[number].add(&slept, idle, elapsed_us);
-        progress.finish_run(condition.interval * loops as u32);
+        series.add(&slept, states().since(&before, elapsed_us), elapsed_us);
+        progress.finish_run(sleeper.interval * loops as u32);
     }
     progress.clear();
-    Ok(Measured { series, warmup })
+    Ok((all, warmup))
 }
 
 /// How many sleeps there are in each round.
@@ -211,49 +174,22 @@ fn pieces(loops: usize) -> Vec<usize> {
         .collect()
 }
 
-fn sleeper(condition: &Condition, options: &Options) -> Sleeper {
-    Sleeper {
-        interval: condition.interval,
-        call: condition.call,
-        slack_ns: condition.slack_ns,
-        relative: options.relative,
-        policy: options.policy,
-        priority: options.priority,
-        cpu: options.pinned_to(),
-    }
-}
-
-/// At most a tenth of what is then measured.
-fn warm_up(condition: &Condition, options: &Options, expected: Duration) -> Result<Warmup, String> {
-    let most = (expected / 10).min(WARMUP_MOST);
-    let sleeper = sleeper(condition, options);
+fn warm_up(sleeper: Sleeper, most: Duration) -> Result<String, String> {
     let mut settle = Settle::new(5, 0.1);
     let until = Instant::now() + most;
     std::thread::spawn(move || {
         let slept = sleeper.run(0, |_, late_ns| {
             settle.feed(late_ns as f64) || Instant::now() >= until
         })?;
-        Ok(Warmup {
-            sleeps: slept.lateness_ns.len(),
-            settled: settle.is_settled(),
-        })
+        let settled = match settle.is_settled() {
+            true => "settled",
+            false => "not settled",
+        };
+        let sleeps = slept.lateness_ns.len();
+        Ok(format!("Warm-up: {sleeps} sleeps ({settled})."))
     })
     .join()
     .map_err(|_| "the thread that warms up ended early".to_owned())?
-}
-
-/// They are given a moment to be spread over the CPUs.
-fn start_load(count: usize) -> Result<Option<Neighbours>, String> {
-    if count == 0 {
-        return Ok(None);
-    }
-    let busy = Neighbours::own(count)?;
-    std::thread::sleep(Duration::from_millis(50));
-    Ok(Some(busy))
-}
-
-fn idle_states(options: &Options) -> States {
-    options.pinned_to().map(States::read).unwrap_or_default()
 }
 
 /// Policy, slack and CPU stay with the thread that took them: so each piece has one of its own.
@@ -279,12 +215,28 @@ fn in_thread(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clap::Parser;
 
-    fn options(line: &str) -> Options {
-        Options::parse_from(std::iter::once("jitter").chain(line.split_whitespace()))
+    pub fn options(line: &str) -> Options {
+        let words = std::iter::once("jitter").chain(line.split_whitespace());
+        Options::parse_from(words).checked().unwrap()
+    }
+
+    /// What options ask for, with a hundred wakes of each kind that are late by what `us` makes of its interval and slack.
+    pub fn measured(line: &str, us: impl Fn(&Sleeper) -> f64) -> Vec<Series> {
+        let mut all = series(&options(line));
+        for series in &mut all {
+            let from = us(&series.sleeper) * 1e3;
+            let slept = Slept {
+                lateness_ns: (0..100).map(|i| from as u64 + i).collect(),
+                slack_ns: series.sleeper.slack_ns,
+                tid: 7,
+            };
+            series.add(&slept, Vec::new(), 1);
+        }
+        all
     }
 
     #[test]
@@ -299,10 +251,8 @@ mod tests {
     #[test]
     fn slacks_and_loads_are_compared_and_a_sweep_has_both_calls() {
         let tags = |line| {
-            conditions(&options(line))
-                .iter()
-                .map(Condition::tag)
-                .collect::<Vec<_>>()
+            let all = series(&options(line));
+            all.iter().map(Series::tag).collect::<Vec<_>>()
         };
         assert_eq!(
             tags("5"),
@@ -319,8 +269,7 @@ mod tests {
 
     #[test]
     fn idle_shares_are_weighted_by_time() {
-        let options = options("5");
-        let mut series = Series::new(conditions(&options)[0], &options);
+        let mut series = series(&options("5")).remove(0);
         let idle = |share, entries| {
             vec![Residency {
                 name: "C1".into(),

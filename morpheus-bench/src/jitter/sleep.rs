@@ -3,9 +3,6 @@
 use std::ptr;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
 use crate::clock::monotonic_ns;
 use crate::cpus;
 use crate::interrupt;
@@ -14,8 +11,7 @@ use crate::policy::Policy;
 use crate::thread;
 
 /// The system call that a thread sleeps in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// `clock_nanosleep` until a time.
     Nanosleep,

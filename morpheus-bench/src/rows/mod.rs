@@ -153,7 +153,7 @@ pub struct Row {
     pub figure: String,
     /// Its unit.
     pub unit: Unit,
-    /// Rounds.
+    /// Rounds, or samples.
     pub n: usize,
     /// The median of the rounds.
     pub median: Option<f64>,
@@ -161,7 +161,7 @@ pub struct Row {
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,
-    /// The figure of each round, in their order.
+    /// The figure of each round, in their order; empty where the median is of `n` samples.
     pub rounds: Vec<f64>,
     /// In how many of them the figure is only known to be at least this.
     #[serde(default)]
@@ -244,7 +244,8 @@ impl Row {
     /// needs no more than two of them, and one that is censored is not known to keep below a limit.
     #[must_use]
     pub fn held(self, limit: Limit) -> Self {
-        let is_exact = self.n > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
+        let is_exact =
+            self.rounds.len() > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
         let exact = self.median.filter(|_| is_exact);
         let interval = exact
             .map(|exact| (exact, exact))

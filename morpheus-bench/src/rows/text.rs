@@ -47,17 +47,32 @@ fn named(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The figures of contenders that were measured in turns. Where the table is too wide, the last figures go.
+/// Where the interval of the first figure stands among the others when some have to go.
+const INTERVAL: u8 = 6;
+
+/// The figures of contenders that were measured in turns, and the interval of the first. Where the table is too wide, the last
+/// figures go.
 fn in_turns(case: &str, own: &[&Row]) -> String {
     let contenders = view::contenders(own);
     let mut table = Table::default();
     table.column("", 0, named(&contenders));
-    for (figure, place) in view::figures(own).into_iter().zip(0..) {
+    let figures = view::figures(own);
+    let cells = |figure: &str, cell: fn(Option<&Row>) -> String| -> Vec<String> {
         let row = |contender: &&str| find(own.iter().copied(), case, contender, figure);
-        let cells = contenders
+        contenders
             .iter()
-            .map(|contender| view::median(row(contender)));
-        table.column(figure, place, cells.collect());
+            .map(|contender| cell(row(contender)))
+            .collect()
+    };
+    for (figure, place) in figures.iter().zip(0..) {
+        table.column(figure, place, cells(figure, view::median));
+    }
+    if let Some(first) = figures
+        .first()
+        .filter(|_| own.iter().any(|row| row.low.is_some()))
+    {
+        let head = format!("95 % of {first}");
+        table.column(&head, INTERVAL, cells(first, view::interval));
     }
     table.render(WIDTH)
 }
@@ -69,8 +84,9 @@ pub fn held(row: &Row) -> Option<String> {
         Some(_) => view::median(Some(row)),
         None => "not measured".into(),
     };
-    if let Some((low, high)) = row.low.zip(row.high) {
-        figure += &format!(" ({} to {})", row.unit.show(low), row.unit.show(high));
+    let interval = view::interval(Some(row));
+    if !interval.is_empty() {
+        figure += &format!(" ({interval})");
     }
     Some(format!(
         "{}, {} {limit}: {judged}, {figure}.",
@@ -268,6 +284,7 @@ mod tests {
         ];
         let expected = [
             "idle, medians",
+            "95 % of resident",
             "morpheus  6.00 KiB    4.00 KiB",
             "morpheus, over tokio at most 1.00 MiB: met, 4.00 KiB (4.00 KiB to 4.00 KiB).",
         ];

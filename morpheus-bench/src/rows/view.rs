@@ -108,6 +108,15 @@ pub fn median(row: Option<&Row>) -> String {
     shown.unwrap_or_default()
 }
 
+/// The interval of a row's median; nothing where there are too few rounds.
+pub fn interval(row: Option<&Row>) -> String {
+    let shown = row.and_then(|row| {
+        let (low, high) = row.low.zip(row.high)?;
+        Some(format!("{} to {}", row.unit.show(low), row.unit.show(high)))
+    });
+    shown.unwrap_or_default()
+}
+
 /// The noise of a row's pairs; nothing where there are too few.
 pub fn noise(row: &Row) -> String {
     let noise = row.noise().map(|noise| format!("±{:.1} %", noise * 100.0));

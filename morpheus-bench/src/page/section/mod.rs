@@ -2,7 +2,6 @@
 
 mod criterion;
 mod governor;
-mod jitter;
 pub mod log;
 mod overhead;
 mod rows;
@@ -126,11 +125,10 @@ fn one(object: &Value) -> Result<Section, String> {
         ));
     };
     let mut section = match bench.as_str() {
-        "jitter" => jitter::section(object),
         "overhead" => overhead::section(object),
         "governor" => governor::section(object, None),
-        "compare" | "escalation" | "footprint" | "latency" | "liar" | "loops" | "service"
-        | "starvation" => rows::section(object, &bench),
+        "compare" | "escalation" | "footprint" | "jitter" | "latency" | "liar" | "loops"
+        | "service" | "starvation" => rows::section(object, &bench),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -218,29 +216,20 @@ fn curves(entries: &[(String, &Value)]) -> Option<Plot> {
 /// Of points that are there already.
 fn curves_of(mut entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
     entries.retain(|(_, points)| points.len() > 1);
-    marked(Across::Percentiles, entries)
-}
-
-/// Lines of times through what was measured, from left to right; none where there is nothing.
-fn marked(across: Across, entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
     let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
-    let mut lines: Vec<Line> = entries
-        .into_iter()
-        .zip(palette::places(&names))
-        .filter(|((_, points), _)| !points.is_empty())
-        .map(|((label, mut points), slot)| {
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Line {
-                label,
-                slot,
-                style: Style::Marked,
-                points,
-            }
-        })
-        .collect();
-    lines.truncate(MOST_LINES);
+    let line = |((label, mut points), slot): ((String, Vec<Point>), usize)| {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Line {
+            label,
+            slot,
+            style: Style::Marked,
+            points,
+        }
+    };
+    let lines = entries.into_iter().zip(palette::places(&names)).map(line);
+    let lines: Vec<Line> = lines.take(MOST_LINES).collect();
     (!lines.is_empty()).then_some(Plot::Lines(Lines {
-        across,
+        across: Across::Percentiles,
         unit: Unit::Time,
         from_zero: true,
         reference: None,
@@ -286,12 +275,6 @@ fn median_ns(figure: &Value) -> Option<(f64, Option<(f64, f64)>)> {
             .map(|[low, high]| (low, high))
     };
     Some((number(figure, "median_ns")?, interval()))
-}
-
-/// A [`Median`].
-fn median(value: &Value) -> Option<(f64, Option<(f64, f64)>)> {
-    let interval = number(value, "low").zip(number(value, "high"));
-    Some((number(value, "median")?, interval))
 }
 
 /// A median and its interval, as text.
