@@ -17,7 +17,7 @@ struct Program {
     long: Option<&'static str>,
 }
 
-/// After so long Ctrl-C comes: the warm-up of each is over, and something was measured.
+/// After so long Ctrl-C comes: the warm-up of each is over, and something was measured, unless the machine is busy.
 const SOON: Duration = Duration::from_secs(3);
 
 const PROGRAMS: &[Program] = &[
@@ -206,13 +206,17 @@ fn ctrl_c_prints_what_was_measured_until_then() {
                 continue;
             };
             scope.spawn(move || {
-                let found: Value = common::json_of_interrupted(program.path, long, SOON);
-                assert_eq!(found["bench"], program.name);
-                assert_eq!(found["interrupted"], true, "{}", program.name);
-                let rows = found["rows"].as_array().unwrap();
                 let is_measured = |row: &Value| row["n"].as_u64().is_some_and(|n| n > 0);
-                assert!(rows.iter().any(is_measured), "{}: {found}", program.name);
-                assert_eq!(found["failed"].as_array().map(Vec::len), Some(0), "{found}");
+                // On a machine that others use, nothing may have been measured so soon.
+                let has_rows = [1, 4, 16].into_iter().any(|times| {
+                    let found: Value =
+                        common::json_of_interrupted(program.path, long, SOON * times);
+                    assert_eq!(found["bench"], program.name);
+                    assert_eq!(found["interrupted"], true, "{}", program.name);
+                    assert_eq!(found["failed"].as_array().map(Vec::len), Some(0), "{found}");
+                    found["rows"].as_array().unwrap().iter().any(is_measured)
+                });
+                assert!(has_rows, "{}", program.name);
             });
         }
     });
