@@ -7,7 +7,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use morpheus_bench::cpus::{Cpus, allowed};
-use serde_json::Value;
+use morpheus_bench::report::WIDTH;
+
+use common::Found;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_overhead");
 
@@ -19,7 +21,7 @@ fn overhead(arguments: &str) -> Output {
     common::run(PROGRAM, arguments)
 }
 
-fn json(arguments: &str) -> Value {
+fn json(arguments: &str) -> Found {
     common::json(PROGRAM, arguments)
 }
 
@@ -40,45 +42,38 @@ fn error(output: &Output, code: i32) -> String {
 
 #[test]
 fn a_preemption_is_divided_by_what_was_counted() {
-    let report = json("preemption --experiments 8 --yields 50");
-    assert_eq!(report["bench"], "overhead");
-    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
-    assert_eq!(
-        keys,
-        [
-            "bench",
-            "conditions",
-            "experiments",
-            "host",
-            "interrupted",
-            "preemption"
-        ]
-    );
-    assert_eq!(report["conditions"]["cpus"].as_array().unwrap().len(), 1);
-    let measured = &report["preemption"];
-    assert_eq!(measured["yields"], 50);
-    assert!(measured["switches_per_yield"].as_f64().unwrap() > 0.0);
-    for figure in ["switch", "call"] {
-        assert_eq!(measured[figure]["n"], 8);
-        assert!(measured[figure]["min_ns"].as_f64().unwrap() > 0.0);
+    let found = json("preemption --experiments 8 --yields 50");
+    assert_eq!(found.bench, "overhead");
+    assert_eq!(found.config["cpus"].as_array().unwrap().len(), 1);
+    assert_eq!(found.config["cost"], "preemption");
+    assert_eq!(found.config["yields"], 50);
+    assert!(common::median(&found, "a preemption", "switches a yield") > 0.0);
+    for cost in ["a switch, with the call", "sched_yield alone"] {
+        let row = common::row(&found, cost, "time").unwrap();
+        assert_eq!(row.n, 8);
+        assert!(row.rounds.iter().all(|ns| *ns > 0.0), "{row:?}");
     }
-    assert_eq!(measured["net"]["interval_ns"].as_array().unwrap().len(), 2);
+    let net = common::row(&found, "the switch alone", "time").unwrap();
+    assert!(net.low.is_some() && net.high.is_some(), "{net:?}");
+    assert!(net.limit.is_some() && net.judged.is_some(), "{net:?}");
+    let warmup = common::median(&found, "a preemption", "warm-up");
+    assert!((15.0..=50.0).contains(&warmup), "{warmup}");
 }
 
 #[test]
 fn policy_and_memory_are_said_and_refusals_noted() {
-    let report = json("preemption --experiments 1 --yields 5");
-    let conditions = &report["conditions"];
-    let notes = conditions["notes"].to_string();
-    match conditions["policy"].as_str().unwrap() {
+    let found = json("preemption --experiments 1 --yields 5");
+    let notes = found.notes.join(" ");
+    match found.config["policy"].as_str().unwrap() {
         "SCHED_FIFO" => assert!(!notes.contains("No real-time priority"), "{notes}"),
         "SCHED_OTHER" => assert!(notes.contains("No real-time priority"), "{notes}"),
         other => panic!("{other}"),
     }
-    let locked = conditions["memory_locked"].as_bool().unwrap();
+    let locked = found.config["memory_locked"].as_bool().unwrap();
     assert_eq!(locked, !notes.contains("not locked"), "{notes}");
-    // One experiment is not enough for an interval.
-    assert!(report["preemption"]["net"]["interval_ns"].is_null());
+    // One experiment is not enough for an interval, or for a verdict.
+    let net = common::row(&found, "the switch alone", "time").unwrap();
+    assert!(net.low.is_none() && net.judged.is_none(), "{net:?}");
 }
 
 #[test]
@@ -86,27 +81,20 @@ fn a_migration_has_its_null_call_and_its_parts() {
     let [from, to, ..] = allowed()[..] else {
         return morpheus_testing::skip("needs two CPUs");
     };
-    let report = json(&format!("migration --experiments 8 --cpus {to},{from}"));
+    let found = json(&format!("migration --experiments 8 --cpus {to},{from}"));
+    assert_eq!(found.config["cpus"].to_string(), format!("[{to},{from}]"));
+    let rows = |case: &'static str| found.rows.iter().filter(move |row| row.case == case);
+    assert_eq!(rows("a migration").count(), 7);
+    assert!(rows("a migration").all(|row| row.n == 8), "{found:?}");
     assert_eq!(
-        report["conditions"]["cpus"].to_string(),
-        format!("[{to},{from}]")
+        rows("a migration")
+            .filter(|row| row.limit.is_some())
+            .count(),
+        2
     );
-    let measured = &report["migration"];
-    for figure in [
-        "call",
-        "to_idle",
-        "to_awake",
-        "net_to_idle",
-        "net_to_awake",
-        "same_idle",
-        "same_awake",
-    ] {
-        assert_eq!(measured[figure]["n"], 8, "{figure}");
-    }
-    let parts = measured["parts"].as_object().unwrap();
-    assert_eq!(parts.len(), 5);
-    for part in parts.values().filter(|part| !part.is_null()) {
-        assert!(part["min_ns"].as_f64().unwrap() >= 0.0);
+    assert!((2..=5).contains(&rows("where the time goes").count()));
+    for part in rows("where the time goes") {
+        assert!(part.rounds.iter().all(|ns| *ns >= 0.0), "{part:?}");
     }
 }
 
@@ -115,69 +103,49 @@ fn a_cache_has_every_way_for_every_size() {
     if allowed().len() < 2 {
         return morpheus_testing::skip("needs two CPUs");
     }
-    let report = json("cache --experiments 6 --sizes 8,300 --seed 9");
-    let measured = &report["cache"];
-    assert_eq!(measured["seed"], 9);
-    let line_bytes = measured["geometry"]["line_bytes"].as_u64().unwrap();
-    let sizes = measured["sizes"].as_array().unwrap();
-    let bytes: Vec<u64> = sizes
-        .iter()
-        .map(|size| size["bytes"].as_u64().unwrap())
-        .collect();
-    assert_eq!(bytes, [8 << 10, 300 << 10]);
-    for size in sizes {
-        let lines = size["lines"].as_u64().unwrap();
-        assert_eq!(lines, size["bytes"].as_u64().unwrap() / line_bytes);
+    let found = json("cache --experiments 6 --sizes 8,300 --seed 9");
+    assert_eq!(found.config["seed"], 9);
+    let line_bytes = found.config["line_bytes"].as_f64().unwrap();
+    for (name, bytes) in [("8 KiB", 8 << 10), ("300 KiB", 300 << 10)] {
+        let lines = common::median(&found, name, "lines");
+        assert_eq!(lines, (f64::from(bytes) / line_bytes).floor());
         for figure in [
-            "walk",
-            "control",
-            "refill",
-            "same",
-            "second",
+            "time",
+            "random cycle",
+            "A/A",
+            "2nd method",
             "linear",
-            "read_only",
+            "read only",
+            "own lines",
+            "the walk",
         ] {
-            assert_eq!(size[figure]["n"], 6, "{figure}");
+            assert_eq!(common::row(&found, name, figure).unwrap().n, 6, "{figure}");
         }
-        let whole = size["refill"]["median_ns"].as_f64().unwrap();
-        let line = size["refill_of_line"]["median_ns"].as_f64().unwrap();
-        assert!((whole - line * lines as f64).abs() <= 1e-6 * whole.abs().max(1.0));
+        let [whole, line] = ["time", "random cycle"].map(|of| common::median(&found, name, of));
+        assert!((whole - line * lines).abs() <= 1e-6 * whole.abs().max(1.0));
     }
 }
 
 #[test]
 fn people_get_the_table_of_the_source() {
-    let output = overhead("preemption --experiments 6 --yields 20");
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    for word in [
-        "minimum",
-        "maximum",
-        "average",
-        "median",
-        "95 % interval",
-        "A/A",
-        "context switches were counted",
-    ] {
-        assert!(text.contains(word), "{word}: {text}");
-    }
-    let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(longest <= morpheus_bench::overhead::WIDTH, "{text}");
-    if allowed().len() > 1 {
-        let output = overhead("cache --experiments 6 --sizes 8,128");
+    let table = |arguments: &str, expected: &[&str]| {
+        let output = overhead(arguments);
+        assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
-        for word in [
-            "minimum",
-            "refill a line",
-            "linear",
-            "read only",
-            "2nd method",
-            "Past L1",
-        ] {
-            assert!(text.contains(word), "{word}: {text}");
-        }
-        let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
-        assert!(longest <= morpheus_bench::overhead::WIDTH, "{text}");
+        common::assert_table(&text, WIDTH, expected);
+    };
+    let heads = ["minimum", "maximum", "average", "95 % interval", "A/A"];
+    table("preemption --experiments 6 --yields 20", &heads);
+    table(
+        "preemption --experiments 2 --yields 20",
+        &["medians", "n too small", "context switches were counted"],
+    );
+    if allowed().len() > 1 {
+        let words = ["refill a line", "linear", "read only", "2nd method"];
+        let all: Vec<&str> = heads.into_iter().chain(words).collect();
+        table("cache --experiments 6 --sizes 8,128", &all);
+        let small = ["No size past L1"];
+        table("cache --experiments 6 --sizes 1", &small);
     }
 }
 
@@ -214,31 +182,32 @@ fn cpus_that_cannot_be_used_are_refused() {
 
 #[test]
 fn ctrl_c_ends_it_early_and_what_was_measured_is_shown() {
-    // More than a start takes, and far less than all of it.
-    let after = Duration::from_millis(700);
+    // More than a start and the warm-up take, and far less than all of it.
+    let after = Duration::from_secs(3);
     let arguments = "preemption --experiments 100000 --yields 1000";
-    let report: Value = common::json_of_interrupted(PROGRAM, arguments, after);
-    assert_eq!(report["interrupted"], true);
+    let found: Found = common::json_of_interrupted(PROGRAM, arguments, after);
+    assert!(found.interrupted && found.failed.is_empty(), "{found:?}");
+    assert!(common::median(&found, "the switch alone", "time") > 0.0);
 }
 
 #[test]
 fn a_histogram_log_has_a_line_for_each_kind() {
     let path = std::env::temp_dir().join(format!("overhead-{}.hlog", std::process::id()));
     let line = format!(
-        "preemption --experiments 3 --yields 5 --json --histogram {}",
+        "preemption --experiments 3 --yields 5 --histogram {}",
         path.display()
     );
     let output = overhead(&line);
     assert!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let warmup = &report["preemption"]["warmup"];
-    assert!((15..=50).contains(&warmup["experiments"].as_u64().unwrap()));
-    assert!(warmup["settled"].is_boolean(), "{warmup}");
     let log = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     for tag in ["Tag=switch,", "Tag=yield,"] {
         assert!(log.contains(tag), "{log}");
     }
     let refused = overhead("preemption --experiments 1 --yields 5 --histogram /nowhere/file");
-    assert!(error(&refused, 1).contains("/nowhere/file cannot be written"));
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let text = String::from_utf8(refused.stdout).unwrap();
+    for expected in ["/nowhere/file cannot be written", "the switch alone"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }

@@ -285,8 +285,8 @@ fn overhead_migration_and_cache() {
     let lines = ["migration --experiments 2", "migration --experiments 8"];
     pin("overhead-migration", program, &lines);
     let lines = [
-        "cache --experiments 2 --sizes 8",
-        "cache --experiments 8 --sizes 8",
+        "cache --experiments 2 --sizes 8,300",
+        "cache --experiments 8 --sizes 8,300",
     ];
     pin("overhead-cache", program, &lines);
 }

@@ -4,9 +4,6 @@
 use std::array;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-use super::statistics::Figure;
 use crate::histogram::Latencies;
 use crate::interrupt;
 use crate::order::interleaved;
@@ -17,13 +14,13 @@ use crate::settle::Settle;
 /// the middle of a measurement.
 const REST: u32 = 4;
 /// A warm-up is over after so many experiments, whether the median has settled or not.
-const WARMUP_MOST: usize = 50;
+pub const WARMUP_MOST: usize = 50;
 
 /// How far a measurement is, over all of its experiments, and what they read.
 pub struct Steps {
-    progress: Progress,
-    total: usize,
-    done: usize,
+    /// Where each experiment is a second.
+    pub progress: Progress,
+    quiet: bool,
     readings: Vec<(String, Vec<f64>)>,
 }
 
@@ -31,47 +28,26 @@ impl Steps {
     /// For so many experiments, the warm-up not counted.
     pub fn new(experiments: usize, quiet: bool) -> Self {
         Self {
-            progress: Progress::new(Duration::from_secs(1), quiet),
-            total: experiments.max(1),
-            done: 0,
+            progress: Progress::new(Duration::from_secs(experiments as u64), quiet),
+            quiet,
             readings: Vec::new(),
         }
     }
 
     /// There are so many instead.
     pub fn expect(&mut self, experiments: usize) {
-        self.total = experiments.max(1);
-    }
-
-    /// What is measured now.
-    pub fn say(&self, what: String) {
-        self.progress.say(what);
+        *self = Self::new(experiments, self.quiet);
     }
 
     /// What was read of each kind, under its name, as histograms. A reading is the mean of a measurement.
-    pub fn histograms(&self) -> Vec<(&str, Latencies)> {
-        let histogram = |readings: &[f64]| {
+    pub fn histograms(&self) -> Vec<(String, Latencies)> {
+        let histogram = |(name, readings): &(String, Vec<f64>)| {
             let mut latencies = Latencies::default();
-            readings
-                .iter()
-                .for_each(|ns| latencies.record_ns(ns.round() as u64));
-            latencies
+            let rounded = readings.iter().map(|ns| ns.round() as u64);
+            rounded.for_each(|ns| latencies.record_ns(ns));
+            (name.clone(), latencies)
         };
-        let named = self.readings.iter();
-        named
-            .map(|(name, readings)| (name.as_str(), histogram(readings)))
-            .collect()
-    }
-
-    fn step(&mut self) {
-        self.done += 1;
-        let part = self.done.min(self.total) as f64 / self.total as f64;
-        self.progress.tick(Duration::from_secs_f64(part));
-    }
-
-    /// Takes the bar away.
-    pub fn clear(&self) {
-        self.progress.clear();
+        self.readings.iter().map(histogram).collect()
     }
 }
 
@@ -95,7 +71,7 @@ pub struct Readings<const KINDS: usize> {
 }
 
 /// Experiments that do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Warmup {
     /// How many.
     pub experiments: usize,
@@ -129,7 +105,7 @@ pub fn run<const KINDS: usize>(
             break;
         };
         readings.push(reading);
-        steps.step();
+        steps.progress.finish_run(Duration::from_secs(1));
     }
     for (kind, name) in names.into_iter().enumerate() {
         let both = readings.iter().flat_map(|reading| reading[kind]);
@@ -161,24 +137,23 @@ fn one<const KINDS: usize>(
 }
 
 impl<const KINDS: usize> Readings<KINDS> {
-    /// A figure of one value of each experiment.
-    fn figure(&self, of: impl Fn(&[[f64; 2]; KINDS]) -> f64) -> Option<Figure> {
-        Figure::of(&self.readings.iter().map(of).collect::<Vec<_>>())
+    fn each(&self, of: impl Fn(&Reading<KINDS>) -> f64) -> Vec<f64> {
+        self.readings.iter().map(of).collect()
     }
 
-    /// One kind: of each experiment, the mean of its two times. `None` when nothing was measured.
-    pub fn of(&self, kind: usize) -> Option<Figure> {
-        self.figure(|reading| mean(reading[kind]))
+    /// One kind: of each experiment, the mean of its two times.
+    pub fn of(&self, kind: usize) -> Vec<f64> {
+        self.each(|reading| mean(reading[kind]))
     }
 
-    /// How much more one kind is than another.
-    pub fn difference(&self, kind: usize, without: usize) -> Option<Figure> {
-        self.figure(|reading| mean(reading[kind]) - mean(reading[without]))
+    /// How much more one kind is than another, in each experiment.
+    pub fn difference(&self, kind: usize, without: usize) -> Vec<f64> {
+        self.each(|reading| mean(reading[kind]) - mean(reading[without]))
     }
 
     /// A/A: how much more a kind is than itself, which is the noise of a difference.
-    pub fn same(&self, kind: usize) -> Option<Figure> {
-        self.figure(|reading| reading[kind][0] - reading[kind][1])
+    pub fn same(&self, kind: usize) -> Vec<f64> {
+        self.each(|reading| reading[kind][0] - reading[kind][1])
     }
 }
 
@@ -207,12 +182,12 @@ mod tests {
         .unwrap();
         assert_eq!(order, "ABCCBACBAABC");
         let kept: Vec<_> = steps.histograms();
-        assert_eq!((kept[2].0, kept[2].1.len()), ("2", 4));
-        assert_eq!(readings.of(0).unwrap().n, 2);
+        assert_eq!((kept[2].0.as_str(), kept[2].1.len()), ("2", 4));
+        assert_eq!(readings.of(0).len(), 2);
     }
 
     #[test]
-    fn a_drift_favours_nobody() {
+    fn a_drift_favours_no_kind() {
         let mut clock = 0.0;
         let mut steps = Steps::new(20, true);
         // Each turn takes one more than the one before; kind 1 takes 5 more beside.
@@ -221,11 +196,9 @@ mod tests {
             Ok(clock + 5.0 * turn.kind as f64)
         })
         .unwrap();
-        let difference = readings.difference(1, 0).unwrap();
-        assert_eq!((difference.min_ns, difference.max_ns), (5.0, 5.0));
+        assert_eq!(readings.difference(1, 0), [5.0; 20]);
         // A/A sees the drift within an experiment, 3 at one end of the order and 1 in the middle.
-        let same = readings.same(0).unwrap();
-        assert_eq!((same.min_ns, same.max_ns), (-3.0, -1.0));
+        assert_eq!(readings.same(0), [-3.0, -1.0].repeat(10));
     }
 
     #[test]
@@ -244,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_figure() {
+    fn nothing_measured_is_no_reading() {
         let (readings, warmup) = (Vec::new(), Warmup::default());
         let readings = Readings::<1> { readings, warmup };
-        assert!(readings.of(0).is_none() && readings.same(0).is_none());
+        assert!(readings.of(0).is_empty() && readings.same(0).is_empty());
     }
 
     /// Each time the first of the kinds takes 100, 90, … 10, and 10 from then on.
@@ -266,7 +239,7 @@ mod tests {
             settled: true,
         };
         assert_eq!(readings.warmup, expected);
-        assert_eq!(readings.of(0).unwrap().max_ns, 10.0);
+        assert_eq!(readings.of(0), [10.0; 4]);
     }
 
     #[test]
@@ -282,6 +255,6 @@ mod tests {
             settled: false,
         };
         assert_eq!(readings.warmup, expected);
-        assert_eq!(readings.of(0).unwrap().n, 2);
+        assert_eq!(readings.of(0).len(), 2);
     }
 }

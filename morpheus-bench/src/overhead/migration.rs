@@ -16,12 +16,11 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use serde::Serialize;
 
-use super::conditions::{Conditions, FIFO};
+use super::conditions::{FIFO, Found, lock_memory};
+use super::costs;
 use super::cpu::{self, Policy};
-use super::experiment::{self, Readings, Steps, Turn, Warmup};
-use super::statistics::Figure;
+use super::experiment::{self, Readings, Steps, Turn};
 use crate::clock;
 use crate::cpus::{self, Cpus};
 use crate::histogram::median;
@@ -37,62 +36,22 @@ const GAP_NS: u64 = 500;
 /// How long to wait until the witness of the source goes on.
 const PATIENCE_NS: u64 = 2_000_000;
 
-/// What was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Migration {
-    /// Experiments before.
-    pub warmup: Warmup,
-    /// The call for the CPU on which the thread already is.
-    pub call: Option<Figure>,
-    /// To an idle CPU, the call included.
-    pub to_idle: Option<Figure>,
-    /// To a CPU that is awake, the call included.
-    pub to_awake: Option<Figure>,
-    /// To an idle CPU: the difference to the call.
-    pub net_to_idle: Option<Figure>,
-    /// To a CPU that is awake: the difference to the call.
-    pub net_to_awake: Option<Figure>,
-    /// A/A: two migrations to an idle CPU.
-    pub same_idle: Option<Figure>,
-    /// A/A: two migrations to a CPU that is awake.
-    pub same_awake: Option<Figure>,
-    /// Where the time goes.
-    pub parts: Parts,
-}
+const CASE: &str = "a migration";
+const PARTS: &str = "where the time goes";
 
-/// Where the time of a migration goes, as far as clocks tell. `None` where they do not.
-#[derive(Clone, Debug, Serialize)]
-pub struct Parts {
-    /// To a CPU that is awake: from the call until the interrupt stops what runs there.
-    pub until_interrupt: Option<Figure>,
-    /// From then until the thread's first instruction there.
-    pub until_first_instruction: Option<Figure>,
-    /// From the call until `migration/N` lets go of the source; the above goes on meanwhile.
-    pub until_source_is_free: Option<Figure>,
-    /// To a CPU that is awake: asleep or waiting, while the CPU clock of the thread stood still (less what that makes of
-    /// the call that changes nothing).
-    pub off_cpu_awake: Option<Figure>,
-    /// The same, to an idle CPU.
-    pub off_cpu_idle: Option<Figure>,
-}
-
-/// Measures between the two CPUs of `conditions`, in the calling thread and two witnesses.
+/// Measures between the two CPUs of `found`, in the calling thread and two witnesses; adds the rows.
 ///
 /// # Errors
 /// When the thread does not get to the other CPU.
-pub fn measure(
-    conditions: &mut Conditions,
-    experiments: usize,
-    steps: &mut Steps,
-) -> Result<Migration, String> {
-    let &[from, to] = conditions.cpus.as_slice() else {
+pub fn measure(found: &mut Found, steps: &mut Steps) -> Result<(), String> {
+    let &[from, to] = found.config.options.cpus.as_slice() else {
         return Err("a migration needs two CPUs".into());
     };
     // Each on cache lines of its own.
     let watches = [CachePadded::<Watch>::default(), CachePadded::default()];
     thread::scope(|scope| {
         let mut threads = Vec::new();
-        let policy = match conditions.policy {
+        let policy = match found.config.policy {
             FIFO => Policy::LowestFifo,
             _ => Policy::Idle,
         };
@@ -103,43 +62,60 @@ pub fn measure(
             // When the second cannot be started, the first still ends.
             threads.push(End(watch, witness?.thread().clone()));
         }
-        conditions.lock_memory();
+        lock_memory(found);
         let mut mover = Mover {
             from,
             to,
             witnesses: &threads,
             parts: Default::default(),
         };
-        steps.say(format!("a thread goes from CPU {from} to CPU {to}"));
+        steps
+            .progress
+            .say(format!("a thread goes from CPU {from} to CPU {to}"));
         let names = ["to-idle", "to-awake", "call"].map(str::to_owned);
+        let experiments = found.config.options.experiments;
         let readings: Readings<3> =
             experiment::run(experiments, steps, names, |turn| mover.measure(turn))?;
-        let [.., null] = &mover.parts;
-        let floor_ns = median(null.clone()).unwrap_or_default();
-        let off_cpu = |index: usize| {
-            let beyond = mover.parts[index].iter().map(|ns| ns - floor_ns);
-            Figure::of(&beyond.collect::<Vec<_>>())
+        let time = |name: &str, ns| costs::time(CASE, name, ns);
+        let net = |name, kind| {
+            let cost = time(name, readings.difference(kind, NULL));
+            costs::beside(cost, &readings.same(kind))
         };
-        let part = |index: usize| Figure::of(&mover.parts[index]);
-        Ok(Migration {
-            warmup: readings.warmup,
-            call: readings.of(NULL),
-            to_idle: readings.of(IDLE),
-            to_awake: readings.of(AWAKE),
-            net_to_idle: readings.difference(IDLE, NULL),
-            net_to_awake: readings.difference(AWAKE, NULL),
-            same_idle: readings.same(IDLE),
-            same_awake: readings.same(AWAKE),
-            parts: Parts {
-                until_interrupt: part(INTERRUPT),
-                until_first_instruction: part(FIRST_INSTRUCTION),
-                until_source_is_free: part(SOURCE_FREE),
-                off_cpu_awake: off_cpu(OFF_CPU + AWAKE),
-                off_cpu_idle: off_cpu(OFF_CPU + IDLE),
-            },
-        })
+        let rows = [
+            time("to an idle CPU, with the call", readings.of(IDLE)),
+            time("to a CPU awake, with the call", readings.of(AWAKE)),
+            time("the call that changes nothing", readings.of(NULL)),
+            net("to an idle CPU, without it", IDLE),
+            net("to a CPU awake, without it", AWAKE),
+            time("A/A: two to an idle CPU", readings.same(IDLE)),
+            time("A/A: two to a CPU awake", readings.same(AWAKE)),
+        ];
+        costs::put(found, CASE, "a thread asks to run on another CPU", rows);
+        // By so much the clocks differ in the call that changes nothing.
+        let floor_ns = median(mover.parts[OFF_CPU + NULL].clone()).unwrap_or_default();
+        for part in &mut mover.parts[OFF_CPU..] {
+            part.iter_mut().for_each(|ns| *ns -= floor_ns);
+        }
+        let [interrupt, instruction, free, off_idle, off_awake, _] = mover.parts;
+        let time = |name: &str, ns| costs::time(PARTS, name, ns);
+        let rows = [
+            time("awake: call → interrupt there", interrupt),
+            time("awake: → first instruction", instruction),
+            time("awake: call → source is free", free),
+            time("awake: on no CPU", off_awake),
+            time("idle: on no CPU", off_idle),
+        ];
+        costs::put(found, PARTS, "as far as clocks on both CPUs tell", rows);
+        costs::warmed_up(found, CASE, readings.warmup);
+        found.notes.push(EXPLAINED.into());
+        Ok(())
     })
 }
+
+/// How to read the parts.
+const EXPLAINED: &str = "The first two parts make up the whole. The source is free when the kernel's thread that moves others is \
+     done with it. On no CPU is what the thread's own CPU clock did not count, less what that makes of the call that changes \
+     nothing.";
 
 const INTERRUPT: usize = 0;
 const FIRST_INSTRUCTION: usize = 1;
@@ -276,6 +252,7 @@ impl Drop for End<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conditions::{tests::nothing, under};
     use super::*;
 
     #[test]
@@ -284,27 +261,26 @@ mod tests {
         let [from, to, ..] = cpus[..] else {
             return morpheus_testing::skip("needs two CPUs");
         };
-        let (_, measured) = Conditions::measure(&[from, to], |conditions| {
-            measure(conditions, 10, &mut Steps::new(10, true))
+        let mut found = nothing("migration --experiments 10", &[from, to]);
+        under(&mut found, |found| {
+            measure(found, &mut Steps::new(10, true))
         })
         .unwrap();
-        let (call, idle) = (measured.call.unwrap(), measured.to_idle.unwrap());
+        let [idle, _, call, ..] = &found.rows[..] else {
+            panic!("{found:?}");
+        };
         assert_eq!((call.n, idle.n), (10, 10));
-        assert!(idle.median_ns > call.median_ns, "{idle:?} {call:?}");
-        for part in [
-            measured.parts.until_interrupt,
-            measured.parts.until_source_is_free,
-        ] {
-            assert!(part.is_none_or(|part| part.min_ns >= 0.0));
+        assert!(idle.median > call.median, "{idle:?} {call:?}");
+        let parts = found.rows.iter().filter(|row| row.case == PARTS);
+        for part in parts.filter(|row| row.contender.starts_with("awake: call")) {
+            assert!(part.rounds.iter().all(|ns| *ns >= 0.0), "{part:?}");
         }
     }
 
     #[test]
     fn one_cpu_is_refused() {
-        let cpus = cpus::allowed();
-        let result = Conditions::measure(&cpus[..1], |conditions| {
-            measure(conditions, 1, &mut Steps::new(1, true))
-        });
+        let mut found = nothing("migration --experiments 1", &cpus::allowed()[..1]);
+        let result = under(&mut found, |found| measure(found, &mut Steps::new(1, true)));
         assert!(result.is_err());
     }
 }

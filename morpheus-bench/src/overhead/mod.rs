@@ -1,25 +1,76 @@
 //! The benchmark `overhead`: what a preemption, a migration and the cold cache after one cost.
 //!
-//! `main` reads the command line; `preemption`, `migration` and `cache` are the three measurements, each of which takes
+//! `config` reads the command line; `preemption`, `migration` and `cache` are the three measurements, each of which takes
 //! turns by `experiment` in a thread that `conditions` has prepared (pinned, real-time and in locked memory where that is
-//! permitted, and if not the output says so). `statistics` is what a figure is made of, `table` how it is shown.
+//! permitted, and if not a note says so). `costs` makes rows of what was read.
 //!
-//! Every cost is a difference: the thing itself minus the same without it (the switch minus the yield that switches to
-//! nobody, the migration minus the call that changes nothing, the walk over another core's lines minus that over own ones).
+//! Every cost is a difference: the thing itself minus the same without it (the switch minus the yield that finds no other
+//! thread, the migration minus the call that changes nothing, the walk over another core's lines minus that over own ones).
 //! Both are measured in every experiment in the order A B B A, so that a machine that becomes slower favours neither, and
 //! beside each difference stands A/A, that of two measurements of the same.
 
-pub mod cache;
-pub mod migration;
-pub mod preemption;
-pub mod statistics;
-
+mod cache;
 mod conditions;
+mod config;
+mod costs;
 mod cpu;
 mod experiment;
-mod main;
+mod migration;
+mod preemption;
 mod random;
-mod table;
 
-pub use crate::report::WIDTH;
-pub use main::main;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::Parser;
+
+use crate::envelope::Envelope;
+use crate::hdr_log::{self, Entry};
+use crate::histogram::Counts;
+use crate::{cpus, interrupt};
+use conditions::{Config, Found};
+use config::{Cost, Options, choose};
+use experiment::Steps;
+
+/// Measures. Exit codes: 0 measured, 1 it could not be, 2 bad usage, 130 after Ctrl-C.
+pub fn main() -> ExitCode {
+    let mut options = Options::parse();
+    interrupt::install();
+    match choose(&options.cost, &options.cpus, &cpus::allowed()) {
+        Ok(cpus) => options.cpus = cpus,
+        Err(why) => {
+            eprintln!("overhead: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let json = options.json;
+    let mut found = Envelope::new("overhead", Config::from(options));
+    let measured = measure(&mut found);
+    found.failed.extend(measured.err());
+    found.conclude(json)
+}
+
+fn measure(found: &mut Found) -> Result<(), String> {
+    let options = found.config.options.clone();
+    let start = SystemTime::now();
+    let mut steps = Steps::new(options.experiments, options.json);
+    let measured = conditions::under(found, |found| match &options.cost {
+        Cost::Preemption { yields } => preemption::measure(found, *yields, &mut steps),
+        Cost::Migration => migration::measure(found, &mut steps),
+        Cost::Cache { sizes, seed } => cache::measure(found, sizes, *seed, &mut steps),
+    });
+    steps.progress.clear();
+    measured?;
+    found.notes.push(costs::NOISE.into());
+    let Some(path) = &options.histogram else {
+        return Ok(());
+    };
+    let histograms = steps.histograms();
+    let entries = histograms.iter().map(|(tag, latencies)| Entry {
+        tag: tag.clone(),
+        about: format!("{}, means of a measurement each", Counts::Raw),
+        latencies,
+    });
+    let entries: Vec<Entry> = entries.collect();
+    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
+}

@@ -7,57 +7,33 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread};
 
-use serde::Serialize;
+use super::conditions::{Found, lock_memory};
+use super::experiment::{self, Readings, Steps};
+use super::{costs, cpu};
+use crate::{clock, report};
 
-use super::conditions::Conditions;
-use super::cpu;
-use super::experiment::{self, Readings, Steps, Warmup};
-use super::statistics::Figure;
-use crate::clock;
-
+const CASE: &str = "a preemption";
 const TOGETHER: usize = 0;
 const ALONE: usize = 1;
 
-/// What was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Preemption {
-    /// Yields of one thread in each of the two measurements of an experiment.
-    pub yields: u32,
-    /// Experiments before.
-    pub warmup: Warmup,
-    /// Switches that were counted for each yield of one of the two threads: 2 when every yield of both switched.
-    pub switches_per_yield: f64,
-    /// One switch, the call that causes it included.
-    pub switch: Option<Figure>,
-    /// `sched_yield` when nobody else wants the CPU.
-    pub call: Option<Figure>,
-    /// The switch alone: the difference.
-    pub net: Option<Figure>,
-    /// A/A: two measurements of the switch.
-    pub same: Option<Figure>,
-}
-
-/// Measures in the calling thread and one other, which inherits where and how this one runs.
+/// Measures in the calling thread and one other, which inherits where and how this one runs; adds the rows. `yields` are
+/// those of one thread in each of the two measurements of an experiment.
 ///
 /// # Errors
 /// When the kernel does not count switches, or there were none.
-pub fn measure(
-    conditions: &mut Conditions,
-    experiments: usize,
-    yields: u32,
-    steps: &mut Steps,
-) -> Result<Preemption, String> {
+pub fn measure(found: &mut Found, yields: u32, steps: &mut Steps) -> Result<(), String> {
     let state = State::default();
     thread::scope(|scope| {
         let partner = thread::Builder::new()
             .spawn_scoped(scope, || state.partner())
             .map_err(|error| format!("no second thread: {error}"))?;
         let _end = End(&state, partner.thread());
-        conditions.lock_memory();
+        lock_memory(found);
         let thread = state.wait_for_id();
         let (mut switched, mut yielded) = (0, 0);
-        steps.say("two threads yield to each other".into());
+        steps.progress.say("two threads yield to each other".into());
         let names = ["switch", "yield"].map(str::to_owned);
+        let experiments = found.config.options.experiments;
         let readings: Readings<2> = experiment::run(experiments, steps, names, |turn| {
             if turn.kind == ALONE {
                 return Ok(time_yields(yields) / f64::from(yields));
@@ -79,15 +55,34 @@ pub fn measure(
             }
             Ok(time_ns / switches as f64)
         })?;
-        Ok(Preemption {
-            yields,
-            warmup: readings.warmup,
-            switches_per_yield: switched as f64 / yielded.max(1) as f64,
-            switch: readings.of(TOGETHER),
-            call: readings.of(ALONE),
-            net: readings.difference(TOGETHER, ALONE),
-            same: readings.same(TOGETHER),
-        })
+        let time = |name: &str, ns| costs::time(CASE, name, ns);
+        let (net, same) = (
+            readings.difference(TOGETHER, ALONE),
+            readings.same(TOGETHER),
+        );
+        let rows = [
+            time("a switch, with the call", readings.of(TOGETHER)),
+            time("sched_yield alone", readings.of(ALONE)),
+            costs::beside(time("the switch alone", net), &same),
+            time("A/A: two switches", same),
+        ];
+        costs::put(
+            found,
+            CASE,
+            "two threads on one CPU yield to each other",
+            rows,
+        );
+        if yielded > 0 {
+            let each = switched as f64 / yielded as f64;
+            costs::counted(found, CASE, "switches a yield", each);
+            found.notes.push(format!(
+                "{each:.2} context switches were counted for each of the {} yields of one thread in a measurement: 2 \
+                 where every yield of both switched.",
+                report::count(yields.into())
+            ));
+        }
+        costs::warmed_up(found, CASE, readings.warmup);
+        Ok(())
     })
 }
 
@@ -177,19 +172,26 @@ impl Drop for End<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conditions::{tests::nothing, under};
     use super::*;
     use crate::cpus;
 
     #[test]
     fn every_switch_is_counted() {
-        let cpus = cpus::allowed();
-        let (_, measured) = Conditions::measure(&cpus[..1], |conditions| {
-            measure(conditions, 6, 50, &mut Steps::new(6, true))
+        let mut found = nothing("preemption --experiments 6", &cpus::allowed()[..1]);
+        under(&mut found, |found| {
+            measure(found, 50, &mut Steps::new(6, true))
         })
         .unwrap();
-        assert!(measured.switches_per_yield > 0.0, "{measured:?}");
-        let (switch, call) = (measured.switch.unwrap(), measured.call.unwrap());
-        assert_eq!((switch.n, call.n), (6, 6));
-        assert!(switch.min_ns > 0.0 && call.min_ns > 0.0);
+        let [switch, call, _, _, counted, _] = &found.rows[..] else {
+            panic!("{found:?}");
+        };
+        assert!(counted.median > Some(0.0), "{found:?}");
+        for row in [switch, call] {
+            assert!(
+                row.n == 6 && row.rounds.iter().all(|ns| *ns > 0.0),
+                "{row:?}"
+            );
+        }
     }
 }

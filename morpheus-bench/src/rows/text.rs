@@ -50,8 +50,8 @@ fn named(names: &[&str]) -> Vec<String> {
 /// Where the interval of the first figure stands among the others when some have to go.
 const INTERVAL: u8 = 6;
 
-/// The figures of contenders that were measured in turns, and the interval of the first. Where the table is too wide, the last
-/// figures go.
+/// The figures of contenders that were measured in turns, and the interval of the first; of one figure alone how its rounds lie.
+/// Where the table is too wide, the last columns go.
 fn in_turns(case: &str, own: &[&Row]) -> String {
     let contenders = view::contenders(own);
     let mut table = Table::default();
@@ -67,10 +67,17 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
     for (figure, place) in figures.iter().zip(0..) {
         table.column(figure, place, cells(figure, view::median));
     }
-    if let Some(first) = figures
-        .first()
-        .filter(|_| own.iter().any(|row| row.low.is_some()))
-    {
+    let Some(first) = figures.first() else {
+        return table.render(WIDTH);
+    };
+    if view::has_room(own) {
+        let rows = own.iter().filter(|row| row.figure == *first);
+        let spreads: Vec<[String; 5]> = rows.map(|row| view::spread(row)).collect();
+        for (column, head) in view::SPREAD.into_iter().enumerate() {
+            let cells = spreads.iter().map(|spread| spread[column].clone());
+            table.column(head, 1, cells.collect());
+        }
+    } else if own.iter().any(|row| row.low.is_some()) {
         let head = format!("95 % of {first}");
         table.column(&head, INTERVAL, cells(first, view::interval));
     }
@@ -290,5 +297,21 @@ mod tests {
         ];
         assert_has(&tables(&all), &expected);
         assert!(!tables(&rows("spawn", 12, 1.0, None)).contains("medians"));
+    }
+
+    #[test]
+    fn one_figure_alone_shows_how_its_rounds_lie() {
+        let rounds: Vec<f64> = (1..=6).map(|ns| f64::from(ns) * 10.0).collect();
+        let row = |contender: &str, rounds: &[f64]| {
+            Row::new("a switch", contender, "time", Unit::Time, rounds.to_vec())
+        };
+        let text = tables(&[row("many", &rounds), row("few", &rounds[..2])]);
+        let expected = "\
+            \na switch, medians\n         time       95 % interval  minimum  maximum  average  n\n\
+            many  35.0 ns  10.0 ns to 60.0 ns  10.0 ns  60.0 ns  35.0 ns  6\n\
+            few   15.0 ns         n too small  10.0 ns  20.0 ns  15.0 ns  2\n";
+        assert_eq!(text, expected);
+        let once = tables(&[row("once", &rounds[..1])]);
+        assert!(!once.contains("average"), "{once}");
     }
 }

@@ -1,6 +1,7 @@
 //! What stands in which table. Text, Markdown and the page arrange rows in the same way.
 
 use super::{Ratio, Row};
+use crate::{report, stats};
 
 /// Each once, in the order in which they come first.
 pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -115,6 +116,31 @@ pub fn interval(row: Option<&Row>) -> String {
         Some(format!("{} to {}", row.unit.show(low), row.unit.show(high)))
     });
     shown.unwrap_or_default()
+}
+
+/// Heads of what [`spread`] says.
+pub const SPREAD: [&str; 5] = ["95 % interval", "minimum", "maximum", "average", "n"];
+
+/// How the rounds of a row lie.
+pub fn spread(row: &Row) -> [String; 5] {
+    let show = |value: Option<f64>| value.map_or("–".into(), |value| row.unit.show(value));
+    let (least, greatest) = row.range().unzip();
+    let interval = match row.low {
+        Some(_) => interval(Some(row)),
+        None => "n too small".into(),
+    };
+    [
+        interval,
+        show(least),
+        show(greatest),
+        show(stats::mean(&row.rounds)),
+        report::count(row.n as u64),
+    ]
+}
+
+/// Whether there is room for that: these rows have but one figure, of several rounds.
+pub fn has_room(rows: &[&Row]) -> bool {
+    figures(rows).len() == 1 && rows.iter().any(|row| row.rounds.len() > 1)
 }
 
 /// The noise of a row's pairs; nothing where there are too few.

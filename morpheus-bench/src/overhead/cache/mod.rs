@@ -21,27 +21,33 @@ mod buffer;
 mod geometry;
 mod writer;
 
-use crate::cpus;
 use std::path::Path;
 use std::thread;
-
-use serde::Serialize;
 
 use self::buffer::{Buffer, time_ns};
 pub use self::geometry::Geometry;
 use self::writer::Writer;
-use super::conditions::Conditions;
-use super::experiment::{self, Readings, Steps, Warmup};
+use super::conditions::{Found, lock_memory};
+use super::costs;
+use super::experiment::{self, Readings, Steps};
 use super::random::Random;
-use super::statistics::Figure;
-use crate::interrupt;
+use crate::pairs::Limit;
+use crate::report::count;
+use crate::rows::Row;
+use crate::unit::Unit;
+use crate::{cpus, interrupt};
 
+const BUFFER: &str = "refill a buffer";
+const ABOUT_BUFFER: &str = "its lines are in the caches of the other CPU";
+const LINE: &str = "refill a line";
+const ABOUT_LINE: &str = "the same, divided by the lines; in the second method no thread migrates; linear and read only \
+                          are how the cost is missed";
 /// Where the kernel tells of caches.
 const SYSFS: &str = "/sys/devices/system/cpu";
 /// Lines of a batch of the second method: some microseconds, far more than a look at the clock.
 const BATCH: usize = 64;
 /// Within which factor the two methods must agree.
-pub const FACTOR: f64 = 2.0;
+const FACTOR: f64 = 2.0;
 
 // Each is followed by its control.
 const REFILL: usize = 0;
@@ -60,165 +66,132 @@ const WALKS: [&str; 8] = [
     "second-own",
 ];
 
-/// What was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cache {
-    /// The caches of the destination.
-    pub geometry: Geometry,
-    /// The seed of the cycles.
-    pub seed: u64,
-    /// Bytes of the buffer, and how many of them are in huge pages; `None` where the kernel does not tell.
-    pub huge_bytes: Option<(usize, usize)>,
-    /// By size, those that were measured.
-    pub sizes: Vec<Size>,
-}
-
-/// The costs for one size. All but `walk` and `control` are differences to the same with own lines.
-#[derive(Clone, Debug, Serialize)]
-pub struct Size {
-    /// Bytes that are dirty.
-    pub bytes: usize,
-    /// Lines that these are.
-    pub lines: usize,
-    /// Whether the L1 cache is smaller.
-    pub past_l1: bool,
-    /// Experiments before.
-    pub warmup: Warmup,
-    /// The walk over the lines of the other core, the whole buffer.
-    pub walk: Figure,
-    /// The walk over own lines, the whole buffer.
-    pub control: Figure,
-    /// The cost of refilling, the whole buffer.
-    pub refill: Figure,
-    /// A/A: two walks over the other core's lines, the whole buffer.
-    pub same: Figure,
-    /// The second method, the whole buffer.
-    pub second: Figure,
-    /// Read in order instead of at random, the whole buffer.
-    pub linear: Figure,
-    /// Only read on the source instead of written, the whole buffer.
-    pub read_only: Figure,
-    /// The cost of refilling a line.
-    pub refill_of_line: Figure,
-    /// Whether the cost is surely positive: its interval lies above 0 and above that of A/A.
-    pub positive: bool,
-    /// The median of the second method divided by that of the first.
-    pub second_by_first: f64,
-}
-
-impl Size {
-    fn of(bytes: usize, lines: usize, past_l1: bool, readings: &Readings<8>) -> Option<Self> {
-        let cost = |kind| readings.difference(kind, kind + 1);
-        let (refill, second, same) = (cost(REFILL)?, cost(SECOND)?, readings.same(REFILL)?);
-        Some(Self {
-            bytes,
-            lines,
-            past_l1,
-            warmup: readings.warmup,
-            walk: readings.of(REFILL)?,
-            control: readings.of(REFILL + 1)?,
-            linear: cost(LINEAR)?,
-            read_only: cost(READ_ONLY)?,
-            refill_of_line: refill.divided(lines as f64),
-            positive: refill.is_positive_beside(&same),
-            second_by_first: second.median_ns / refill.median_ns,
-            refill,
-            same,
-            second,
-        })
+/// The rows of one size, whose contender is `name`: all that was measured, for each line. All but the two walks are differences to the same with own lines. Past L1 the cost is held against
+/// the noise, and the second method against the first.
+fn rows(name: &str, lines: usize, past_l1: bool, readings: &Readings<8>) -> Vec<Row> {
+    let cost = |kind| readings.difference(kind, kind + 1);
+    let line = |figure: &str, ns: Vec<f64>| {
+        let of_line = ns.into_iter().map(|ns| ns / lines as f64).collect();
+        Row::new(LINE, name, figure, Unit::Time, of_line)
+    };
+    let mut refill = line("random cycle", cost(REFILL));
+    let same = line("A/A", readings.same(REFILL));
+    let second = line("2nd method", cost(SECOND));
+    let by_first = second.median.zip(refill.median).map(|(a, b)| a / b);
+    let by_first = by_first.filter(|times| times.is_finite());
+    let by_first = by_first.map(|times| agreement(name, times, past_l1 && refill.low.is_some()));
+    if past_l1 {
+        refill = costs::beside(refill, &same.rounds);
     }
+    let mut rows = vec![refill, same, second];
+    rows.extend(by_first);
+    rows.extend([
+        line("linear", cost(LINEAR)),
+        line("read only", cost(READ_ONLY)),
+        line("own lines", readings.of(REFILL + 1)),
+        line("the walk", readings.of(REFILL)),
+    ]);
+    rows
+}
 
-    /// Whether the second method found about the same.
-    pub fn agrees(&self) -> bool {
-        (1.0 / FACTOR..=FACTOR).contains(&self.second_by_first)
+/// How many times the first method's median that of the second is, held against [`FACTOR`] either way.
+fn agreement(name: &str, times: f64, is_held: bool) -> Row {
+    let row = Row::new(LINE, name, "2nd ÷ 1st", Unit::Factor, vec![times]);
+    match is_held {
+        true if times > 1.0 => row.held_exactly(Limit::AtMost(FACTOR)),
+        true => row.held_exactly(Limit::AtLeast(1.0 / FACTOR)),
+        false => row,
     }
 }
 
 /// The first of these CPUs, and the first other that does not share its caches; `None` when there is only one.
-pub fn pair(cpus: &[usize]) -> Option<(usize, usize)> {
+pub fn pair(cpus: &[usize]) -> Option<Vec<usize>> {
     let (&from, others) = cpus.split_first()?;
     let apart = others
         .iter()
         .find(|cpu| !geometry::share_l2(Path::new(SYSFS), from, **cpu));
-    Some((from, *apart.or(others.first())?))
+    Some(vec![from, *apart.or(others.first())?])
 }
 
-/// Measures in the calling thread, which goes between the two CPUs of `conditions`. `sizes` in bytes; those from L1 to past
-/// L2 when empty.
+/// Measures in the calling thread, which goes between the two CPUs of `found`; adds the rows. `kib` are the sizes; those
+/// from L1 to past L2 when empty.
 ///
 /// # Errors
 /// When there is no memory or a CPU cannot be used.
 pub fn measure(
-    conditions: &mut Conditions,
-    experiments: usize,
-    sizes: &[usize],
+    found: &mut Found,
+    kib: &[usize],
     seed: u64,
     steps: &mut Steps,
-) -> Result<Cache, String> {
-    let &[from, to] = conditions.cpus.as_slice() else {
+) -> Result<(), String> {
+    let &[from, to] = found.config.options.cpus.as_slice() else {
         return Err("a migration needs two CPUs".into());
     };
     let geometry = Geometry::read(Path::new(SYSFS), to);
-    conditions.notes.extend(geometry.notes.clone());
+    found.notes.extend(geometry.notes.clone());
     if geometry::share_l2(Path::new(SYSFS), from, to) {
-        conditions.notes.push(format!(
+        found.notes.push(format!(
             "CPU {from} and CPU {to} share the L1 or the L2 cache: what is in it needs no refilling."
         ));
     }
-    let sizes = if sizes.is_empty() {
-        geometry.sizes()
-    } else {
-        sizes.to_vec()
+    let sizes = match kib {
+        [] => geometry.sizes(),
+        _ => kib.iter().map(|kib| kib << 10).collect(),
     };
     let largest = sizes.iter().copied().max().ok_or("no size to measure")?;
     let buffer = Buffer::new(largest, geometry.line_bytes)?;
-    let huge_bytes = buffer.huge_bytes();
-    note_huge_pages(conditions, huge_bytes);
+    note_huge_pages(found, buffer.huge_bytes());
     let mut random = Random::new(seed);
+    let experiments = found.config.options.experiments;
     steps.expect(experiments * sizes.len());
+    let past_l1 = |bytes: &usize| *bytes > geometry.l1_bytes;
+    if !sizes.iter().any(past_l1) {
+        found.notes.push("No size past L1 was measured.".into());
+    }
     let measured = thread::scope(|scope| {
         let writer = Writer::start(scope, &buffer, from)?;
-        conditions.lock_memory();
-        if !conditions.memory_locked && buffer.lock().is_ok() {
-            conditions
+        lock_memory(found);
+        if !found.config.memory_locked && buffer.lock().is_ok() {
+            found
                 .notes
                 .push("The buffer that is walked through is locked.".into());
         }
-        let mut measured = Vec::new();
         for bytes in sizes {
             if interrupt::happened() {
                 break;
             }
-            steps.say(format!(
-                "lines of CPU {from} on CPU {to}, {} KiB",
-                bytes >> 10
-            ));
+            let (kib, name) = (bytes >> 10, format!("{} KiB", count(bytes as u64 >> 10)));
+            steps
+                .progress
+                .say(format!("lines of CPU {from} on CPU {to}, {name}"));
             let lines = (bytes / geometry.line_bytes).max(1);
             let mut walker = Walker::new(from, to, &buffer, &writer, lines, &mut random);
-            let names = WALKS.map(|walk| format!("{}KiB-{walk}", bytes >> 10));
+            let names = WALKS.map(|walk| format!("{kib}KiB-{walk}"));
             let readings =
                 experiment::run(experiments, steps, names, |turn| walker.measure(turn.kind))?;
-            measured.extend(Size::of(bytes, lines, bytes > geometry.l1_bytes, &readings));
+            let buffer = costs::time(BUFFER, &name, readings.difference(REFILL, REFILL + 1));
+            costs::put(found, BUFFER, ABOUT_BUFFER, [buffer]);
+            let rows = rows(&name, lines, past_l1(&bytes), &readings);
+            costs::put(found, LINE, ABOUT_LINE, rows);
+            costs::counted(found, &name, "lines", lines as f64);
+            costs::warmed_up(found, &name, readings.warmup);
         }
-        Ok::<_, String>(measured)
+        Ok(())
     });
-    Ok(Cache {
-        geometry,
-        seed,
-        huge_bytes,
-        sizes: measured?,
-    })
+    found.config.caches = Some(geometry);
+    measured
 }
 
-fn note_huge_pages(conditions: &mut Conditions, huge_bytes: Option<(usize, usize)>) {
-    conditions.notes.extend(match huge_bytes {
-        Some((huge, all)) if huge == all => None,
-        Some((huge, all)) => Some(format!(
+/// Notes how much of the buffer is in huge pages.
+fn note_huge_pages(found: &mut Found, huge_bytes: Option<(usize, usize)>) {
+    found.notes.push(match huge_bytes {
+        Some((huge, all)) if huge == all => "The buffer is in huge pages.".into(),
+        Some((huge, all)) => format!(
             "Of {} KiB {} are in huge pages: addresses must be translated more often, in the walk and in its control.",
             all >> 10,
             huge >> 10
-        )),
-        None => Some("The kernel does not say whether it gave huge pages.".into()),
+        ),
+        None => "The kernel does not say whether it gave huge pages.".into(),
     });
 }
 
@@ -302,55 +275,35 @@ impl<'a> Walker<'a> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::conditions::{tests::nothing, under};
     use super::*;
-
-    /// A size of which every reading is 64 ns.
-    pub fn size(bytes: usize, past_l1: bool, positive: bool, second_by_first: f64) -> Size {
-        let figure = Figure::of(&[64.0; 6]).unwrap();
-        Size {
-            bytes,
-            lines: bytes / 64,
-            past_l1,
-            warmup: Warmup::default(),
-            walk: figure.clone(),
-            control: figure.clone(),
-            refill: figure.clone(),
-            same: figure.clone(),
-            second: figure.clone(),
-            linear: figure.clone(),
-            read_only: figure.clone(),
-            refill_of_line: figure,
-            positive,
-            second_by_first,
-        }
-    }
+    use crate::pairs::Bar;
+    use crate::rows::view::find;
 
     #[test]
     fn every_way_is_measured() {
-        let Some((from, to)) = pair(&cpus::allowed()) else {
+        let Some(cpus) = pair(&cpus::allowed()) else {
             return morpheus_testing::skip("needs two CPUs");
         };
-        let (_, cache) = Conditions::measure(&[from, to], |conditions| {
-            measure(
-                conditions,
-                6,
-                &[8 << 10, 10_000],
-                1,
-                &mut Steps::new(6, true),
-            )
+        let mut found = nothing("cache --experiments 6", &cpus);
+        under(&mut found, |found| {
+            measure(found, &[8, 10], 1, &mut Steps::new(6, true))
         })
         .unwrap();
-        let lines: Vec<usize> = cache.sizes.iter().map(|size| size.lines).collect();
-        let line_bytes = cache.geometry.line_bytes;
-        assert_eq!(lines, [(8 << 10) / line_bytes, 10_000 / line_bytes]);
-        for size in &cache.sizes {
-            assert_eq!(size.refill.n, 6);
-            assert!(size.walk.min_ns > 0.0 && size.control.min_ns > 0.0);
-            assert_eq!(
-                size.refill_of_line.median_ns,
-                size.refill.median_ns / size.lines as f64
-            );
+        let line_bytes = found.config.caches.as_ref().unwrap().line_bytes;
+        for (name, bytes) in [("8 KiB", 8 << 10), ("10 KiB", 10 << 10)] {
+            let row = |case: &str, figure: &str| find(&found.rows, case, name, figure).unwrap();
+            let lines = row("counted", "lines").median;
+            assert_eq!(lines, Some((bytes / line_bytes) as f64));
+            for figure in ["the walk", "own lines"] {
+                assert!(row(LINE, figure).rounds.iter().all(|ns| *ns > 0.0));
+            }
+            let (line, whole) = (row(LINE, "random cycle"), row(BUFFER, costs::TIME));
+            assert_eq!((line.n, whole.n), (6, 6));
+            for (line, whole) in line.rounds.iter().zip(&whole.rounds) {
+                assert_eq!(*line, whole / lines.unwrap());
+            }
         }
     }
 
@@ -363,9 +316,16 @@ pub(super) mod tests {
 
     #[test]
     fn agreement_is_within_a_factor_either_way() {
-        let size = |second_by_first| size(64, true, true, second_by_first);
-        assert!(size(0.5).agrees() && size(2.0).agrees());
-        assert!(!size(0.49).agrees() && !size(2.1).agrees() && !size(-1.0).agrees());
-        assert!(!size(f64::NAN).agrees());
+        let judged = |times| agreement("64 KiB", times, true).judged;
+        for (times, expected) in [
+            (0.5, Bar::Met),
+            (2.0, Bar::Met),
+            (0.49, Bar::Missed),
+            (2.1, Bar::Missed),
+            (-1.0, Bar::Missed),
+        ] {
+            assert_eq!(judged(times), Some(expected), "{times}");
+        }
+        assert_eq!(agreement("8 KiB", 9.0, false).judged, None);
     }
 }

@@ -3,7 +3,6 @@
 mod criterion;
 mod governor;
 pub mod log;
-mod overhead;
 mod rows;
 mod scale;
 
@@ -125,10 +124,9 @@ fn one(object: &Value) -> Result<Section, String> {
         ));
     };
     let mut section = match bench.as_str() {
-        "overhead" => overhead::section(object),
         "governor" => governor::section(object, None),
         "compare" | "escalation" | "footprint" | "jitter" | "latency" | "liar" | "loops"
-        | "service" | "starvation" => rows::section(object, &bench),
+        | "overhead" | "service" | "starvation" => rows::section(object, &bench),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -264,30 +262,6 @@ fn coloured(mut rows: Vec<Row>) -> Vec<Row> {
         row.slot = slot;
     }
     rows
-}
-
-/// A figure of `overhead`: the median and its interval.
-fn median_ns(figure: &Value) -> Option<(f64, Option<(f64, f64)>)> {
-    let interval = || {
-        let ends = super::claims::numbers(figure, "interval_ns");
-        <[f64; 2]>::try_from(ends)
-            .ok()
-            .map(|[low, high]| (low, high))
-    };
-    Some((number(figure, "median_ns")?, interval()))
-}
-
-/// A median and its interval, as text.
-fn with_interval(unit: Unit, (median, interval): (f64, Option<(f64, f64)>)) -> String {
-    match interval {
-        Some((low, high)) => format!(
-            "{} ({} to {})",
-            unit.show(median),
-            unit.show(low),
-            unit.show(high)
-        ),
-        None => unit.show(median),
-    }
 }
 
 /// The median of some rounds with the least and the greatest.

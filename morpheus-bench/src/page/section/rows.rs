@@ -95,21 +95,25 @@ fn what_happens(object: &Value, case: &str) -> Option<String> {
     text(case, "about")
 }
 
-/// Contenders that were measured in turns: the first figure as a plot, all of them as a table.
+/// Contenders that were measured in turns: the first figure as a plot, all of them as a table, and of
+/// one figure alone how its rounds lie.
 fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
     let figures = view::figures(own);
     let mut table = Table::new(&["contender"]);
-    table
-        .heads
-        .extend(figures.iter().map(|figure| (*figure).to_owned()));
+    let with_spread = view::has_room(own);
+    let spread_heads = view::SPREAD.into_iter().filter(|_| with_spread);
+    let heads = figures.iter().copied().chain(spread_heads);
+    table.heads.extend(heads.map(str::to_owned));
     let find = |contender: &str, figure: &str| sane(own.iter().copied(), case, contender, figure);
     let mut marks = Vec::new();
     for contender in view::contenders(own) {
         let shown = figures.iter().map(|figure| median(find(contender, figure)));
+        let first = figures.first().and_then(|figure| find(contender, figure));
+        let spread = first.filter(|_| with_spread).map(view::spread);
+        let cells = shown.chain(spread.into_iter().flatten());
         table
             .rows
-            .push(std::iter::once(contender.to_owned()).chain(shown).collect());
-        let first = figures.first().and_then(|figure| find(contender, figure));
+            .push(std::iter::once(contender.to_owned()).chain(cells).collect());
         marks.push(Mark {
             label: contender.into(),
             value: first.and_then(|row| row.median),
@@ -310,5 +314,14 @@ mod tests {
         );
         let drawn = idle.plot.as_ref().unwrap().draw();
         assert!(format!("{drawn:?}").contains("\"≥ 2.00 KiB\""), "{drawn:?}");
+    }
+
+    #[test]
+    fn one_figure_alone_has_its_spread_beside_it() {
+        let row = Row::new("a switch", "alone", "time", Unit::Time, vec![20.0; 6]);
+        let section = section(&json!({ "rows": [row] }), "overhead");
+        let table = &section.figures[0].table;
+        assert_eq!(table.heads.len(), 7);
+        assert_eq!(table.rows[0][1..3], ["20.0 ns", "20.0 ns to 20.0 ns"]);
     }
 }
