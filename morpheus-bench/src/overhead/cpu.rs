@@ -14,14 +14,14 @@ pub fn current() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Who is served before whom.
+/// Which threads the kernel serves first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Real-time: runs until it waits or yields.
     Fifo,
     /// The lowest of the real-time ones: above ordinary threads, below those of [`Policy::Fifo`].
     LowestFifo,
-    /// Only where nobody else wants to run.
+    /// Only where no other thread wants to run.
     Idle,
 }
 

@@ -39,7 +39,7 @@ impl Steps {
         *self = Self::new(experiments, self.quiet);
     }
 
-    /// What was read of each kind, under its name, as histograms. A reading is the mean of a measurement.
+    /// The readings of each kind, under its name, as histograms. A reading is the mean of a measurement.
     pub fn histograms(&self) -> Vec<(String, Latencies)> {
         let histogram = |(name, readings): &(String, Vec<f64>)| {
             let mut latencies = Latencies::default();
@@ -63,7 +63,7 @@ pub struct Turn {
 /// Of an experiment, of each kind, the first and the second time, in nanoseconds.
 type Reading<const KINDS: usize> = [[f64; 2]; KINDS];
 
-/// What was read in the experiments that count, and what came before.
+/// The readings of the experiments that count, and what came before.
 pub struct Readings<const KINDS: usize> {
     readings: Vec<Reading<KINDS>>,
     /// The experiments that do not count.
@@ -80,7 +80,7 @@ pub struct Warmup {
 }
 
 /// Makes so many experiments once the median of the first kind has settled, or fewer when Ctrl-C is pressed. `measure`
-/// returns the nanoseconds that one turn took. What is read of each kind is also kept in `steps`, under its name.
+/// returns the nanoseconds that one turn took. The readings of each kind are also kept in `steps`, under its name.
 ///
 /// # Errors
 /// The first of `measure`.

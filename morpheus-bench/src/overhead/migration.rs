@@ -198,7 +198,7 @@ impl Mover<'_> {
     }
 }
 
-/// What a witness writes.
+/// Times that a witness writes, and its orders.
 #[derive(Default)]
 struct Watch {
     active: AtomicBool,
@@ -223,7 +223,7 @@ impl Watch {
             let now_ns = clock::monotonic_ns();
             // Relaxed: only this thread writes it.
             if now_ns - self.last_ns.load(Ordering::Relaxed) > GAP_NS {
-                // Release, before `last_ns`: who has seen that (Acquire, `ask_witnesses`) sees this.
+                // Release, before `last_ns`: a thread that has seen that (Acquire, `ask_witnesses`) sees this.
                 self.resumed_ns.store(now_ns, Ordering::Release);
             }
             self.last_ns.store(now_ns, Ordering::Release);

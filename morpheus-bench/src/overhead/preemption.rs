@@ -1,7 +1,7 @@
 //! What it costs that a CPU goes from one thread to another.
 //!
 //! Two threads on one CPU yield to each other. The time is divided by the context switches that the kernel counted for both,
-//! not by those that the yields ought to have caused: where a yield finds nobody it switches to nobody, and where others
+//! not by those that the yields ought to have caused: where a yield finds no other thread it does not switch, and where others
 //! come between there are more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -97,7 +97,7 @@ fn time_yields(yields: u32) -> f64 {
     (clock::monotonic_ns() - begun_ns) as f64
 }
 
-/// What the two threads tell each other. Both are on one CPU, so it is not the caches that pass it on, but the orderings
+/// The flags by which the two threads take turns. Both are on one CPU, so it is not the caches that pass it on, but the orderings
 /// are those of two threads anywhere.
 #[derive(Default)]
 struct State {

@@ -53,7 +53,7 @@ impl Buffer {
             words_of_line: line_bytes.max(16) / size_of::<AtomicU64>(),
         };
         for word in buffer.words() {
-            // Relaxed: nobody else knows the buffer yet.
+            // Relaxed: no other thread knows the buffer yet.
             word.store(0, Ordering::Relaxed);
         }
         Ok(buffer)
@@ -171,7 +171,7 @@ mod tests {
         let buffer = Buffer::new(64 << 10, 64).unwrap();
         let lines = 1_000;
         buffer.lay(&Random::new(1).cycle(lines));
-        // What is written to make lines dirty must not change the way.
+        // Writes that make lines dirty must not change the way.
         buffer.dirty(lines);
         let mut seen = vec![false; lines];
         let mut at = 0;

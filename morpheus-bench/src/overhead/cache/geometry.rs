@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// What is assumed where the kernel does not say: common sizes.
+/// Common sizes, assumed where the kernel does not say.
 const ASSUMED: (usize, usize, usize) = (32 << 10, 1 << 20, 64);
 
 /// The caches of one CPU.
@@ -17,7 +17,7 @@ pub struct Geometry {
     pub l2_bytes: usize,
     /// A line, which caches pass on as a whole.
     pub line_bytes: usize,
-    /// What the kernel did not say and is assumed.
+    /// Sizes that the kernel did not say and are assumed.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
@@ -69,7 +69,7 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// A kernel's list of CPUs: `0-3,8`. What is not understood is left out.
+/// A kernel's list of CPUs: `0-3,8`. Parts that are not understood are left out.
 fn list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -54,7 +54,7 @@ const REFILL: usize = 0;
 const LINEAR: usize = 2;
 const READ_ONLY: usize = 4;
 const SECOND: usize = 6;
-/// What they are called in a histogram log, where each is the whole buffer.
+/// Their names in a histogram log, where each is the whole buffer.
 const WALKS: [&str; 8] = [
     "walk",
     "walk-own",
@@ -234,7 +234,7 @@ impl<'a> Walker<'a> {
 
     /// Does what comes before, and returns the nanoseconds of the walk. Always ends on the destination.
     fn measure(&mut self, kind: usize) -> Result<f64, String> {
-        // What the lines are in before: in the caches of the source, or of the destination for a control.
+        // Before, the lines are in the caches of the source, or for a control in those of the destination.
         let control = kind % 2 == 1;
         let lines = self.lines;
         if kind - usize::from(control) == SECOND {
