@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::interrupt;
 use crate::report::{self, Ended, WIDTH, wrap};
 use crate::rows::{Row, text};
+use crate::unit::Unit;
 
 /// What a benchmark found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Envelope<C> {
     pub cases: Vec<Case>,
     /// What was found.
     pub rows: Vec<Row>,
+    /// How figures went over time, for pictures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<Course>,
     /// What one should know of it, in sentences.
     pub notes: Vec<String>,
     /// What could not be measured to its end, and why.
@@ -43,6 +47,19 @@ pub struct Case {
     pub about: String,
 }
 
+/// How a figure of a contender went over time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Course {
+    /// The figure, and the case: those with the same title stand in one picture.
+    pub title: String,
+    /// The contender.
+    pub contender: String,
+    /// The figure's unit.
+    pub unit: Unit,
+    /// Nanoseconds since it began, and the figure then.
+    pub points: Vec<(f64, f64)>,
+}
+
 impl<C: Serialize> Envelope<C> {
     /// Without rows yet.
     pub fn new(bench: &str, config: C) -> Self {
@@ -53,6 +70,7 @@ impl<C: Serialize> Envelope<C> {
             config,
             cases: Vec::new(),
             rows: Vec::new(),
+            courses: Vec::new(),
             notes: Vec::new(),
             failed: Vec::new(),
             interrupted: false,

@@ -1,5 +1,7 @@
 //! The binary as its users call it, on a directory that looks like `/sys` on a machine with governors.
 
+mod common;
+
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{Found, median};
 use morpheus_bench::cpus::allowed as cpus;
+use morpheus_bench::pairs::Bar;
+use morpheus_bench::rows::Row;
 use serde_json::Value;
 
 /// Two policies, a state directory and room for studies; gone in the end.
@@ -197,9 +202,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn json(output: &Output) -> Value {
+fn json<T: serde::de::DeserializeOwned>(output: &Output) -> T {
     assert_eq!(text(&output.stdout).lines().count(), 1, "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn rows<'a>(found: &'a Found, case: &'a str) -> impl Iterator<Item = &'a Row> {
+    found.rows.iter().filter(move |row| row.case == case)
 }
 
 fn lines(path: &Path) -> Vec<String> {
@@ -223,39 +232,47 @@ fn a_study_measures_every_condition_and_leaves_the_machine_as_it_was() {
     if cpus().len() > 1 {
         expected.extend(["performance + load", "schedutil + load"]);
     }
-    let report = json(&output);
-    assert_eq!(report["bench"], "governor");
-    assert_eq!(report["interrupted"], false);
-    let conditions = report["conditions"].as_array().unwrap();
-    let names: Vec<&str> = conditions
-        .iter()
-        .map(|c| c["name"].as_str().unwrap())
-        .collect();
+    let found: Found = json(&output);
+    assert_eq!((&*found.bench, found.interrupted), ("governor", false));
+    let all = rows(&found, "latency").filter(|row| row.figure == "all kernels");
+    let names: Vec<&str> = all.map(|row| &*row.contender).collect();
     assert_eq!(names, expected);
-    for condition in conditions {
-        assert!(
-            condition["latency_ns"].as_f64().unwrap() > 0.0,
-            "{condition}"
-        );
-        assert!(condition["versus_performance"].as_f64().is_some());
-        assert_eq!(condition["mean_khz"], 900_000.0);
-        assert_eq!(
-            condition["due"], 16,
-            "2 kernels, 2 repeats of 4 windows: {condition}"
-        );
-        assert!(condition["scheduler"].is_string());
-        for kernel in condition["kernels"].as_array().unwrap() {
-            assert_eq!(
-                kernel["service_ns"]["p99"],
-                Value::Null,
-                "too few: {kernel}"
-            );
+    let against = || rows(&found, "latency against performance");
+    for name in expected.iter().copied() {
+        assert!(median(&found, name, "all kernels") > 0.0, "{found:?}");
+        let mut times = against().filter(|row| row.contender == name);
+        assert!(times.any(|row| row.median.is_some()) || name == "performance");
+        assert_eq!(median(&found, name, "frequency"), 900_000.0);
+        for kernel in ["car", "noop"] {
+            let own = rows(&found, kernel).filter(|row| row.contender == name);
+            let own: Vec<&Row> = own.collect();
+            let windows = own.iter().find(|row| row.figure == "windows").unwrap();
+            assert_eq!(windows.median, Some(8.0), "2 repeats of 4 windows");
+            let is_rare = |row: &&&Row| row.figure.contains("p99");
+            assert_eq!(own.iter().find(is_rare), None, "too few");
         }
     }
-    assert!(["visible", "not_visible"].contains(&report["trap"]["verdict"].as_str().unwrap()));
+    // Of two repeats neither is more than noise.
+    let mut judged = against().filter_map(|row| Some((&*row.contender, &*row.figure, row.judged?)));
+    assert_eq!(
+        judged.next(),
+        Some(("schedutil", "all kernels", Bar::Undecided))
+    );
+    assert_eq!(judged.next(), None);
+    let course = found
+        .courses
+        .iter()
+        .find(|course| course.contender == "schedutil");
+    assert!(
+        course
+            .unwrap()
+            .points
+            .iter()
+            .all(|(_, khz)| *khz == 900_000.0)
+    );
 
     let study = machine.0.join("governor-study");
-    let runs = lines(&study.join("runs.ndjson"));
+    let runs = lines(&study.join("raw/runs.ndjson"));
     assert_eq!(runs.len(), expected.len() * 4);
     let order: Vec<String> = runs
         .iter()
@@ -271,13 +288,13 @@ fn a_study_measures_every_condition_and_leaves_the_machine_as_it_was() {
         run["time_in_state"][0]["before"]["khz_and_10ms"][0][0],
         600_000
     );
-    let log = lines(&study.join("schedutil/frequency.csv"));
+    let log = lines(&study.join("raw/schedutil/frequency.csv"));
     assert_eq!(log[0], "elapsed_ms,policy,cpus,governor,khz,kernel,repeat");
     assert!(
         log.len() > 8 && log[1].contains(",schedutil,900000,car,"),
         "{log:?}"
     );
-    let telemetry = lines(&study.join("schedutil/car/telemetry.ndjson"));
+    let telemetry = lines(&study.join("raw/schedutil/car/telemetry.ndjson"));
     let window: Value = serde_json::from_str(&telemetry[0]).unwrap();
     for key in [
         "scheduler",
@@ -293,30 +310,9 @@ fn a_study_measures_every_condition_and_leaves_the_machine_as_it_was() {
         assert!(!window[key].is_null(), "{key}: {window}");
     }
 
-    // The same figures again, as text, and beside themselves.
-    let shown = text(
-        &machine
-            .call("analyse governor-study --compare governor-study")
-            .stdout,
-    );
-    for part in [
-        "vs performance",
-        "n too small",
-        "█",
-        "other / this",
-        "1.00×",
-        "900 MHz",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
-    assert!(
-        shown.lines().all(|line| line.chars().count() <= 110),
-        "{shown}"
-    );
-    let again = json(&machine.call("analyse governor-study --json"));
-    assert_eq!(again["conditions"], report["conditions"]);
-    let both = json(&machine.call("analyse governor-study --compare governor-study --json"));
-    assert_eq!(both["this"], both["other"]);
+    // The same is in the study, for `report`.
+    let kept = fs::read_to_string(study.join("study.json")).unwrap();
+    assert_eq!(kept, text(&output.stdout));
 
     let second = machine.call(&Machine::small("--governors performance"));
     assert_eq!(second.status.code(), Some(2), "{second:?}");
@@ -332,9 +328,9 @@ fn without_governors_the_kernels_run_once() {
     assert!(text(&output.stderr).contains("no control over the CPUs' frequencies"));
     let shown = text(&output.stdout);
     for kernel in ["car", "notch_iir", "goertzel", "bandpass_fir"] {
-        assert!(shown.contains(&format!("\n{kernel}\n")), "{shown}");
+        assert!(shown.contains(&format!("\n{kernel}, medians\n")), "{shown}");
     }
-    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    let runs = lines(&machine.0.join("governor-study/raw/runs.ndjson"));
     assert_eq!(runs.len(), 4);
     // Real time is in force, or it is said that it is not.
     let run: Value = serde_json::from_str(&runs[0]).unwrap();
@@ -403,7 +399,7 @@ fn a_scheduler_that_cannot_be_had_costs_its_column_only() {
         "{said}"
     );
     assert!(text(&output.stdout).contains("\npowersave "), "{output:?}");
-    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    let runs = lines(&machine.0.join("governor-study/raw/runs.ndjson"));
     assert_eq!(runs.len(), 1, "{runs:?}");
     // With nothing else to measure, nothing is changed.
     let output = machine.call(&Machine::small("--governors schedutil+morpheus --output b"));
@@ -431,7 +427,7 @@ fn the_scheduler_is_started_for_its_column_and_ended_whatever_happens() {
     // The worker finds nobody at the socket: that column fails, and the other one does not.
     let output = machine.call(&line.replace("--scx-morpheus scx", "--scx-morpheus ./scx"));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = text(&output.stderr);
+    let said = text(&output.stdout);
     assert!(said.contains("schedutil + morpheus, noop: "), "{said}");
     assert!(said.contains("broker.sock"), "{said}");
     let called = fs::read_to_string(machine.0.join("called")).unwrap();
@@ -439,60 +435,12 @@ fn the_scheduler_is_started_for_its_column_and_ended_whatever_happens() {
     assert_eq!(machine.sched_ext(), "disabled");
     assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
     assert_eq!(machine.state(), [""; 0]);
-    let runs = lines(&machine.0.join("governor-study/runs.ndjson"));
+    let runs = lines(&machine.0.join("governor-study/raw/runs.ndjson"));
     assert_eq!(runs.len(), 2, "{runs:?}");
     assert!(
         runs.iter()
             .all(|run| run.contains("\"scheduler\":\"kernel\""))
     );
-}
-
-#[test]
-fn the_column_with_the_scheduler_is_analysed_like_others() {
-    let machine = Machine::new("beside");
-    let output = machine.call(&Machine::small(
-        "--governors performance,schedutil --repeats 1 --load 0 --kernels noop,car",
-    ));
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // As it is measured where there is such a scheduler, but faster.
-    let study = machine.0.join("governor-study");
-    let beside = |line: &str| {
-        line.replace("\"scheduler\":\"kernel\"", "\"scheduler\":\"morpheus\"")
-            .replace("\"end_khz\":900000", "\"end_khz\":2064000")
-    };
-    for kernel in ["noop", "car"] {
-        let directory = study.join("schedutil+morpheus").join(kernel);
-        fs::create_dir_all(&directory).unwrap();
-        let own = study
-            .join("schedutil")
-            .join(kernel)
-            .join("telemetry.ndjson");
-        let telemetry = beside(&fs::read_to_string(own).unwrap());
-        fs::write(directory.join("telemetry.ndjson"), telemetry).unwrap();
-    }
-    let path = study.join("runs.ndjson");
-    let runs = fs::read_to_string(&path).unwrap();
-    let own = runs.lines().filter(|run| run.contains("schedutil"));
-    let more: String = own.map(|run| beside(run) + "\n").collect();
-    fs::write(&path, runs.clone() + &more).unwrap();
-    let report = json(&machine.call("analyse governor-study --json"));
-    let names: Vec<&str> = report["conditions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|condition| condition["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["performance", "schedutil", "schedutil + morpheus"]);
-    assert_eq!(report["conditions"][1]["done_at_highest"], 0.0);
-    assert_eq!(report["conditions"][2]["done_at_highest"], 1.0);
-    let shown = text(&machine.call("analyse governor-study").stdout);
-    // Lines are wrapped.
-    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        words.contains("100 % of the windows ended at the highest frequency (without it 0.00 %)"),
-        "{shown}"
-    );
-    assert!(words.contains("as SCHED_OTHER, whatever policy"), "{shown}");
 }
 
 #[test]
@@ -509,15 +457,15 @@ fn a_histogram_log_has_every_kernel_and_runs_say_whether_they_had_settled() {
         }
     }
     // Four windows at the most are not three blocks.
-    for run in lines(&machine.0.join("governor-study/runs.ndjson")) {
+    for run in lines(&machine.0.join("governor-study/raw/runs.ndjson")) {
         assert!(run.contains(r#""settled":false"#), "{run}");
     }
-    assert!(text(&output.stdout).contains("in 2 of 2 runs the median had not settled"));
+    assert!(text(&output.stdout).contains("In 2 of 2 runs the median had not settled"));
     let nowhere = machine.call(&Machine::small(
         "--kernels noop --output other --histogram /nowhere/file",
     ));
     assert_eq!(nowhere.status.code(), Some(1));
-    assert!(text(&nowhere.stderr).contains("/nowhere/file cannot be written"));
+    assert!(text(&nowhere.stdout).contains("/nowhere/file cannot be written"));
 }
 
 #[test]
@@ -580,7 +528,7 @@ fn the_next_run_puts_back_what_a_killed_one_changed() {
     let study: Value =
         serde_json::from_str(&fs::read_to_string(machine.0.join("next/study.json")).unwrap())
             .unwrap();
-    assert_eq!(study["policies"][0]["governor"], "ondemand");
+    assert_eq!(study["config"]["policies"][0]["governor"], "ondemand");
 }
 
 #[test]
@@ -656,7 +604,7 @@ fn a_governor_is_set_until_it_is_restored() {
     ));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(machine.governors(), ["performance", "performance"]);
-    let restored = json(&machine.call("restore --json"));
+    let restored: Value = json(&machine.call("restore --json"));
     assert_eq!(restored["done"].as_array().unwrap().len(), 2);
     assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
 }
@@ -680,11 +628,13 @@ fn frequencies_are_recorded() {
     );
     assert!(shown.contains("900 MHz"), "{shown}");
     assert!(lines(&machine.0.join("log.csv")).len() >= 3);
-    let seen = json(&machine.call("record --duration 0.2 --json"));
-    assert_eq!(
-        (&seen[0]["mean_khz"], &seen[1]["p50_khz"]),
-        (&900_000.0.into(), &900_000.into())
-    );
+    let found: Found = json(&machine.call("record --duration 0.2 --json"));
+    let figures = [("policy0", "mean"), ("policy1", "p50")];
+    for (policy, figure) in figures {
+        let khz = median(&found, &format!("{policy}, ondemand"), figure);
+        assert_eq!(khz, 900_000.0, "{figure}");
+    }
+    assert_eq!(found.courses.len(), 2);
 }
 
 #[test]
@@ -730,7 +680,6 @@ fn what_makes_no_sense_is_refused() {
         ("run --kernels fft", "fft"),
         ("run --duration 86400 --rate 100000 --hop 1", "windows"),
         ("set userspace", "no governor \"userspace\""),
-        ("analyse", "DIRECTORY"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_governor"))
             .args(line.split_whitespace())
@@ -746,12 +695,6 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
         assert!(text(&output.stderr).contains(part), "{line}: {output:?}");
     }
-    let output = machine.call("analyse nothing");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("`governor run` makes one"),
-        "{output:?}"
-    );
     assert_eq!(machine.governors(), ["ondemand", "ondemand"]);
 }
 

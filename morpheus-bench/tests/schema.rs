@@ -313,19 +313,42 @@ fn escalation() {
     pin("escalation", env!("CARGO_BIN_EXE_escalation"), &lines);
 }
 
-/// Where there is nothing to control, the kernels run once, as the machine is.
+/// Where there is nothing to control, the kernels run once, as the machine is; else under each governor, in every repeat.
 #[test]
 fn governor() {
     let root = std::env::temp_dir().join(format!("schema-governor-{}", std::process::id()));
-    fs::create_dir_all(root.join("sys/devices/system/cpu/cpufreq")).unwrap();
-    let at = root.display();
+    let cpufreq = "devices/system/cpu/cpufreq";
+    fs::create_dir_all(root.join("none").join(cpufreq)).unwrap();
+    let policy = root.join("some").join(cpufreq).join("policy0");
+    fs::create_dir_all(policy.join("stats")).unwrap();
     // Not the first CPU by number, but one that this process may use.
     let cpu = cpus::allowed().first().copied().unwrap_or(0);
-    let line = format!(
-        "--sysfs {at}/sys --state {at}/state run --cpu {cpu} --channels 4 --taps 9 --hop 8 --warmup 0 --duration 0.2 \
-         --interval-ms 20 --policy other --output {at}/study"
-    );
-    pin("governor", env!("CARGO_BIN_EXE_governor"), &[&line]);
+    for (file, text) in [
+        ("affected_cpus", &*cpu.to_string()),
+        ("scaling_driver", "fake"),
+        ("scaling_governor", "ondemand"),
+        ("scaling_available_governors", "performance schedutil"),
+        ("scaling_min_freq", "600000"),
+        ("scaling_max_freq", "2064000"),
+        ("scaling_cur_freq", "900000"),
+        ("cpuinfo_min_freq", "600000"),
+        ("cpuinfo_max_freq", "2064000"),
+    ] {
+        fs::write(policy.join(file), text).unwrap();
+    }
+    let at = root.display();
+    let line = |machine: &str, more: &str| {
+        format!(
+            "--sysfs {at}/{machine} --state {at}/state run --cpu {cpu} --channels 4 --taps 9 --hop 8 --warmup 0 --duration 0.2 \
+             --interval-ms 20 --policy other --output {at}/{machine}-study {more}"
+        )
+    };
+    let lines = [
+        line("none", ""),
+        line("some", "--repeats 6 --load 0 --kernels noop"),
+    ];
+    let lines = [&*lines[0], &*lines[1]];
+    pin("governor", env!("CARGO_BIN_EXE_governor"), &lines);
     fs::remove_dir_all(&root).unwrap();
 }
 

@@ -13,10 +13,12 @@ use super::frequency::{self, Sample};
 use super::run::{before, describe, no_such_governor, set};
 use super::state::{self, Before, Keeper, Purpose, Restored};
 use super::sysfs::{self, Policy};
-use crate::histogram::median;
+use crate::envelope::{Course, Envelope};
 use crate::progress::Progress;
-use crate::report::Table;
-use crate::report::WIDTH;
+use crate::report::json;
+use crate::rows::Row;
+use crate::stats::{Spread, mean};
+use crate::unit::Unit;
 use crate::{clock, interrupt};
 
 /// What a command has to say.
@@ -25,13 +27,6 @@ pub struct Said {
     pub text: String,
     /// What went wrong, in sentences.
     pub failed: Vec<String>,
-}
-
-fn json<T: Serialize>(value: &T) -> String {
-    match serde_json::to_string(value) {
-        Ok(line) => line + "\n",
-        Err(error) => format!("{{\"error\":\"{error}\"}}\n"),
-    }
 }
 
 /// The policies, or that there are none.
@@ -165,37 +160,39 @@ fn said(done: &[Before], verb: &str) -> String {
     done.iter().map(line).collect()
 }
 
-/// What a policy's frequencies were.
-#[derive(Serialize)]
-struct Seen {
-    policy: String,
-    cpus: Vec<usize>,
-    governor: String,
-    readings: usize,
-    least_khz: Option<u64>,
-    p50_khz: Option<u64>,
-    mean_khz: Option<f64>,
-    most_khz: Option<u64>,
-}
-
-impl Seen {
-    fn of(policy: &Policy, samples: &[Sample]) -> Self {
-        let own: Vec<&Sample> = samples
-            .iter()
-            .filter(|sample| sample.policy == policy.name)
-            .collect();
-        let khz: Vec<u64> = own.iter().filter_map(|sample| sample.khz).collect();
-        Self {
-            policy: policy.name.clone(),
-            cpus: policy.cpus.clone(),
-            governor: policy.governor.clone(),
-            readings: own.len(),
-            least_khz: khz.iter().min().copied(),
-            p50_khz: median(khz.iter().map(|khz| *khz as f64).collect()).map(|khz| khz as u64),
-            mean_khz: (!khz.is_empty()).then(|| khz.iter().sum::<u64>() as f64 / khz.len() as f64),
-            most_khz: khz.iter().max().copied(),
+/// The frequencies of each policy.
+fn seen(
+    options: &RecordOptions,
+    policies: &[Policy],
+    samples: &[Sample],
+) -> Envelope<RecordOptions> {
+    const CASE: &str = "frequencies";
+    let mut found = Envelope::new("governor", options.clone());
+    found.interrupted = interrupt::happened();
+    found.begin(CASE, "all readings of each policy");
+    for policy in policies {
+        let points = frequency::points(samples, |sample| sample.policy == policy.name);
+        let khz: Vec<f64> = points.iter().map(|(_, khz)| *khz).collect();
+        let name = format!("{}, {}", policy.name, policy.governor);
+        let spread = Spread::of(&khz);
+        let least = spread.map(|spread| spread.min);
+        let most = spread.map(|spread| spread.max);
+        for (figure, value) in [("least", least), ("mean", mean(&khz)), ("most", most)] {
+            let value = value.into_iter().collect();
+            let row = Row::new(CASE, &name, figure, Unit::Frequency, value);
+            found.rows.push(row);
         }
+        found
+            .rows
+            .push(Row::new(CASE, &name, "p50", Unit::Frequency, khz));
+        found.courses.push(Course {
+            title: "frequency over time".into(),
+            contender: name,
+            unit: Unit::Frequency,
+            points,
+        });
     }
+    found
 }
 
 /// Logs frequencies, or until Ctrl-C.
@@ -246,16 +243,11 @@ pub fn record(options: &RecordOptions, root: &Path) -> Result<Said, String> {
         },
     );
     progress.clear();
-    let seen: Vec<Seen> = policies
-        .iter()
-        .map(|policy| Seen::of(policy, &samples))
-        .collect();
-    let text = if options.json {
-        json(&seen)
-    } else if options.output.is_some() {
-        table(&seen)
-    } else {
-        String::new()
+    let found = seen(options, &policies, &samples);
+    let text = match (options.json, shown) {
+        (true, _) => json(&found),
+        (false, true) => String::new(),
+        (false, false) => found.text(),
     };
     // A reader of standard output that closes the pipe has seen enough: no error.
     let failed = match &options.output {
@@ -273,21 +265,4 @@ fn sleep_until(at: Instant) {
     while Instant::now() < at && !interrupt::happened() {
         clock::sleep_until(at.min(Instant::now() + Duration::from_millis(200)));
     }
-}
-
-fn table(seen: &[Seen]) -> String {
-    let mhz =
-        |khz: Option<u64>| khz.map_or_else(|| "–".into(), |khz| format!("{} MHz", khz / 1_000));
-    let mut table = Table::default();
-    let mut column = |head: &str, cell: &dyn Fn(&Seen) -> String| {
-        table.column(head, 0, seen.iter().map(cell).collect());
-    };
-    column("policy", &|seen| seen.policy.clone());
-    column("governor", &|seen| seen.governor.clone());
-    column("readings", &|seen| seen.readings.to_string());
-    column("least", &|seen| mhz(seen.least_khz));
-    column("p50", &|seen| mhz(seen.p50_khz));
-    column("mean", &|seen| mhz(seen.mean_khz.map(|khz| khz as u64)));
-    column("most", &|seen| mhz(seen.most_khz));
-    table.render(WIDTH)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::signal::{Name, Size};
 use crate::arguments::measured;
@@ -21,8 +21,9 @@ Examples:
       full speed.
   governor run --dry-run
       What it would change and measure here, and how long that takes. Changes nothing.
-  governor analyse governor-study --compare other-machine
-      The tables and bars of a study again, beside those of another machine.
+  report governor-study
+      The page of a study, also of one that was killed: figures, and the frequencies over time. Studies of several
+      machines side by side: `report DIR`, with their directories in DIR.
   sudo governor set powersave; sudo governor restore
       A governor for every CPU, and what was there before.
 
@@ -72,8 +73,6 @@ pub enum Action {
     Set(SetOptions),
     /// Log the frequencies of all CPUs as CSV
     Record(RecordOptions),
-    /// Show the tables and bars of a study that `run` wrote
-    Analyse(AnalyseOptions),
     /// Put back what a run that was killed, or `set`, has changed
     Restore(RestoreOptions),
 }
@@ -105,7 +104,7 @@ pub struct RunOptions {
 }
 
 /// What is measured, and how.
-#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Args, Serialize)]
 pub struct Config {
     /// Governors, in this order (performance,powersave,schedutil, as far as there are these); schedutil+morpheus is
     /// schedutil beside the scheduler scx_morpheus, with the kernels on one of its workers
@@ -149,6 +148,7 @@ pub struct Config {
     pub kernels: Vec<Name>,
 
     #[command(flatten)]
+    #[serde(flatten)]
     pub size: Size,
 
     /// Seed of the signal that is worked on
@@ -174,7 +174,7 @@ pub struct SetOptions {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize)]
 pub struct RecordOptions {
     /// Seconds
     #[arg(long = "duration", value_name = "S", default_value = "10", value_parser = measured(0.1, DAY_S))]
@@ -186,24 +186,12 @@ pub struct RecordOptions {
 
     /// Write the log here, and print a table (else print the log)
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub output: Option<PathBuf>,
 
     /// Print one JSON object: what each policy's frequencies were
     #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct AnalyseOptions {
-    /// What `run` wrote
-    pub directory: PathBuf,
-
-    /// What it wrote on another machine
-    #[arg(long, value_name = "DIR")]
-    pub compare: Option<PathBuf>,
-
-    /// Print one JSON object and nothing else
-    #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 }
 

@@ -55,26 +55,13 @@ impl Sample {
         }
         line
     }
+}
 
-    /// Reads a line; further columns after those of [`HEAD`] are passed over.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut cells = line.split(',');
-        let elapsed_ms = cells.next()?.parse().ok()?;
-        let policy = cells.next()?.to_owned();
-        let cpus: Result<_, _> = cells.next()?.split_whitespace().map(str::parse).collect();
-        let governor = cells.next()?.to_owned();
-        let khz = match cells.next()? {
-            "" => None,
-            text => Some(text.parse().ok()?),
-        };
-        Some(Self {
-            elapsed_ms,
-            policy,
-            cpus: cpus.ok()?,
-            governor,
-            khz,
-        })
-    }
+/// Nanoseconds, and the frequency in kHz then, of the policy that `is_own` says; readings without one are left out.
+pub fn points(samples: &[Sample], is_own: impl Fn(&Sample) -> bool) -> Vec<(f64, f64)> {
+    let own = samples.iter().filter(|sample| is_own(sample));
+    own.filter_map(|sample| Some((sample.elapsed_ms * 1e6, sample.khz? as f64)))
+        .collect()
 }
 
 /// Reads all policies at the times that `due` gives, counted from now, for as long as `wait`, which waits so long,
@@ -149,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_were_written() {
+    fn a_line_has_a_cell_for_each_head() {
         let sample = Sample {
             elapsed_ms: 100.25,
             policy: "policy0".into(),
@@ -158,18 +145,32 @@ mod tests {
             khz: Some(1_300_000),
         };
         assert_eq!(sample.csv(), "100.250,policy0,0 3,schedutil,1300000");
-        assert_eq!(Sample::parse(&sample.csv()), Some(sample.clone()));
-        assert_eq!(
-            Sample::parse(&(sample.csv() + ",car,2")),
-            Some(sample.clone())
-        );
         let silent = Sample {
             khz: None,
             ..sample
         };
-        assert_eq!(Sample::parse(&silent.csv()), Some(silent));
+        assert_eq!(silent.csv(), "100.250,policy0,0 3,schedutil,");
         assert_eq!(HEAD.split(',').count(), 5);
-        assert_eq!(Sample::parse(HEAD), None);
+    }
+
+    #[test]
+    fn the_frequency_is_that_of_the_measured_cpu() {
+        let sample = |cpus: &[usize], khz| Sample {
+            elapsed_ms: 2.5,
+            policy: "policy".into(),
+            cpus: cpus.to_vec(),
+            governor: "x".into(),
+            khz,
+        };
+        let samples = [
+            sample(&[0, 1], Some(600)),
+            sample(&[2], Some(9_000)),
+            sample(&[0, 1], Some(1_000)),
+            sample(&[0, 1], None),
+        ];
+        let of = |cpu| points(&samples, |sample| sample.cpus.contains(&cpu));
+        assert_eq!(of(1), [(2.5e6, 600.0), (2.5e6, 1_000.0)]);
+        assert_eq!(of(7), []);
     }
 
     #[test]

@@ -7,11 +7,10 @@ use std::time::SystemTime;
 use clap::{CommandFactory, Parser};
 
 use super::actions::{self, Said};
-use super::config::{Action, AnalyseOptions, Options, RunOptions};
+use super::config::{Action, Options, RunOptions};
 use super::run::{self, Refusal};
 use super::state::{self, Purpose};
-use super::{analyse, table};
-use crate::report::{json, print};
+use crate::report::print;
 use crate::{hdr_log, interrupt, neighbours};
 
 /// Ended by Ctrl-C.
@@ -29,7 +28,7 @@ pub fn main() -> ExitCode {
     interrupt::install();
     interrupt::install_for_hangup();
     let code = match action {
-        Action::Run(own) => measure(own, &options),
+        Action::Run(own) => return measure(own, &options),
         Action::Set(own) => match actions::set_governor(own, &options.sysfs, &options.state) {
             Ok(said) => say(said),
             Err((true, why)) => refuse(2, &why),
@@ -38,7 +37,6 @@ pub fn main() -> ExitCode {
         Action::Record(own) => {
             actions::record(own, &options.sysfs).map_or_else(|why| refuse(1, &why), say)
         }
-        Action::Analyse(own) => show(own),
         Action::Restore(own) => {
             actions::restore(own, &options.state).map_or_else(|why| refuse(1, &why), say)
         }
@@ -59,10 +57,9 @@ fn say(said: Said) -> u8 {
     said.failed.iter().fold(0, |_, why| refuse(1, why))
 }
 
-fn measure(own: &RunOptions, options: &Options) -> u8 {
-    match put_back_first(own, options) {
-        Ok(()) => {}
-        Err(why) => return refuse(1, &why),
+fn measure(own: &RunOptions, options: &Options) -> ExitCode {
+    if let Err(why) = put_back_first(own, options) {
+        return refuse(1, &why).into();
     }
     let ready = match run::prepare(own, &options.sysfs, &options.state) {
         Ok(ready) => ready,
@@ -73,38 +70,31 @@ fn measure(own: &RunOptions, options: &Options) -> u8 {
     }
     if own.dry_run {
         print(&ready.plan(&own.output));
-        return 0;
+        return ExitCode::SUCCESS;
     }
     if std::io::stderr().is_terminal() && !own.json {
         eprintln!("governor: this takes {}", run::duration(ready.expected()));
     }
     let start = SystemTime::now();
-    match ready.measure(own, &options.state) {
-        Ok(mut outcome) => {
-            if let Some(path) = &own.histogram {
-                let entries = analyse::histograms(&outcome.analysis.conditions);
-                let lasted = start.elapsed().unwrap_or_default();
-                let written = hdr_log::write(path, start, lasted, &entries);
-                outcome.failed.extend(written.err());
-            }
-            if own.json {
-                print(&json(&outcome.analysis));
-            } else {
-                print(&table::render(&outcome.analysis));
-            }
-            let code = u8::from(outcome.incomplete);
-            outcome.failed.iter().fold(code, |_, why| refuse(1, why))
-        }
-        Err(Refusal::Failed(why)) if interrupt::happened() => refuse(0, &why),
-        Err(refusal) => refused(refusal),
+    let study = match ready.measure(own, &options.state) {
+        Ok(study) => study,
+        Err(refusal) => return refused(refusal),
+    };
+    let mut found = study.found();
+    if let Some(path) = &own.histogram {
+        let lasted = start.elapsed().unwrap_or_default();
+        let written = hdr_log::write(path, start, lasted, &study.histograms());
+        found.failed.extend(written.err());
     }
+    found.conclude(own.json)
 }
 
-fn refused(refusal: Refusal) -> u8 {
-    match refusal {
+fn refused(refusal: Refusal) -> ExitCode {
+    let code = match refusal {
         Refusal::Usage(why) => refuse(2, &why),
         Refusal::Failed(why) => refuse(1, &why),
-    }
+    };
+    code.into()
 }
 
 /// A run that was killed could not put back what it changed: the next one does, before it looks at the machine.
@@ -133,27 +123,4 @@ fn put_back_first(own: &RunOptions, options: &Options) -> Result<(), String> {
             "a run that was killed has left a governor that cannot be put back: {why}"
         )),
     }
-}
-
-fn show(own: &AnalyseOptions) -> u8 {
-    let analysis = match analyse::analyse(&own.directory) {
-        Ok(analysis) => analysis,
-        Err(why) => return refuse(1, &why),
-    };
-    let other = match own.compare.as_deref().map(analyse::analyse).transpose() {
-        Ok(other) => other,
-        Err(why) => return refuse(1, &why),
-    };
-    if own.json {
-        print(&match &other {
-            None => json(&analysis),
-            Some(other) => json(&serde_json::json!({ "this": analysis, "other": other })),
-        });
-        return 0;
-    }
-    print(&table::render(&analysis));
-    if let Some(other) = &other {
-        print(&format!("\n{}", table::compare(&analysis, other)));
-    }
-    0
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::signal::{Kernel, Name, Size};
 use crate::cpus;
@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 /// When one window was due, begun and done, in nanoseconds since the first counted one was due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// When its last frame was there.
     pub release_ns: u64,
@@ -50,7 +50,6 @@ pub struct Window {
     /// When it was done.
     pub end_ns: u64,
     /// The CPU's frequency when it was done, as far as the driver knows. Most know what was asked for.
-    #[serde(default)]
     pub end_khz: Option<u64>,
 }
 

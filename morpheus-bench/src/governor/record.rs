@@ -1,51 +1,32 @@
-//! The files of a study, and how they are read again.
+//! The files of a study.
 //!
 //! ```text
-//! DIR/study.json                            the machine, and what was asked for
-//! DIR/runs.ndjson                           a line a run: a kernel, once, in one condition
-//! DIR/CONDITION/frequency.csv               the frequencies during all runs of a condition
-//! DIR/CONDITION/KERNEL/telemetry.ndjson     a line a window
+//! DIR/study.json                                what `--json` prints, of the runs until now
+//! DIR/raw/runs.ndjson                           a line a run: a kernel, once, in one condition
+//! DIR/raw/CONDITION/frequency.csv               the frequencies during all runs of a condition
+//! DIR/raw/CONDITION/KERNEL/telemetry.ndjson     a line a window
 //! ```
 //!
 //! Every line says under which scheduler it was measured: more conditions, such as another scheduler beside a
 //! governor, need no other format.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::config::Config;
+use super::figures::Seen;
 use super::frequency::{self, Sample};
 use super::measure::Window;
 use super::placement;
 use super::signal::Name;
-use super::sysfs::{Policy, TimeInState};
-use crate::host::Host;
+use super::sysfs::TimeInState;
 use crate::policy::Policy as Scheduling;
-
-/// The name of the benchmark in its files.
-pub const BENCH: &str = "governor";
-
-/// What is known before the first run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Study {
-    /// [`BENCH`].
-    pub bench: String,
-    /// The machine.
-    pub host: Host,
-    /// What was asked for.
-    pub config: Config,
-    /// The frequency policies as they were found; none where there is no cpufreq.
-    pub policies: Vec<Policy>,
-    /// What this machine cannot do, in sentences.
-    pub missing: Vec<String>,
-}
+use crate::report::json;
 
 /// What differs between the columns of the study.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Condition {
     /// Who schedules ordinary threads: see [`placement::scheduler`].
     pub scheduler: String,
@@ -80,7 +61,7 @@ impl Condition {
 }
 
 /// A kernel, measured once in one condition.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The condition.
     #[serde(flatten)]
@@ -102,8 +83,10 @@ pub struct Run {
     /// How long it measured, without the warm-up.
     pub elapsed_ns: u64,
     /// Whether the median of what a window takes had settled after the warm-up; `None` without one.
-    #[serde(default)]
     pub settled: Option<bool>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub seen: Seen,
     /// `time_in_state` of each policy that has it, by name.
     pub time_in_state: Vec<States>,
     /// Whether Ctrl-C ended it.
@@ -113,7 +96,7 @@ pub struct Run {
 }
 
 /// A policy's `time_in_state` around a run, the warm-up included.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct States {
     /// The policy's name.
     pub policy: String,
@@ -124,7 +107,7 @@ pub struct States {
 }
 
 /// A line of the telemetry.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// The condition.
     #[serde(flatten)]
@@ -158,7 +141,7 @@ impl Writer {
     ///
     /// # Errors
     /// When it has a study already, or cannot be written.
-    pub fn new(directory: &Path, study: &Study) -> Result<Self, String> {
+    pub fn new(directory: &Path) -> Result<Self, String> {
         let file = directory.join("study.json");
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => format!(
@@ -168,12 +151,26 @@ impl Writer {
             _ => format!("{} cannot be written: {error}", file.display()),
         };
         fs::create_dir_all(directory).map_err(failed)?;
-        let mut open = File::create_new(&file).map_err(failed)?;
-        let text = serde_json::to_string_pretty(study).map_err(|error| failed(error.into()))?;
-        writeln!(open, "{text}").map_err(failed)?;
+        File::create_new(&file).map_err(failed)?;
         Ok(Self {
             directory: directory.to_owned(),
         })
+    }
+
+    /// Writes the figures until now. A program that is killed meanwhile leaves what was there before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, found: &impl Serialize) -> Result<(), String> {
+        let draft = self.directory.join("draft");
+        let written = fs::write(&draft, json(found));
+        written
+            .and_then(|()| fs::rename(&draft, self.directory.join("study.json")))
+            .map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> String {
+        format!("{} cannot be written: {error}", self.directory.display())
     }
 
     /// Adds a run.
@@ -188,7 +185,7 @@ impl Writer {
         samples: &[Sample],
     ) -> Result<(), String> {
         let result = self.write(run, windows, deadline_ns, samples);
-        result.map_err(|error| format!("{} cannot be written: {error}", self.directory.display()))
+        result.map_err(|error| self.failed(error))
     }
 
     fn write(
@@ -198,7 +195,8 @@ impl Writer {
         deadline_ns: u64,
         samples: &[Sample],
     ) -> io::Result<()> {
-        let condition = self.directory.join(run.condition.directory());
+        let raw = self.directory.join("raw");
+        let condition = raw.join(run.condition.directory());
         let kernel = condition.join(run.kernel.text());
         fs::create_dir_all(&kernel)?;
         let mut telemetry = append(&kernel.join("telemetry.ndjson"))?;
@@ -230,7 +228,7 @@ impl Writer {
             }
             log.flush()?;
         }
-        let mut runs = append(&self.directory.join("runs.ndjson"))?;
+        let mut runs = append(&raw.join("runs.ndjson"))?;
         serde_json::to_writer(&mut runs, run)?;
         runs.write_all(b"\n")?;
         runs.flush()
@@ -240,88 +238,6 @@ impl Writer {
 fn append(path: &Path) -> io::Result<BufWriter<File>> {
     let open = OpenOptions::new().create(true).append(true).open(path)?;
     Ok(BufWriter::new(open))
-}
-
-/// What a study's directory says.
-pub struct Reader {
-    directory: PathBuf,
-    /// The machine, and what was asked for.
-    pub study: Study,
-    /// All runs, as they were made.
-    pub runs: Vec<Run>,
-}
-
-impl Reader {
-    /// Reads all but the telemetry.
-    ///
-    /// # Errors
-    /// When there is no study, or no run.
-    pub fn new(directory: &Path) -> Result<Self, String> {
-        let file = directory.join("study.json");
-        let text = fs::read_to_string(&file).map_err(|error| {
-            format!(
-                "{} cannot be read: {error}; `governor run` makes one",
-                file.display()
-            )
-        })?;
-        let study: Study = serde_json::from_str(&text)
-            .map_err(|error| format!("{} is no study: {error}", file.display()))?;
-        if study.bench != BENCH {
-            return Err(format!(
-                "{} is of {:?}, not of this benchmark",
-                file.display(),
-                study.bench
-            ));
-        }
-        let runs: Vec<Run> = lines(&directory.join("runs.ndjson"))?;
-        if runs.is_empty() {
-            return Err(format!(
-                "{} has no run that was finished",
-                directory.display()
-            ));
-        }
-        Ok(Self {
-            directory: directory.to_owned(),
-            study,
-            runs,
-        })
-    }
-
-    /// Every window of a kernel in a condition.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn telemetry(&self, condition: &Condition, kernel: Name) -> Result<Vec<Line>, String> {
-        let directory = self.directory.join(condition.directory());
-        lines(&directory.join(kernel.text()).join("telemetry.ndjson"))
-    }
-
-    /// The frequencies of a condition; none where none were logged.
-    pub fn frequencies(&self, condition: &Condition) -> Vec<Sample> {
-        let file = self
-            .directory
-            .join(condition.directory())
-            .join("frequency.csv");
-        let text = fs::read_to_string(file).unwrap_or_default();
-        text.lines().skip(1).filter_map(Sample::parse).collect()
-    }
-}
-
-/// Reads a line each. The last one may be cut off: who wrote it was killed.
-fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("{} cannot be read: {why}", path.display());
-    let open = File::open(path).map_err(|error| failed(&error))?;
-    let mut lines = BufReader::new(open).lines().enumerate().peekable();
-    let mut values = Vec::new();
-    while let Some((number, line)) = lines.next() {
-        let line = line.map_err(|error| failed(&error))?;
-        match serde_json::from_str(&line) {
-            Ok(value) => values.push(value),
-            Err(_) if lines.peek().is_none() => break,
-            Err(error) => return Err(failed(&format!("line {}: {error}", number + 1))),
-        }
-    }
-    Ok(values)
 }
 
 #[cfg(test)]
@@ -358,15 +274,5 @@ mod tests {
                 (name.into(), directory.into())
             );
         }
-    }
-
-    #[test]
-    fn a_line_that_was_cut_off_is_left_out_and_nonsense_is_said() {
-        let path = std::env::temp_dir().join(format!("governor-lines-{}", std::process::id()));
-        fs::write(&path, "1\n2\n{\"a").unwrap();
-        assert_eq!(lines::<u32>(&path), Ok(vec![1, 2]));
-        fs::write(&path, "1\nx\n3\n").unwrap();
-        assert!(lines::<u32>(&path).unwrap_err().contains("line 2"));
-        fs::remove_file(&path).unwrap();
     }
 }

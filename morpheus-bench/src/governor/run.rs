@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::analyse::{self, Analysis};
 use super::config::{Config, RunOptions};
 use super::daemon::{self, Source};
-use super::frequency::Sampler;
+use super::figures::{Asked, Seen, Study};
+use super::frequency::{self, Sampler};
 use super::measure::{self, Plan};
 use super::placement;
-use super::record::{BENCH, Condition, Run, States, Study, Writer};
+use super::record::{Condition, Run, States, Writer};
 use super::signal::{Name, eeg};
 use super::state::{Before, Keeper, Purpose};
 use super::sysfs::{self, Policy, TimeInState};
 use super::worker;
 use crate::cpus::{self, Cpus};
-use crate::host::Host;
+use crate::envelope::Envelope;
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::policy::Policy as Scheduling;
@@ -30,7 +30,7 @@ const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];
 
 /// A study that is about to begin.
 pub struct Ready {
-    study: Study,
+    about: Envelope<Asked>,
     columns: Vec<Column>,
     repeats: usize,
     /// CPUs for everything but the kernels.
@@ -39,8 +39,6 @@ pub struct Ready {
     source: Option<Source>,
     /// The kernel's directory about schedulers.
     sched_ext: PathBuf,
-    /// Columns that were asked for are left out.
-    incomplete: bool,
 }
 
 /// What is measured with one governor and load.
@@ -67,16 +65,6 @@ pub enum Refusal {
     Failed(String),
 }
 
-/// What came out.
-pub struct Outcome {
-    /// The figures.
-    pub analysis: Analysis,
-    /// What was not measured or not put back, in sentences.
-    pub failed: Vec<String>,
-    /// Columns that were asked for were left out, as was said before.
-    pub incomplete: bool,
-}
-
 /// Looks at the machine and says what will be done. Changes nothing.
 ///
 /// # Errors
@@ -100,12 +88,21 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
     let mut wanted = governors(config, &policies, &mut missing)?;
     let sched_ext = sysfs.join("kernel/sched_ext");
     let asked_for = wanted.len();
+    let mut said = Vec::new();
     let source = source(
         &mut wanted,
         || Source::look(&sched_ext, state, options.scx_morpheus.as_deref()),
-        &mut missing,
+        &mut said,
     )?;
-    let incomplete = wanted.len() < asked_for;
+    let asked = Asked {
+        config: config.clone(),
+        policies,
+    };
+    let mut about = Envelope::new("governor", asked);
+    match wanted.len() < asked_for {
+        true => about.failed = said,
+        false => missing.append(&mut said),
+    }
     let loads = loads(config, &others, &mut missing);
     let scheduler = placement::scheduler();
     let column = |wanted: Option<&Wanted>, load| {
@@ -124,7 +121,7 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
         }
     };
     let mut repeats = config.repeats.into();
-    let columns = if policies.is_empty() {
+    let columns = if about.config.policies.is_empty() {
         missing.insert(
             0,
             "the kernel of this machine has no control over the CPUs' frequencies (no policy in cpufreq), so there is no \
@@ -139,20 +136,14 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
             .flat_map(|load| wanted.iter().map(|wanted| column(Some(wanted), *load)))
             .collect()
     };
+    about.notes = missing;
     Ok(Ready {
-        study: Study {
-            bench: BENCH.into(),
-            host: Host::read(),
-            config: config.clone(),
-            policies,
-            missing,
-        },
+        about,
         columns,
         repeats,
         others,
         source,
         sched_ext,
-        incomplete,
     })
 }
 
@@ -284,21 +275,22 @@ impl Policy {
 
 impl Ready {
     /// What this machine cannot do, in sentences.
-    pub fn missing(&self) -> &[String] {
-        &self.study.missing
+    pub fn missing(&self) -> impl Iterator<Item = &String> {
+        self.about.notes.iter().chain(&self.about.failed)
     }
 
     /// What it will take.
     pub fn expected(&self) -> Duration {
-        let runs = self.columns.len() * self.repeats * self.study.config.kernels().len();
-        self.study.config.run_time() * runs as u32
+        let config = &self.about.config.config;
+        let runs = self.columns.len() * self.repeats * config.kernels().len();
+        config.run_time() * runs as u32
     }
 
     /// What it will do, in lines.
     pub fn plan(&self, output: &Path) -> String {
-        let config = &self.study.config;
+        let Asked { config, policies } = &self.about.config;
         let mut text = String::new();
-        for policy in &self.study.policies {
+        for policy in policies {
             text += &format!("{}\n", describe(policy));
         }
         let kernels: Vec<&str> = config
@@ -332,9 +324,7 @@ impl Ready {
                 );
             }
             if let Some(governor) = &condition.governor {
-                for policy in self
-                    .study
-                    .policies
+                for policy in policies
                     .iter()
                     .filter(|policy| policy.governor != *governor)
                 {
@@ -360,33 +350,26 @@ impl Ready {
     ///
     /// # Errors
     /// When nothing was measured.
-    pub fn measure(self, options: &RunOptions, state: &Path) -> Result<Outcome, Refusal> {
+    pub fn measure(self, options: &RunOptions, state: &Path) -> Result<Study, Refusal> {
         let keeper = self.keep(state).map_err(Refusal::Failed)?;
-        let writer = Writer::new(&options.output, &self.study).map_err(Refusal::Usage)?;
+        let writer = Writer::new(&options.output).map_err(Refusal::Usage)?;
         // The thread that waits, and whatever it starts, stays off the measured CPU. An error leaves it there.
         let _ = Cpus::of(&self.others).take();
         let progress = Progress::new(self.expected(), options.json);
-        let mut failed = Vec::new();
-        let ended = self.measure_all(&writer, progress, &mut failed);
-        failed.extend(ended.err());
-        if let Some(keeper) = keeper {
-            failed.extend(
-                keeper
-                    .restore()
-                    .failed
-                    .into_iter()
-                    .map(|why| format!("not put back: {why}")),
-            );
+        let conditions = self.columns.iter().map(|column| column.condition.clone());
+        let mut study = Study::new(self.about.clone(), conditions.collect());
+        let ended = self.measure_all(&writer, progress, &mut study);
+        study.about.failed.extend(ended.err());
+        study.about.interrupted = interrupt::happened();
+        for why in keeper
+            .map(|keeper| keeper.restore().failed)
+            .unwrap_or_default()
+        {
+            eprintln!("governor: not put back: {why}");
+            study.about.failed.push(format!("not put back: {why}"));
         }
-        match analyse::analyse(&options.output) {
-            Ok(analysis) => Ok(Outcome {
-                analysis,
-                failed,
-                incomplete: self.incomplete,
-            }),
-            Err(_) if !failed.is_empty() => Err(Refusal::Failed(failed.join("; "))),
-            Err(why) => Err(Refusal::Failed(why)),
-        }
+        study.about.failed.extend(writer.save(&study.found()).err());
+        Ok(study)
     }
 
     /// Writes down the governors that will be changed; `None` when none will.
@@ -394,12 +377,12 @@ impl Ready {
         let changes = self.columns.iter().any(|column| {
             let governor = column.condition.governor.as_ref();
             let differs = |policy: &Policy| Some(&policy.governor) != governor;
-            self.study.policies.iter().any(differs)
+            self.about.config.policies.iter().any(differs)
         });
         if !changes {
             return Ok(None);
         }
-        for policy in &self.study.policies {
+        for policy in &self.about.config.policies {
             let file = policy.governor_file();
             OpenOptions::new().write(true).open(&file).map_err(|error| {
                 format!(
@@ -410,17 +393,17 @@ impl Ready {
                 )
             })?;
         }
-        Keeper::new(state, Purpose::Run, before(&self.study.policies)).map(Some)
+        Keeper::new(state, Purpose::Run, before(&self.about.config.policies)).map(Some)
     }
 
-    /// What is missing of single columns goes to `failed`; an error ends it all.
+    /// The study says which columns failed; an error ends it all.
     fn measure_all(
         &self,
         writer: &Writer,
         mut progress: Progress,
-        failed: &mut Vec<String>,
+        study: &mut Study,
     ) -> Result<(), String> {
-        let config = &self.study.config;
+        let Asked { config, policies } = &self.about.config;
         let signal = Arc::new(eeg::generate(
             &config.size,
             config.size.frames(),
@@ -446,13 +429,14 @@ impl Ready {
                     Some(Ok(started)) => scheduler = started,
                     None => {}
                     Some(Err(why)) => {
-                        failed.push(format!("{} is not measured: {why}", condition.name()));
+                        let why = format!("{} is not measured: {why}", condition.name());
+                        study.about.failed.push(why);
                         without.push(index);
                         continue;
                     }
                 }
             }
-            set(&self.study.policies, condition.governor.as_deref())?;
+            set(policies, condition.governor.as_deref())?;
             let _load = placement::load(condition.load, &self.others)?;
             for kernel in config.kernels() {
                 progress.say(format!(
@@ -462,14 +446,16 @@ impl Ready {
                     repeat + 1,
                     self.repeats
                 ));
-                let measured = self.measure_one(writer, column, kernel, repeat, &signal, &progress);
+                let measured =
+                    self.measure_one(writer, column, (kernel, repeat), &signal, &progress, study);
                 if let Err(why) = measured {
                     if !column.on_worker {
                         return Err(why);
                     }
                     let still_there = scheduler.as_mut().map(Scheduler::is_still_there);
                     let why = still_there.and_then(Result::err).unwrap_or(why);
-                    failed.push(format!("{}, {}: {why}", condition.name(), kernel.text()));
+                    let why = format!("{}, {}: {why}", condition.name(), kernel.text());
+                    study.about.failed.push(why);
                     without.push(index);
                     scheduler = None;
                     break;
@@ -488,14 +474,14 @@ impl Ready {
         &self,
         writer: &Writer,
         column: &Column,
-        kernel: Name,
-        repeat: usize,
+        (kernel, repeat): (Name, usize),
         signal: &Arc<Vec<f64>>,
         progress: &Progress,
+        study: &mut Study,
     ) -> Result<(), String> {
-        let config = &self.study.config;
+        let Asked { config, policies } = &self.about.config;
         let condition = &column.condition;
-        let policies = &self.study.policies;
+        let own_policy = self.about.config.policy_of_cpu();
         let interval = Duration::from_millis(config.interval_ms.into());
         let states = |policy: &Policy| Some((policy.name.clone(), policy.time_in_state()?));
         let before: Vec<_> = policies.iter().filter_map(states).collect();
@@ -510,7 +496,7 @@ impl Ready {
             cpu: config.cpu,
             policy: config.policy,
             priority: config.priority,
-            frequency: self.study.policy_of_cpu().map(Policy::frequency_file),
+            frequency: own_policy.map(Policy::frequency_file),
         };
         let deadline = Duration::from_millis(config.deadline_ms.into());
         let tick = |elapsed| progress.tick(elapsed);
@@ -554,7 +540,14 @@ impl Ready {
             .filter(|window| window.response_ns() > deadline_ns);
         let missed = late.count() as u64 + measured.not_begun;
         let windows = measured.windows.len() as u64;
-        let period_ns = config.size.period().as_nanos() as u64;
+        let elapsed_ns = (windows + measured.not_begun) * config.size.period().as_nanos() as u64;
+        let time_in_state = states_of(before, after);
+        let own = own_policy.and_then(|own| {
+            let mut states = time_in_state.iter();
+            states.find(|states| states.policy == own.name)
+        });
+        let times = own.map(|states| states.after.since(&states.before));
+        let readings = frequency::points(&samples, |sample| sample.cpus.contains(&config.cpu));
         let run = Run {
             condition: condition.clone(),
             kernel,
@@ -565,12 +558,21 @@ impl Ready {
             not_begun: measured.not_begun,
             missed,
             settled: measured.settled,
-            elapsed_ns: (windows + measured.not_begun) * period_ns,
-            time_in_state: states_of(before, after),
+            elapsed_ns,
+            seen: Seen::new(
+                &measured.windows,
+                elapsed_ns,
+                &readings,
+                own_policy,
+                times.as_ref(),
+            ),
+            time_in_state,
             interrupted,
             spoilt,
         };
-        writer.add(&run, &measured.windows, deadline_ns, &samples)
+        writer.add(&run, &measured.windows, deadline_ns, &samples)?;
+        study.add(run, &measured.windows, &readings);
+        writer.save(&study.found())
     }
 }
 

@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// A policy at the time when it was read. What the driver does not tell is `None` or empty.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Policy {
     /// Its directory.
     #[serde(skip)]
@@ -31,7 +31,7 @@ pub struct Policy {
 }
 
 /// How long a policy has been at each frequency since its driver started.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TimeInState {
     /// Frequency in kHz, and time in units of 10 ms.
     pub khz_and_10ms: Vec<(u64, u64)>,

@@ -100,12 +100,6 @@ pub fn plain_number(value: &Value) -> Option<f64> {
         .filter(|x| x.is_finite() && x.abs() <= GREATEST)
 }
 
-/// A count.
-pub fn count(value: &Value, path: &str) -> Option<String> {
-    let number = number(value, path).filter(|x| *x >= 0.0)?;
-    Some(crate::report::count(number as u64))
-}
-
 /// A text, cut where it is longer than any that a benchmark writes.
 pub fn text(value: &Value, path: &str) -> Option<String> {
     at(value, path)?.as_str().map(cut)
@@ -121,11 +115,6 @@ pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path)
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
-}
-
-/// The numbers of a list.
-pub fn numbers(value: &Value, path: &str) -> Vec<f64> {
-    list(value, path).iter().filter_map(plain_number).collect()
 }
 
 /// The texts of a list.
@@ -150,10 +139,8 @@ mod tests {
         for path in ["a.null", "a.text", "a.none", "b.c.d", "large", "a", ""] {
             assert_eq!(number(&value, path), None, "{path}");
         }
-        assert_eq!(numbers(&value, "a.list"), [1.0, 3.5]);
         assert_eq!(texts(&value, "a.list"), ["two"]);
         assert!(yes(&value, "yes") && !yes(&value, "a.n"));
-        assert_eq!(count(&json!({ "n": -1 }), "n"), None);
         let long = text(&json!({ "t": "ä".repeat(5_000) }), "t").unwrap();
         assert_eq!(long.chars().count(), LONGEST + 1);
     }

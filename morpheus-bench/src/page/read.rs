@@ -22,12 +22,14 @@ pub struct Found {
 enum Kind {
     Objects,
     Log,
-    Study,
 }
+
+/// The file in a directory of `governor run` that has the figures.
+const STUDY: &str = "study.json";
 
 fn kind(path: &Path) -> Option<Kind> {
     if path.is_dir() {
-        return path.join("study.json").exists().then_some(Kind::Study);
+        return path.join(STUDY).exists().then_some(Kind::Objects);
     }
     match path.extension()?.to_str()? {
         "json" | "jsonl" | "ndjson" => Some(Kind::Objects),
@@ -47,15 +49,10 @@ pub fn read(directory: &Path) -> Result<Found, String> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
     paths.sort();
-    let mut files: Vec<(Kind, PathBuf)> = paths
+    let files: Vec<(Kind, PathBuf)> = paths
         .into_iter()
         .filter_map(|path| Some((kind(&path)?, path)))
         .collect();
-    // The directory itself may be a study: its own files are then no results by themselves.
-    if directory.join("study.json").exists() {
-        files.retain(|(_, path)| !path.ends_with("study.json") && !path.ends_with("runs.ndjson"));
-        files.insert(0, (Kind::Study, directory.to_owned()));
-    }
     if files.is_empty() {
         return Err(format!(
             "{} has no results: no *.json, *.jsonl, *.hlog, no directory of `governor run`; write what --json prints to \
@@ -87,8 +84,8 @@ pub fn read(directory: &Path) -> Result<Found, String> {
 
 fn one(kind: &Kind, path: &Path) -> Result<Vec<Section>, String> {
     match kind {
+        Kind::Objects if path.is_dir() => one(kind, &path.join(STUDY)),
         Kind::Objects => section::of(&claims::objects(&claims::bytes(path)?)?),
         Kind::Log => Ok(vec![section::log::section(&claims::bytes(path)?)?]),
-        Kind::Study => Ok(vec![section::study(path)?]),
     }
 }

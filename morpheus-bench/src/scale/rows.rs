@@ -115,6 +115,7 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
         },
         cases: Vec::new(),
         rows: Vec::new(),
+        courses: Vec::new(),
         notes: failures(report),
         failed: Vec::new(),
         interrupted: false,

@@ -12,7 +12,7 @@ mod goertzel;
 mod notch;
 
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use bandpass::Bandpass;
 pub use car::CommonAverage;
@@ -20,7 +20,7 @@ pub use goertzel::{BANDS, Goertzel};
 pub use notch::Notch;
 
 /// How large the windows and the filters are.
-#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Args, Serialize)]
 pub struct Size {
     /// Channels of the signal
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -96,9 +96,7 @@ impl Size {
 }
 
 /// What can be measured.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Name {

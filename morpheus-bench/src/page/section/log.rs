@@ -1,24 +1,23 @@
 //! Histograms that `--histogram` wrote.
 
-use super::{Figure, SUMMARY, Section, Table, curve_points, curves_of, summary_cells};
-use crate::hdr_log;
+use super::{Figure, Section, Table, curves_of, rows};
+use crate::unit::Unit;
+use crate::{hdr_log, report};
 
 /// Of a log.
 ///
 /// # Errors
 /// When there is no histogram in it.
 pub fn section(bytes: &[u8]) -> Result<Section, String> {
-    let entries = hdr_log::read(bytes)?;
-    let mut table = Table::new(&["histogram"]);
-    table.heads.extend(SUMMARY.map(str::to_owned));
+    let mut table = Table::new(&["histogram", "samples", "p50", "p99", "p99.9", "max"]);
     let mut lines = Vec::new();
-    for (tag, latencies) in entries {
-        let summary =
-            serde_json::to_value(latencies.summary()).map_err(|error| error.to_string())?;
-        let mut cells = vec![tag.clone()];
-        cells.extend(summary_cells(&summary));
-        table.rows.push(cells);
-        lines.push((tag, curve_points(&summary)));
+    for (tag, latencies) in hdr_log::read(bytes)? {
+        let found = latencies.summary();
+        let times = [found.p50, found.p99, found.p999, found.max]
+            .map(|ns| ns.map_or("n too small".into(), |ns| Unit::Time.show(ns as f64)));
+        let cells = [tag.clone(), report::count(found.n)];
+        table.rows.push(cells.into_iter().chain(times).collect());
+        lines.push((tag, rows::points(&found.curve)));
     }
     Ok(Section {
         title: "histograms".into(),

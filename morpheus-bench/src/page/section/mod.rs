@@ -1,7 +1,6 @@
 //! What there is to show of each benchmark's file, and the pieces that they share.
 
 mod criterion;
-mod governor;
 pub mod log;
 mod rows;
 mod scale;
@@ -10,15 +9,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::claims::{at, list, number, plain_number, text, yes};
+use super::claims::{at, text, yes};
 use super::plot::Plot;
 use super::plot::lines::{Across, Line, Lines, Point, Style};
 use super::plot::palette;
 use super::plot::rows::{Axis, Row, Rows};
 use crate::interrupt;
 use crate::unit::Unit;
-
-pub use governor::study;
 
 /// More lines make a plot that nobody can read.
 const MOST_LINES: usize = 8;
@@ -102,15 +99,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     }
     let mut sections = Vec::new();
     for object in objects {
-        // `governor analyse --compare`.
-        let both: Vec<&Value> = ["this", "other"]
-            .iter()
-            .filter_map(|name| at(object, name))
-            .collect();
-        let parts = if both.len() == 2 { both } else { vec![object] };
-        for part in parts {
-            sections.push(one(part)?);
-        }
+        sections.push(one(object)?);
     }
     Ok(sections)
 }
@@ -124,9 +113,8 @@ fn one(object: &Value) -> Result<Section, String> {
         ));
     };
     let mut section = match bench.as_str() {
-        "governor" => governor::section(object, None),
-        "compare" | "escalation" | "footprint" | "jitter" | "latency" | "liar" | "loops"
-        | "overhead" | "service" | "starvation" => rows::section(object, &bench),
+        "compare" | "escalation" | "footprint" | "governor" | "jitter" | "latency" | "liar"
+        | "loops" | "overhead" | "service" | "starvation" => rows::section(object, &bench),
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(
@@ -154,64 +142,7 @@ fn finish(section: &mut Section, object: &Value) {
     }
 }
 
-/// `1 round`, `2 rounds`.
-fn counted(value: &Value, path: &str, what: &str) -> Option<String> {
-    let n = super::claims::count(value, path)?;
-    let plural = if n == "1" { "" } else { "s" };
-    Some(format!("{n} {what}{plural}"))
-}
-
-/// A time, or what stands for none.
-fn time(value: &Value, path: &str) -> String {
-    number(value, path).map_or("–".into(), |ns| Unit::Time.show(ns))
-}
-
-/// A percentile, or that there are too few samples.
-fn percentile(value: &Value, path: &str) -> String {
-    number(value, path).map_or("n too small".into(), |ns| Unit::Time.show(ns))
-}
-
-/// The usual cells of a histogram's summary, for [`SUMMARY`].
-fn summary_cells(summary: &Value) -> Vec<String> {
-    vec![
-        super::claims::count(summary, "n").unwrap_or_else(|| "–".into()),
-        time(summary, "p50"),
-        percentile(summary, "p99"),
-        percentile(summary, "p999"),
-        time(summary, "max"),
-    ]
-}
-
-/// Heads of these cells.
-const SUMMARY: [&str; 5] = ["samples", "p50", "p99", "p99.9", "max"];
-
-/// The curve of a histogram's summary: as it is in the file, else what the percentiles with a name make of it.
-fn curve_points(summary: &Value) -> Vec<Point> {
-    let pair = |pair: &Value| {
-        let share = plain_number(pair.get(0)?).filter(|share| (0.0..1.0).contains(share))?;
-        let ns = plain_number(pair.get(1)?).filter(|ns| *ns >= 0.0)?;
-        Some(Point::new(share, ns.max(1.0)))
-    };
-    let mut points: Vec<Point> = list(summary, "curve").iter().filter_map(pair).collect();
-    if points.len() < 2 {
-        let named = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)];
-        let point = |(name, share)| Some(Point::new(share, number(summary, name)?.max(1.0)));
-        points = named.into_iter().filter_map(point).collect();
-    }
-    points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    points
-}
-
-/// Percentile curves of these summaries; none where no curve has two points.
-fn curves(entries: &[(String, &Value)]) -> Option<Plot> {
-    let with_points = entries
-        .iter()
-        .map(|(name, summary)| (name.clone(), curve_points(summary)))
-        .collect();
-    curves_of(with_points)
-}
-
-/// Of points that are there already.
+/// Percentile curves; none where no curve has two points.
 fn curves_of(mut entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
     entries.retain(|(_, points)| points.len() > 1);
     let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
@@ -264,14 +195,6 @@ fn coloured(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// The median of some rounds with the least and the greatest.
-fn over_rounds(values: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let median = crate::histogram::median(values.to_vec())?;
-    Some((median, (values.len() > 1).then_some((low, high))))
-}
-
 /// How to read the axis of a percentile curve.
 const PERCENTILES: &str = "The axis below is stretched: 90, 99 and 99.9 % are equally far apart.";
 
@@ -293,16 +216,6 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_curve_is_read_or_made_of_the_percentiles() {
-        let with = json!({ "curve": [[0.5, 10], [0.0, 0], [0.99, 30], [2.0, 1], ["x"], 7, [0.9]] });
-        let points: Vec<(f64, f64)> = curve_points(&with).iter().map(|p| (p.x, p.y)).collect();
-        assert_eq!(points, [(0.0, 1.0), (0.5, 10.0), (0.99, 30.0)]);
-        let without = json!({ "n": 5_000, "p50": 10, "p99": 30, "p999": null });
-        assert_eq!(curve_points(&without).len(), 2);
-        assert!(curves(&[("x".into(), &json!({ "p50": 1 }))]).is_none());
-    }
-
-    #[test]
     fn unknown_files_say_what_is_known() {
         for (value, expected) in [
             (json!({}), "does not say"),
@@ -322,7 +235,7 @@ mod tests {
                 "measure again",
             ),
             (
-                json!({ "bench": "governor", "conditions": [{}, 3] }),
+                json!({ "bench": "governor", "rows": [{}, 3], "courses": [{}, 3] }),
                 "measure again",
             ),
             (

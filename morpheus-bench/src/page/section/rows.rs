@@ -3,10 +3,14 @@
 
 use serde_json::Value;
 
-use super::{Figure, PERCENTILES, Section, Table, coloured, curves_of, rows as plot_of};
+use super::{
+    Figure, MOST_LINES, PERCENTILES, Section, Table, coloured, curves_of, rows as plot_of, thinned,
+};
+use crate::envelope::Course;
 use crate::page::claims::{list, plain_number, text, texts};
 use crate::page::plot::Plot;
-use crate::page::plot::lines::Point;
+use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
+use crate::page::plot::palette;
 use crate::page::plot::rows::{Axis, Row as Mark};
 use crate::rows::text::{held, limits};
 use crate::rows::view::{self, find};
@@ -52,6 +56,7 @@ pub fn section(object: &Value, bench: &str) -> Section {
         ));
         section.notes.extend(own.iter().filter_map(|row| held(row)));
     }
+    section.figures.extend(courses(object));
     section.notes.extend(texts(object, "notes"));
     let failed = texts(object, "failed").into_iter();
     section
@@ -81,11 +86,54 @@ fn curves(rows: &[Row]) -> Vec<Figure> {
 }
 
 /// Points of a percentile curve that may have been measured.
-fn points(curve: &[histogram::Point]) -> Vec<Point> {
+pub(super) fn points(curve: &[histogram::Point]) -> Vec<Point> {
     let is_share = |share: f64| (0.0..1.0).contains(&share);
     let sane = curve.iter().filter(|point| is_share(point.0));
     sane.map(|point| Point::new(point.0, (point.1 as f64).max(1.0)))
         .collect()
+}
+
+/// How figures went over time, a line for each contender.
+fn courses(object: &Value) -> Vec<Figure> {
+    let typed = |course: &Value| serde_json::from_value::<Course>(course.clone()).ok();
+    let all: Vec<Course> = list(object, "courses").iter().filter_map(typed).collect();
+    let figure = |title: &str| {
+        let mut own: Vec<&Course> = all.iter().filter(|course| course.title == title).collect();
+        own.truncate(MOST_LINES);
+        let names: Vec<String> = own.iter().map(|course| course.contender.clone()).collect();
+        let line = |(course, slot): (&&Course, usize)| {
+            let sane = course
+                .points
+                .iter()
+                .filter(|(at, y)| is_sane(*at) && is_sane(*y));
+            Line {
+                label: course.contender.clone(),
+                slot,
+                style: Style::Plain,
+                points: thinned(sane.map(|(at, y)| Point::new(*at, *y)).collect()),
+            }
+        };
+        let lines = own.iter().zip(palette::places(&names)).map(line);
+        let lines: Vec<Line> = lines.filter(|line| line.points.len() > 1).collect();
+        (!lines.is_empty()).then(|| Figure {
+            title: title.into(),
+            caption: "All runs of each, one after another.".into(),
+            plot: Some(Plot::Lines(Lines {
+                across: Across::Numbers {
+                    unit: Unit::Time,
+                    name: "time".into(),
+                    log: false,
+                },
+                unit: own[0].unit,
+                from_zero: true,
+                reference: None,
+                lines,
+            })),
+            table: Table::default(),
+        })
+    };
+    let titles = view::distinct(all.iter().map(|course| course.title.as_str()));
+    titles.into_iter().filter_map(figure).collect()
 }
 
 /// What happens in a case.
@@ -278,6 +326,39 @@ mod tests {
         );
         assert_eq!(section.notes.len(), 2, "{:?}", section.notes);
         assert_eq!(section.about, "workers 2");
+    }
+
+    #[test]
+    fn courses_with_one_title_are_lines_of_one_picture_and_absurd_points_are_left_out() {
+        let course = |contender: &str, points: &[(f64, f64)]| json!({ "title": "frequency", "contender": contender, "unit": "frequency", "points": points });
+        let all = [
+            course("performance", &[(0.0, 3e6), (1e9, 3e6)]),
+            course(
+                "schedutil",
+                &[(0.0, 6e5), (1e300, 6e5), (1e9, -1e300), (2e9, 8e5)],
+            ),
+            course("powersave", &[(0.0, 1e300), (0.0, 6e5)]),
+            json!({ "title": 3 }),
+        ];
+        let section = section(&json!({ "courses": all }), "governor");
+        let [
+            Figure {
+                title,
+                plot: Some(Plot::Lines(plot)),
+                ..
+            },
+        ] = &section.figures[..]
+        else {
+            panic!("{section:?}");
+        };
+        let lines = plot.lines.iter();
+        let lines: Vec<_> = lines
+            .map(|line| (&*line.label, line.points.len()))
+            .collect();
+        assert_eq!(
+            (&**title, &lines[..]),
+            ("frequency", &[("performance", 2), ("schedutil", 2)][..])
+        );
     }
 
     #[test]
