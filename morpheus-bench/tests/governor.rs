@@ -484,6 +484,12 @@ fn what_a_killed_run_changed_is_put_back() {
         busy = run.children();
         busy.len() == load
     });
+    // A run of one second is over.
+    let study = || fs::read(machine.0.join("governor-study/study.json")).unwrap_or_default();
+    let found = || serde_json::from_slice::<Found>(&study());
+    until("figures are in the study", || {
+        found().is_ok_and(|found| !found.rows.is_empty())
+    });
     run.signal(libc::SIGKILL);
     run.finish();
     until("the load dies with its parent", || {
@@ -493,6 +499,8 @@ fn what_a_killed_run_changed_is_put_back() {
         };
         busy.iter().all(is_gone)
     });
+    let left = found().unwrap();
+    assert!(median(&left, "performance", "all kernels") > 0.0);
     assert_eq!(machine.governors(), ["performance", "performance"]);
     assert_eq!(machine.state(), ["run.json"]);
     let dry = machine.call("restore --dry-run");

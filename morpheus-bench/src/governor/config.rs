@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::signal::{Name, Size};
 use crate::arguments::measured;
 use crate::policy::Policy;
+use crate::rows::view::distinct;
 
 const MORE: &str = "\
 Examples:
@@ -212,14 +213,7 @@ impl Config {
         if self.kernels.is_empty() {
             return Name::STUDY.to_vec();
         }
-        let mut kernels = self.kernels.clone();
-        let mut seen = Vec::new();
-        kernels.retain(|kernel| {
-            let is_new = !seen.contains(kernel);
-            seen.push(*kernel);
-            is_new
-        });
-        kernels
+        distinct(self.kernels.iter().copied())
     }
 
     /// What is wrong with these numbers together.

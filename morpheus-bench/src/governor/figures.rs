@@ -19,6 +19,7 @@ use crate::hdr_log::Entry;
 use crate::histogram::{Counts, Latencies, Summary, median};
 use crate::latency_figures;
 use crate::pairs::Limit;
+use crate::rows::view::distinct;
 use crate::rows::{Figure, Rounds, Row};
 use crate::stats::{geometric_mean, mean};
 use crate::unit::Unit;
@@ -370,19 +371,14 @@ impl Study {
 
     fn notes(&self, rows: &[Row]) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
-        let mut add = |note: String| {
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        };
-        let load = self.conditions.iter().map(|condition| condition.load).max();
+        let load = self.runs.iter().map(|run| run.condition.load).max();
         if let Some(load) = load.filter(|load| *load > 0) {
-            add(format!(
+            notes.push(format!(
                 "With load, {load} processes kept the other CPUs busy."
             ));
         }
         if self.runs.iter().any(|run| run.condition.is_morpheus()) {
-            add(
+            notes.push(
                 "Beside the scheduler morpheus, the kernels ran on a worker that is registered with it: as SCHED_OTHER, whatever \
                  policy the others had."
                     .into(),
@@ -390,11 +386,11 @@ impl Study {
         }
         for run in &self.runs {
             if let Some(why) = &run.refused {
-                add(format!("{why}; measured as {}.", run.policy.kernel_name()));
+                notes.push(format!("{why}; measured as {}.", run.policy.kernel_name()));
             }
             if let Some(why) = &run.spoilt {
                 let (name, kernel) = (run.condition.name(), run.kernel.text());
-                add(format!(
+                notes.push(format!(
                     "{name}, {kernel}, repeat {} is left out: {why}.",
                     run.repeat + 1
                 ));
@@ -405,26 +401,26 @@ impl Study {
             .filter(|run| run.settled == Some(false))
             .count();
         if not_settled > 0 {
-            add(format!(
+            notes.push(format!(
                 "In {not_settled} of {} runs the median had not settled after the warm-up, nor in as long again.",
                 self.runs.len()
             ));
         }
         if rows.iter().any(|row| row.judged.is_some()) {
-            add(
+            notes.push(
                 "A governor that misses its limit is a trap: the CPU is all but idle, and each window is worked on slowly. schedutil asks \
                  for 1.25 times the utilisation that it sees, of which half is forgotten after 32 ms; for a real-time thread it asks for \
                  the highest frequency when that begins to run, and forgets it when that sleeps."
                     .into(),
             );
         } else if !self.about.config.policies.is_empty() {
-            add(
+            notes.push(
                 "Whether a governor is a trap cannot be told: that takes performance and one that follows the load (schedutil, ondemand, \
                  conservative), both without load."
                     .into(),
             );
         }
-        notes
+        distinct(notes)
     }
 
     fn courses(&self) -> Vec<Course> {
