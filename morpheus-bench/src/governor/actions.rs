@@ -175,16 +175,16 @@ fn seen(
         let khz: Vec<f64> = points.iter().map(|(_, khz)| *khz).collect();
         let name = format!("{}, {}", policy.name, policy.governor);
         let spread = Spread::of(&khz);
-        let least = spread.map(|spread| spread.min);
-        let most = spread.map(|spread| spread.max);
-        for (figure, value) in [("least", least), ("mean", mean(&khz)), ("most", most)] {
-            let value = value.into_iter().collect();
-            let row = Row::new(CASE, &name, figure, Unit::Frequency, value);
+        let one = |value: Option<f64>| value.into_iter().collect();
+        for (figure, values) in [
+            ("mean", one(mean(&khz))),
+            ("least", one(spread.map(|spread| spread.min))),
+            ("most", one(spread.map(|spread| spread.max))),
+            ("p50", khz),
+        ] {
+            let row = Row::new(CASE, &name, figure, Unit::Frequency, values);
             found.rows.push(row);
         }
-        found
-            .rows
-            .push(Row::new(CASE, &name, "p50", Unit::Frequency, khz));
         found.courses.push(Course {
             title: "frequency over time".into(),
             contender: name,

@@ -374,7 +374,7 @@ impl Study {
         let load = self.runs.iter().map(|run| run.condition.load).max();
         if let Some(load) = load.filter(|load| *load > 0) {
             notes.push(format!(
-                "With load, {load} processes kept the other CPUs busy."
+                "With load: busy processes on the other CPUs, {load} of them."
             ));
         }
         if self.runs.iter().any(|run| run.condition.is_morpheus()) {
@@ -666,7 +666,7 @@ mod tests {
             (judged("schedutil + morpheus"), judged("schedutil + load")),
             (None, None)
         );
-        assert!(found.notes[0].contains("With load, 3 processes"));
+        assert!(found.notes[0].contains("other CPUs, 3 of them"));
         assert!(found.notes[1].contains("as SCHED_OTHER, whatever policy"));
     }
 
