@@ -33,6 +33,21 @@ const UNRATED_POLLS: u32 = 16;
 const HOG_MIN_POLLS: u32 = 4;
 const HOG_PERCENT: u32 = 80;
 
+/// After this many polls without a stalled one, a stalled poll is rare: it says more of the machine than of the label (a lock of the
+/// allocator whose holder was preempted). One in a thousand costs less inline, where a spare takes over, than handing off the 64 polls
+/// that clear a label, at 10 µs each. A new label has no such polls: its first stalled poll alone makes it slow.
+const RARE_AFTER_POLLS: u64 = 1_000;
+
+/// So many suspects (tasks that have shown nothing yet) of a label are handed off at once for each of its last 64 polls that
+/// stalled. Each takes a thread. Thousands of short tasks that queue behind one false alarm would start a thread each before the first
+/// good polls clear their label; beyond this number they are polled inline, where a good poll takes no time and a stalled one
+/// vouches for more suspects. While not one of the last polls was good, the number is not limited: these may be a thousand hogs.
+#[cfg(any(tokio_unstable, test))]
+const SUSPECTS_A_STALL: u32 = 16;
+/// From so many stalled polls on, a quarter of 64, the number of suspects is not limited.
+#[cfg(any(tokio_unstable, test))]
+const CERTAIN_STALLS: u32 = 16;
+
 /// Stalled polls from which a label can be one that sleeps, and the percentage of them that must have slept.
 const SLEEPER_MIN_POLLS: u32 = 4;
 const SLEEPER_PERCENT: u32 = 80;
@@ -74,6 +89,11 @@ impl Last64 {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     }
 
+    /// Forgets all polls, as if all had been good.
+    fn clear(&self) {
+        self.bits.store(0, Ordering::Relaxed);
+    }
+
     fn bits(&self) -> u64 {
         self.bits.load(Ordering::Relaxed)
     }
@@ -93,12 +113,17 @@ pub(crate) struct History {
     counted: AtomicU32,
     /// Polls of an unrated label that run on workers now.
     unproven: AtomicU32,
+    /// Suspects that are handed off now.
+    #[cfg(any(tokio_unstable, test))]
+    suspects: AtomicU32,
     stalled: Last64,
     /// Of the stalled polls, those that slept when they were found stalled.
     blocked: Last64,
     hogs: Last64,
     /// Stalled polls so far.
     stalled_polls: AtomicU64,
+    /// Polls of the label, of all runtimes, when the last one stalled.
+    polls_at_stall: AtomicU64,
     /// Hog polls so far.
     hog_polls: AtomicU32,
     pub(crate) reported_at_ns: AtomicU64,
@@ -114,10 +139,13 @@ impl History {
             is_doubt: AtomicBool::new(false),
             counted: AtomicU32::new(0),
             unproven: AtomicU32::new(0),
+            #[cfg(any(tokio_unstable, test))]
+            suspects: AtomicU32::new(0),
             stalled: Last64::unrated(),
             blocked: Last64::default(),
             hogs: Last64::default(),
             stalled_polls: AtomicU64::new(0),
+            polls_at_stall: AtomicU64::new(0),
             hog_polls: AtomicU32::new(0),
             reported_at_ns: AtomicU64::new(0),
             suppressed: AtomicU64::new(0),
@@ -144,13 +172,40 @@ impl History {
     }
 
     /// Counts a poll of an unrated label until the guard is dropped.
-    pub(crate) fn begin_unproven(history: &Arc<History>) -> Unproven {
-        history.unproven.fetch_add(1, Ordering::Relaxed);
-        Unproven(history.clone())
+    pub(crate) fn begin_unproven(history: &Arc<History>) -> InProgress {
+        InProgress::begin(history, |history| &history.unproven)
+    }
+
+    /// Counts a suspect until the guard is dropped.
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn begin_suspect(history: &Arc<History>) -> InProgress {
+        InProgress::begin(history, |history| &history.suspects)
+    }
+
+    /// Whether one more suspect may be handed off: see [`SUSPECTS_A_STALL`].
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn has_room_for_suspects(&self) -> bool {
+        let (stalled, polls) = self.last_stalled();
+        let is_certain = stalled >= CERTAIN_STALLS || (stalled > 0 && stalled == polls);
+        is_certain || self.suspects.load(Ordering::Relaxed) < SUSPECTS_A_STALL * stalled.max(1)
+    }
+
+    /// How many of the last polls that were counted stalled, and how many were counted.
+    fn last_stalled(&self) -> (u32, u32) {
+        let polls = self.counted.load(Ordering::Relaxed).min(64);
+        ((self.stalled.bits() & used(polls)).count_ones(), polls)
     }
 
     pub(crate) fn rating(&self) -> Rating {
         Rating::from_number(self.rating.load(Ordering::Relaxed))
+    }
+
+    /// Whether a task of the label that has shown nothing yet is taken for slow: some of the last polls were stalled, and not just
+    /// one of 64.
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn makes_suspect(&self) -> bool {
+        let (stalled, polls) = self.last_stalled();
+        self.rating() >= Rating::Counted && !self.is_unrated() && (stalled > 1 || polls < 64)
     }
 
     pub(crate) fn stalled_polls(&self) -> u64 {
@@ -165,6 +220,15 @@ impl History {
     pub(crate) fn learn_stalled(&self, blocked: bool) {
         self.label.totals.count_stalled(blocked);
         self.stalled_polls.fetch_add(1, Ordering::Relaxed);
+        let polls = self.label.totals.polls.get();
+        let before = self.polls_at_stall.swap(polls, Ordering::Relaxed);
+        if polls.saturating_sub(before) >= RARE_AFTER_POLLS {
+            // The last 64 were good, whether this history has counted them or was healthy.
+            for last in [&self.stalled, &self.blocked, &self.hogs] {
+                last.clear();
+            }
+            self.counted.store(64, Ordering::Relaxed);
+        }
         self.stalled.push(true);
         self.blocked.push(blocked);
         self.hogs.push(false);
@@ -205,10 +269,8 @@ impl History {
 
     /// Whether most of the stalled polls slept, so that the next one probably sleeps too.
     pub(crate) fn sleeps(&self) -> bool {
-        let polls = self.counted.load(Ordering::Relaxed).min(64);
-        let used = used(polls);
-        let stalled = (self.stalled.bits() & used).count_ones();
-        let blocked = (self.blocked.bits() & used).count_ones();
+        let (stalled, polls) = self.last_stalled();
+        let blocked = (self.blocked.bits() & used(polls)).count_ones();
         stalled >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stalled
     }
 
@@ -242,13 +304,26 @@ impl Drop for History {
     }
 }
 
-/// A poll of an unrated label in progress; see [`History::has_unproven`].
+/// A poll in progress that one of a history's counters counts.
 #[derive(Debug)]
-pub(crate) struct Unproven(Arc<History>);
+pub(crate) struct InProgress {
+    history: Arc<History>,
+    counter: fn(&History) -> &AtomicU32,
+}
 
-impl Drop for Unproven {
+impl InProgress {
+    fn begin(history: &Arc<History>, counter: fn(&History) -> &AtomicU32) -> InProgress {
+        counter(history).fetch_add(1, Ordering::Relaxed);
+        InProgress {
+            history: history.clone(),
+            counter,
+        }
+    }
+}
+
+impl Drop for InProgress {
     fn drop(&mut self) {
-        self.0.unproven.fetch_sub(1, Ordering::Relaxed);
+        (self.counter)(&self.history).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -357,6 +432,60 @@ mod tests {
         let bad = history("history, bad");
         bad.learn_stalled(false);
         assert_eq!(bad.rating(), Rating::Slow);
+    }
+
+    #[test]
+    fn a_stalled_poll_after_a_thousand_good_ones_makes_no_suspects_and_a_second_one_does() {
+        let history = history("history, rare");
+        let polls = |count| history.label.totals.polls.add(count);
+        for _ in 0..UNRATED_POLLS {
+            history.learn_good();
+        }
+        for _ in 0..2 {
+            polls(RARE_AFTER_POLLS as usize);
+            assert!(history.is_healthy() && !history.makes_suspect());
+            history.learn_stalled(true);
+            assert_eq!(history.rating(), Rating::Counted);
+            assert!(!history.is_unrated() && !history.makes_suspect());
+            polls(10);
+            history.learn_stalled(true);
+            assert!(history.makes_suspect());
+            for _ in 0..64 {
+                history.learn_good();
+            }
+        }
+        // Without so many polls before it, the first one suffices.
+        let new = super::tests::history("history, not rare");
+        new.label.totals.polls.add(100);
+        new.learn_stalled(true);
+        assert_eq!(new.rating(), Rating::Slow);
+    }
+
+    #[test]
+    fn stalled_polls_vouch_for_suspects() {
+        let history = Arc::new(history("history, suspects"));
+        let begin = || History::begin_suspect(&history);
+        let mut suspects: Vec<InProgress> = (1..SUSPECTS_A_STALL).map(|_| begin()).collect();
+        assert!(history.has_room_for_suspects());
+        suspects.push(begin());
+        assert!(!history.has_room_for_suspects());
+        for _ in 0..2 {
+            history.learn_stalled(true);
+        }
+        suspects.extend((2..SUSPECTS_A_STALL).map(|_| begin()));
+        assert!(history.has_room_for_suspects(), "not one good poll");
+        history.learn_good();
+        assert!(history.has_room_for_suspects());
+        suspects.extend((0..2).map(|_| begin()));
+        assert!(!history.has_room_for_suspects());
+        drop(suspects.pop());
+        assert!(history.has_room_for_suspects());
+        suspects.extend((0..1_000).map(|_| begin()));
+        for _ in 2..CERTAIN_STALLS {
+            assert!(!history.has_room_for_suspects());
+            history.learn_stalled(true);
+        }
+        assert!(history.has_room_for_suspects());
     }
 
     #[test]

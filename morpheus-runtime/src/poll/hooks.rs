@@ -22,7 +22,7 @@ use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
-use crate::decide::history::{History, Unproven};
+use crate::decide::history::{History, InProgress};
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
@@ -50,8 +50,11 @@ struct Hooked {
 
 /// What was done before a poll of a task whose label is not healthy. Undone when it is dropped.
 enum Prepared {
-    HandedOff(#[expect(dead_code, reason = "dropped after the poll")] HandedOff),
-    Unproven(#[expect(dead_code, reason = "dropped after the poll")] Unproven),
+    HandedOff(
+        #[expect(dead_code, reason = "dropped after the poll")] HandedOff,
+        #[expect(dead_code, reason = "dropped after the poll")] Option<InProgress>,
+    ),
+    Unproven(#[expect(dead_code, reason = "dropped after the poll")] InProgress),
 }
 
 /// The poll that this thread is in, in two forms: a healthy service's polls are *plain*, and their hooks write two words.
@@ -172,9 +175,13 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         };
         // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
         // no worker is stalled to find out.
-        let is_suspect = rating >= Rating::Counted && !history.is_unrated();
+        let is_suspect = is_unknown && history.makes_suspect();
         let is_slow = is_suspect || rating >= Rating::Slow;
-        if known::wants_handoff(domain, is_slow, history) && known::can_hand_off(domain) {
+        let has_room = !is_unknown || history.has_room_for_suspects();
+        if has_room && known::wants_handoff(domain, is_slow, history) && known::can_hand_off(domain)
+        {
+            // Also while it waits for its permit.
+            let suspect = is_unknown.then(|| History::begin_suspect(history));
             let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
             request.history = request.history.filter(|_| is_unknown);
@@ -184,7 +191,7 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
                 || !is_unknown || (history.rating() >= Rating::Slow && !own.has_only_short_polls());
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
             if let Some(handed_off) = handed_off {
-                return Some(Prepared::HandedOff(handed_off));
+                return Some(Prepared::HandedOff(handed_off, suspect));
             }
         }
         let is_unrated = history.is_unrated();
