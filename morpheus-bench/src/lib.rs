@@ -49,6 +49,7 @@ pub mod page;
 pub mod pairs;
 pub mod policy;
 pub mod progress;
+mod random;
 pub mod record;
 pub mod report;
 pub mod rows;

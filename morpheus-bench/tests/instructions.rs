@@ -2,7 +2,10 @@
 
 mod common;
 
-use morpheus_bench::instructions::{Judged, Report};
+use morpheus_bench::envelope::Envelope;
+use morpheus_bench::pairs::Bar;
+use morpheus_bench::rows::Row;
+use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_instructions");
 
@@ -34,16 +37,20 @@ fn counts_repeat_and_a_regression_is_seen() {
     let line = format!("--expected {} --json", file.display());
     let run = |arguments: &str| {
         let output = common::run(PROGRAM, arguments);
-        let report: Report = serde_json::from_slice(&output.stdout).unwrap();
-        (output.status.code(), report)
+        let found: Envelope<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), found.rows)
     };
     let (code, first) = run(&format!("{line} --bless"));
     assert_eq!(code, Some(0));
     let (code, second) = run(&line);
     assert_eq!(code, Some(0), "{first:?} {second:?}");
-    for (a, b) in first.differences.iter().zip(&second.differences) {
-        let apart = (a.instructions - b.instructions).abs();
-        assert!(apart <= 0.02 * a.instructions.max(100.0), "{a:?} {b:?}");
+    let counted = |rows: &[Row]| -> Vec<f64> {
+        let counted = rows.iter().filter(|row| row.figure == "instructions");
+        counted.filter_map(|row| row.median).collect()
+    };
+    assert_eq!(counted(&first).len(), 12);
+    for (a, b) in counted(&first).into_iter().zip(counted(&second)) {
+        assert!((a - b).abs() <= 0.02 * a.max(100.0), "{first:?} {second:?}");
     }
     // As if all had taken fewer before.
     let mut expected: Vec<serde_json::Value> =
@@ -55,10 +62,6 @@ fn counts_repeat_and_a_regression_is_seen() {
     let (code, third) = run(&line);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(code, Some(1));
-    assert!(
-        third
-            .differences
-            .iter()
-            .all(|one| one.judged == Judged::Worse)
-    );
+    let judged: Vec<Bar> = third.iter().filter_map(|row| row.judged).collect();
+    assert_eq!(judged, [Bar::Missed; 8]);
 }

@@ -75,7 +75,7 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
     progress.clear();
     seen.put(
         CHAIN,
-        "one after the other, with one worker and no reserve",
+        "one after the other; with one worker, no reserve, no canary and no handoffs, each of which would be sooner",
         envelope,
     );
     Ok(())
@@ -102,7 +102,7 @@ pub fn measure_cold(options: &Options, envelope: &mut Envelope<Options>) -> Resu
     }
     progress.clear();
     seen.end(runtime);
-    let about = "its controller slept and every spare was held; with one worker and no reserve";
+    let about = "its controller slept and every spare was held; with one worker, no reserve and no handoffs";
     seen.put(COLD, about, envelope);
     Ok(())
 }

@@ -29,11 +29,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::report::Ended;
 use crate::{interrupt, report};
-pub use gate::{Difference, Expected, Judged, Report};
-pub use ops::{Measurement, Op, Place};
+use gate::{Expected, Judged};
 
 const MORE: &str = "\
 Examples:
@@ -46,7 +47,7 @@ Needs valgrind (apt-get install valgrind). Build it with --release: other builds
 Exit codes: 0 as expected or better, 1 something takes more, or could not be counted, 2 bad usage, 130 after Ctrl-C.";
 
 /// How many instructions a spawn, a wake, a poll and a checkpoint take, on tokio and on Morpheus.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "instructions", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     /// Write what was counted as what is expected from now on
@@ -55,14 +56,17 @@ pub struct Options {
 
     /// The file of what is expected [default: the project's]
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub expected: Option<PathBuf>,
 
     /// Print one JSON object and nothing else
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 
     /// Do the operations: how this program calls itself, under valgrind.
     #[arg(long, hide = true)]
+    #[serde(skip)]
     pub child: bool,
 }
 
@@ -86,40 +90,46 @@ pub fn main() -> ExitCode {
         };
     }
     interrupt::install();
-    let measured = count(&options);
+    let found = count(&options);
     if interrupt::happened() {
         // Half of a count is none.
         eprintln!("instructions: ended early by Ctrl-C; nothing was counted to its end");
         return ExitCode::from(130);
     }
-    report::conclude(
-        "instructions",
-        measured,
-        options.json,
-        gate::render,
-        |report| Ended::of(false, report.takes_more() && !options.bless),
-    )
+    let takes_more = found.as_ref().is_ok_and(|judged| judged.takes_more);
+    let found = found.map(|judged| {
+        let mut found = Envelope::new("instructions", options.clone());
+        for row in &judged.rows {
+            found.begin(
+                &row.case,
+                "instructions of one operation, on one worker, counted by callgrind",
+            );
+        }
+        (found.rows, found.notes) = (judged.rows, judged.notes);
+        found
+    });
+    report::conclude("instructions", found, options.json, Envelope::text, |_| {
+        Ended::of(false, takes_more)
+    })
 }
 
-fn count(options: &Options) -> Result<Report, String> {
+fn count(options: &Options) -> Result<Judged, String> {
     if cfg!(debug_assertions) {
         return Err("this is a debug build: cargo run --release --bin instructions".into());
     }
     let path = options.path();
     let expected = match fs::read_to_string(&path) {
-        Ok(text) => Some(
-            serde_json::from_str::<Vec<Expected>>(&text)
-                .map_err(|error| format!("{}: {error}", path.display()))?,
-        ),
-        Err(_) if options.bless => None,
+        Ok(text) => serde_json::from_str::<Vec<Expected>>(&text)
+            .map_err(|error| format!("{}: {error}", path.display()))?,
+        Err(_) if options.bless => Vec::new(),
         Err(error) => return Err(format!("{}: {error}; --bless makes it", path.display())),
     };
     let counted = callgrind::count()?;
-    let report = Report::new(&counted, expected.as_deref().unwrap_or_default());
+    let judged = Judged::new(&counted, &expected);
     if options.bless {
-        let text = report.as_expected();
+        let text = judged.as_expected();
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        return Ok(Report::new(&counted, &report.expected()));
+        return Ok(Judged::new(&counted, &judged.differences));
     }
-    Ok(report)
+    Ok(judged)
 }

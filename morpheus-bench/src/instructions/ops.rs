@@ -53,6 +53,31 @@ pub enum Place {
     Loop,
 }
 
+impl Op {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Spawn => "spawn and join",
+            Op::Wake => "wake",
+            Op::Poll => "poll",
+            Op::Checkpoint => "checkpoint().await",
+            Op::CheckpointSync => "checkpoint_sync()",
+        }
+    }
+}
+
+impl Place {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Tokio => "tokio",
+            Place::Unwatched => "morpheus",
+            Place::Watched => "morpheus, watched",
+            Place::Loop => "the loop alone",
+        }
+    }
+}
+
 /// One of them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {

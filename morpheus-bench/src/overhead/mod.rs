@@ -17,7 +17,6 @@ mod cpu;
 mod experiment;
 mod migration;
 mod preemption;
-mod random;
 
 use std::process::ExitCode;
 use std::time::SystemTime;

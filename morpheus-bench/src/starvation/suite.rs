@@ -117,7 +117,6 @@ fn time(case: &Case, options: &Options) -> Duration {
 fn hold(bar: &Bar, rows: &mut Vec<Row>) {
     match *bar {
         Bar::AtMost(case, figure, most) => hold_own(case, figure, Limit::AtMost(most), rows),
-        Bar::AtLeast(case, figure, least) => hold_own(case, figure, Limit::AtLeast(least), rows),
         Bar::Finished(case) => hold_own(case, UNFINISHED, Limit::AtMost(0.0), rows),
         Bar::AtMostTimes(figure, of, to, most) => {
             rows.push(times(figure, of, to, rows).held(Limit::AtMost(most)));
@@ -188,7 +187,7 @@ mod tests {
     /// The cases and figures that a bar is about.
     fn about(bar: &Bar) -> (Vec<&'static str>, &'static str) {
         match *bar {
-            Bar::AtMost(case, figure, _) | Bar::AtLeast(case, figure, _) => (vec![case], figure),
+            Bar::AtMost(case, figure, _) => (vec![case], figure),
             Bar::AtMostTimes(figure, of, to, _) | Bar::AtLeastTimes(figure, of, to, _) => {
                 (vec![of.0, to.0], figure)
             }

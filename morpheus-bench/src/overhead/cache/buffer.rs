@@ -163,8 +163,8 @@ fn huge_of(smaps: &str, address: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::random::Random;
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn a_chase_visits_every_line_and_comes_back() {

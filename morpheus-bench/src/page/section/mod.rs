@@ -104,7 +104,7 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint and scale";
+const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint, instructions and scale";
 
 fn one(object: &Value) -> Result<Section, String> {
     let Some(bench) = text(object, "bench") else {
@@ -113,8 +113,10 @@ fn one(object: &Value) -> Result<Section, String> {
         ));
     };
     let mut section = match bench.as_str() {
-        "compare" | "escalation" | "footprint" | "governor" | "jitter" | "latency" | "liar"
-        | "loops" | "overhead" | "service" | "starvation" => rows::section(object, &bench),
+        "compare" | "escalation" | "footprint" | "governor" | "instructions" | "jitter"
+        | "latency" | "liar" | "loops" | "overhead" | "service" | "starvation" => {
+            rows::section(object, &bench)
+        }
         "criterion" => criterion::section(object),
         _ => {
             return Err(format!(

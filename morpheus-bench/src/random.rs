@@ -1,6 +1,8 @@
-//! Random orders that a seed repeats.
+//! Random numbers and orders that a seed repeats, on every machine and for ever.
 
-/// A generator (SplitMix64): good enough to shuffle with.
+use std::f64::consts::TAU;
+
+/// A generator (SplitMix64), good enough to shuffle and to make signals with. Every seed is as good as any other.
 pub struct Random(u64);
 
 impl Random {
@@ -15,6 +17,17 @@ impl Random {
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^ (x >> 31)
+    }
+
+    /// From 0 to below 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Mean 0, deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (TAU * self.unit()).cos()
     }
 
     /// A number below `limit` (0 for a limit of 0).
@@ -58,6 +71,14 @@ mod tests {
             assert_eq!(at, 0, "{n}: back at the start after all");
         }
         assert!(Random::new(1).cycle(0).is_empty());
+    }
+
+    /// The first outputs of splitmix64 for seed 0.
+    #[test]
+    fn a_seed_means_the_same_for_ever() {
+        let mut random = Random::new(0);
+        assert_eq!(random.next(), 0xE220_A839_7B1D_CDAF);
+        assert_eq!(random.next(), 0x6E78_9E6A_A1B9_65F4);
     }
 
     #[test]
