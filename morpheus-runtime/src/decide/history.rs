@@ -38,13 +38,13 @@ const HOG_PERCENT: u32 = 80;
 /// that clear a label, at 10 µs each. A new label has no such polls: its first stalled poll alone makes it slow.
 const RARE_AFTER_POLLS: u64 = 1_000;
 
-/// So many suspects (tasks that have shown nothing yet) of a label are handed off at once for each of its last 64 polls that
-/// stalled. Each takes a thread. Thousands of short tasks that queue behind one false alarm would start a thread each before the first
-/// good polls clear their label; beyond this number they are polled inline, where a good poll takes no time and a stalled one
-/// vouches for more suspects. While not one of the last polls was good, the number is not limited: these may be a thousand hogs.
+/// How many untried tasks of a label (those of which no poll has shown anything yet) are handed off at once, for each stalled poll
+/// among the label's last 64. Each takes a thread. After one false alarm, thousands of short tasks in the queue would start a thread
+/// each before the first good polls clear their label. Beyond this number they are polled inline: a good poll takes no time there, and
+/// a stalled one raises the number. While none of the last polls was good, there is no limit: these may be a thousand hogs.
 #[cfg(any(tokio_unstable, test))]
-const SUSPECTS_A_STALL: u32 = 16;
-/// From so many stalled polls on, a quarter of 64, the number of suspects is not limited.
+const UNTRIED_A_STALL: u32 = 16;
+/// From this many stalled polls on, a quarter of 64, there is no limit either.
 #[cfg(any(tokio_unstable, test))]
 const CERTAIN_STALLS: u32 = 16;
 
@@ -113,9 +113,9 @@ pub(crate) struct History {
     counted: AtomicU32,
     /// Polls of an unrated label that run on workers now.
     unproven: AtomicU32,
-    /// Suspects that are handed off now.
+    /// Untried tasks that are handed off now.
     #[cfg(any(tokio_unstable, test))]
-    suspects: AtomicU32,
+    untried: AtomicU32,
     stalled: Last64,
     /// Of the stalled polls, those that slept when they were found stalled.
     blocked: Last64,
@@ -140,7 +140,7 @@ impl History {
             counted: AtomicU32::new(0),
             unproven: AtomicU32::new(0),
             #[cfg(any(tokio_unstable, test))]
-            suspects: AtomicU32::new(0),
+            untried: AtomicU32::new(0),
             stalled: Last64::unrated(),
             blocked: Last64::default(),
             hogs: Last64::default(),
@@ -176,18 +176,18 @@ impl History {
         InProgress::begin(history, |history| &history.unproven)
     }
 
-    /// Counts a suspect until the guard is dropped.
+    /// Counts an untried task that is handed off, until the guard is dropped.
     #[cfg(any(tokio_unstable, test))]
-    pub(crate) fn begin_suspect(history: &Arc<History>) -> InProgress {
-        InProgress::begin(history, |history| &history.suspects)
+    pub(crate) fn begin_untried(history: &Arc<History>) -> InProgress {
+        InProgress::begin(history, |history| &history.untried)
     }
 
-    /// Whether one more suspect may be handed off: see [`SUSPECTS_A_STALL`].
+    /// Whether one more untried task may be handed off: see [`UNTRIED_A_STALL`].
     #[cfg(any(tokio_unstable, test))]
-    pub(crate) fn has_room_for_suspects(&self) -> bool {
+    pub(crate) fn has_room_for_untried(&self) -> bool {
         let (stalled, polls) = self.last_stalled();
         let is_certain = stalled >= CERTAIN_STALLS || (stalled > 0 && stalled == polls);
-        is_certain || self.suspects.load(Ordering::Relaxed) < SUSPECTS_A_STALL * stalled.max(1)
+        is_certain || self.untried.load(Ordering::Relaxed) < UNTRIED_A_STALL * stalled.max(1)
     }
 
     /// How many of the last polls that were counted stalled, and how many were counted.
@@ -200,10 +200,9 @@ impl History {
         Rating::from_number(self.rating.load(Ordering::Relaxed))
     }
 
-    /// Whether a task of the label that has shown nothing yet is taken for slow: some of the last polls were stalled, and not just
-    /// one of 64.
+    /// Whether an untried task of the label counts as slow: some of the last polls were stalled, and not just one of 64.
     #[cfg(any(tokio_unstable, test))]
-    pub(crate) fn makes_suspect(&self) -> bool {
+    pub(crate) fn rates_untried_slow(&self) -> bool {
         let (stalled, polls) = self.last_stalled();
         self.rating() >= Rating::Counted && !self.is_unrated() && (stalled > 1 || polls < 64)
     }
@@ -435,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_poll_after_a_thousand_good_ones_makes_no_suspects_and_a_second_one_does() {
+    fn a_stalled_poll_after_a_thousand_good_ones_is_rare_and_a_second_one_is_not() {
         let history = history("history, rare");
         let polls = |count| history.label.totals.polls.add(count);
         for _ in 0..UNRATED_POLLS {
@@ -443,13 +442,13 @@ mod tests {
         }
         for _ in 0..2 {
             polls(RARE_AFTER_POLLS as usize);
-            assert!(history.is_healthy() && !history.makes_suspect());
+            assert!(history.is_healthy() && !history.rates_untried_slow());
             history.learn_stalled(true);
             assert_eq!(history.rating(), Rating::Counted);
-            assert!(!history.is_unrated() && !history.makes_suspect());
+            assert!(!history.is_unrated() && !history.rates_untried_slow());
             polls(10);
             history.learn_stalled(true);
-            assert!(history.makes_suspect());
+            assert!(history.rates_untried_slow());
             for _ in 0..64 {
                 history.learn_good();
             }
@@ -462,30 +461,30 @@ mod tests {
     }
 
     #[test]
-    fn stalled_polls_vouch_for_suspects() {
-        let history = Arc::new(history("history, suspects"));
-        let begin = || History::begin_suspect(&history);
-        let mut suspects: Vec<InProgress> = (1..SUSPECTS_A_STALL).map(|_| begin()).collect();
-        assert!(history.has_room_for_suspects());
-        suspects.push(begin());
-        assert!(!history.has_room_for_suspects());
+    fn stalled_polls_allow_untried_tasks_to_be_handed_off() {
+        let history = Arc::new(history("history, untried"));
+        let begin = || History::begin_untried(&history);
+        let mut untried: Vec<InProgress> = (1..UNTRIED_A_STALL).map(|_| begin()).collect();
+        assert!(history.has_room_for_untried());
+        untried.push(begin());
+        assert!(!history.has_room_for_untried());
         for _ in 0..2 {
             history.learn_stalled(true);
         }
-        suspects.extend((2..SUSPECTS_A_STALL).map(|_| begin()));
-        assert!(history.has_room_for_suspects(), "not one good poll");
+        untried.extend((2..UNTRIED_A_STALL).map(|_| begin()));
+        assert!(history.has_room_for_untried(), "not one good poll");
         history.learn_good();
-        assert!(history.has_room_for_suspects());
-        suspects.extend((0..2).map(|_| begin()));
-        assert!(!history.has_room_for_suspects());
-        drop(suspects.pop());
-        assert!(history.has_room_for_suspects());
-        suspects.extend((0..1_000).map(|_| begin()));
+        assert!(history.has_room_for_untried());
+        untried.extend((0..2).map(|_| begin()));
+        assert!(!history.has_room_for_untried());
+        drop(untried.pop());
+        assert!(history.has_room_for_untried());
+        untried.extend((0..1_000).map(|_| begin()));
         for _ in 2..CERTAIN_STALLS {
-            assert!(!history.has_room_for_suspects());
+            assert!(!history.has_room_for_untried());
             history.learn_stalled(true);
         }
-        assert!(history.has_room_for_suspects());
+        assert!(history.has_room_for_untried());
     }
 
     #[test]

@@ -175,13 +175,13 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         };
         // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
         // no worker is stalled to find out.
-        let is_suspect = is_unknown && history.makes_suspect();
-        let is_slow = is_suspect || rating >= Rating::Slow;
-        let has_room = !is_unknown || history.has_room_for_suspects();
+        let is_untried_slow = is_unknown && history.rates_untried_slow();
+        let is_slow = is_untried_slow || rating >= Rating::Slow;
+        let has_room = !is_unknown || history.has_room_for_untried();
         if has_room && known::wants_handoff(domain, is_slow, history) && known::can_hand_off(domain)
         {
             // Also while it waits for its permit.
-            let suspect = is_unknown.then(|| History::begin_suspect(history));
+            let untried = is_unknown.then(|| History::begin_untried(history));
             let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
             request.history = request.history.filter(|_| is_unknown);
@@ -191,7 +191,7 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
                 || !is_unknown || (history.rating() >= Rating::Slow && !own.has_only_short_polls());
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
             if let Some(handed_off) = handed_off {
-                return Some(Prepared::HandedOff(handed_off, suspect));
+                return Some(Prepared::HandedOff(handed_off, untried));
             }
         }
         let is_unrated = history.is_unrated();
