@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Between the decision and the beginning. Nothing that is meant to happen after the beginning can have been counted,
-/// or not, before everybody knew of it, unless this thread stands still for so long in between.
+/// Between the decision and the beginning. Every thread knows the beginning before the first event that counts, unless
+/// the deciding thread is preempted for this long in between.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// The beginning of what counts, for all who count.

@@ -2,8 +2,8 @@
 //!
 //! The kernel patches its own code then, and wakes an idle CPU for each patch, which at once runs the scheduler's code. An
 //! emulator whose virtual CPUs run at the same time may translate a patched instruction between the moment in which it
-//! drops the old translation and that in which the new bytes are there; what it then keeps is a breakpoint that nobody knows
-//! any more, and the guest is lost ("Oops: int3"). A CPU that computes is interrupted for the patch, and goes on computing.
+//! drops the old translation and that in which the new bytes are there. It then keeps a breakpoint that the kernel has
+//! already removed, and the guest is lost ("Oops: int3"). A CPU that computes is interrupted for the patch, and goes on.
 //! On a real machine it is of no use, and soon over.
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{cpus, thread, work};
 
 /// Between two pauses. An emulator that gives its virtual CPUs turns on one of the host's goes on with the next one at a
-/// pause; without any, whoever changes the scheduler would have its share of turns of a tenth of a second.
+/// pause. Without pauses each of these CPUs would compute for 0.1 s before the thread that changes the scheduler goes on.
 const PIECE: u64 = 1_000;
-/// Whoever changes the scheduler goes first.
+/// The thread that changes the scheduler goes first.
 const NICE: libc::c_int = 19;
 
 /// For as long as this lives.
@@ -46,7 +46,7 @@ impl Bustle {
 
 impl Drop for Bustle {
     fn drop(&mut self) {
-        // Relaxed: as above. Nobody waits for them: the last one may have to wait for its CPU.
+        // Relaxed: as above. The caller does not wait for the threads: the last one may have to wait for its CPU.
         self.0.store(true, Ordering::Relaxed);
     }
 }

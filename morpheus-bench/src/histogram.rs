@@ -6,12 +6,12 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// From so many samples a 99th percentile rests on at least ten of them.
+/// With at least this many samples, a 99th percentile rests on ten or more of them.
 pub const SAMPLES_FOR_P99: u64 = 1_000;
-/// From so many samples a 99.9th percentile rests on at least ten of them.
+/// With at least this many samples, a 99.9th percentile rests on ten or more of them.
 pub const SAMPLES_FOR_P999: u64 = 10_000;
 
-/// A point of a curve rests on so many samples above it, as the percentiles with a name do.
+/// A point of a curve rests on at least this many samples above it, as the named percentiles do.
 pub const BEYOND: f64 = 10.0;
 
 /// An hour is beyond anything that is measured here; the bound keeps the histogram's memory small.
@@ -89,7 +89,7 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// The percentiles that so many samples allow.
+    /// The percentiles that the number of samples allows.
     pub fn summary(&self) -> Summary {
         let n = self.0.len();
         let quantile = |q: f64, least: u64| (n >= least).then(|| self.0.value_at_quantile(q));
@@ -118,7 +118,7 @@ impl Latencies {
 fn quantiles() -> impl Iterator<Item = f64> {
     let decades = (0..=6).map(|decade| 10_f64.powi(decade));
     decades.flat_map(|decade| {
-        // Above so many of a hundred samples, of a thousand …
+        // The samples above the point, of 100, of 1,000 …
         [100.0, 75.0, 50.0, 35.0, 25.0, 15.0].map(|above| {
             let whole = 100.0 * decade;
             (whole - above) / whole

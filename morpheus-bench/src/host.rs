@@ -27,8 +27,8 @@ pub struct Host {
     /// The sched_ext scheduler in force; `None` is the kernel's own.
     #[serde(default)]
     pub scheduler: Option<String>,
-    /// The longest wakeup from an idle state that somebody allows (`/dev/cpu_dma_latency`); `None` where nobody
-    /// limits it, and where only root may read it.
+    /// The longest wakeup from an idle state that is allowed (`/dev/cpu_dma_latency`); `None` where no process limits
+    /// it, and where only root may read it.
     #[serde(default)]
     pub idle_limit_us: Option<u32>,
     /// Idle states that CPU 0 can be sent to.

@@ -55,7 +55,7 @@ impl States {
         self.0.iter().map(|state| state.name.clone()).collect()
     }
 
-    /// What happened since an earlier reading, which was so many microseconds ago.
+    /// What happened since an earlier reading, `elapsed_us` ago.
     pub fn since(&self, earlier: &Self, elapsed_us: u64) -> Vec<Residency> {
         let both = self.0.iter().zip(&earlier.0);
         both.map(|(now, then)| Residency {

@@ -12,7 +12,7 @@
 //! thread wakes, [`latency`] response times at a fixed rate on the runtime, [`overhead`] what the kernel and the caches charge
 //! for a switch and a migration, [`governor`] what frequency governors do to light periodic work,
 //! [`liar`] what critical sections cost and what lying about them gains, [`compare`] what the runtime costs beside tokio where
-//! nobody is stuck, [`footprint`] what it takes of memory, [`loops`] what checkpoints cost loops, [`instructions`] how many
+//! no poll stalls, [`footprint`] what it takes of memory, [`loops`] what checkpoints cost loops, [`instructions`] how many
 //! instructions the hot path takes. [`service`] drives a real service with a real load generator. [`page`] makes a page with plots of what they all print.
 #![warn(missing_docs)]
 

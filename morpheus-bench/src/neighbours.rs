@@ -31,7 +31,7 @@ pub fn end_with_caller(command: &mut Command) {
     let own = std::process::id();
     let bound = move || {
         thread::die_with_parent();
-        // Who was killed before that call sends no signal any more, and nobody would end the program.
+        // If the parent died before that call, no signal comes any more, and nothing would end the program.
         if std::os::unix::process::parent_id() != own {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -81,7 +81,7 @@ impl Neighbours {
         Ok(neighbours)
     }
 
-    /// The processes, for whoever talks to them.
+    /// The processes, for a caller that talks to them.
     pub fn children(&mut self) -> &mut [Child] {
         &mut self.0
     }

@@ -1,6 +1,6 @@
 //! In which order things are measured that are compared.
 
-/// So many rounds over `items`, every other one backwards: A B B A A B … A machine that gets slower or
+/// `rounds` rounds over `items`, every other one backwards: A B B A A B … A machine that gets slower or
 /// faster over time then does not favour one of them.
 pub fn interleaved<T: Copy>(items: &[T], rounds: usize) -> Vec<(usize, T)> {
     let round = |number: usize| -> Vec<(usize, T)> {

@@ -21,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// So many deadlines a second. The rate must be positive.
+    /// `rate` deadlines a second. The rate must be positive.
     pub fn per_second(start_ns: u64, rate: f64) -> Self {
         Self {
             start_ns,

@@ -35,12 +35,12 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// The present run has lasted so long.
+    /// The present run has lasted for `run`.
     pub fn tick(&self, run: Duration) {
         self.bar.set_position((self.done + run).as_millis() as u64);
     }
 
-    /// The present run, which was expected to take so long, is over.
+    /// The present run, which was expected to take `expected`, is over.
     pub fn finish_run(&mut self, expected: Duration) {
         self.done += expected;
         self.tick(Duration::ZERO);

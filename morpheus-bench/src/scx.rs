@@ -63,7 +63,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 pub struct Scheduler {
     child: Child,
     directory: PathBuf,
-    /// Reads what it says, so that it never waits for somebody to do so, and has the last of it in the end.
+    /// Reads the program's stderr, so that the program never blocks on a full pipe; returns the last line.
     last_words: Option<JoinHandle<String>>,
 }
 
@@ -110,7 +110,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Figures under a scheduler that was thrown out meanwhile would be somebody else's.
+    /// Checks that the scheduler was not ejected meanwhile: figures after that would belong to another scheduler.
     ///
     /// # Errors
     /// When it is gone.

@@ -17,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Likewise one that has closed its stdout, and so is about to end.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// What a child is to do, from its parent: the first line of its stdin. Where somebody else calls it so, it says that and
-/// ends with 2.
+/// Reads the child's job, which its parent writes to the first line of its stdin. Without one it prints an error and exits
+/// with 2.
 pub fn job<J: DeserializeOwned>(name: &str) -> J {
     let mut line = String::new();
     let job = io::stdin()

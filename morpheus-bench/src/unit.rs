@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Unit {
     /// Time in nanoseconds.
     Time,
-    /// So many times something else.
+    /// A ratio: how many times something else.
     Factor,
     /// A share, shown in percent.
     Share,
@@ -83,7 +83,7 @@ fn sign(value: f64) -> String {
     }
 }
 
-/// To so many significant digits, without an exponent.
+/// Formats with this many significant digits, without an exponent.
 fn digits(value: f64, significant: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 {

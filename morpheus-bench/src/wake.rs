@@ -1,8 +1,8 @@
 //! The wake probe: a thread outside of the runtime wakes a waiting task, by the clock.
 //!
 //! The thread never waits for the task: every wake is one message with its time in an unbounded channel.
-//! A task that does not get to run finds them all waiting, and those that nobody has fetched at the end
-//! count with their age. So a runtime that stands still cannot look good by having few samples.
+//! A task that does not get to run finds them all waiting, and those that it has not received by the end
+//! count with their age. So a runtime that stalls cannot look good by having few samples.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -48,9 +48,9 @@ struct State {
 /// A task that waits for messages, and what was sent to it.
 pub struct Mailbox {
     sender: UnboundedSender<Stamp>,
-    /// Outside of the runtime only the sender and who counts lock it, inside only the sender.
+    /// Outside of the runtime only the sender and the counting thread lock it, inside only the sender.
     sent: Mutex<Vec<Stamp>>,
-    /// Only the task locks it, until the end: nobody waits for it while a run lasts.
+    /// Only the task locks it, until the end: no thread waits for it while a run lasts.
     state: Mutex<State>,
     begin: Begin,
     settled: AtomicBool,

@@ -8,7 +8,7 @@ use crate::clock;
 /// Iterations between two looks at a clock: about 10 µs, so that the look costs 2 % and the end is exact.
 const CHUNK: u64 = 5_000;
 
-/// Computes for so many iterations (one is about 2 ns). Real arithmetic rather than `spin_loop`: in a
+/// Computes for this many iterations (one is about 2 ns). Real arithmetic rather than `spin_loop`: in a
 /// virtual machine a loop of PAUSE instructions makes the hypervisor take the CPU away.
 #[inline(never)]
 pub fn compute(iterations: u64) -> u64 {

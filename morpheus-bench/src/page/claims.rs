@@ -19,7 +19,7 @@ const LONGEST: usize = 2_000;
 /// When it cannot be read, is no file, or too large.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("cannot be read: {error}");
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would block until another process opens it for writing.
     let about = fs::metadata(path).map_err(failed)?;
     if !about.is_file() {
         return Err("is no ordinary file".into());

@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("style.css");
 const MOST_ROWS: usize = 400;
 /// Cells with more than this are text.
 const LONG: usize = 48;
-/// From so many columns on an open table stands beside its plot, in the whole width of the page.
+/// An open table with at least this many columns stands beside its plot, in the whole width of the page.
 const WIDE: usize = 7;
 /// Longer tables open when asked to.
 const OPEN: usize = 12;

@@ -69,7 +69,7 @@ fn make(options: &Options) -> Result<String, String> {
     Ok(page.display().to_string())
 }
 
-/// Whether somebody else's page is there.
+/// Whether a file is there that this program did not generate.
 fn is_foreign(page: &Path) -> bool {
     page.exists() && !fs::read_to_string(page).is_ok_and(|text| text.contains(html::GENERATOR))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::claims;
 use super::section::{self, Section};
 
-/// More files than any suite writes: whoever names the wrong directory is told so soon.
+/// More files than any suite writes: a wrong directory is refused soon.
 const MOST_FILES: usize = 1_000;
 
 /// What was found.

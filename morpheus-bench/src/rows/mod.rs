@@ -39,7 +39,7 @@ enum Of<M> {
 /// A part of a [`Summary`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Half of the samples are at most so long. Its row has the percentile curve.
+    /// Half of the samples are at most this long. Its row has the percentile curve.
     P50,
     /// 99 %.
     P99,
@@ -139,7 +139,7 @@ macro_rules! latency_figures {
     }};
 }
 
-/// From so many rounds on, their range says whether a figure keeps to a limit. From six on it is the 95 % interval of the median.
+/// With this many rounds, their range says whether a figure keeps to a limit. From six on it is the 95 % interval of the median.
 const LEAST_ROUNDS: usize = 3;
 
 /// One figure of one contender in one case.

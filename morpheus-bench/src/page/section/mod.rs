@@ -17,7 +17,7 @@ use super::plot::rows::{Axis, Row, Rows};
 use crate::interrupt;
 use crate::unit::Unit;
 
-/// More lines make a plot that nobody can read.
+/// More lines make a plot unreadable.
 const MOST_LINES: usize = 8;
 /// Of rows likewise; the table has all.
 const MOST_ROWS: usize = 48;
@@ -200,7 +200,7 @@ fn coloured(mut rows: Vec<Row>) -> Vec<Row> {
 /// How to read the axis of a percentile curve.
 const PERCENTILES: &str = "The axis below is stretched: 90, 99 and 99.9 % are equally far apart.";
 
-/// Every so many of the points, so that there are not too many.
+/// Every n-th point, so that at most [`MOST_POINTS`] are left.
 fn thinned(points: Vec<Point>) -> Vec<Point> {
     let every = points.len().div_ceil(MOST_POINTS).max(1);
     points.into_iter().step_by(every).collect()
