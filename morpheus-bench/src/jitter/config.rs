@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(value_name = "LOOPS", default_value = "100", value_parser = counted(1, 10_000_000))]
     pub loops: usize,
 
-    /// Compare with the same beside so many busy processes
+    /// Compare with the same beside this many busy processes
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = counted(0, 1_024))]
     pub load: usize,
 

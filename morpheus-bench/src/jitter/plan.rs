@@ -13,9 +13,9 @@ use crate::progress::Progress;
 use crate::rows::rounds;
 use crate::settle::Settle;
 
-/// What every thread has that asks for nothing, and the least that there is.
+/// The default timer slack of a thread, and the least.
 const SLACKS_NS: [u64; 2] = [50_000, 1];
-/// Each kind is measured in so many pieces, in turns with the others.
+/// Each kind is measured in this many pieces, in turns with the others.
 const ROUNDS: usize = 10;
 /// A warm-up is no longer than this, whether the median has settled or not.
 const WARMUP_MOST: Duration = Duration::from_secs(2);

@@ -102,7 +102,7 @@ impl Call {
             let over = match self {
                 Self::Nanosleep => {
                     let at = timespec(at_ns);
-                    // SAFETY: `at` is readable; what is left of an absolute sleep nobody asks for.
+                    // SAFETY: `at` is readable; the remaining time of an absolute sleep is not asked for.
                     let error = unsafe {
                         libc::clock_nanosleep(
                             libc::CLOCK_MONOTONIC,

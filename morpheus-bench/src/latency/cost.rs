@@ -26,7 +26,7 @@ const BLOCK: Duration = Duration::from_micros(200);
 const BLOCKS: usize = 100;
 /// Blocks after which it begins, whether the median has settled or not.
 const WARMUP_MOST: usize = 1_000;
-/// A task that says nothing for so long has lost its CPU.
+/// A task that reports nothing for this long has lost its CPU.
 const STANDS_STILL: Duration = Duration::from_secs(60);
 
 const CASE: &str = "an operation";

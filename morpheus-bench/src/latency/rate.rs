@@ -97,7 +97,7 @@ mod tests {
     use clap::Parser;
     use std::time::Duration;
 
-    /// So many operations within a second of 40,000.
+    /// `done` of 40,000 operations within a second.
     fn measured(done: u64, late_ns: u64) -> Measured {
         let of = |ns| {
             let mut latencies = Latencies::default();

@@ -28,10 +28,10 @@ const WARMUP: Duration = Duration::from_secs(1);
 /// How often Ctrl-C is looked for, and the bar moves.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who is beside the others.
+/// The task that runs beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Nobody.
+    /// No task.
     Nobody,
     /// A task that computes for ever.
     Hog,
@@ -42,7 +42,7 @@ enum Who {
 /// What was measured beside one.
 #[derive(Debug)]
 struct Attack {
-    /// CPUs that it had; none where it is nobody.
+    /// CPUs that it had; `None` where there is no such task.
     share: Option<f64>,
     /// CPUs that the busy processes had together.
     neighbours_share: Option<f64>,
@@ -85,7 +85,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// So many busy processes that everybody's fair share, the liar's too, is half a CPU.
+/// With this many busy processes the fair share of each thread, the liar's too, is half a CPU.
 fn neighbours_beside(cpus: usize) -> usize {
     2 * cpus - 1
 }

@@ -24,9 +24,9 @@ const GUARD: &str = "entering and leaving";
 const GUARDS: u32 = 10_000;
 /// How often they are.
 const GUARD_BLOCKS: usize = 30;
-/// The controller looks once a millisecond: what it did in a section is counted by then.
+/// The controller samples once a millisecond: what it did in a section is counted by then.
 const CONTROLLER_IS_DONE: Duration = Duration::from_millis(5);
-/// Warm-up is over after so many pieces of 1 ms, whether the median has settled or not.
+/// Warm-up is over after this many pieces of 1 ms, whether the median has settled or not.
 const WARMUP_MOST: usize = 500;
 
 /// The same work, within a section or without.

@@ -10,7 +10,7 @@ use super::data::Data;
 pub enum Form {
     /// It passes none.
     Plain,
-    /// `checkpoint().await` after each block of so many turns.
+    /// `checkpoint().await` after each block of a given number of turns.
     Checkpoint,
     /// `strips`: each strip is a range of indices, and the loop over it is an ordinary one.
     Strips,
@@ -97,7 +97,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Runs so many turns of it. `block` is for [`Form::Checkpoint`] alone.
+    /// Runs `turns` turns of it. `block` is for [`Form::Checkpoint`] alone.
     pub async fn run(&self, form: Form, data: &mut Data, turns: usize, block: usize) -> u64 {
         match form {
             Form::Plain => (self.plain)(data, turns),

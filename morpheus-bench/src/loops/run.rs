@@ -20,13 +20,13 @@ use crate::{clock, interrupt};
 /// The one figure: CPU time of a run of the loop, in nanoseconds.
 const FIGURE: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
 
-/// Blocks between two checkpoints take so long.
+/// A block between two checkpoints takes this long.
 const BLOCK: Duration = Duration::from_micros(20);
 /// Longer than a poll's budget and what it takes to notice on a busy machine.
 const SURELY_ASKED: Duration = Duration::from_secs(5);
-/// A measurement in the middle of which the task changed threads is made again, so often at most.
+/// A measurement during which the task changed threads is made again: at most this many attempts.
 const TRIES: usize = 20;
-/// Of a pass, for its calibration: the fastest of so many.
+/// A pass is calibrated by the fastest of this many trials.
 const TRIALS: usize = 3;
 
 /// Measures everything, or until Ctrl-C.
@@ -144,7 +144,7 @@ async fn fill(
     Ok(())
 }
 
-/// Turns of a block, when all of them take so many nanoseconds.
+/// Turns of a block that takes [`BLOCK`], when all of them take `pass_ns`.
 fn block_of(turns: usize, pass_ns: f64) -> usize {
     let fitting = turns as f64 * BLOCK.as_nanos() as f64 / pass_ns.max(1.0);
     (fitting as usize).clamp(1, turns)
@@ -172,7 +172,7 @@ async fn calibrate(case: &Case, form: Form, data: &mut Data, block: usize) -> Re
     Ok(fastest.max(1.0))
 }
 
-/// CPU time of a pass, in nanoseconds, of so many one after another. They begin with a poll.
+/// Mean CPU time of a pass, in nanoseconds, over `passes` in a row. They begin with a poll.
 async fn timed(
     case: &Case,
     form: Form,

@@ -13,7 +13,7 @@ use crate::settle::Settle;
 /// Out of five parts of time one is left to others: real-time threads that leave none are stopped by the kernel, in
 /// the middle of a measurement.
 const REST: u32 = 4;
-/// A warm-up is over after so many experiments, whether the median has settled or not.
+/// A warm-up is over after this many experiments, whether the median has settled or not.
 pub const WARMUP_MOST: usize = 50;
 
 /// How far a measurement is, over all of its experiments, and what they read.
@@ -25,7 +25,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// For so many experiments, the warm-up not counted.
+    /// For this many experiments, the warm-up not counted.
     pub fn new(experiments: usize, quiet: bool) -> Self {
         Self {
             progress: Progress::new(Duration::from_secs(experiments as u64), quiet),
@@ -34,7 +34,7 @@ impl Steps {
         }
     }
 
-    /// There are so many instead.
+    /// Starts again, for this many experiments.
     pub fn expect(&mut self, experiments: usize) {
         *self = Self::new(experiments, self.quiet);
     }
@@ -79,7 +79,7 @@ pub struct Warmup {
     pub settled: bool,
 }
 
-/// Makes so many experiments once the median of the first kind has settled, or fewer when Ctrl-C is pressed. `measure`
+/// Makes this many experiments once the median of the first kind has settled, or fewer when Ctrl-C is pressed. `measure`
 /// returns the nanoseconds that one turn took. The readings of each kind are also kept in `steps`, under its name.
 ///
 /// # Errors

@@ -18,9 +18,9 @@ pub type At = (&'static str, Runtime);
 pub enum Bar {
     /// Morpheus' figure is at most this (nanoseconds, or a share of a CPU).
     AtMost(&'static str, &'static str, f64),
-    /// The first figure is at most so many times the second.
+    /// The first figure is at most this many times the second.
     AtMostTimes(&'static str, At, At, f64),
-    /// The first figure is at least so many times the second.
+    /// The first figure is at least this many times the second.
     AtLeastTimes(&'static str, At, At, f64),
     /// Every hog came out of its polls.
     Finished(&'static str),

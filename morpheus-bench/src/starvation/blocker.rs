@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::workload::HogKind;
 use crate::thread;
 
-/// One hog's way to get stuck in the kernel.
+/// How one hog blocks in the kernel.
 pub struct Blocker {
     index: usize,
     ask: Sender<(Instant, usize, u64)>,
@@ -36,7 +36,7 @@ enum Held {
 }
 
 impl Blocker {
-    /// Blockers for `count` hogs of a kind that waits for somebody, and the thread that lets them go on.
+    /// Starts the thread that releases blocked hogs, and returns a blocker for each of `count` hogs of this kind.
     ///
     /// # Errors
     /// When there are no descriptors left for pipes, or no thread.
@@ -81,7 +81,7 @@ impl Blocker {
     /// Blocks the calling thread in the kernel for about `duration`.
     pub fn block(&self, duration: Duration) {
         let turn = self.turns.fetch_add(1, Relaxed);
-        // The releaser lives as long as somebody can ask it.
+        // The releaser ends only after the last blocker is dropped.
         let _ = self.ask.send((Instant::now() + duration, self.index, turn));
         match &self.what {
             What::Locks(pair) => drop(pair[turn as usize % 2].lock()),

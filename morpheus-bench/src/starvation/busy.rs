@@ -17,7 +17,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Starts `tasks` of them, each computing so many iterations in a poll.
+    /// Starts `tasks` of them, each computing this many iterations in a poll.
     pub fn start<E: Executor>(executor: &E, via: Via, tasks: usize, iterations: u64) -> Self {
         let all: Vec<Arc<CachePadded<AtomicU64>>> = (0..tasks).map(|_| Arc::default()).collect();
         let stop = Arc::new(AtomicBool::new(false));

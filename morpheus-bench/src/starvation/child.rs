@@ -32,7 +32,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Iterations of [`crate::work::compute`] that take so long.
+    /// Iterations of [`crate::work::compute`] that take `us` microseconds.
     pub fn iterations(&self, us: f64) -> u64 {
         (us * self.iterations_per_us).round() as u64
     }

@@ -86,7 +86,7 @@ pub struct Options {
     #[arg(long, value_name = "CODE", default_value = "inline")]
     hog_code: Code,
 
-    /// Each poll of a hog is a new task, started by a small parent that nobody watches
+    /// Each poll of a hog is a new task, started by a small parent that is not watched
     #[arg(long)]
     fresh: bool,
 
@@ -147,7 +147,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = counted(0, 1_024))]
     neighbours: usize,
 
-    /// Run in a cgroup that has so many CPUs (needs root)
+    /// Run in a cgroup that has this many CPUs (needs root)
     #[arg(long, value_name = "CPUS", value_parser = measured(0.05, 1_024.0))]
     quota: Option<f64>,
 

@@ -75,7 +75,7 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
     let ready: Ready = program.line()?;
 
     let workload = &job.workload;
-    // The program tells nothing before its end, so nobody can see whether it has settled.
+    // The program prints nothing from here to its end, so this process cannot see whether it has settled.
     let load_begin = Begin::at(Instant::now() + workload.warmup());
     let load = (workload.load > 0).then(|| {
         let server = ([127, 0, 0, 1], ready.port).into();

@@ -139,7 +139,7 @@ impl Hogs {
         self.hogs.iter().map(|hog| (hog.clone(), self.end.clone()))
     }
 
-    /// Starts them: stuck, yield, stuck again.
+    /// Starts them: each stalls, yields, and stalls again.
     pub fn spawn<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
             let (living, written) = (end.living(), self.written.clone());
@@ -153,7 +153,7 @@ impl Hogs {
         }
     }
 
-    /// Starts small parents that nobody watches; each poll of a hog is a new task of its parent.
+    /// Starts small unwatched parents; each poll of a hog is a new task of its parent.
     pub fn spawn_fresh<E: Executor>(&self, executor: &E, via: Via) {
         for (hog, end) in self.each() {
             let (living, own, written) = (end.living(), executor.clone(), self.written.clone());

@@ -145,7 +145,7 @@ impl Bench {
         self.progress = Progress::new(total, self.quiet);
     }
 
-    /// Measures a workload on every runtime, for so many rounds, or until Ctrl-C.
+    /// Measures a workload on every runtime, for `count` rounds, or until Ctrl-C.
     pub fn measure(&mut self, workload: &Workload, runtimes: &[Runtime], count: usize) -> Measured {
         let mut rounds = Rounds::in_turns(runtimes.len());
         let mut runs = Vec::new();

@@ -103,7 +103,7 @@ fn pace(workload: &Workload) -> (usize, Duration) {
         0 => INNOCENT as usize * workload.hogs.max(1),
         busy => busy,
     };
-    // So many hogs can be stuck at a time without keeping one another waiting.
+    // This many hogs can stall workers at a time without waiting for one another.
     let at_once = workload.hogs.min(workload.workers).max(1) as f64;
     let period = workload
         .hog_time()

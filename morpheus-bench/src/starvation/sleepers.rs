@@ -12,7 +12,7 @@ use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
 
-/// Histograms that the sleepers share. Up to so many sleepers have one each, so that none ever waits for
+/// Histograms that the sleepers share. Up to this many sleepers have one each, so that none ever waits for
 /// another's lock; beyond, a histogram each would take too much memory.
 const SHARDS: usize = 64;
 

@@ -100,7 +100,7 @@ pub struct Workload {
     pub duration_s: f64,
 }
 
-/// A run is extended to at most so many times its duration.
+/// A run is extended to at most this many times its duration.
 pub const LONGEST: u32 = 4;
 
 impl Workload {

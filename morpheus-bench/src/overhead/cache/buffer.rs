@@ -28,7 +28,7 @@ impl Buffer {
         self.mapping.as_ptr().wrapping_add(self.begins).cast()
     }
 
-    /// For so many bytes, in lines of `line_bytes` (a power of two of at least 16).
+    /// For this many bytes, in lines of `line_bytes` (a power of two of at least 16).
     ///
     /// # Errors
     /// When there is no memory.
@@ -100,7 +100,7 @@ impl Buffer {
         }
     }
 
-    /// Follows the cycle for so many steps, from the line where `at` is: each address is known only when the line before
+    /// Follows the cycle for `steps` steps, from the line where `at` is: each address is known only when the line before
     /// it has come. Returns where it ends.
     #[inline(never)]
     pub fn chase(&self, at: usize, steps: usize) -> usize {
