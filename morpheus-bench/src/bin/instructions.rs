@@ -19,7 +19,7 @@ struct Ahead {
 impl Ahead {
     /// Where the room begins; 0 where there is none.
     fn begin(&self) -> usize {
-        // Acquire and Release: only the number counts, and whoever loses the race gives his room back.
+        // Acquire and Release: only the number counts, and a thread that loses the race gives its room back.
         let begin = self.begin.load(Ordering::Acquire);
         if begin != 0 {
             return begin;
@@ -39,7 +39,7 @@ impl Ahead {
         match exchanged {
             Ok(_) => room as usize,
             Err(other) => {
-                // SAFETY: the mapping made above, which nobody else knows.
+                // SAFETY: the mapping made above, which no other code knows.
                 unsafe { libc::munmap(room, ROOM_BYTES) };
                 other
             }
@@ -47,7 +47,7 @@ impl Ahead {
     }
 
     fn has(&self, place: usize) -> bool {
-        // Acquire: see `begin`. Whoever has a place in the room has seen it begin.
+        // Acquire: see `begin`. A caller with an address in the room has seen where it begins.
         let begin = self.begin.load(Ordering::Acquire);
         begin != 0 && (begin..begin + ROOM_BYTES).contains(&place)
     }

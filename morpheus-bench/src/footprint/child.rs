@@ -54,7 +54,7 @@ pub const KEPT: [usize; 4] = [0, 32, 64, 96];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// `tokio::spawn`: nobody watches.
+    /// `tokio::spawn`: not watched.
     Tokio,
     /// `morpheus_runtime::spawn`.
     Spawn,
@@ -100,7 +100,7 @@ pub enum Found {
     Task {
         /// What was asked for by the thread that started it.
         requested_bytes: f64,
-        /// In so many blocks.
+        /// In this many blocks.
         blocks: f64,
         /// By how much resident memory grew.
         resident_bytes: f64,
@@ -139,8 +139,8 @@ fn measure(job: &Job) -> Answer {
     }
 }
 
-/// Has the runtime do a little of everything once. One that nobody ever used has touched nothing of what it needs, and
-/// Morpheus's spares have run a task each when it is built.
+/// Has the runtime do a little of everything once. A runtime that was never used has touched nothing of what it needs,
+/// and Morpheus's spares have run a task each when it is built.
 fn serve(runtime: &Handle) {
     let task = || async {
         tokio::task::yield_now().await;

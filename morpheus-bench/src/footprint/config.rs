@@ -86,7 +86,7 @@ pub enum Part {
     Tasks,
 }
 
-/// Morpheus with so many spares, or with its default.
+/// Morpheus with this many spares, or with its default.
 pub fn morpheus(spares: Option<usize>) -> Contender {
     Contender {
         runtime: Runtime::Morpheus,
@@ -96,7 +96,7 @@ pub fn morpheus(spares: Option<usize>) -> Contender {
     }
 }
 
-/// tokio with so many more workers.
+/// tokio with this many more workers.
 pub fn tokio(extra: usize) -> Contender {
     Contender {
         runtime: Runtime::Tokio {
@@ -127,7 +127,7 @@ impl Options {
             .collect()
     }
 
-    /// Where tasks are started and how, those that nobody watches on tokio first.
+    /// On which runtime tasks are started and how: unwatched ones on tokio first.
     pub fn tasks(&self) -> Vec<(Contender, Via)> {
         if self.only == Some(Part::Idle) {
             return Vec::new();

@@ -93,7 +93,7 @@ mod tests {
     fn what_is_given_back_no_longer_counts() {
         let layout = Layout::from_size_align(100, 8).unwrap();
         let before = Requested::so_far();
-        // SAFETY: the layout has a size; the block is used by nobody and given back as it came.
+        // SAFETY: the layout has a size; no other code uses the block, and it is given back as it came.
         let since = unsafe {
             let block = Counting.alloc(layout);
             let block = Counting.realloc(block, layout, 140);

@@ -127,7 +127,7 @@ struct Mappings {
     mapped: i64,
     count: i64,
     purpose: Purpose,
-    /// Where the last mapping ended, if nobody may use it: a guard.
+    /// Where the last mapping ended, if it is a guard (no access).
     guard_end: Option<u64>,
 }
 

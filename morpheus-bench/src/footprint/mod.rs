@@ -1,4 +1,4 @@
-//! The benchmark `footprint`: what a Morpheus runtime takes of memory where nobody is stuck, by its number of spares,
+//! The benchmark `footprint`: what a Morpheus runtime takes of memory where no poll stalls, by its number of spares,
 //! and what a task takes that is watched.
 //!
 //! A spare is a thread, with a stack, an alternate stack for signals, a worker's queue in tokio, and perhaps an arena of the

@@ -15,9 +15,9 @@ use crate::{interrupt, supervised};
 
 /// What starting a child and building a runtime take, about.
 const START: Duration = Duration::from_millis(60);
-/// Tasks are measured in so many rounds, or in fewer if fewer are asked for: what they request is the same each time.
+/// Tasks are measured in this many rounds, or in fewer if fewer are asked for: what they request is the same each time.
 const TASK_ROUNDS: usize = 3;
-/// A child may take so long beyond what it sleeps: the machine may be slow and busy.
+/// A child may take this much longer than it sleeps: the machine may be slow and busy.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// What an idle runtime with its default number of spares may take more than tokio.

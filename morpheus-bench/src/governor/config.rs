@@ -140,7 +140,7 @@ pub struct Config {
     #[arg(long, value_name = "N", default_value = "0")]
     pub cpu: usize,
 
-    /// A window must be done so long after it is due
+    /// A window must be done within this time after it is due
     #[arg(long, value_name = "MS", default_value = "500", value_parser = clap::value_parser!(u32).range(1..))]
     pub deadline_ms: u32,
 

@@ -26,7 +26,7 @@ use crate::unit::Unit;
 
 /// Governors that choose a frequency by what the CPU does.
 const FOLLOW_THE_LOAD: [&str; 3] = ["schedutil", "ondemand", "conservative"];
-/// So many times the time under `performance` one of them may take; beyond, it is a trap.
+/// One of them may take at most this many times the time under `performance`; beyond, it is a trap.
 const TRAP: Limit = Limit::AtMost(1.1);
 
 const LATENCY: &str = "latency";
@@ -103,7 +103,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Of a run that lasted so long, with the readings of the CPU's frequency, its policy, and its time in each state.
+    /// Of a run that lasted `elapsed_ns`, with the readings of the CPU's frequency, its policy, and its time in each state.
     pub fn new(
         windows: &[Window],
         elapsed_ns: u64,
@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// A study of these kernels. Each run of a condition has one window of so many microseconds, a repeat the next of them.
+    /// A study of these kernels. Each repeat of a condition is a run with one window of the given microseconds.
     fn study(line: &str, all: &[(Condition, &[&[f64]])]) -> Study {
         let asked = Asked {
             config: config(line),

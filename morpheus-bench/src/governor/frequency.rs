@@ -64,8 +64,8 @@ pub fn points(samples: &[Sample], is_own: impl Fn(&Sample) -> bool) -> Vec<(f64,
         .collect()
 }
 
-/// Reads all policies at the times that `due` gives, counted from now, for as long as `wait`, which waits so long,
-/// says so.
+/// Reads all policies at the times that `due` gives, counted from now. `wait` waits for the given time, and returns
+/// false to end this.
 pub fn sample_while(
     policies: &[Policy],
     due: impl Fn(u32) -> Duration,

@@ -85,11 +85,11 @@ pub struct Measured {
     pub refused: Option<String>,
 }
 
-/// Blocks of so many windows, of which three medians in a row must be this close, end a warm-up.
+/// A warm-up is cut into blocks of this many windows, and ends when the medians of three in a row are this close.
 const SETTLE_BLOCK: usize = 5;
 const SETTLE_WITHIN: f64 = 0.1;
 
-/// How often the one who waits is told how long it has lasted.
+/// How often the waiting caller is told how long it has lasted.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Measures, or until Ctrl-C. `tick` is told a few times a second how long it has lasted.

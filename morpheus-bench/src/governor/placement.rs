@@ -1,10 +1,10 @@
-//! What else is on the CPUs: busy processes, and who schedules.
+//! What else is on the CPUs: busy processes, and the scheduler.
 
 use crate::cpus::Cpus;
 use crate::host;
 use crate::neighbours::Neighbours;
 
-/// So many busy processes on these CPUs, in turn. They end with the value, and with this process.
+/// Starts `count` busy processes on these CPUs, in turn. They end with the value, and with this process.
 ///
 /// # Errors
 /// When one cannot be started or moved there.
@@ -18,7 +18,7 @@ pub fn load(count: usize, cpus: &[usize]) -> Result<Neighbours, String> {
     Ok(neighbours)
 }
 
-/// Who schedules ordinary threads: a sched_ext scheduler by its name, or the kernel's own.
+/// The scheduler of ordinary threads: a sched_ext scheduler by its name, or the kernel's own.
 pub fn scheduler() -> String {
     host::scheduler().unwrap_or_else(|| KERNELS_OWN.into())
 }

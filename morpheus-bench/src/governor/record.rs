@@ -28,7 +28,7 @@ use crate::report::json;
 /// What differs between the columns of the study.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Condition {
-    /// Who schedules ordinary threads: see [`placement::scheduler`].
+    /// The scheduler of ordinary threads: see [`placement::scheduler`].
     pub scheduler: String,
     /// The governor that was set; `None` where there is none.
     pub governor: Option<String>,

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::report;
 use crate::scx::Scheduler;
 
-/// What is measured when nobody says which: the study's, as far as there are these.
+/// The governors that are measured by default, as far as the machine has them.
 const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];
 
 /// A study that is about to begin.
@@ -727,7 +727,7 @@ mod tests {
             look(&["schedutil"], none()).2.is_empty(),
             "nobody asked for it"
         );
-        // Somebody runs it already.
+        // The scheduler runs already.
         let names = ["performance", "schedutil", "schedutil+morpheus"];
         let (source, left, missing) = look(&names, Ok(Source::Runs));
         assert_eq!(source, Ok(Some(Source::Runs)));

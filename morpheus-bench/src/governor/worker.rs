@@ -30,7 +30,7 @@ const SCHEDULER: &str = "scheduler";
 /// When there is no runtime, no link to a scheduler, or the worker cannot run on that CPU.
 pub fn run(plan: &Plan, socket: Option<PathBuf>, budget: Duration) -> Result<Measured, String> {
     let mut builder = Builder::new_multi_thread();
-    // Nobody else has work to do, and a spare would have the kernel on another CPU.
+    // No other task has work to do, and a spare would have the kernel on another CPU.
     builder
         .worker_threads(1)
         .max_spares(0)
@@ -86,7 +86,7 @@ impl Timer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was made above, and nobody else has it.
+        // SAFETY: it was made above, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: an `OwnedFd` stays open, and the same, for as long as it lives.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 const LIMIT: Duration = Duration::from_secs(600);
 /// About as long as it takes.
 const EXPECTED: Duration = Duration::from_secs(15);
-/// The worker executes so many times as many instructions as any other thread while it is measured.
+/// The worker executes at least this many times as many instructions as any other thread while it is measured.
 const MOSTLY: u64 = 2;
 
 /// Instructions of one operation.

@@ -11,7 +11,7 @@ use crate::unit::Unit;
 
 /// A difference may grow by this share of what it is a difference to …
 const SHARE: f64 = 0.02;
-/// … or by so many instructions, where that is more: compilers place a register move here or there.
+/// … or by this many instructions, where that is more: compilers place a register move here or there.
 const INSTRUCTIONS: f64 = 2.0;
 
 /// What is compared with what, and what the figure is called.

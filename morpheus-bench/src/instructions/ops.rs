@@ -45,7 +45,7 @@ pub enum Op {
 pub enum Place {
     /// Stock tokio, one worker.
     Tokio,
-    /// Morpheus, one worker, in tasks that nobody watches.
+    /// Morpheus, one worker, in unwatched tasks.
     Unwatched,
     /// The same in watched tasks.
     Watched,
@@ -165,7 +165,7 @@ pub fn run_all() -> Result<(), String> {
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// So many operations in a loop.
+/// `n` operations in a loop.
 fn operations(measurement: Measurement, n: u64) -> Boxed {
     let watched = measurement.place == Place::Watched;
     match measurement.op {

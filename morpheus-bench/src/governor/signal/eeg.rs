@@ -1,4 +1,4 @@
-//! A signal like that of electrodes on a head, from a seed: nobody's, and the same on every machine.
+//! A synthetic signal like that of EEG electrodes, from a seed: no person's data, and the same on every machine.
 //!
 //! In microvolts. Each channel has noise of its own that falls with frequency, an alpha rhythm (10 Hz) that comes
 //! and goes and is strongest at the back, a beta rhythm (21 Hz) strongest in the middle, and hum of the mains. All
