@@ -15,11 +15,11 @@ const BLOCKS: u64 = 8;
 const TOLERANCE: f64 = 0.05;
 /// Blocks after which it begins, whether they agree or not.
 const WARMUP_MOST: usize = 24;
-/// A trial is believed that took a window's part of this.
+/// A trial counts if it took at least the window divided by this.
 const ENOUGH: f64 = 3.0;
-/// And so long in any case.
+/// And at least this long in any case.
 const LEAST_CALIBRATION: Duration = Duration::from_millis(2);
-/// After the first that took so long there are as many more.
+/// After the first trial that took this long, this many more are made.
 const TRIALS: usize = 4;
 /// Nothing takes fewer nanoseconds than would make more operations fit into a window.
 const MOST_OPERATIONS: u64 = 1 << 30;
@@ -93,7 +93,7 @@ fn measure(job: &Job) -> Answer {
     }
 }
 
-/// One window: exactly so many operations, from outside.
+/// Measures one window of exactly `operations` operations, from outside.
 fn window(body: &mut Body, operations: u64) -> Result<(Done, Measurement), String> {
     let cpu = || clock::cpu_of_process(process::id()).map_err(|error| error.to_string());
     let before = cpu()?;
@@ -131,8 +131,7 @@ fn warm_up(case: &Case, body: &mut Body, operations: u64) -> Result<bool, String
 }
 
 /// How many operations fit into a window: by a trial that takes a good part of it, since tasks that are idle together
-/// make few operations take as long as many. Of several trials by the fastest: whoever else is at work only makes them
-/// slower.
+/// make few operations take as long as many. Of several trials the fastest counts: other load only makes them slower.
 fn calibrate(case: &Case, body: &mut Body, window_ms: f64) -> Answer {
     let enough = (window_ms * 1e6 / ENOUGH).max(LEAST_CALIBRATION.as_nanos() as f64);
     let mut operations = case.batch;
@@ -160,7 +159,7 @@ fn calibrate(case: &Case, body: &mut Body, window_ms: f64) -> Answer {
 mod tests {
     use super::*;
 
-    /// A case that takes so long for each operation, and does so much of it.
+    /// A case that takes `each` for an operation, and does only this share of the operations.
     fn slow(each: Duration, share: f64) -> Body {
         Box::new(move |n| {
             std::thread::sleep(each * n as u32);

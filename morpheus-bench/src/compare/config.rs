@@ -39,7 +39,7 @@ Morpheus runs in its default settings, without a daemon.
 
 Exit codes: 0 measured, 1 some case could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What Morpheus costs where nobody is stuck: tokio's own benchmark cases, beside tokio.
+/// What Morpheus costs where no poll stalls: tokio's own benchmark cases, beside tokio.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "compare", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {

@@ -36,7 +36,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Builds it, with so many workers. It lasts as long as the process: dropping a runtime waits for polls to end.
+    /// Builds the runtime. It lasts as long as the process: dropping a runtime waits for polls to end.
     ///
     /// # Errors
     /// When it cannot be built; the text is for people.

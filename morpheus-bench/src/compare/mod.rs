@@ -1,21 +1,21 @@
-//! The benchmark `compare`: what Morpheus costs where nobody is stuck, case by case, beside stock tokio.
+//! The benchmark `compare`: what Morpheus costs where no poll stalls, case by case, beside stock tokio.
 //!
 //! Each case is something small that a runtime does all day, in tokio's own benchmarks or between a client and a server.
 //! It runs on each runtime in turns (A B A' A' B A …), where A' is the same runtime as A: what those two differ by is noise,
-//! and inside it no difference is claimed. Two figures stand side by side: operations a second, which whoever else uses
-//! the machine disturbs, and CPU time of an operation, which he hardly does.
+//! and inside it no difference is claimed. Two figures stand side by side: operations a second, which other load on the
+//! machine disturbs, and CPU time of an operation, which it hardly disturbs.
 //!
 //! **Every measurement is a process of its own**, which builds one runtime, sets up one case, warms up until the CPU time
 //! of an operation has settled, measures one window and ends. One process for all would be quicker, and less sound:
 //!
 //! - A process's CPU clock then is the runtime's: workers, spares and controller alike, and nothing of another runtime. No
-//!   runtime is idle beside the one that is measured, so nobody has to believe that it is.
+//!   runtime is idle beside the one that is measured, so its idleness need not be assumed.
 //! - Runtimes do not share an allocator's arenas, a thread pool's threads, or page tables with those that ran before.
 //! - Where code, stacks and heap happen to lie is worth some percent, and stays as it is as long as a process lives. Drawn
 //!   anew for each measurement, it is part of the intervals and of the noise, and not a difference between runtimes.
 //!
 //! What it leaves out is what a runtime does only after many seconds. The number of operations is found once for each case,
-//! on what Morpheus is compared with, and is the same for all; each window must have done exactly so many.
+//! on what Morpheus is compared with, and is the same for all; each window must have done exactly that number.
 //!
 //! `config` reads the command line, `contender` names what is compared. [`cases`] are over the trait of [`spawner`].
 //! `child` is one measurement, `run` many of them, as rows.

@@ -38,7 +38,7 @@ const MEAN_LIMIT: Limit = Limit::AtLeast(0.99);
 const START: Duration = Duration::from_millis(30);
 /// The window, and the warm-up with it.
 const WINDOWS: f64 = 1.6;
-/// A child may take so many times as long as the window, and so long in any case: the machine may be slow and busy.
+/// A child may take this many times as long as the window, plus [`GRACE`]: the machine may be slow and busy.
 const MOST_WINDOWS: f64 = 100.0;
 const GRACE: Duration = Duration::from_secs(60);
 

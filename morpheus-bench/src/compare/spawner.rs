@@ -1,7 +1,7 @@
 //! The small trait over the runtimes: how a task is started. Everything else in a case is tokio's own (`sync`, `time`,
 //! `net`), which all of them have.
 //!
-//! It has two implementations and not one for each runtime: a case that watches nobody is the very same machine code on
+//! It has two implementations and not one for each runtime: a case without watched tasks is the very same machine code on
 //! tokio and on Morpheus. [`crate::executor::Executor`] starts tasks from anywhere, which costs each spawn a look for
 //! its runtime; here that would be measured.
 
@@ -18,7 +18,7 @@ pub trait Spawner: 'static {
         F::Output: Send + 'static;
 }
 
-/// As a library does it: nobody is watched.
+/// As a library does it: the task is not watched.
 pub struct Plain;
 
 /// Watched, labelled by the line that spawns.

@@ -40,7 +40,7 @@ impl GoProgram {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!("go build failed: {}", said.trim()));
         }
-        // Whoever runs it may be another user (`--uid`).
+        // Another user may run it (`--uid`).
         let readable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(program.path(), readable).map_err(|error| error.to_string())?;
         Ok(program)
@@ -56,7 +56,7 @@ impl GoProgram {
         command
             .args(["build", "-o", "starvation", "starvation.go"])
             .current_dir(&self.directory)
-            // Neither another toolchain nor a module of somebody's is to be fetched for it.
+            // The build must not download another toolchain or a module.
             .env("GOTOOLCHAIN", "local")
             .env("GO111MODULE", "off");
         if let Some(cache) = cache {
@@ -73,7 +73,7 @@ impl Drop for GoProgram {
     }
 }
 
-/// A directory that did not exist before, so that nobody else can have put anything into it.
+/// A directory that did not exist before, so that no other user can have put anything into it.
 fn fresh_directory() -> io::Result<PathBuf> {
     let base = std::env::temp_dir();
     for attempt in 0.. {

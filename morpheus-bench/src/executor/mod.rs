@@ -98,7 +98,7 @@ pub enum Runtime {
     /// Morpheus.
     #[default]
     Morpheus,
-    /// Stock tokio with so many more workers than asked for, and short slices or not.
+    /// Stock tokio with this many more workers than asked for, and short slices or not.
     Tokio {
         /// Worker threads beside those asked for.
         extra: usize,

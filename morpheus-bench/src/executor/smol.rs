@@ -18,7 +18,7 @@ pub struct Smol {
 }
 
 impl Smol {
-    /// Starts an executor with so many threads.
+    /// Starts an executor with this many threads.
     ///
     /// # Errors
     /// When a thread cannot be started.

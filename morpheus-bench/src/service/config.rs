@@ -45,7 +45,7 @@ Examples:
 
 Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// Who keeps the service busy.
+/// What keeps the service busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scene {

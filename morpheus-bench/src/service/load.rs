@@ -44,7 +44,7 @@ pub const PING: Timetable = Timetable {
     writes: 0,
 };
 
-/// Requests to the database, so many a second; none if that is 0.
+/// Requests to the database, `per_s` a second; none if that is 0.
 pub fn db(per_s: f64) -> Option<Timetable> {
     let connections = 2;
     (per_s > 0.0).then(|| Timetable {
@@ -115,7 +115,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the timetables, that of `/db` with so many requests a second, and `clients` that ask for `path` again and again.
+    /// Starts the timetables, that of `/db` with `db_per_s` requests a second, and `clients` that ask for `path` again and again.
     ///
     /// # Errors
     /// Those of sockets and threads.
@@ -230,7 +230,7 @@ impl Timed {
         let window = shared.window;
         let mut due = first;
         for number in 1.. {
-            // Relaxed: whoever misses it meets a socket that was shut down.
+            // Relaxed: a thread that misses it meets a socket that was shut down.
             if due >= window.end || shared.is_over.load(Ordering::Relaxed) {
                 break;
             }
@@ -285,7 +285,7 @@ fn ask_again(mut connections: Vec<Connection>, request: &[u8], shared: &Shared) 
     for connection in &mut connections {
         connection.send(request)?;
     }
-    // Relaxed: whoever misses it meets a socket that was shut down.
+    // Relaxed: a thread that misses it meets a socket that was shut down.
     while !shared.is_over.load(Ordering::Relaxed) {
         let timeout_ms = LOOK.as_millis() as libc::c_int;
         // SAFETY: poll writes into the array alone, which has this many elements and outlives the call; the files are open, for

@@ -187,7 +187,7 @@ mod tests {
     use crate::histogram::Summary;
     use crate::pairs::Bar;
 
-    /// Pings that were answered after so many milliseconds, or had no answer, and answers to the others.
+    /// Pings that were answered after `ping_ms`, or had no answer, and the rate of answers to the other requests.
     fn seen(ping_ms: f64, is_answered: bool, work_per_s: f64) -> Seen {
         let late = Summary {
             n: 8_000,

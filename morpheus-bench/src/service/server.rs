@@ -16,9 +16,9 @@ use crate::{host, interrupt, neighbours};
 
 /// How long a service may take to come up, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it has for requests that nobody waits for any more.
+/// How long it has for requests whose clients are gone.
 const GRACE_S: &str = "1";
-/// Somebody may take the port between finding it and starting.
+/// Another process may take the port between finding it and starting.
 const ATTEMPTS: usize = 5;
 
 /// Where the programs of the examples are.
@@ -83,7 +83,7 @@ impl Programs {
         }
     }
 
-    /// Finds out how much work is a hash of so many milliseconds here. Once, so that all have the same to do.
+    /// Finds out how much work a hash of `hash_ms` milliseconds is here. Once, so that all variants have the same to do.
     ///
     /// # Errors
     /// The program does not say.
@@ -170,7 +170,7 @@ impl Server {
         connection.is_ok_and(|mut one| one.ask(&http::get(self.address, "/ping")).is_ok())
     }
 
-    /// Asks it to end, as whoever deploys it would.
+    /// Asks it to end, by SIGTERM, as a service manager would.
     ///
     /// # Errors
     /// It has ended before, or does not.

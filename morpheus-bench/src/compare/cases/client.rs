@@ -69,7 +69,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// So many round trips, spread over the connections.
+    /// Makes `n` round trips, spread over the connections.
     ///
     /// # Errors
     /// When a connection fails.
@@ -143,7 +143,7 @@ impl Connection {
         })
     }
 
-    /// So many, and what each took.
+    /// Makes `n` round trips, and returns what each took.
     async fn round_trips(mut self, n: u64) -> io::Result<(Self, Vec<u64>)> {
         let mut took = Vec::with_capacity(n as usize);
         for _ in 0..n {

@@ -42,7 +42,7 @@ pub fn notify<S: Spawner>(stage: &Stage) -> Result<Body, String> {
                 if let Ok(mut run) = ring.run.lock() {
                     *run = countdown.clone();
                 }
-                // Release: whoever is woken, and takes one off, finds the countdown of this run.
+                // Release: a task that is woken, and takes one off, finds the countdown of this run.
                 ring.left.store(*share, Release);
                 ring.next.notify_one();
             }

@@ -66,7 +66,7 @@ pub struct Case {
     pub operation: &'static str,
     /// Operations come in multiples of this.
     pub batch: u64,
-    /// Fewer are not measured: a percentile needs so many.
+    /// Fewer are not measured: a percentile needs this many.
     pub least: u64,
     /// Whether other tasks compute meanwhile: the CPU time of an operation is then mostly theirs.
     pub beside_busy: bool,
@@ -170,7 +170,7 @@ impl Stage {
         joined.map_err(|error| format!("a task ended: {error}"))
     }
 
-    /// Spreads the operations over so many tasks, each of which says how many it did.
+    /// Spreads the operations over this many tasks, each of which returns how many it did.
     fn spread<S, T, F>(&self, tasks: u64, task: T) -> Body
     where
         S: Spawner,
@@ -200,12 +200,12 @@ fn shares(n: u64, parts: u64) -> impl Iterator<Item = u64> {
     (0..parts).map(move |part| n / parts + u64::from(part < n % parts))
 }
 
-/// Batches of at most so many, `n` together.
+/// Batches of at most `most`, `n` together.
 fn batches(n: u64, most: u64) -> impl Iterator<Item = u64> {
     (0..n.div_ceil(most)).map(move |number| most.min(n - number * most))
 }
 
-/// Counts tasks that are done; whoever waits for all is told by the last.
+/// Counts tasks that are done; the last one wakes the task that waits for all.
 struct Countdown {
     all: u64,
     left: AtomicU64,
@@ -223,7 +223,7 @@ impl Countdown {
 
     /// One is done.
     fn count(&self) {
-        // AcqRel: what each did before it counted is seen by whoever waited for the last.
+        // AcqRel: the task that waited for the last one sees what each did before it counted.
         if self.left.fetch_sub(1, AcqRel) == 1 {
             self.ended.notify_one();
         }

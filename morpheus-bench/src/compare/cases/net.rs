@@ -18,7 +18,7 @@ use crate::compare::spawner::Spawner;
 use crate::histogram::SAMPLES_FOR_P99;
 use crate::load;
 
-/// A p99 needs so many round trips; a few more, so that it does not hang by one.
+/// The round trips that a p99 needs, and a few more, so that it does not depend on one.
 pub const LEAST: u64 = SAMPLES_FOR_P99 + SAMPLES_FOR_P99 / 5;
 
 /// A server that sends back what it gets.
@@ -38,7 +38,7 @@ pub fn echo<S: Spawner, const CONNECTIONS: usize>(stage: &Stage) -> Result<Body,
 pub fn hello<S: Spawner, const CONNECTIONS: usize>(stage: &Stage) -> Result<Body, String> {
     served::<S, _>(stage, CONNECTIONS, Protocol::Http, |stream| async move {
         let io = TokioIo::new(stream);
-        // Who closes the connection ends it with an error, which is the end of the run.
+        // A client that closes the connection ends this with an error, which is the end of the run.
         let _ = http1::Builder::new()
             .serve_connection(io, service_fn(say_hello))
             .await;

@@ -52,7 +52,7 @@ async fn ping<S: Spawner>(countdown: Arc<Countdown>) {
             let _ = pong.send(());
         }
     });
-    // One that is lost is not counted, and then nobody is told of the end: the run is given up.
+    // A lost message is not counted, so the countdown never ends, and the run is given up.
     if ping.send(()).is_ok() && ponged.await == Ok(()) {
         countdown.count();
     }
