@@ -32,7 +32,7 @@ enum Verdict {
     Unknown,
 }
 
-/// Whether these are records of an ablation: the scheduler twice, without features, and nobody else.
+/// Whether these are records of an ablation: the scheduler twice, the scheduler without features, and no other scheduler.
 pub fn is_one(report: &Report) -> bool {
     let names = report.schedulers();
     let twice = SAME.iter().all(|own| names.iter().any(|name| name == own));
@@ -54,7 +54,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// The table with so many CPUs, and what it comes to.
+/// The table for this number of CPUs, and what it comes to.
 fn render(report: &Report, cpus: usize) -> String {
     let features = features(report);
     let measured = |case: &Case| {

@@ -8,7 +8,7 @@ use super::tracing::Instance;
 
 /// Of each CPU the last events that fit into this are kept.
 const BUFFER_KIB: u32 = 2_048;
-/// Who ran and who woke.
+/// Which tasks ran and which tasks woke.
 const EVENTS: [&str; 2] = ["sched/sched_switch", "sched/sched_wakeup"];
 /// The lines of the kernel's dump of a scheduler that it throws out. Not every kernel has them.
 const DUMP: &str = "sched_ext/sched_ext_dump";

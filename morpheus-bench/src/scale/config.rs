@@ -67,7 +67,7 @@ pub struct Options {
     )]
     pub only: Vec<Case>,
 
-    /// With so many CPUs, one number after the other; all of them if not given
+    /// With this many CPUs, one number after the other; all of them if not given
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = counted(1, 4_096))]
     pub cpus: Vec<usize>,
 

@@ -1,4 +1,4 @@
-//! Who schedules the machine: put in force, watched, and taken back.
+//! The scheduler of the machine: put in force, watched, and taken back.
 
 use std::fmt;
 use std::fs;
@@ -197,10 +197,10 @@ impl InForce {
         self.seen.as_ref().map(|loaded| loaded.ops.as_str())
     }
 
-    /// Whether it is still the one that was put in force: figures under another would be somebody else's.
+    /// Checks that the scheduler is still the one that was put in force: figures under another one are not its own.
     ///
     /// # Errors
-    /// Who schedules instead.
+    /// When it has ended, or another scheduler is in force.
     pub fn check(&mut self) -> Result<(), String> {
         let now = scx::loaded(&self.directory);
         // Afterwards: it tells of a scheduler that goes in between, too.

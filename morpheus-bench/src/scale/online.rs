@@ -90,7 +90,7 @@ impl Drop for Offline {
     }
 }
 
-/// The restorer's whole life. Exit code 0 when all are back, 1 when one is not, 2 when somebody else calls it.
+/// The restorer's whole life. Exit code 0 when all are back, 1 when one is not, 2 when its parent gave it no job.
 pub fn restore() -> ExitCode {
     // SAFETY: ignoring a signal touches no memory. The terminal's end must not end us first.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };

@@ -42,7 +42,7 @@ pub const EDITOR_WORK: Duration = Duration::from_micros(300);
 const EDITOR_SLEEP: Duration = Duration::from_millis(4);
 
 impl Probe {
-    /// A process that does this. Its stdout is nobody's: this program's own is for records.
+    /// A process that does this. Its stdout is discarded: this program's own is for records.
     pub fn command(self) -> Command {
         let mut command = supervised::own("scale");
         let name = self.to_possible_value();
@@ -51,7 +51,7 @@ impl Probe {
         command
     }
 
-    /// So many processes that do this, until the value is dropped or the calling thread ends.
+    /// `count` processes that do this, until the value is dropped or the calling thread ends.
     ///
     /// # Errors
     /// When one cannot be started; the text is for people.
@@ -129,7 +129,7 @@ fn storm() -> io::Result<()> {
     }
 }
 
-/// Starts so many processes one after the other, and then waits for all of them.
+/// Starts `count` processes one after the other, and then waits for all of them.
 pub fn burst(count: usize) -> io::Result<()> {
     let children: Vec<io::Result<Child>> = (0..count)
         .map(|_| Probe::Nothing.command().spawn())

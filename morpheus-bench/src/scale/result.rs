@@ -68,7 +68,7 @@ impl Measured {
         value: fn(&Summary) -> Option<u64>,
     ) -> Self {
         let mut summary = latencies.summary();
-        // Nobody plots these, and a guest's serial line is slow.
+        // These are not plotted, and a guest's serial line is slow.
         summary.curve = Vec::new();
         Self {
             value: value(&summary).map(|ns| ns as f64),
@@ -89,7 +89,7 @@ impl Measured {
         }
     }
 
-    /// So many events in so long.
+    /// The rate of `count` events in `wall_ns`.
     pub fn rate(count: u64, wall_ns: u64) -> Self {
         Self {
             value: Some(count as f64 * 1e9 / wall_ns.max(1) as f64),

@@ -150,7 +150,7 @@ fn iterations(report: &Report) -> usize {
     report.runs.iter().map(of).max().unwrap_or(0)
 }
 
-/// The runs with so many CPUs.
+/// The runs with this number of CPUs.
 struct Compared<'a> {
     report: &'a Report,
     cpus: usize,

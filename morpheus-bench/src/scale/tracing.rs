@@ -1,4 +1,4 @@
-//! A buffer of the kernel's tracing that is nobody else's: others who trace are not disturbed.
+//! A private instance of the kernel's tracing: other programs that trace are not disturbed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_millis(2_500);
 const HOTPLUG_PAUSE: Duration = Duration::from_millis(300);
 /// A CPU that came back has to be used within this.
 const USED_WITHIN: Duration = Duration::from_secs(1);
-/// Who has had less than this of an equal share has been forgotten.
+/// A task that has had less than this part of an equal share is starved.
 const LEAST_SHARE: f64 = 0.5;
 
 /// Light load, some, too much, and light load again: after that wakes have to be as short as before.
@@ -118,7 +118,7 @@ pub fn io_batch(job: &Job) -> Answer {
     Ok(waits(job, &felt))
 }
 
-/// A CPU goes and comes back, again and again: it is used again, and nobody waits for it meanwhile.
+/// A CPU goes and comes back, again and again: it is used again, and no task waits for it meanwhile.
 pub fn hotplug(job: &Job) -> Answer {
     let directory = Path::new(online::DIRECTORY);
     let cpus = online::online(directory)?;

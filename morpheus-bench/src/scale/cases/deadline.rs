@@ -58,7 +58,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// A frame was ready so long after its start.
+    /// A frame was ready `took_ns` after its start.
     fn end_after(&mut self, took_ns: u64) {
         // A frame that is ready just at the next one's start is in time.
         let over = took_ns.saturating_sub(1) / FRAME_NS;

@@ -17,7 +17,7 @@ const BURST: usize = 8;
 const TASK: Duration = Duration::from_millis(2);
 /// Between two bursts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Nobody on a CPU by then, and nobody comes.
+/// If no task has run on a CPU within this time, none will.
 const SPREAD_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks.
 const LOOK: Duration = Duration::from_micros(500);

@@ -1,4 +1,4 @@
-//! Everything at once, and nobody is forgotten; with stress-ng where that is installed.
+//! Everything at once, and no task is starved; with stress-ng where that is installed.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::scx;
 const STRESSORS: [&str; 10] = [
     "--cpu", "2", "--fork", "2", "--switch", "2", "--timer", "1", "--vm", "1",
 ];
-/// It needs so much longer to clean up.
+/// It needs this much longer to clean up.
 const CLEANING_UP: Duration = Duration::from_secs(30);
 
 /// Batch work, editors, storms, messages and round trips. What counts is the longest wait of the batch work.
@@ -50,7 +50,7 @@ pub fn measure(job: &Job) -> Answer {
 struct StressNg(Neighbours);
 
 impl StressNg {
-    /// For so long; `None` where it is not installed.
+    /// Runs for `duration`; `None` where it is not installed.
     fn start(duration: Duration) -> Result<Option<Self>, String> {
         let Some(program) = scx::find("stress-ng") else {
             return Ok(None);

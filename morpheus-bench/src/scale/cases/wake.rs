@@ -56,8 +56,8 @@ fn wakes(job: &Job, warmup: Duration, work: Duration) -> Answer {
     }))
 }
 
-/// Wakes at a fixed rate for so long, and works for so much CPU time each time. Latencies count from the intended wake: one
-/// that is so late that the next is due counts for both.
+/// Wakes at a fixed rate for `duration_ns`, and computes for the CPU time `work` each time. Latencies count from the
+/// intended wake: one that is so late that the next is due counts for both.
 pub fn probe(duration_ns: u64, work: Duration) -> Latencies {
     thread::name_current(c"scale-probe");
     // Slack would be added to what the scheduler does. The slice is left as it is: that is the scheduler's.

@@ -62,7 +62,7 @@ pub struct Waited {
     pub longest_ns: u64,
     /// Whose it was: a name and a number.
     pub task: String,
-    /// So many waits ended.
+    /// How many waits ended.
     pub count: u64,
     /// A 99th percentile of these, in nanoseconds.
     pub p99_ns: Option<u64>,

@@ -15,7 +15,7 @@ const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 /// Bits of a time in the event's first word; 27 more are in the second.
 const DELTA_BITS: u32 = 27;
-/// An absolute time has so many bits; those above are as in the page's.
+/// An absolute time has this many bits; the bits above are those of the page's time.
 const STAMP_BITS: u32 = 59;
 
 /// Calls `each` with every event's time, in nanoseconds, and data; returns the time before which events are lost, if any are.

@@ -62,7 +62,7 @@ impl Waits {
     /// Takes in what happened. Events are to come in the order of their times.
     pub fn add(&mut self, now_ns: u64, event: Event) {
         match event {
-            // Who runs already, or waits already, is woken for nothing: it was about to sleep and has not.
+            // A task that runs or waits already is woken for nothing: it was about to sleep and has not.
             Event::Woken { task, name } => {
                 self.tasks.entry(task).or_insert(State::Waiting {
                     since_ns: now_ns,
