@@ -38,7 +38,7 @@ const LADDER: &[&str] = &["scheduler", "runtime", "crowd"];
 /// The link of an observer, and the socket.
 const LINK: &[&str] = &["observer", "broker", "isolation"];
 
-/// Everybody else's tasks.
+/// Tasks of all other processes.
 const MACHINE: &[&str] = &["tiers", "cgroups"];
 
 /// Operators, and processes that mean harm.

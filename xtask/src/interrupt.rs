@@ -1,4 +1,4 @@
-//! Ctrl-C, and being asked to end: noted here, acted on by whoever waits for a child.
+//! SIGINT (Ctrl-C), SIGTERM and SIGHUP: noted here, acted on by the code that waits for a child.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ pub(crate) fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::Relaxed)
 }
 
-/// As if a signal had come: for whoever took one that others must see, too.
+/// As if a signal had come: for code that took one that other code must see, too.
 pub(crate) fn put_back() {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }

@@ -117,7 +117,7 @@ Examples:
     ///
     /// Storms of processes, hogs, pipes, timers, sleepers, messages, and CPUs that go offline and come back: the scheduler is to
     /// stay in force, no runnable task may wait for longer than a second, and the kernel's log has to be clean. The longest wait
-    /// without load is shown beside it. The guests have a time of their own, 8 ns an instruction, so that nobody waits for the
+    /// without load is shown beside it. The guests have a time of their own, 8 ns an instruction, so that no task waits for the
     /// host; with --parallel the virtual CPUs run at the same time, and those that the machine does not have wait themselves.
     /// What was seen is also in target/soak.jsonl.
     ///

@@ -35,7 +35,7 @@ const ABLATION: [&str; 21] = [
     "longrun",
     "adapt",
 ];
-/// So many in a boot: with each change of the scheduler the emulator may lose the guest, and with it what was measured there.
+/// This many in a boot: with each change of the scheduler the emulator may lose the guest, and with it what was measured there.
 const FEATURES_A_BOOT: usize = 7;
 /// What schedulers of others are called.
 const SCX: &str = "scx_";

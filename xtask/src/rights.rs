@@ -48,7 +48,7 @@ fn make_map() -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new, and no other code has it.
     unsafe { libc::close(fd as libc::c_int) };
     Ok(())
 }

@@ -71,7 +71,7 @@ pub(crate) struct Plan {
     pub(crate) table: Vec<OsString>,
 }
 
-/// The program of somebody else's scheduler.
+/// The program of another project's scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) path: PathBuf,

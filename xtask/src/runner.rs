@@ -243,7 +243,7 @@ fn take_lowest_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
 }
 
-/// Runs what is in the queue until it is empty or somebody asks to end.
+/// Runs what is in the queue until it is empty or a signal asks to end.
 fn work(machine: &Machine<'_>, steps: &[Step], queue: &Queue, news: &Sender<News>) {
     while !interrupt::came()
         && let Some(index) = queue.take()

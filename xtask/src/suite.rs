@@ -49,7 +49,7 @@ pub(crate) struct SuiteArgs {
 /// Stands for the row's own directory in the report's, for programs that write one.
 const DIRECTORY: &str = "{}";
 
-/// Who else must run for a row.
+/// What else must run for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -390,7 +390,7 @@ pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> io::Result<V
         },
     )?;
     if ending.interrupted {
-        // Whoever waits for a child takes the signal; the suite is to see it, too.
+        // The code that waits for a child takes the signal; the suite is to see it, too.
         interrupt::put_back();
         return Err(io::ErrorKind::Interrupted.into());
     }

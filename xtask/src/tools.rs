@@ -298,7 +298,7 @@ fn has_clang() -> bool {
     const NAMES: [&str; 6] = [
         "clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18",
     ];
-    // Whoever names one knows why.
+    // A user who names one knows why.
     env::var_os("CLANG").is_some()
         || NAMES.iter().any(|name| {
             Command::new(name)

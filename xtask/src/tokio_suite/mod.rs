@@ -332,7 +332,7 @@ impl Step<'_> {
                     Ok(ended)
                 },
             )?;
-            // Where somebody asked to end, the last runs mean nothing.
+            // After a signal to end, the last runs mean nothing.
             if interrupt::came() {
                 self.outcome.interrupted = true;
                 return Ok(());

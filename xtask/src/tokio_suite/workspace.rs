@@ -107,7 +107,7 @@ fn strings(list: &Value) -> Vec<String> {
 /// Something cannot be written.
 pub(crate) fn write_shim(directory: &Path, root: &Path, requirement: &str) -> io::Result<()> {
     fs::create_dir_all(directory.join("shim"))?;
-    // Both crates begin with an s; the second one may not be there yet. Nobody reads a stack of the tests, and without line
+    // Both crates begin with an s; the second one may not be there yet. Stack traces of the tests are not read, and without line
     // tables, as in the checkout, dependencies are built once for both.
     write(
         &directory.join("Cargo.toml"),

@@ -35,7 +35,7 @@ const COMPLAINTS: &[&str] = &[
     "Out of memory: ",
 ];
 
-/// Why a scheduler ended that was not thrown out: its program let go of it, or somebody asked for it.
+/// Why a scheduler ended that was not ejected: its program unregistered it, or a user asked for it (SysRq).
 const ORDERLY: &[&str] = &[
     "(unregistered from user space)",
     "(unregistered from BPF)",

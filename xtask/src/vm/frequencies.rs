@@ -11,7 +11,7 @@ use crate::tools::Tool;
 /// What all CPUs share.
 const SHARED: &str = include_str!("frequencies.dsl");
 
-/// Writes the table for so many CPUs into `directory`.
+/// Writes the table for `cpus` CPUs into `directory`.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ fn definition(cpus: u16) -> String {
     }
     text += SHARED;
     for cpu in 0..cpus {
-        // Each CPU is a domain of its own, which nobody coordinates (0xFD would be any, 0xFE hardware).
+        // Each CPU is a domain of its own, with nothing to coordinate (0xFC: by software; 0xFD would be any, 0xFE hardware).
         let _ = writeln!(
             text,
             "Scope (\\_SB.CPUS.C{cpu:03X})\n\

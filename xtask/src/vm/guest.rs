@@ -19,7 +19,7 @@ use crate::tools::Tool;
 const MEMORY_MIB: u64 = 2048;
 /// The priority of QEMU's main loop, of 1 to 99.
 const PRIORITY: libc::c_int = 50;
-/// So many of the kernel's last lines are shown when nothing else says what went wrong.
+/// This many of the kernel's last lines are shown when nothing else says what went wrong.
 const RECENT: usize = 30;
 
 /// The emulated machine.
@@ -92,7 +92,7 @@ pub(super) fn boot(
     // SAFETY: `prctl` takes no pointers here, and is allowed between `fork` and `exec`. The thread whose end counts is
     // the caller's, which waits for QEMU.
     unsafe {
-        // Nobody would end a guest whose xtask was killed.
+        // Without this, a guest would outlive an xtask that was killed.
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())

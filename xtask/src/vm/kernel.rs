@@ -83,7 +83,7 @@ fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Res
     let name = format!("{}{}", series.name, arch.suffix());
     let directory = cache.join("kernels").join(name);
     if !directory.is_dir() || lacks_driver(&directory) {
-        // Apt's lists are for one at a time; whoever comes second finds the kernel.
+        // One process at a time may use apt's lists; a second one waits, and finds the kernel.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if !directory.is_dir() {

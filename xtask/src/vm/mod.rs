@@ -112,7 +112,7 @@ pub(crate) struct VmArgs {
     /// Another run in virtual time: what is random in the guest follows from this number
     #[arg(long, value_name = "N", default_value_t = 1, requires = "icount")]
     seed: u32,
-    /// The guest is ended after so many seconds
+    /// The guest is ended after this many seconds
     #[arg(long = "timeout", value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout_s: u64,
     /// Put this file or directory into the guest, where the command starts; programs come with their libraries

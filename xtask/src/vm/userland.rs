@@ -39,7 +39,7 @@ pub(super) fn find(arch: Arch, cache: &Path, verbose: bool) -> io::Result<Userla
     }
     let directory = cache.join(format!("userland{}", arch.suffix()));
     if !directory.is_dir() {
-        // Apt's lists are for one at a time; whoever comes second finds it.
+        // One process at a time may use apt's lists; a second one waits, and finds the directory.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if !directory.is_dir() {
