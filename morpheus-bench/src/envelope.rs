@@ -91,7 +91,10 @@ impl<C: Serialize> Envelope<C> {
     pub fn text(&self) -> String {
         let mut text = self.host.line(WIDTH) + "\n";
         let settings = serde_json::to_value(&self.config).unwrap_or_default();
-        text += &(wrap(&self::settings(&settings), WIDTH) + "\n");
+        let settings = self::settings(&settings);
+        if !settings.is_empty() {
+            text += &(wrap(&settings, WIDTH) + "\n");
+        }
         text += &text::tables(&self.rows);
         let failed = self.failed.iter();
         let failed = failed.map(|why| format!("not measured to its end: {why}"));
