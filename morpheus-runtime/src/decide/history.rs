@@ -33,8 +33,8 @@ const UNRATED_POLLS: u32 = 16;
 const HOG_MIN_POLLS: u32 = 4;
 const HOG_PERCENT: u32 = 80;
 
-/// After this many polls without a stalled one, a stalled poll is rare: it says more of the machine than of the label (a lock of the
-/// allocator whose holder was preempted). One in a thousand costs less inline, where a spare takes over, than handing off the 64 polls
+/// After this many polls without a stalled one, a stalled poll is rare: it says more of the machine than of the label (a lock
+/// whose holder was preempted). One in a thousand costs less inline, where a spare takes over, than handing off the 64 polls
 /// that clear a label, at 10 µs each. A new label has no such polls: its first stalled poll alone makes it slow.
 const RARE_AFTER_POLLS: u64 = 1_000;
 
