@@ -65,11 +65,16 @@ struct Slowest {
     wake: f64,
     timer: f64,
     stands_still: bool,
+    /// Whether some had not run by the end, so that these are lower bounds.
+    is_least: bool,
 }
 
 impl Slowest {
     fn of(contender: &str, rows: &[Row]) -> Option<Self> {
         let stands_still = find(rows, contender, WAKE_P50).is_some_and(Row::is_least);
+        let is_least = [WAKE_P99, TIMER_P99]
+            .iter()
+            .any(|figure| find(rows, contender, figure).is_some_and(Row::is_least));
         let p99s = median(rows, contender, WAKE_P99).zip(median(rows, contender, TIMER_P99));
         let (percent, (wake, timer)) = match p99s {
             Some(p99s) => (99.0, p99s),
@@ -84,6 +89,7 @@ impl Slowest {
             wake,
             timer,
             stands_still,
+            is_least,
         })
     }
 }
@@ -109,7 +115,8 @@ fn compared(other: &str, own: &Slowest, others: &Slowest) -> String {
         format!("{} times sooner", times(own.timer, others.timer.max(1.0)))
     };
     let (wake, timer) = (time(others.wake as u64), time(others.timer as u64));
-    format!("; {other} took {wake} and {timer} (timers {compared})")
+    let least = if others.is_least { "at least " } else { "" };
+    format!("; {other} took {least}{wake} and {timer} (timers {compared})")
 }
 
 fn hogs(main: &str, other: &str, rows: &[Row]) -> String {
@@ -172,6 +179,11 @@ mod tests {
             text.contains("timers 200 times later") && text.contains("95 %"),
             "{text}"
         );
+        assert!(text.contains("tokio took 262 ms and"), "{text}");
+        let mut cut = bad.clone();
+        cut[1].censored = 1;
+        let text = both(&good, &cut);
+        assert!(text.contains("tokio took at least 262 ms and"), "{text}");
         let worse = rows(Runtime::Morpheus, 500e6, 800e6, 1.0);
         let text = both(&worse, &bad);
         assert!(text.contains("2.0 times sooner"), "{text}");
