@@ -17,7 +17,7 @@ struct Program {
     long: Option<&'static str>,
 }
 
-/// After so long Ctrl-C comes: the warm-up of each is over, and something was measured, unless the machine is busy.
+/// Ctrl-C comes after this time. By then each has warmed up and measured something, unless the machine is busy.
 const SOON: Duration = Duration::from_secs(3);
 
 const PROGRAMS: &[Program] = &[

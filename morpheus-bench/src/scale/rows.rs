@@ -1,5 +1,7 @@
 //! The rows of all runs: each case under each scheduler, beside the kernel's own, and what Morpheus's scheduler is to reach.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::case::{Case, LONGEST_WAIT_NS};
@@ -146,8 +148,13 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
 
 /// How often the case that was measured most often was, under one scheduler.
 fn iterations(report: &Report) -> usize {
-    let of = |run: &Run| report.of(run.cpus, run.case, &run.scheduler).count();
-    report.runs.iter().map(of).max().unwrap_or(0)
+    let mut counts: HashMap<(usize, Case, &str), usize> = HashMap::new();
+    for run in &report.runs {
+        *counts
+            .entry((run.cpus, run.case, &run.scheduler))
+            .or_default() += 1;
+    }
+    counts.into_values().max().unwrap_or(0)
 }
 
 /// The runs with this number of CPUs.
@@ -205,6 +212,7 @@ impl Compared<'_> {
 
     fn rows(&self, case: Case, name: &str) -> Vec<Row> {
         let (about, own) = (case.about(), self.own());
+        let default = self.values(case, DEFAULT);
         let mut rows = Vec::new();
         for scheduler in self.report.schedulers() {
             let is_own = own.as_ref() == Some(&scheduler);
@@ -221,7 +229,7 @@ impl Compared<'_> {
             };
             add(row(about.figure, about.unit, known(&values)), None);
             if scheduler != DEFAULT {
-                let times = times(&values, &self.values(case, DEFAULT));
+                let times = times(&values, &default);
                 let limit = of_case(&BESIDE_DEFAULT, case).filter(|_| is_own);
                 add(ratio(name, &scheduler, TO_DEFAULT, times), limit);
             }

@@ -453,7 +453,7 @@ mod tests {
                 history.learn_good();
             }
         }
-        // Without so many polls before it, the first one suffices.
+        // With fewer polls than `RARE_AFTER_POLLS` before it, the first one suffices.
         let new = super::tests::history("history, not rare");
         new.label.totals.polls.add(100);
         new.learn_stalled(true);
