@@ -19,8 +19,8 @@ pub struct Envelope<C> {
     pub bench: String,
     /// The commit of the checkout that it was built in, `-dirty` behind it if that had changes; `None` where there is none.
     pub commit: Option<String>,
-    /// Facts about the machine.
-    pub host: Host,
+    /// Facts about the machine; `None` where records that were read again do not say.
+    pub host: Option<Host>,
     /// What was asked for.
     pub config: C,
     /// The cases that were measured.
@@ -66,7 +66,7 @@ impl<C: Serialize> Envelope<C> {
         Self {
             bench: bench.into(),
             commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))),
-            host: Host::read(),
+            host: Some(Host::read()),
             config,
             cases: Vec::new(),
             rows: Vec::new(),
@@ -89,7 +89,8 @@ impl<C: Serialize> Envelope<C> {
 
     /// Everything, as text.
     pub fn text(&self) -> String {
-        let mut text = self.host.line(WIDTH) + "\n";
+        let host = self.host.as_ref().map(|host| host.line(WIDTH) + "\n");
+        let mut text = host.unwrap_or_default();
         let settings = serde_json::to_value(&self.config).unwrap_or_default();
         let settings = self::settings(&settings);
         if !settings.is_empty() {

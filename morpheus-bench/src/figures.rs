@@ -78,7 +78,10 @@ fn tables(marker: &str, directory: &Path) -> Result<String, String> {
     let path = directory.join(format!("{name}.json"));
     let found = read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
     let commit = found.commit.as_deref().unwrap_or("unknown");
-    let host = &found.host;
+    let host = found
+        .host
+        .as_ref()
+        .ok_or_else(|| format!("{}: it does not say on which machine", path.display()))?;
     let tables = match figures {
         None => markdown::tables(&found.rows),
         Some(figures) => markdown::chosen(&found.rows, &figures.split(", ").collect::<Vec<_>>())?,

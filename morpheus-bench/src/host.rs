@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{clock, idle, thread};
 
 /// Facts about the machine at the start of a benchmark. What cannot be read is `None`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     /// Kernel release.
     pub kernel: String,

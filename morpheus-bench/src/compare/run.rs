@@ -11,7 +11,7 @@ use crate::pairs::Limit;
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds, Row, means, rounds};
 use crate::unit::Unit;
-use crate::{flagged, interrupt, supervised};
+use crate::{flagged, host, interrupt, supervised};
 
 /// The figures of a measurement. Operations a second, which others on the machine disturb; CPU time of an operation, which
 /// they hardly do; and where operations are timed one by one, their p99.
@@ -83,11 +83,12 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     }
     progress.clear();
     found.notes.extend(unsettled.note());
-    let shared = options.workers > found.host.cpus;
+    let cpus = host::cpus();
+    let shared = options.workers > cpus;
     found.notes.extend(shared.then(|| {
         format!(
-            "{} workers share {} CPUs: a check that everything works, and no measurement of a large machine.",
-            options.workers, found.host.cpus
+            "{} workers share {cpus} CPUs: a check that everything works, and no measurement of a large machine.",
+            options.workers
         )
     }));
     let means = means_of(&found.rows);

@@ -53,8 +53,8 @@ pub fn report(all: &[Series], warmup: String, options: &Options, found: &mut Env
         let note = "Raw counts hide what a delay held up; the corrected ones fill in a sleep for each interval of it.";
         found.notes.push(note.into());
     }
-    if options.sweep {
-        let answer = answer::answer(all, &found.host, options.policy);
+    if let Some(host) = found.host.as_ref().filter(|_| options.sweep) {
+        let answer = answer::answer(all, host, options.policy);
         found.notes.push(answer);
     }
 }

@@ -111,7 +111,7 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
         bench: "scale".into(),
         // A guest does not know.
         commit: None,
-        host: report.host.clone().unwrap_or_default(),
+        host: report.host.clone(),
         config: Asked {
             iterations: iterations(report),
         },
@@ -578,6 +578,10 @@ mod tests {
             run.failed = Some("the scheduler was thrown out".into());
         }
         let text = envelope(&report).text();
+        assert!(
+            !text.contains("Linux"),
+            "no machine is named in these records: {text}"
+        );
         let expected = "Failed: burst under morpheus: the scheduler was thrown out (3 times).";
         assert!(text.contains(expected), "{text}");
     }

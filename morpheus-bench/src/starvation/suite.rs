@@ -15,18 +15,18 @@ use super::title::title;
 use super::workload::Workload;
 use crate::envelope::Envelope;
 use crate::executor::Runtime;
-use crate::interrupt;
 use crate::pairs::{self, Limit};
 use crate::rows::Row;
 use crate::rows::view::find;
 use crate::unit::Unit;
+use crate::{host, interrupt};
 
 /// Measures the groups that are asked for. A missed bar is a failure only with `--strict`.
 pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let base = base(workload);
     let groups = chosen(options, &base).unwrap_or_else(|error| error.exit());
     let mut found = Envelope::new("starvation", Config::new(options, base));
-    if workload.workers != 2 || found.host.cpus != 2 {
+    if workload.workers != 2 || host::cpus() != 2 {
         let note =
             "The bars are meant for two CPUs and two workers: elsewhere the verdicts are a hint.";
         found.notes.push(note.into());
