@@ -11,7 +11,7 @@ use crate::report::label::{self, Label};
 /// The number of spawn locations that a thread knows at the same time.
 const PLACES: usize = 1 << u8::BITS;
 /// A thread adds polls to a label's total in lots of this many.
-const POLLS_A_LOT: u32 = 64;
+const POLLS_A_LOT: u32 = 256;
 
 #[derive(Clone, Copy)]
 struct Known {

@@ -51,7 +51,11 @@ pub(crate) struct Label {
 }
 
 /// Totals of all runtimes, for the summary and the exported series. Controllers write them, except for `polls`.
+///
+/// They have cache lines of their own (two: CPUs fetch lines in pairs): every poll reads the label's other words, on all
+/// threads, and would wait for the line whenever another thread has added its polls.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Totals {
     pub(crate) polls: Counter,
     pub(crate) stalled_polls: Counter,
