@@ -29,7 +29,9 @@ Examples:
 Each case is measured in pairs, in the order A B A' A' B A: A and A' are what Morpheus is compared with, B is
 Morpheus. Each measurement is a process of its own. What A and A' differ by is noise: inside it a case says 'no
 difference'. The rate is operations a second, and above 1 is better; CPU is CPU time of an operation, of all of the
-runtime's threads, and below 1 is better. CPU times repeat on a machine that others use, rates do not.
+runtime's threads, and below 1 is better. CPU times repeat on a machine that others use, rates do not. No process gives
+its heap back to the kernel (GLIBC_TUNABLES): with glibc's default it is chance whether one does so after each batch of
+tasks, which halves the rate of spawn_many_remote_idle.
 
 Bars: the rate is at least 0.97, CPU time at most 1.03, or 1.05 where every task is watched; the geometric mean of the
 rates, without the cases beside busy tasks, is at least 0.99. A bar is met where the whole interval keeps to it, missed
