@@ -31,6 +31,16 @@ pub(crate) fn poll<F: Future>(
         // There are more threads than slots: the poll is not watched, and the thread is counted as such.
         return future.poll(cx);
     }
+    #[cfg(tokio_unstable)]
+    if state.is_clean()
+        && let Some(joined) = crate::poll::hooks::join(state.label, handle::current())
+    {
+        let (result, verdict) = mark::poll_joined(future, joined, cx);
+        if !verdict.is_empty() {
+            known::learn(state, verdict);
+        }
+        return result;
+    }
     // The mark of the task around this future, if it has one, is paused: this poll gets its own.
     #[cfg(tokio_unstable)]
     let _paused = crate::poll::hooks::pause(state.label);

@@ -8,6 +8,7 @@
 //! the task's mark is [paused](pause) while that future is polled. The parts before and after are watched.
 //! The poll is counted for the task's label when it begins, and taken back when it is paused. Tasks that [`spawn`](crate::spawn)
 //! makes are such futures as a whole, with the label of the task: they wait for permits without a thread, and no hook waits for them.
+//! While they are healthy, the [mark of the task](join) serves for both.
 //!
 //! A thread that hands its core over inside the poll (`block_in_place`) stays in the poll, but no task waits
 //! behind it. The watchdog asks tokio for that before it calls the poll stalled. Morpheus's own tasks, above
@@ -17,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::panic::Location;
+use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
@@ -108,6 +110,8 @@ thread_local! {
 }
 
 /// Marks the beginning of a task's poll. Tokio calls it before the poll.
+///
+/// Each call in it, and in [`after_poll`], is the last thing that its path does: so neither saves a register.
 #[inline]
 pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     let slot = handle::current();
@@ -119,11 +123,11 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     let Some(label) = labels::count_healthy(location) else {
         return before_other_poll(meta);
     };
-    mark(slot, label);
     CURRENT.with(|current| {
         current.plain.set(Some(meta.id()));
         current.location.set(Some(location));
     });
+    mark(slot, label);
 }
 
 /// Does the same for a label that is not healthy, or on a thread whose slot is not ready for a poll.
@@ -235,45 +239,69 @@ pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
 /// Marks the end of a task's poll. Tokio calls it after the poll.
 #[inline]
 pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
-    CURRENT.with(|current| {
-        if current.plain.get() != Some(meta.id()) {
-            return after_other_poll(current, meta.id());
+    let is_plain = CURRENT.with(|current| {
+        let is_plain = current.plain.get() == Some(meta.id());
+        if is_plain {
+            current.plain.set(None);
         }
-        let slot = handle::current();
-        let Some(seq) = slot.runtime.poll_under_way() else {
-            return current.set(None);
-        };
-        slot.runtime.end_poll(seq.get());
-        let verdict = slot.kernel.verdict_for(seq.get());
-        if !verdict.is_empty() {
-            return after_stalled_poll(current, verdict);
-        }
-        current.plain.set(None);
+        is_plain
     });
+    if !is_plain {
+        return after_other_poll(meta);
+    }
+    let slot = handle::current();
+    let Some(seq) = slot.runtime.poll_under_way() else {
+        return;
+    };
+    slot.runtime.end_poll(seq.get());
+    let verdict = slot.kernel.verdict_for(seq.get());
+    if !verdict.is_empty() {
+        after_stalled_poll(meta, verdict);
+    }
 }
 
 /// Does the same if the label was not healthy, or the mark was paused.
 #[cold]
-fn after_other_poll(current: &Current, task: Id) {
-    let Some(hooked) = current.other.get().filter(|hooked| hooked.task == task) else {
-        return;
-    };
-    current.set(None);
-    let last = hooked.seq.map(|seq| end(hooked, seq));
-    finish(hooked, hooked.verdict | last.unwrap_or_default());
-}
-
-/// Does the same after a plain poll with a verdict, whose mark has ended.
-#[cold]
-fn after_stalled_poll(current: &Current, verdict: VerdictFlags) {
-    let Some(hooked) = current.get() else { return };
-    current.set(None);
-    undo_demotion(verdict);
+fn after_other_poll(meta: &TaskMeta<'_>) {
+    let task = meta.id();
+    let ended = CURRENT.with(|current| {
+        let ended = current.other.get().filter(|hooked| hooked.task == task)?;
+        current.set(None);
+        Some(ended)
+    });
+    let Some(hooked) = ended else { return };
+    let last = hooked.seq.map(end);
+    let verdict = hooked.verdict | last.unwrap_or_default();
+    // Also if watched futures took a part of it: the rest is the label's.
+    let learns = verdict.is_empty() && !hooked.label.is_healthy();
+    if learns && (hooked.whole || !hooked.label.marks_itself()) {
+        // The controller counts the stalled polls itself.
+        own_slot::with_history(hooked.label, History::learn_good);
+    }
     finish(hooked, verdict);
 }
 
+/// Learns from a plain poll with a verdict, whose mark has ended.
+#[cold]
+fn after_stalled_poll(meta: &TaskMeta<'_>, verdict: VerdictFlags) {
+    undo_demotion(verdict);
+    let location = meta.spawned_at();
+    let hooked = Hooked {
+        task: meta.id(),
+        location,
+        label: labels::at(location),
+        seq: None,
+        whole: true,
+        is_prepared: false,
+        verdict,
+    };
+    finish(hooked, verdict);
+}
+
+/// The watched future that a task is learns by itself.
 fn finish(hooked: Hooked, verdict: VerdictFlags) {
-    if hooked.is_prepared || !verdict.is_empty() {
+    let is_stalled = !verdict.is_empty() && !hooked.label.marks_itself();
+    if hooked.is_prepared || is_stalled {
         learn(hooked, verdict);
     }
 }
@@ -296,15 +324,11 @@ fn mark(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
     NonZeroU64::new(mark.seq)
 }
 
-fn end(hooked: Hooked, seq: NonZeroU64) -> VerdictFlags {
+fn end(seq: NonZeroU64) -> VerdictFlags {
     let slot = handle::current();
     slot.runtime.end_poll(seq.get());
     let verdict = slot.kernel.verdict_for(seq.get());
     undo_demotion(verdict);
-    // The controller counts the stalled polls itself.
-    if verdict.is_empty() && hooked.whole && !hooked.label.is_healthy() {
-        own_slot::with_history(hooked.label, History::learn_good);
-    }
     verdict
 }
 
@@ -336,10 +360,42 @@ pub(crate) fn put_back(PutAside(before): PutAside) {
     });
 }
 
+/// Lets the mark of a plain poll serve for the watched future with the same label that the task is. While the guard lives, a
+/// watched future inside lends its label to the poll, as inside any other watched one.
+#[inline]
+pub(crate) fn join(label: &'static Label, slot: SlotHandle) -> Option<Joined> {
+    let task = CURRENT.with(|current| current.plain.get())?;
+    // Relaxed: the thread's own word.
+    if slot.runtime.label.load(Ordering::Relaxed) != label.id() {
+        return None;
+    }
+    label.note_marks_itself();
+    CURRENT.with(|current| current.plain.set(None));
+    Some(Joined(task))
+}
+
+/// A plain poll, from the beginning of its watched future until this is dropped; made by [`join`].
+#[must_use]
+pub(crate) struct Joined(Id);
+
+impl Drop for Joined {
+    #[inline]
+    fn drop(&mut self) {
+        CURRENT.with(|current| current.plain.set(Some(self.0)));
+    }
+}
+
 /// Ends the mark of the task's poll until the guard is dropped, while a watched future with this label is polled. `None`
 /// where there is no mark, or where it is paused already.
 #[inline]
 pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
+    let is_marked =
+        CURRENT.with(|current| current.plain.get().is_some() || current.other.get().is_some());
+    if is_marked { pause_marked(label) } else { None }
+}
+
+#[cold]
+fn pause_marked(label: &'static Label) -> Option<Paused> {
     let hooked = CURRENT.with(Current::get)?;
     let seq = hooked.seq?;
     if std::ptr::eq(hooked.label, label) {
@@ -355,7 +411,7 @@ fn pause_slow(mut hooked: Hooked, seq: NonZeroU64) {
     }
     hooked.seq = None;
     hooked.whole = false;
-    hooked.verdict = hooked.verdict | end(hooked, seq);
+    hooked.verdict = hooked.verdict | end(seq);
     CURRENT.with(|current| current.set(Some(hooked)));
 }
 
@@ -377,7 +433,7 @@ impl Drop for Paused {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::time::{Duration, Instant};
 
     use morpheus_common::slot::SlotFlag;
@@ -435,6 +491,71 @@ mod tests {
         let outer = totals_of(yields(99).watched("hooks: once"));
         let inner = &label::of(Origin::Named("hooks: once")).totals;
         assert_eq!(inner.polls.get(), 100);
+        assert_eq!(outer.polls.get(), 0);
+    }
+
+    /// Its future is dropped after its last poll, within the poll of the task.
+    struct Lingers(Duration);
+
+    impl Future for Lingers {
+        type Output = ();
+
+        fn poll(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<()> {
+            std::task::Poll::Ready(())
+        }
+    }
+
+    impl Drop for Lingers {
+        fn drop(&mut self) {
+            std::thread::sleep(self.0);
+        }
+    }
+
+    #[test]
+    fn the_mark_of_a_task_serves_for_the_watched_future_that_it_is() {
+        let runtime = one_worker();
+        let at = Location::caller();
+        let _context = runtime.enter();
+        let spawn = |future: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            runtime.block_on(crate::spawn(future)).unwrap();
+        };
+        let seq = || handle::current().runtime.poll_under_way().unwrap().get();
+        spawn(Box::pin(yields(40)));
+        spawn(Box::pin(async move {
+            let first = seq();
+            for turn in 1..=50 {
+                tokio::task::yield_now().await;
+                assert_eq!(seq(), first + 2 * turn, "one mark a poll");
+                let outer = seq();
+                let within = async move { assert_eq!(seq(), outer, "a label that is lent") };
+                within.watched("hooks: within a joined poll").await;
+                assert_eq!(seq(), outer);
+            }
+        }));
+        spawn(Box::pin(Lingers(Duration::ZERO)));
+        spawn(Box::pin(Lingers(NAP)));
+        drop(_context);
+        drop(runtime);
+        let label = label::all().find(|label| match label.origin() {
+            Origin::At(own) => own.file() == at.file() && own.line() == at.line() + 3,
+            _ => false,
+        });
+        let totals = &label.unwrap().totals;
+        assert_eq!(totals.polls.get(), 41 + 51 + 1 + 1);
+        assert_eq!(totals.stalled_polls.get(), 1, "the drop");
+        let inner = &label::of(Origin::Named("hooks: within a joined poll")).totals;
+        assert_eq!(inner.polls.get(), 50);
+    }
+
+    /// Its polls are never whole.
+    #[test]
+    fn a_task_around_a_watched_future_becomes_healthy() {
+        let outer = totals_of(yields(40).watched("hooks: around"));
+        let is_outer = |label: &&'static Label| std::ptr::eq(&raw const label.totals, outer);
+        assert!(label::all().find(is_outer).unwrap().is_healthy());
         assert_eq!(outer.polls.get(), 0);
     }
 

@@ -6,9 +6,13 @@ use std::task::{Context, Poll};
 
 use morpheus_common::slot::VerdictFlags;
 
+#[cfg(tokio_unstable)]
+use crate::poll::hooks::Joined;
 use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
+#[cfg(tokio_unstable)]
+use morpheus_link::handle;
 use morpheus_link::handle::SlotHandle;
 
 /// Marks a poll in the slot from `begin` until it is dropped, also when the poll panics.
@@ -47,6 +51,26 @@ pub(crate) fn poll_inline<F: Future>(
     let result = future.poll(cx);
     drop(mark);
     (result, slot.kernel.verdict_for(seq))
+}
+
+/// Polls a watched future under the mark of its task.
+#[cfg(tokio_unstable)]
+#[inline]
+pub(crate) fn poll_joined<F: Future>(
+    future: Pin<&mut F>,
+    joined: Joined,
+    cx: &mut Context<'_>,
+) -> (Poll<F::Output>, VerdictFlags) {
+    let seq = handle::current().runtime.poll_under_way();
+    let result = future.poll(cx);
+    drop(joined);
+    // The slot may have moved meanwhile, with its words: not in the poll itself, but in one of another domain within it.
+    let kernel = handle::current().kernel;
+    (
+        result,
+        seq.map(|seq| kernel.verdict_for(seq.get()))
+            .unwrap_or_default(),
+    )
 }
 
 /// Polls a watched future inside the poll of another one: it lends its label to that poll meanwhile.
