@@ -110,8 +110,6 @@ thread_local! {
 }
 
 /// Marks the beginning of a task's poll. Tokio calls it before the poll.
-///
-/// Each call in it, and in [`after_poll`], is the last thing that its path does: so neither saves a register.
 #[inline]
 pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
     let slot = handle::current();
