@@ -31,11 +31,12 @@ pub(crate) fn poll<F: Future>(
         // There are more threads than slots: the poll is not watched, and the thread is counted as such.
         return future.poll(cx);
     }
+    let slot = handle::current();
     #[cfg(tokio_unstable)]
     if state.is_clean()
-        && let Some(joined) = crate::poll::hooks::join(state.label, handle::current())
+        && let Some(joined) = crate::poll::hooks::join(state.label, slot)
     {
-        let (result, verdict) = mark::poll_joined(future, joined, cx);
+        let (result, verdict) = mark::poll_joined(future, joined, slot, cx);
         if !verdict.is_empty() {
             known::learn(state, verdict);
         }
@@ -44,7 +45,6 @@ pub(crate) fn poll<F: Future>(
     // The mark of the task around this future, if it has one, is paused: this poll gets its own.
     #[cfg(tokio_unstable)]
     let _paused = crate::poll::hooks::pause(state.label);
-    let slot = handle::current();
     if slot.runtime.in_poll() {
         return mark::poll_within(future, state, slot, cx);
     }

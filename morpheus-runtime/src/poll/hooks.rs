@@ -207,15 +207,15 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
 
 /// Learns from a poll that has ended, and undoes what [`prepare`] did.
 #[cold]
-fn learn(hooked: Hooked, verdict: VerdictFlags) {
+fn learn(task: Id, label: &'static Label, verdict: VerdictFlags) {
     drop(PREPARED.take());
     own_slot::with_domain(|domain, _| {
-        let (became_slow, became_hog) = domain.records.learn(hooked.task, hooked.label, verdict);
+        let (became_slow, became_hog) = domain.records.learn(task, label, verdict);
         domain.counters.slow_tasks.add(usize::from(became_slow));
         domain.counters.hog_tasks.add(usize::from(became_hog));
         // The record that was made just now would stay for ever.
-        if CURRENT.with(|current| current.ended.get()) == Some(hooked.task) {
-            domain.records.forget(hooked.task);
+        if CURRENT.with(|current| current.ended.get()) == Some(task) {
+            domain.records.forget(task);
         }
     });
 }
@@ -247,12 +247,10 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
     if !is_plain {
         return after_other_poll(meta);
     }
-    let slot = handle::current();
-    let Some(seq) = slot.runtime.poll_under_way() else {
+    let Some(seq) = handle::current().runtime.poll_under_way() else {
         return;
     };
-    slot.runtime.end_poll(seq.get());
-    let verdict = slot.kernel.verdict_for(seq.get());
+    let verdict = end_mark(seq);
     if !verdict.is_empty() {
         after_stalled_poll(meta, verdict);
     }
@@ -276,32 +274,24 @@ fn after_other_poll(meta: &TaskMeta<'_>) {
         // The controller counts the stalled polls itself.
         own_slot::with_history(hooked.label, History::learn_good);
     }
-    finish(hooked, verdict);
+    if hooked.is_prepared || learns_verdict(hooked.label, verdict) {
+        learn(task, hooked.label, verdict);
+    }
 }
 
 /// Learns from a plain poll with a verdict, whose mark has ended.
 #[cold]
 fn after_stalled_poll(meta: &TaskMeta<'_>, verdict: VerdictFlags) {
     undo_demotion(verdict);
-    let location = meta.spawned_at();
-    let hooked = Hooked {
-        task: meta.id(),
-        location,
-        label: labels::at(location),
-        seq: None,
-        whole: true,
-        is_prepared: false,
-        verdict,
-    };
-    finish(hooked, verdict);
+    let label = labels::at(meta.spawned_at());
+    if learns_verdict(label, verdict) {
+        learn(meta.id(), label, verdict);
+    }
 }
 
-/// The watched future that a task is learns by itself.
-fn finish(hooked: Hooked, verdict: VerdictFlags) {
-    let is_stalled = !verdict.is_empty() && !hooked.label.marks_itself();
-    if hooked.is_prepared || is_stalled {
-        learn(hooked, verdict);
-    }
+/// Whether a task of this label learns from the verdict. The watched future that a task is learns by itself.
+fn learns_verdict(label: &Label, verdict: VerdictFlags) -> bool {
+    !verdict.is_empty() && !label.marks_itself()
 }
 
 fn begin(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
@@ -322,10 +312,16 @@ fn mark(slot: SlotHandle, label: &'static Label) -> Option<NonZeroU64> {
     NonZeroU64::new(mark.seq)
 }
 
-fn end(seq: NonZeroU64) -> VerdictFlags {
+/// Marks the end of a poll in the slot, and returns the verdict on it.
+#[inline]
+fn end_mark(seq: NonZeroU64) -> VerdictFlags {
     let slot = handle::current();
     slot.runtime.end_poll(seq.get());
-    let verdict = slot.kernel.verdict_for(seq.get());
+    slot.kernel.verdict_for(seq.get())
+}
+
+fn end(seq: NonZeroU64) -> VerdictFlags {
+    let verdict = end_mark(seq);
     undo_demotion(verdict);
     verdict
 }
@@ -367,19 +363,23 @@ pub(crate) fn join(label: &'static Label, slot: SlotHandle) -> Option<Joined> {
     if slot.runtime.label.load(Ordering::Relaxed) != label.id() {
         return None;
     }
+    let seq = slot.runtime.poll_under_way()?;
     label.note_marks_itself();
     CURRENT.with(|current| current.plain.set(None));
-    Some(Joined(task))
+    Some(Joined { task, seq })
 }
 
 /// A plain poll, from the beginning of its watched future until this is dropped; made by [`join`].
 #[must_use]
-pub(crate) struct Joined(Id);
+pub(crate) struct Joined {
+    task: Id,
+    pub(crate) seq: NonZeroU64,
+}
 
 impl Drop for Joined {
     #[inline]
     fn drop(&mut self) {
-        CURRENT.with(|current| current.plain.set(Some(self.0)));
+        CURRENT.with(|current| current.plain.set(Some(self.task)));
     }
 }
 
@@ -394,23 +394,18 @@ pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
 
 #[cold]
 fn pause_marked(label: &'static Label) -> Option<Paused> {
-    let hooked = CURRENT.with(Current::get)?;
-    let seq = hooked.seq?;
+    let mut hooked = CURRENT.with(Current::get)?;
+    let seq = hooked.seq.take()?;
     if std::ptr::eq(hooked.label, label) {
         label.note_marks_itself();
     }
-    pause_slow(hooked, seq);
-    Some(Paused(()))
-}
-
-fn pause_slow(mut hooked: Hooked, seq: NonZeroU64) {
     if hooked.whole {
         labels::take_back(hooked.location);
     }
-    hooked.seq = None;
     hooked.whole = false;
     hooked.verdict = hooked.verdict | end(seq);
     CURRENT.with(|current| current.set(Some(hooked)));
+    Some(Paused(()))
 }
 
 /// Continues the mark when dropped; made by [`pause`].

@@ -11,8 +11,6 @@ use crate::poll::hooks::Joined;
 use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
-#[cfg(tokio_unstable)]
-use morpheus_link::handle;
 use morpheus_link::handle::SlotHandle;
 
 /// Marks a poll in the slot from `begin` until it is dropped, also when the poll panics.
@@ -59,18 +57,13 @@ pub(crate) fn poll_inline<F: Future>(
 pub(crate) fn poll_joined<F: Future>(
     future: Pin<&mut F>,
     joined: Joined,
+    slot: SlotHandle,
     cx: &mut Context<'_>,
 ) -> (Poll<F::Output>, VerdictFlags) {
-    let seq = handle::current().runtime.poll_under_way();
+    let seq = joined.seq.get();
     let result = future.poll(cx);
     drop(joined);
-    // The slot may have moved meanwhile, with its words: not in the poll itself, but in one of another domain within it.
-    let kernel = handle::current().kernel;
-    (
-        result,
-        seq.map(|seq| kernel.verdict_for(seq.get()))
-            .unwrap_or_default(),
-    )
+    (result, slot.kernel.verdict_for(seq))
 }
 
 /// Polls a watched future inside the poll of another one: it lends its label to that poll meanwhile.
