@@ -17,14 +17,10 @@ use std::cell::Cell;
 
 use crate::sched_attr::SchedAttr;
 
-/// The slice of a worker, in nanoseconds: a fifteenth of the kernel's usual 3 ms. A shorter one costs context
-/// switches without improving the tail latency.
+/// The slice of a worker and of a thread in a handoff poll, in nanoseconds: a fifteenth of the kernel's usual 3 ms. Half of it
+/// costs 2 to 6 % of what handoff polls compute in context switches, and twice as much makes the workers' wakes a quarter later
+/// at p99 (`service --clients 40`, `starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
-
-/// The slice of a thread in a handoff poll, in nanoseconds: a worker's. Half of it costs 2 to 6 % of what the polls compute in
-/// context switches, and twice as much makes the workers' wakes a quarter later at p99 (`service --clients 40`, `starvation --hogs 20
-/// --hog-via spawn`).
-pub const HANDOFF_SLICE_NS: u64 = WORKER_SLICE_NS;
 
 /// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux
 /// 6.12), or where the thread is not in the fair class.
@@ -69,6 +65,13 @@ pub fn is_own() -> bool {
     matches!(STATE.get(), State::Own)
 }
 
+/// Whether the calling thread has a worker's slice from [`become_worker`].
+#[inline]
+#[must_use]
+pub fn is_workers() -> bool {
+    matches!(STATE.get(), State::Worker(_))
+}
+
 /// Gives the calling thread a worker's slice unless it has one. Returns false at the first refusal only.
 #[inline]
 pub fn become_worker() -> bool {
@@ -76,13 +79,14 @@ pub fn become_worker() -> bool {
 }
 
 fn take_workers_slice() -> bool {
-    let own = current();
-    let state = match own {
-        Some(own) if set_current(WORKER_SLICE_NS) => State::Worker(own),
+    let attr = SchedAttr::of_current_thread();
+    let own = attr.as_ref().and_then(SchedAttr::slice);
+    let is_taken = attr.is_some_and(|attr| attr.set_slice(WORKER_SLICE_NS));
+    STATE.set(match own {
+        Some(own) if is_taken => State::Worker(own),
         _ => State::Refused,
-    };
-    STATE.set(state);
-    matches!(state, State::Worker(_))
+    });
+    is_workers()
 }
 
 /// Restores the slice that the calling thread had before [`become_worker`].
@@ -117,8 +121,10 @@ mod tests {
             let Some(before) = current() else { return };
             if become_worker() {
                 assert_eq!(current(), Some(WORKER_SLICE_NS));
+                assert!(is_workers());
                 assert!(become_worker());
                 leave_worker();
+                assert!(!is_workers());
                 assert_eq!(current(), Some(before));
             }
         })

@@ -278,12 +278,15 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
     is_worker
 }
 
-/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays.
+/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays, as a worker's does.
 pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
     let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
-    let before = short.then(slice::current).flatten();
+    if !short || slice::is_workers() {
+        return None;
+    }
+    let before = slice::current();
     if before.is_some() {
-        slice::set_current(slice::HANDOFF_SLICE_NS);
+        slice::set_current(slice::WORKER_SLICE_NS);
     }
     before
 }
