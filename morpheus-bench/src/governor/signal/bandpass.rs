@@ -2,20 +2,10 @@
 
 use std::f64::consts::{PI, TAU};
 
-use super::Size;
+use super::{Filter, Size};
 
 /// From where to where the filter lets through, in Hz.
 pub const PASSES: (f64, f64) = (8.0, 30.0);
-
-/// The filter, and the end of the window before.
-pub struct Bandpass {
-    channels: usize,
-    /// Samples of a hop.
-    step: usize,
-    taps: Vec<f64>,
-    /// The `taps - 1` frames before the window, then the window.
-    signal: Vec<f64>,
-}
 
 /// The filter's taps: `2f/r·sinc` of the upper edge less that of the lower, windowed.
 pub fn taps(count: u32, rate: f64, (low, high): (f64, f64)) -> Vec<f64> {
@@ -33,38 +23,31 @@ pub fn taps(count: u32, rate: f64, (low, high): (f64, f64)) -> Vec<f64> {
         .collect()
 }
 
-impl Bandpass {
-    /// With `size.taps`.
-    pub fn new(size: &Size) -> Self {
-        let channels = size.channels as usize;
-        let before = (size.taps as usize - 1) * channels;
-        Self {
-            channels,
-            step: size.hop as usize * channels,
-            taps: taps(size.taps, size.rate.into(), PASSES),
-            signal: vec![0.0; before + size.samples()],
-        }
-    }
-
-    /// `output` is as long as `window`.
-    pub fn process(&mut self, window: &[f64], output: &mut [f64]) {
-        let channels = self.channels;
-        let before = self.signal.len() - window.len();
-        self.signal[before..].copy_from_slice(window);
+/// Lets [`PASSES`] through, with `size.taps`.
+pub fn bandpass(size: &Size) -> Filter {
+    let channels = size.channels as usize;
+    let step = size.hop as usize * channels;
+    let taps = taps(size.taps, size.rate.into(), PASSES);
+    // The `taps - 1` frames before the window, then the window.
+    let frames_before = taps.len() - 1;
+    let before = frames_before * channels;
+    let mut signal = vec![0.0; before + size.samples()];
+    Box::new(move |window, output| {
+        signal[before..].copy_from_slice(window);
         for (t, out) in output.chunks_exact_mut(channels).enumerate() {
             out.fill(0.0);
             // The newest sample goes with the first tap.
-            let newest = before / channels + t;
-            for (k, tap) in self.taps.iter().enumerate() {
+            let newest = frames_before + t;
+            for (k, tap) in taps.iter().enumerate() {
                 let at = (newest - k) * channels;
-                for (y, x) in out.iter_mut().zip(&self.signal[at..at + channels]) {
+                for (y, x) in out.iter_mut().zip(&signal[at..at + channels]) {
                     *y += tap * x;
                 }
             }
         }
         // What is before the next window.
-        self.signal.copy_within(self.step..self.step + before, 0);
-    }
+        signal.copy_within(step..step + before, 0);
+    })
 }
 
 #[cfg(test)]

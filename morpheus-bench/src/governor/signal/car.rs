@@ -1,30 +1,19 @@
 //! Common average reference: what all channels have in common is noise of the reference electrode.
 
-use super::Size;
+use super::{Filter, Size};
 
 /// Subtracts from each sample the mean of its frame.
-pub struct CommonAverage {
-    channels: usize,
-}
-
-impl CommonAverage {
-    /// For frames of `size.channels`.
-    pub fn new(size: &Size) -> Self {
-        Self {
-            channels: size.channels as usize,
-        }
-    }
-
-    /// `output` is as long as `window`.
-    pub fn process(&mut self, window: &[f64], output: &mut [f64]) {
-        let frames = window.chunks_exact(self.channels);
-        for (frame, out) in frames.zip(output.chunks_exact_mut(self.channels)) {
-            let mean = frame.iter().sum::<f64>() / self.channels as f64;
+pub fn common_average(size: &Size) -> Filter {
+    let channels = size.channels as usize;
+    Box::new(move |window, output| {
+        let frames = window.chunks_exact(channels);
+        for (frame, out) in frames.zip(output.chunks_exact_mut(channels)) {
+            let mean = frame.iter().sum::<f64>() / channels as f64;
             for (out, sample) in out.iter_mut().zip(frame) {
                 *out = sample - mean;
             }
         }
-    }
+    })
 }
 
 #[cfg(test)]

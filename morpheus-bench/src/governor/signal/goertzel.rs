@@ -5,62 +5,38 @@
 
 use std::f64::consts::TAU;
 
-use super::Size;
+use super::{Filter, Size};
 
 /// Alpha and beta rhythm, in Hz, both ends included.
 pub const BANDS: [(f64, f64); 2] = [(8.0, 13.0), (13.0, 30.0)];
 
-/// The bins of all bands, and room for the recurrence.
-pub struct Goertzel {
-    channels: usize,
-    /// Twice the cosine of each bin, band by band.
-    bands: [Vec<f64>; BANDS.len()],
-    /// The recurrence's last two values for each channel.
-    last: Vec<f64>,
-    before: Vec<f64>,
-}
-
-impl Goertzel {
-    /// For windows of `size.window` frames.
-    pub fn new(size: &Size) -> Self {
-        let channels = size.channels as usize;
-        Self {
-            channels,
-            bands: BANDS.map(|band| {
-                bins(size, band)
-                    .map(|bin| 2.0 * (TAU * bin as f64 / f64::from(size.window)).cos())
-                    .collect()
-            }),
-            last: vec![0.0; channels],
-            before: vec![0.0; channels],
-        }
-    }
-
-    /// `output` has a value for each channel of the first band, then of the second.
-    pub fn process(&mut self, window: &[f64], output: &mut [f64]) {
-        for (band, powers) in self
-            .bands
-            .iter()
-            .zip(output.chunks_exact_mut(self.channels))
-        {
+/// Puts out a value for each channel of the first band, then of the second.
+pub fn goertzel(size: &Size) -> Filter {
+    let channels = size.channels as usize;
+    let twice_cosine = |bin: u32| 2.0 * (TAU * f64::from(bin) / f64::from(size.window)).cos();
+    let bands = BANDS.map(|band| bins(size, band).map(twice_cosine).collect::<Vec<f64>>());
+    // The recurrence's last two values for each channel.
+    let (mut last, mut before) = (vec![0.0; channels], vec![0.0; channels]);
+    Box::new(move |window, output| {
+        for (band, powers) in bands.iter().zip(output.chunks_exact_mut(channels)) {
             powers.fill(0.0);
             for twice_cosine in band {
-                self.last.fill(0.0);
-                self.before.fill(0.0);
-                for frame in window.chunks_exact(self.channels) {
-                    let state = self.last.iter_mut().zip(&mut self.before);
+                last.fill(0.0);
+                before.fill(0.0);
+                for frame in window.chunks_exact(channels) {
+                    let state = last.iter_mut().zip(&mut before);
                     for (x, (last, before)) in frame.iter().zip(state) {
                         let next = x + twice_cosine * *last - *before;
                         *before = *last;
                         *last = next;
                     }
                 }
-                for (power, (a, b)) in powers.iter_mut().zip(self.last.iter().zip(&self.before)) {
+                for (power, (a, b)) in powers.iter_mut().zip(last.iter().zip(&before)) {
                     *power += a * a + b * b - twice_cosine * a * b;
                 }
             }
         }
-    }
+    })
 }
 
 /// The bins whose frequency lies in a band.

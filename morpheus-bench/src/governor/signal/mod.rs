@@ -14,10 +14,10 @@ mod notch;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-pub use bandpass::Bandpass;
-pub use car::CommonAverage;
-pub use goertzel::{BANDS, Goertzel};
-pub use notch::Notch;
+use bandpass::bandpass;
+use car::common_average;
+use goertzel::{BANDS, goertzel};
+use notch::notch;
 
 /// How large the windows and the filters are.
 #[derive(Clone, Debug, PartialEq, Args, Serialize)]
@@ -128,36 +128,31 @@ impl Name {
     }
 }
 
+/// Works on a window, and puts out as many samples unless it says otherwise. What it keeps from one window to the next is in it.
+type Filter = Box<dyn FnMut(&[f64], &mut [f64]) + Send>;
+
 /// A kernel with its state and room for its output.
 pub struct Kernel {
-    kind: Kind,
+    filter: Filter,
     output: Vec<f64>,
-}
-
-enum Kind {
-    Noop,
-    Car(CommonAverage),
-    Notch(Notch),
-    Goertzel(Goertzel),
-    Bandpass(Bandpass),
 }
 
 impl Kernel {
     /// One that has seen no signal yet. All of its memory is there from now on.
     pub fn new(name: Name, size: &Size) -> Self {
-        let kind = match name {
-            Name::Noop => Kind::Noop,
-            Name::Car => Kind::Car(CommonAverage::new(size)),
-            Name::NotchIir => Kind::Notch(Notch::new(size)),
-            Name::Goertzel => Kind::Goertzel(Goertzel::new(size)),
-            Name::BandpassFir => Kind::Bandpass(Bandpass::new(size)),
+        let filter: Filter = match name {
+            Name::Noop => Box::new(|_, _| ()),
+            Name::Car => common_average(size),
+            Name::NotchIir => notch(size),
+            Name::Goertzel => goertzel(size),
+            Name::BandpassFir => bandpass(size),
         };
         let length = match name {
             Name::Goertzel => BANDS.len() * size.channels as usize,
             _ => size.samples(),
         };
         Self {
-            kind,
+            filter,
             // Not zeroes, for which the system would lend a page only when it is written.
             output: vec![1.0; length],
         }
@@ -166,15 +161,8 @@ impl Kernel {
     /// Works on one window of [`Size::samples`] samples.
     #[inline(never)]
     pub fn process(&mut self, window: &[f64]) -> &[f64] {
-        let output = &mut self.output;
-        match &mut self.kind {
-            Kind::Noop => {}
-            Kind::Car(kernel) => kernel.process(window, output),
-            Kind::Notch(kernel) => kernel.process(window, output),
-            Kind::Goertzel(kernel) => kernel.process(window, output),
-            Kind::Bandpass(kernel) => kernel.process(window, output),
-        }
-        output
+        (self.filter)(window, &mut self.output);
+        &self.output
     }
 }
 

@@ -5,77 +5,38 @@
 
 use std::f64::consts::TAU;
 
-use super::Size;
+use super::{Filter, Size};
 
 /// The notch's frequency over its width at -3 dB.
 pub const QUALITY: f64 = 30.0;
 
-/// The filter with its state.
-pub struct Notch {
-    channels: usize,
-    /// Samples of a hop: after these the state is kept for the next window.
-    step: usize,
-    coefficients: Coefficients,
-    /// Two delays for each channel, at the beginning of the next window.
-    state: Vec<[f64; 2]>,
-    /// The same, while a window is worked on.
-    running: Vec<[f64; 2]>,
-}
-
-/// `b0` and `b2` are equal, and so are `b1` and `a1`; `a0` is one.
-#[derive(Clone, Copy)]
-struct Coefficients {
-    b0: f64,
-    b1: f64,
-    a2: f64,
-}
-
-impl Coefficients {
-    fn new(mains: f64, rate: f64) -> Self {
-        let omega = TAU * mains / rate;
-        let alpha = omega.sin() / (2.0 * QUALITY);
-        let a0 = 1.0 + alpha;
-        Self {
-            b0: 1.0 / a0,
-            b1: -2.0 * omega.cos() / a0,
-            a2: (1.0 - alpha) / a0,
-        }
-    }
-}
-
-impl Notch {
-    /// At `size.mains`.
-    pub fn new(size: &Size) -> Self {
-        let channels = size.channels as usize;
-        Self {
-            channels,
-            step: size.hop as usize * channels,
-            coefficients: Coefficients::new(size.mains.into(), size.rate.into()),
-            state: vec![[0.0; 2]; channels],
-            running: vec![[0.0; 2]; channels],
-        }
-    }
-
-    /// `output` is as long as `window`.
-    pub fn process(&mut self, window: &[f64], output: &mut [f64]) {
-        let step = self.step.min(window.len());
-        self.running.copy_from_slice(&self.state);
-        self.filter(&window[..step], &mut output[..step]);
-        self.state.copy_from_slice(&self.running);
-        self.filter(&window[step..], &mut output[step..]);
-    }
-
-    fn filter(&mut self, input: &[f64], output: &mut [f64]) {
-        let Coefficients { b0, b1, a2 } = self.coefficients;
-        let frames = input.chunks_exact(self.channels);
-        for (frame, out) in frames.zip(output.chunks_exact_mut(self.channels)) {
-            for ((x, y), [s1, s2]) in frame.iter().zip(out).zip(&mut self.running) {
+/// Takes out `size.mains`.
+pub fn notch(size: &Size) -> Filter {
+    let omega = TAU * f64::from(size.mains) / f64::from(size.rate);
+    let alpha = omega.sin() / (2.0 * QUALITY);
+    // `b0` and `b2` are equal, and so are `b1` and `a1`; all are over `a0`.
+    let a0 = 1.0 + alpha;
+    let (b0, b1, a2) = (1.0 / a0, -2.0 * omega.cos() / a0, (1.0 - alpha) / a0);
+    let channels = size.channels as usize;
+    let hop = size.hop.min(size.window) as usize;
+    // Two delays for each channel: at the beginning of the next window, and while a window is worked on.
+    let mut state = vec![[0.0; 2]; channels];
+    let mut running = state.clone();
+    Box::new(move |window, output| {
+        running.copy_from_slice(&state);
+        let frames = window.chunks_exact(channels);
+        let frames = frames.zip(output.chunks_exact_mut(channels));
+        for (number, (frame, out)) in frames.enumerate() {
+            for ((x, y), [s1, s2]) in frame.iter().zip(out).zip(&mut running) {
                 *y = b0 * x + *s1;
                 *s1 = b1 * x - b1 * *y + *s2;
                 *s2 = b0 * x - a2 * *y;
             }
+            if number + 1 == hop {
+                state.copy_from_slice(&running);
+            }
         }
-    }
+    })
 }
 
 #[cfg(test)]
