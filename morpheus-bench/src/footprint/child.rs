@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use super::counting::Requested;
-use super::memory::Memory;
+use super::memory::{Growth, Memory};
 use crate::compare::Contender;
 use crate::{supervised, thread};
 
@@ -94,17 +94,21 @@ impl fmt::Display for Via {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// What the runtime takes while it has nothing to do: what was there before it is taken off.
-    Idle(Memory),
+    /// What the runtime adds while it has nothing to do.
+    Idle(Growth),
     /// What a task takes.
-    Task {
-        /// What was asked for by the thread that started it.
-        requested_bytes: f64,
-        /// In this many blocks.
-        blocks: f64,
-        /// By how much resident memory grew.
-        resident_bytes: f64,
-    },
+    Task(Task),
+}
+
+/// What a task takes, in bytes: the mean of some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// What was asked for by the thread that started it.
+    pub requested: f64,
+    /// In this many blocks.
+    pub blocks: f64,
+    /// By how much resident memory grew.
+    pub resident: f64,
 }
 
 /// What a child answers. Nothing, if the runtime was not idle: on a busy machine it may lack a CPU while it serves its
@@ -126,8 +130,8 @@ fn measure(job: &Job) -> Answer {
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     match job.tasks {
         None => {
-            let memory = Memory::now()?.since(before);
-            Ok((!has_acted(&runtime)).then_some(Found::Idle(memory)))
+            let growth = Growth::since(before)?;
+            Ok((!has_acted(&runtime)).then_some(Found::Idle(growth)))
         }
         Some(tasks) => match tasks.kept {
             0 => parked::<0>(&runtime, tasks),
@@ -179,13 +183,12 @@ fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
     start(tasks.count);
     let requested = Requested::so_far().since(requested);
     wait_for(&polled, FIRST + tasks.count)?;
-    let grown = Memory::now()?.since(before);
-    let each = |all: i64| all as f64 / tasks.count as f64;
-    Ok(Some(Found::Task {
-        requested_bytes: each(requested.bytes),
-        blocks: each(requested.blocks),
-        resident_bytes: each(grown.resident),
-    }))
+    let count = tasks.count as f64;
+    Ok(Some(Found::Task(Task {
+        requested: requested.bytes as f64 / count,
+        blocks: requested.blocks as f64 / count,
+        resident: Growth::since(before)?.of(|memory| memory.resident) / count,
+    })))
 }
 
 /// A task that keeps so much, is polled once and then waits for ever.

@@ -10,10 +10,7 @@ use std::cell::Cell;
 pub struct Counting;
 
 thread_local! {
-    /// Bytes that were asked for less those that were given back.
-    static REQUESTED: Cell<i64> = const { Cell::new(0) };
-    /// Blocks, likewise.
-    static BLOCKS: Cell<i64> = const { Cell::new(0) };
+    static REQUESTED: Cell<Requested> = const { Cell::new(Requested { bytes: 0, blocks: 0 }) };
 }
 
 /// What a thread has asked for and not given back.
@@ -28,10 +25,7 @@ pub struct Requested {
 impl Requested {
     /// By the calling thread so far.
     pub fn so_far() -> Self {
-        Self {
-            bytes: REQUESTED.get(),
-            blocks: BLOCKS.get(),
-        }
+        REQUESTED.get()
     }
 
     /// Since an earlier reading.
@@ -54,8 +48,11 @@ impl Requested {
 
 fn count(bytes: i64, blocks: i64) {
     // Needs neither memory nor a destructor, so it works in a thread's first and last moments.
-    REQUESTED.set(REQUESTED.get() + bytes);
-    BLOCKS.set(BLOCKS.get() + blocks);
+    let before = REQUESTED.get();
+    REQUESTED.set(Requested {
+        bytes: before.bytes + bytes,
+        blocks: before.blocks + blocks,
+    });
 }
 
 // SAFETY: each call goes to `System` as it came; counting touches no memory but two numbers of the thread's own.

@@ -30,23 +30,51 @@ pub struct Memory {
     pub mappings: i64,
     /// Threads.
     pub threads: i64,
-    /// What the resident pages are for.
-    pub split: Split,
+    /// What the resident pages are for, by [`Purpose`].
+    split: [i64; PURPOSES],
 }
 
-/// Resident memory by what it is for, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
+/// What resident memory is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
     /// Stacks of threads, with what is thread-local.
-    pub stacks: i64,
+    Stack,
     /// Small ones: alternate stacks for signals, and stacks of threads that ended.
-    pub small_stacks: i64,
+    SmallStack,
     /// The allocator's: the heap, and the arenas of threads.
-    pub heap: i64,
-    /// Other memory without a file.
-    pub other: i64,
+    Heap,
     /// Code and data of the program and its libraries, as far as they were used.
-    pub files: i64,
+    File,
+    /// Other memory without a file.
+    #[default]
+    Other,
+}
+
+const PURPOSES: usize = Purpose::Other as usize + 1;
+
+/// Two readings, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The first.
+    pub before: Memory,
+    /// The second.
+    pub after: Memory,
+}
+
+impl Growth {
+    /// From an earlier reading until now.
+    ///
+    /// # Errors
+    /// As [`Memory::now`].
+    pub fn since(before: Memory) -> Result<Self, String> {
+        let after = Memory::now()?;
+        Ok(Self { before, after })
+    }
+
+    /// What was added to a part of it.
+    pub fn of(&self, part: fn(&Memory) -> i64) -> f64 {
+        (part(&self.after) - part(&self.before)) as f64
+    }
 }
 
 impl Memory {
@@ -72,33 +100,28 @@ impl Memory {
                 _ => {}
             }
         }
-        let mut mappings = Mappings::default();
+        let mut last = Last::default();
         for line in BufReader::with_capacity(4096, File::open("/proc/self/smaps")?).lines() {
-            mappings.take(&line?);
+            memory.take(&line?, &mut last);
         }
-        memory.mapped = mappings.mapped;
-        memory.mappings = mappings.count;
-        memory.split = mappings.split;
         Ok(memory)
     }
 
-    /// What came since an earlier reading.
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            resident: self.resident - earlier.resident,
-            proportional: self.proportional - earlier.proportional,
-            anonymous: self.anonymous - earlier.anonymous,
-            mapped: self.mapped - earlier.mapped,
-            mappings: self.mappings - earlier.mappings,
-            threads: self.threads - earlier.threads,
-            split: Split {
-                stacks: self.split.stacks - earlier.split.stacks,
-                small_stacks: self.split.small_stacks - earlier.split.small_stacks,
-                heap: self.split.heap - earlier.split.heap,
-                other: self.split.other - earlier.split.other,
-                files: self.split.files - earlier.split.files,
-            },
+    /// Takes in a line of `smaps`.
+    fn take(&mut self, line: &str, last: &mut Last) {
+        if let Some(mapping) = Mapping::parse(line) {
+            self.mappings += 1;
+            self.mapped += (mapping.end - mapping.start) as i64;
+            last.purpose = mapping.purpose(last.guard_end == Some(mapping.start));
+            last.guard_end = mapping.is_guard.then_some(mapping.end);
+        } else if let Some(("Rss", bytes)) = field(line) {
+            self.split[last.purpose as usize] += bytes;
         }
+    }
+
+    /// How much of it is resident for this.
+    pub fn of(&self, purpose: Purpose) -> i64 {
+        self.split[purpose as usize]
     }
 }
 
@@ -109,46 +132,12 @@ fn field(line: &str) -> Option<(&str, i64)> {
     Some((name, kilobytes * 1024))
 }
 
-/// What a mapping is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Purpose {
-    Stack,
-    SmallStack,
-    Heap,
-    File,
-    #[default]
-    Other,
-}
-
-/// Reads `smaps` line by line.
-#[derive(Debug, Default)]
-struct Mappings {
-    split: Split,
-    mapped: i64,
-    count: i64,
+/// The mapping whose lines are read.
+#[derive(Default)]
+struct Last {
     purpose: Purpose,
-    /// Where the last mapping ended, if it is a guard (no access).
+    /// Where it ended, if it is a guard (no access).
     guard_end: Option<u64>,
-}
-
-impl Mappings {
-    fn take(&mut self, line: &str) {
-        if let Some(mapping) = Mapping::parse(line) {
-            self.count += 1;
-            self.mapped += (mapping.end - mapping.start) as i64;
-            self.purpose = mapping.purpose(self.guard_end == Some(mapping.start));
-            self.guard_end = mapping.is_guard.then_some(mapping.end);
-        } else if let Some(("Rss", bytes)) = field(line) {
-            let part = match self.purpose {
-                Purpose::Stack => &mut self.split.stacks,
-                Purpose::SmallStack => &mut self.split.small_stacks,
-                Purpose::Heap => &mut self.split.heap,
-                Purpose::File => &mut self.split.files,
-                Purpose::Other => &mut self.split.other,
-            };
-            *part += bytes;
-        }
-    }
 }
 
 /// The head of a mapping's paragraph.
@@ -220,19 +209,20 @@ Rss:                   1 kB
 7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0      [vdso]
 Rss:                  32 kB
 VmFlags: rd ex mr mw me de sd";
-        let mut mappings = Mappings::default();
-        text.lines().for_each(|line| mappings.take(line));
-        let of = |kilobytes: i64| kilobytes * 1024;
-        let expected = Split {
-            stacks: of(24),
-            small_stacks: of(2),
-            heap: of(24),
-            other: of(33),
-            files: of(4),
-        };
-        assert_eq!((mappings.split, mappings.count), (expected, 10));
+        let (mut memory, mut last) = (Memory::default(), Last::default());
+        text.lines().for_each(|line| memory.take(line, &mut last));
+        for (purpose, kilobytes) in [
+            (Purpose::Stack, 24),
+            (Purpose::SmallStack, 2),
+            (Purpose::Heap, 24),
+            (Purpose::Other, 33),
+            (Purpose::File, 4),
+        ] {
+            assert_eq!(memory.of(purpose), kilobytes * 1024, "{purpose:?}");
+        }
+        assert_eq!(memory.mappings, 10);
         let arena = 64 << 20;
-        assert!((arena + (2 << 20)..arena + (4 << 20)).contains(&mappings.mapped));
+        assert!((arena + (2 << 20)..arena + (4 << 20)).contains(&memory.mapped));
     }
 
     /// What is written is resident, and nothing else.
@@ -242,13 +232,15 @@ VmFlags: rd ex mr mw me de sd";
         assert!(before.threads > 0 && before.mappings > 0 && before.mapped > before.resident);
         let mut block = vec![0_u8; 256 << 20];
         block[..32 << 20].fill(1);
-        let since = Memory::now().unwrap().since(before);
+        let since = Growth::since(before).unwrap();
         std::hint::black_box(&block);
         // Other tests run beside it.
-        assert!(since.resident > 30 << 20, "{since:?}");
-        assert!(since.anonymous > 30 << 20, "{since:?}");
-        assert!(since.split.other + since.split.heap > 30 << 20, "{since:?}");
-        assert!(since.mapped > 200 << 20, "{since:?}");
-        assert!(since.resident < 200 << 20, "{since:?}");
+        let mebibytes = |part: fn(&Memory) -> i64| since.of(part) / f64::from(1 << 20);
+        let resident = mebibytes(|memory| memory.resident);
+        assert!((30.0..200.0).contains(&resident), "{since:?}");
+        assert!(mebibytes(|memory| memory.anonymous) > 30.0, "{since:?}");
+        let own = |memory: &Memory| memory.of(Purpose::Other) + memory.of(Purpose::Heap);
+        assert!(mebibytes(own) > 30.0, "{since:?}");
+        assert!(mebibytes(|memory| memory.mapped) > 200.0, "{since:?}");
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::child::{Answer, Found, Job, KEPT, Tasks, Via};
+use super::child::{Answer, Found, Job, KEPT, Task, Tasks, Via};
 use super::config::{Options, morpheus};
-use super::memory::Memory;
+use super::memory::Growth;
+use super::memory::Purpose::{File, Heap, Other, SmallStack, Stack};
 use crate::compare::Contender;
 use crate::envelope::Envelope;
 use crate::pairs::Limit;
@@ -29,43 +30,37 @@ const IDLE: &str = "an idle runtime";
 const TASK: &str = "a task that waits";
 const OVER_TOKIO: &str = "over tokio";
 
-const RESIDENT: Figure<Memory> = bytes("resident", |memory| Some(memory.resident as f64));
+const RESIDENT: Figure<Growth> = bytes("resident", |own| Some(own.of(|memory| memory.resident)));
 /// What is known of an idle runtime, the less important last.
-const IDLE_FIGURES: [Figure<Memory>; 11] = [
+const IDLE_FIGURES: [Figure<Growth>; 11] = [
     RESIDENT,
-    bytes("anonymous", |memory| Some(memory.anonymous as f64)),
-    Figure::new("threads", Unit::Count, |memory| Some(memory.threads as f64)),
-    bytes("stacks", |memory| Some(memory.split.stacks as f64)),
-    bytes("heap", |memory| Some(memory.split.heap as f64)),
-    bytes("files", |memory| Some(memory.split.files as f64)),
-    bytes("small stacks", |memory| {
-        Some(memory.split.small_stacks as f64)
+    bytes("anonymous", |own| Some(own.of(|memory| memory.anonymous))),
+    count("threads", |own| Some(own.of(|memory| memory.threads))),
+    bytes("stacks", |own| Some(own.of(|memory| memory.of(Stack)))),
+    bytes("heap", |own| Some(own.of(|memory| memory.of(Heap)))),
+    bytes("files", |own| Some(own.of(|memory| memory.of(File)))),
+    bytes("small stacks", |own| {
+        Some(own.of(|memory| memory.of(SmallStack)))
     }),
-    bytes("other", |memory| Some(memory.split.other as f64)),
-    bytes("mapped", |memory| Some(memory.mapped as f64)),
-    bytes("Pss", |memory| Some(memory.proportional as f64)),
-    Figure::new("mappings", Unit::Count, |memory| {
-        Some(memory.mappings as f64)
-    }),
+    bytes("other", |own| Some(own.of(|memory| memory.of(Other)))),
+    bytes("mapped", |own| Some(own.of(|memory| memory.mapped))),
+    bytes("Pss", |own| Some(own.of(|memory| memory.proportional))),
+    count("mappings", |own| Some(own.of(|memory| memory.mappings))),
 ];
-
-/// What a task takes, in bytes: the mean of those of all sizes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Task {
-    requested: f64,
-    blocks: f64,
-    resident: f64,
-}
 
 const REQUESTED: Figure<Task> = bytes("requested", |task| Some(task.requested));
 const TASK_FIGURES: [Figure<Task>; 3] = [
     REQUESTED,
     bytes("resident", |task| Some(task.resident)),
-    Figure::new("blocks", Unit::Count, |task| Some(task.blocks)),
+    count("blocks", |task| Some(task.blocks)),
 ];
 
 const fn bytes<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
     Figure::new(name, Unit::Bytes, of)
+}
+
+const fn count<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
+    Figure::new(name, Unit::Count, of)
 }
 
 /// Measures everything, or until Ctrl-C.
@@ -90,8 +85,8 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     };
     let runtimes = fill(idle.len(), options.runs, |contender| {
         match ask(idle[contender], None)? {
-            Found::Idle(memory) => Ok(memory),
-            Found::Task { .. } => Err("was asked for a runtime, and measured tasks".into()),
+            Found::Idle(growth) => Ok(growth),
+            Found::Task(_) => Err("was asked for a runtime, and measured tasks".into()),
         }
     });
     let started = fill(tasks.len(), task_rounds, |contender| {
@@ -99,7 +94,9 @@ pub fn measure(options: &Options) -> Envelope<Options> {
         let mut mean = Task::default();
         for kept in KEPT {
             let count = options.tasks;
-            mean.add(&ask(runtime, Some(Tasks { via, count, kept }))?);
+            if let Found::Task(task) = ask(runtime, Some(Tasks { via, count, kept }))? {
+                mean.add(task);
+            }
         }
         Ok(mean)
     });
@@ -137,7 +134,7 @@ fn over_tokio(rows: &[Row], tokio: &str, figure: &str) -> Vec<Row> {
 }
 
 /// The rows of idle runtimes, of which the first is tokio.
-fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Memory>) -> Vec<Row> {
+fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Growth>) -> Vec<Row> {
     let names: Vec<String> = runtimes.iter().map(Contender::to_string).collect();
     let default = morpheus(None).to_string();
     let [resident, others @ ..] = &IDLE_FIGURES;
@@ -164,18 +161,11 @@ fn task_rows(tasks: &[(Contender, Via)], rounds: &Rounds<Task>) -> Vec<Row> {
 
 impl Task {
     /// Adds the part of one size.
-    fn add(&mut self, found: &Found) {
+    fn add(&mut self, one: Task) {
         let parts = KEPT.len() as f64;
-        if let Found::Task {
-            requested_bytes,
-            blocks,
-            resident_bytes,
-        } = found
-        {
-            self.requested += requested_bytes / parts;
-            self.blocks += blocks / parts;
-            self.resident += resident_bytes / parts;
-        }
+        self.requested += one.requested / parts;
+        self.blocks += one.blocks / parts;
+        self.resident += one.resident / parts;
     }
 }
 
@@ -212,10 +202,9 @@ mod tests {
     /// Rows of tokio, of Morpheus with its default, which takes so much more, and of Morpheus with 8 spares.
     fn idle(over: i64, count: usize) -> Vec<Row> {
         let (rounds, _) = fill(3, count, |contender| {
-            Ok(Memory {
-                resident: 100_000 + [0, over, over / 4][contender],
-                ..Memory::default()
-            })
+            let mut growth = Growth::default();
+            growth.after.resident = 100_000 + [0, over, over / 4][contender];
+            Ok(growth)
         });
         idle_rows(&[tokio(0), morpheus(None), morpheus(Some(8))], &rounds)
     }
@@ -237,10 +226,10 @@ mod tests {
             let (rounds, _) = fill(2, 2, |contender| {
                 let mut mean = Task::default();
                 for bytes in [256.0, 256.0, 256.0, 384.0] {
-                    mean.add(&Found::Task {
-                        requested_bytes: bytes + [0.0, over][contender],
+                    mean.add(Task {
+                        requested: bytes + [0.0, over][contender],
                         blocks: 1.0,
-                        resident_bytes: bytes,
+                        resident: bytes,
                     });
                 }
                 Ok(mean)
