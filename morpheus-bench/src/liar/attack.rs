@@ -1,6 +1,5 @@
 //! The liar: a task that is critical for ever, and what it and the others get.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -74,16 +73,7 @@ const fn counted(name: &'static str, of: fn(&Attack) -> Option<f64>) -> Figure<A
 }
 
 const ALL: [Who; 3] = [Who::Nobody, Who::Hog, Who::Liar];
-
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nobody => "nobody",
-            Self::Hog => "hog",
-            Self::Liar => "liar",
-        })
-    }
-}
+const NAMES: [&str; 3] = ["nobody", "hog", "liar"];
 
 /// With this many busy processes the fair share of each thread, the liar's too, is half a CPU.
 fn neighbours_beside(cpus: usize) -> usize {
@@ -107,7 +97,7 @@ pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), S
     let mut rounds = Rounds::in_turns(ALL.len());
     let filled = rounds.fill(rounds::in_turns(ALL.len(), options.rounds), |place| {
         let who = ALL[place.contender];
-        progress.say(format!("the others beside: {who}"));
+        progress.say(format!("the others beside: {}", NAMES[place.contender]));
         let attack = attack(who, options, &mut wakes[place.contender], &progress)?;
         progress.finish_run(each);
         if interrupt::happened() {
@@ -122,23 +112,22 @@ pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), S
     let about =
         format!("{count} of them, so that the fair share of each thread is {fair} of a CPU");
     found.begin(CASE, &about);
-    let names = ALL.map(|who| who.to_string());
+    let names = NAMES.map(String::from);
     let [cpu, others @ ..] = OTHERS;
     let figures = [cpu].into_iter().chain(WAKES).chain(others);
     let figures: Vec<Figure<Attack>> = figures.collect();
-    found
-        .rows
-        .extend(rounds.rows(CASE, &names, &figures, |_, _| None));
+    let rows = rounds.rows(CASE, &names, &figures, |_, _| None);
+    found.rows.extend(rows);
     found.notes.push(format!("{CASE}: {about}."));
     let Some(path) = &options.histogram else {
         return Ok(());
     };
-    let entry = |(who, latencies): (&Who, _)| Entry {
-        tag: who.to_string(),
+    let entry = |(name, latencies): (&str, _)| Entry {
+        tag: name.into(),
         about: format!("wakes, {}", Counts::FromIntendedStart),
         latencies,
     };
-    let entries: Vec<Entry> = ALL.iter().zip(&wakes).map(entry).collect();
+    let entries: Vec<Entry> = NAMES.into_iter().zip(&wakes).map(entry).collect();
     hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
 }
 
@@ -174,10 +163,8 @@ fn attack(
     if who != Who::Nobody {
         let (told, used) = (stop.0.clone(), cpu_ns.clone());
         let critical = who == Who::Liar;
-        morpheus.spawn(
-            Spawn::Watched,
-            async move { compute(critical, &told, &used) },
-        );
+        let task = async move { compute(critical, &told, &used) };
+        morpheus.spawn(Spawn::Watched, task);
     }
     let begun = Instant::now();
     let from = begun + WARMUP;
@@ -189,11 +176,8 @@ fn attack(
     let before = morpheus.escalations().unwrap_or_default();
     let first = (neighbours::cpu(&busy.pids()), cpu_ns.load(Relaxed));
     let from = Instant::now();
-    wait_until(
-        from + Duration::from_secs_f64(options.duration_s),
-        begun,
-        progress,
-    );
+    let until = from + Duration::from_secs_f64(options.duration_s);
+    wait_until(until, begun, progress);
     let last = (neighbours::cpu(&busy.pids()), cpu_ns.load(Relaxed));
     let end = Instant::now();
     let lasted = end - from;

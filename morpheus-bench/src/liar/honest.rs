@@ -93,22 +93,20 @@ fn rows(rounds: &Rounds<Section>, options: &Options) -> Vec<Row> {
     let mut rows = rounds.rows(CASE, &names, &FIGURES, limit_of);
     // Contender 0 is measured twice in a round, the second time as the control.
     for (contender, name) in NAMES.iter().enumerate() {
-        let mut counted = Counted::default();
-        rounds
-            .of(contender)
-            .for_each(|section| counted.add(section.counted));
-        let row = |figure: &str, number: u64| {
-            Row::new(ESCALATIONS, name, figure, Unit::Count, vec![number as f64])
+        let row = |figure: &str, of: fn(&Counted) -> u64| {
+            let counted = rounds.of(contender).map(|section| of(&section.counted));
+            let sum = counted.sum::<u64>() as f64;
+            Row::new(ESCALATIONS, name, figure, Unit::Count, vec![sum])
         };
-        let slowed = row("demotions and throttling", counted.slowed_down());
+        let slowed = row("demotions and throttling", Counted::slowed_down);
         let is_held = contender == 1 && limit.is_some();
         rows.push(if is_held {
             slowed.held_exactly(Limit::AtMost(0.0))
         } else {
             slowed
         });
-        rows.push(row("requests", counted.requests));
-        rows.push(row("takeovers", counted.takeovers));
+        rows.push(row("requests", |counted| counted.requests));
+        rows.push(row("takeovers", |counted| counted.takeovers));
     }
     rows
 }

@@ -60,15 +60,8 @@ impl Counted {
         }
     }
 
-    fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.takeovers += other.takeovers;
-        self.demotions += other.demotions;
-        self.throttles += other.throttles;
-    }
-
     /// Demotions and throttling: none may happen in an honest section.
-    fn slowed_down(self) -> u64 {
+    fn slowed_down(&self) -> u64 {
         self.demotions + self.throttles
     }
 }
@@ -84,8 +77,7 @@ mod tests {
             throttles,
             ..Escalations::default()
         };
-        let mut counted = Counted::since(&of(2, 1), &of(5, 1));
-        counted.add(Counted::since(&of(0, 0), &of(0, 4)));
+        let counted = Counted::since(&of(2, 1), &of(5, 5));
         assert_eq!((counted.slowed_down(), counted.requests), (7, 0));
     }
 }
