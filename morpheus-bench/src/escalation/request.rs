@@ -100,12 +100,8 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
     let [p50, p99, p999, max] = USED;
     let figures = [p50, P90, p99, p999, max, COUNT].into_iter().chain(PASSED);
     let figures: Vec<Figure<Found>> = figures.collect();
-    let rows = found.rows(
-        CASE,
-        &[format!("link {}", morpheus.link())],
-        &figures,
-        |_, _| None,
-    );
+    let names = [format!("link {}", morpheus.link())];
+    let rows = found.rows(CASE, &names, &figures, |_, _| None);
     envelope.rows.extend(rows);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The second step: a spare runs what waits behind a worker that blocks in a poll.
 
-use std::io::{PipeReader, PipeWriter, Read, pipe};
+use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -143,9 +143,8 @@ impl Seen {
         }]);
         envelope.begin(case, about);
         let figures: Vec<Figure<Found>> = WAITED.into_iter().chain(OTHERS).collect();
-        let rows = found.rows(case, &[format!("link {}", self.link)], &figures, |_, _| {
-            None
-        });
+        let names = [format!("link {}", self.link)];
+        let rows = found.rows(case, &names, &figures, |_, _| None);
         envelope.rows.extend(rows);
     }
 }
@@ -166,12 +165,9 @@ fn run_chain(
     tasks: u16,
     computes: Duration,
 ) -> Result<Vec<u64>, String> {
-    let (readers, writers): (Vec<PipeReader>, Vec<PipeWriter>) = (0..tasks)
-        .map(|_| pipe())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("no pipe to block on: {error}"))?
-        .into_iter()
-        .unzip();
+    let pipes: io::Result<(Vec<PipeReader>, Vec<PipeWriter>)> =
+        (0..tasks).map(|_| pipe()).collect();
+    let (readers, writers) = pipes.map_err(|error| format!("no pipe to block on: {error}"))?;
     let (waited, times) = channel();
     let chain = Arc::new(Chain {
         gate: Mutex::new(readers),
@@ -198,9 +194,8 @@ impl Chain {
         let chain = self.clone();
         let task = async move {
             if let Some(blocked_ns) = blocked_ns {
-                let _ = chain
-                    .waited
-                    .send(clock::monotonic_ns().saturating_sub(blocked_ns));
+                let waited_ns = clock::monotonic_ns().saturating_sub(blocked_ns);
+                let _ = chain.waited.send(waited_ns);
             }
             chain.block();
         };

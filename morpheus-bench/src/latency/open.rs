@@ -1,5 +1,6 @@
 //! Operations that start by the clock.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -233,18 +234,12 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         measured.response.add(&done.response);
         measured.service.add(&done.service);
         measured.done += done.counted;
-        let missed = undone(
-            &pace,
-            done.operations,
-            number,
-            options.workers,
-            from_ns,
-            end_ns,
-        );
+        let task = (number, tasks.len());
+        let missed = undone(&pace, done.operations, task, from_ns..end_ns);
         measured.asked += done.counted + missed.len() as u64;
-        missed
-            .iter()
-            .for_each(|age_ns| measured.response.record_ns(*age_ns));
+        for age_ns in missed {
+            measured.response.record_ns(age_ns);
+        }
     }
     Ok(measured)
 }
@@ -266,21 +261,19 @@ fn due_ns(pace: &Pace, number: u64, task: usize, tasks: usize) -> u64 {
     pace.at(number * tasks as u64 + task as u64 + 1)
 }
 
-/// The ages of the operations that a task should have begun, and has not done, at the end.
+/// The ages of the operations that a task (of so many) should have begun within the window, and has not done, at its end.
 fn undone(
     pace: &Pace,
     done: u64,
-    task: usize,
-    tasks: usize,
-    from_ns: u64,
-    end_ns: u64,
+    (task, tasks): (usize, usize),
+    window_ns: Range<u64>,
 ) -> Vec<u64> {
-    let before = (pace.number_at(from_ns) / tasks as u64).saturating_sub(2);
+    let before = (pace.number_at(window_ns.start) / tasks as u64).saturating_sub(2);
     (done.max(before)..)
         .map(|number| due_ns(pace, number, task, tasks))
-        .take_while(|due_ns| *due_ns < end_ns)
-        .filter(|due_ns| *due_ns >= from_ns)
-        .map(|due_ns| end_ns - due_ns)
+        .take_while(|due_ns| *due_ns < window_ns.end)
+        .filter(|due_ns| *due_ns >= window_ns.start)
+        .map(|due_ns| window_ns.end - due_ns)
         .collect()
 }
 
@@ -294,10 +287,10 @@ mod tests {
     fn what_was_not_done_counts_with_its_age() {
         const MS: u64 = 1_000_000;
         let pace = Pace::every(0, MS);
-        let ages = undone(&pace, 7, 0, 2, 10 * MS, 20 * MS);
+        let ages = undone(&pace, 7, (0, 2), 10 * MS..20 * MS);
         assert_eq!(ages, [5 * MS, 3 * MS, MS]);
         // One that never ran at all: only what fell into the window counts.
-        assert_eq!(undone(&pace, 0, 1, 2, 10 * MS, 20 * MS).len(), 5);
-        assert!(undone(&pace, 10, 0, 2, 10 * MS, 20 * MS).is_empty());
+        assert_eq!(undone(&pace, 0, (1, 2), 10 * MS..20 * MS).len(), 5);
+        assert!(undone(&pace, 10, (0, 2), 10 * MS..20 * MS).is_empty());
     }
 }

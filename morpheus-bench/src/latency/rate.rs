@@ -36,24 +36,18 @@ pub fn report(
     let all = [&measured.response, &measured.service, &measured.clock];
     let rounds = Rounds::once(all.map(|latencies| latencies.summary()).into());
     let figures: Vec<Figure<Summary>> = TOOK.into_iter().chain([SAMPLES]).collect();
-    found
-        .rows
-        .extend(rounds.rows(CASE, &names, &figures, |_, _| None));
+    let rows = rounds.rows(CASE, &names, &figures, |_, _| None);
+    found.rows.extend(rows);
     let (reached, asked) = (measured.per_s(), options.rate());
     for (figure, rate) in [("reached/s", reached), ("asked for/s", asked)] {
-        found
-            .rows
-            .push(Row::new(CASE, &names[0], figure, Unit::Count, vec![rate]));
+        let row = Row::new(CASE, &names[0], figure, Unit::Count, vec![rate]);
+        found.rows.push(row);
     }
     let [done, reached_per_s, asked_per_s] =
         [measured.done as f64, reached, asked].map(|number| count(number.round() as u64));
-    let settled = if measured.settled {
-        "settled"
-    } else {
-        "not settled"
-    };
+    let not = if measured.settled { "" } else { "not " };
     let mut note = format!(
-        "{done} operations in {:.1} s (warm-up {:.1} s, {settled}): {reached_per_s} a second of {asked_per_s} that were asked for.",
+        "{done} operations in {:.1} s (warm-up {:.1} s, {not}settled): {reached_per_s} a second of {asked_per_s} that were asked for.",
         measured.lasted.as_secs_f64(),
         measured.warmup.as_secs_f64(),
     );
