@@ -1,4 +1,5 @@
-//! The smaller commands: set a governor, put things back, log frequencies.
+//! The smaller commands: set a governor, put things back, log frequencies. Each prints what it has to say, and returns what
+//! went wrong, in sentences.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -6,28 +7,18 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use super::config::{RecordOptions, RestoreOptions, SetOptions};
 use super::frequency::{self, Sample};
-use super::run::{before, describe, no_such_governor, set};
+use super::refusal::Refusal;
 use super::state::{self, Before, Keeper, Purpose, Restored};
 use super::sysfs::{self, Policy};
 use crate::envelope::{Course, Envelope};
+use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::json;
+use crate::report::{json, print};
 use crate::rows::Row;
 use crate::stats::{Spread, mean};
 use crate::unit::Unit;
-use crate::{clock, interrupt};
-
-/// What a command has to say.
-pub struct Said {
-    /// Standard output.
-    pub text: String,
-    /// What went wrong, in sentences.
-    pub failed: Vec<String>,
-}
 
 /// The policies, or that there are none.
 ///
@@ -46,118 +37,81 @@ fn some_policies(root: &Path) -> Result<Vec<Policy>, String> {
 /// Sets a governor everywhere, and writes down what was there; without one shows what there is.
 ///
 /// # Errors
-/// When there is no cpufreq, no such governor, or a run is at work. The flag says whether that is bad usage.
+/// When there is no cpufreq, no such governor, or a run is at work.
 pub fn set_governor(
     options: &SetOptions,
     root: &Path,
     directory: &Path,
-) -> Result<Said, (bool, String)> {
-    let failed = |why| (false, why);
-    let policies = some_policies(root).map_err(failed)?;
+) -> Result<Vec<String>, Refusal> {
+    let policies = some_policies(root)?;
     let Some(governor) = &options.governor else {
-        let text = if options.json {
-            json(&policies)
-        } else {
-            policies
-                .iter()
-                .map(|policy| describe(policy) + "\n")
-                .collect()
-        };
-        return Ok(Said {
-            text,
-            failed: Vec::new(),
+        print(&match options.json {
+            true => json(&policies),
+            false => policies.iter().map(Policy::describe).collect(),
         });
+        return Ok(Vec::new());
     };
-    if !policies.iter().all(|policy| policy.has(governor)) {
-        return Err((true, no_such_governor(governor, &policies)));
-    }
-    #[derive(Serialize)]
-    struct Set<'a> {
-        governor: &'a str,
-        dry_run: bool,
-        /// What `restore` puts back, as far as it is changed by this.
-        before: Vec<Before>,
-    }
-    let done = Set {
-        governor,
-        dry_run: options.dry_run,
-        before: before(&policies)
-            .into_iter()
-            .filter(|before| before.value != *governor)
-            .collect(),
-    };
+    sysfs::check_governor(&policies, governor).map_err(Refusal::Usage)?;
+    // What `restore` puts back, as far as it is changed by this.
+    let mut changed = Before::of(&policies);
+    changed.retain(|before| before.value != *governor);
     if !options.dry_run {
         // First what a run that was killed has left: else it would be put back over this later.
-        let left = state::restore(directory, Purpose::Run).map_err(failed)?;
+        let left = state::restore(directory, Purpose::Run, false)?;
         if !left.failed.is_empty() {
-            return Err(failed(left.failed.join("; ")));
+            return Err(Refusal::Failed(left.failed.join("; ")));
         }
         // What was there before the first `set` is what counts.
-        let known = state::would_restore(directory, Purpose::Set).map_err(failed)?;
-        if known.is_empty() {
-            let policies = some_policies(root).map_err(failed)?;
-            Keeper::new(directory, Purpose::Set, before(&policies))
-                .map_err(failed)?
-                .leave();
+        let known = state::restore(directory, Purpose::Set, true)?;
+        if known.done.is_empty() {
+            let before = Before::of(&some_policies(root)?);
+            Keeper::new(directory, Purpose::Set, before)?.leave();
         }
-        set(&policies, Some(governor)).map_err(|why| {
-            failed(format!("{why}; changing the governor needs root; `governor restore` undoes what was changed"))
+        sysfs::set_governor(&policies, governor).map_err(|why| {
+            format!("{why}; changing the governor needs root; `governor restore` undoes what was changed")
         })?;
     }
-    let text = if options.json {
-        json(&done)
-    } else if done.before.is_empty() {
+    let verb = is(options.dry_run);
+    let line = |Before { path, value }: &Before| {
+        format!("{} {verb} {governor}, was {value}\n", path.display())
+    };
+    print(&if options.json {
+        let dry_run = options.dry_run;
+        json(&serde_json::json!({ "governor": governor, "dry_run": dry_run, "before": changed }))
+    } else if changed.is_empty() {
         format!("every CPU has {governor} already\n")
     } else {
-        let verb = if options.dry_run { "would be" } else { "is" };
-        let line = |was: &Before| {
-            format!(
-                "{} {verb} {governor}, was {}\n",
-                was.path.display(),
-                was.value
-            )
-        };
-        done.before.iter().map(line).collect()
-    };
-    Ok(Said {
-        text,
-        failed: Vec::new(),
-    })
+        changed.iter().map(line).collect()
+    });
+    Ok(Vec::new())
+}
+
+fn is(dry_run: bool) -> &'static str {
+    if dry_run { "would be" } else { "is" }
 }
 
 /// Puts back what a run has left, then what `set` has changed.
 ///
 /// # Errors
 /// When a run is at work, or what is written down cannot be read.
-pub fn restore(options: &RestoreOptions, directory: &Path) -> Result<Said, String> {
+pub fn restore(options: &RestoreOptions, directory: &Path) -> Result<Vec<String>, Refusal> {
     let mut all = Restored::default();
     for purpose in [Purpose::Run, Purpose::Set] {
-        if options.dry_run {
-            all.done.extend(state::would_restore(directory, purpose)?);
-        } else {
-            let restored = state::restore(directory, purpose)?;
-            all.done.extend(restored.done);
-            all.failed.extend(restored.failed);
-        }
+        let restored = state::restore(directory, purpose, options.dry_run)?;
+        all.done.extend(restored.done);
+        all.failed.extend(restored.failed);
     }
-    let text = if options.json {
-        json(&all)
-    } else {
-        said(&all.done, if options.dry_run { "would be" } else { "is" })
-    };
-    Ok(Said {
-        text,
-        failed: all.failed,
-    })
-}
-
-fn said(done: &[Before], verb: &str) -> String {
-    if done.is_empty() {
-        return "nothing to put back\n".into();
-    }
+    let verb = is(options.dry_run);
     let line =
-        |before: &Before| format!("{} {verb} {} again\n", before.path.display(), before.value);
-    done.iter().map(line).collect()
+        |Before { path, value }: &Before| format!("{} {verb} {value} again\n", path.display());
+    print(&if options.json {
+        json(&all)
+    } else if all.done.is_empty() {
+        "nothing to put back\n".into()
+    } else {
+        all.done.iter().map(line).collect()
+    });
+    Ok(all.failed)
 }
 
 /// The frequencies of each policy.
@@ -199,23 +153,20 @@ fn seen(
 ///
 /// # Errors
 /// When there is no cpufreq, or the log cannot be written.
-pub fn record(options: &RecordOptions, root: &Path) -> Result<Said, String> {
+pub fn record(options: &RecordOptions, root: &Path) -> Result<Vec<String>, Refusal> {
     let policies = some_policies(root)?;
     let mut log: Option<Box<dyn Write>> = match &options.output {
-        Some(path) => {
-            let file = File::create(path);
-            let file =
-                file.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-            Some(Box::new(file))
-        }
+        Some(path) => Some(Box::new(File::create(path).map_err(|error| {
+            format!("{} cannot be written: {error}", path.display())
+        })?)),
         None if options.json => None,
         None => Some(Box::new(std::io::stdout())),
     };
-    let end = Instant::now() + Duration::from_secs_f64(options.duration_s);
+    let lasting = Duration::from_secs_f64(options.duration_s);
     let interval = Duration::from_millis(options.interval_ms.into());
     // Where the log is what is shown, nothing else is.
     let shown = options.output.is_none();
-    let progress = Progress::new(Duration::from_secs_f64(options.duration_s), shown);
+    let progress = Progress::new(lasting, shown);
     progress.say("frequencies".into());
     let failed = Cell::new(false);
     let mut put = |line: &str| {
@@ -228,41 +179,25 @@ pub fn record(options: &RecordOptions, root: &Path) -> Result<Said, String> {
     put(frequency::HEAD);
     let mut samples = Vec::new();
     let begun = Instant::now();
-    let wait = |left| {
+    let wait = |left: Duration| {
         progress.tick(begun.elapsed());
-        sleep_until((Instant::now() + left).min(end));
-        Instant::now() < end && !interrupt::happened() && !failed.get()
+        std::thread::sleep(left.min(lasting.saturating_sub(begun.elapsed())));
+        begun.elapsed() < lasting && !interrupt::happened() && !failed.get()
     };
-    frequency::sample_while(
-        &policies,
-        |number| interval * number,
-        wait,
-        |sample| {
-            put(&sample.csv());
-            samples.push(sample);
-        },
-    );
+    let take = |sample: Sample| {
+        put(&sample.csv());
+        samples.push(sample);
+    };
+    frequency::sample_while(&policies, |number| interval * number, wait, take);
     progress.clear();
     let found = seen(options, &policies, &samples);
-    let text = match (options.json, shown) {
+    print(&match (options.json, shown) {
         (true, _) => json(&found),
         (false, true) => String::new(),
         (false, false) => found.text(),
-    };
+    });
     // A reader of standard output that closes the pipe has seen enough: no error.
-    let failed = match &options.output {
-        Some(path) if failed.get() => vec![format!(
-            "{} could not be written to its end",
-            path.display()
-        )],
-        _ => Vec::new(),
-    };
-    Ok(Said { text, failed })
-}
-
-/// In steps, so that Ctrl-C is noticed.
-fn sleep_until(at: Instant) {
-    while Instant::now() < at && !interrupt::happened() {
-        clock::sleep_until(at.min(Instant::now() + Duration::from_millis(200)));
-    }
+    let path = options.output.iter().filter(|_| failed.get());
+    let why = path.map(|path| format!("{} could not be written to its end", path.display()));
+    Ok(why.collect())
 }

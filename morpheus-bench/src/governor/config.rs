@@ -40,10 +40,10 @@ Exit codes: 0 done (also where the CPUs have no governors), 1 something could no
 /// governor which follows the load may never raise the frequency for it. Each governor is measured with and without
 /// load on the other CPUs.
 #[derive(Debug, Parser)]
-#[command(name = "governor", version, after_help = MORE, max_term_width = 110, arg_required_else_help = true)]
+#[command(name = "governor", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
     #[command(subcommand)]
-    pub action: Option<Action>,
+    pub action: Action,
 
     /// The directory that stands for /sys.
     #[arg(
@@ -231,6 +231,11 @@ impl Config {
         Ok(())
     }
 
+    /// The deadline of a window, in nanoseconds.
+    pub fn deadline_ns(&self) -> u64 {
+        u64::from(self.deadline_ms) * 1_000_000
+    }
+
     /// What a run of one kernel takes.
     pub fn run_time(&self) -> Duration {
         Duration::from_secs_f64(self.duration_s + self.warmup_s) + self.size.period()
@@ -253,7 +258,7 @@ pub(super) mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         match Options::try_parse_from(words).unwrap().action {
-            Some(Action::Run(run)) => run.config,
+            Action::Run(run) => run.config,
             other => panic!("{other:?}"),
         }
     }

@@ -1,12 +1,13 @@
 //! The scheduler of the column `schedutil + morpheus`: whether it can be had here, and from where.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::scx::{self, Scheduler};
 
-/// What is added to a governor's name for it.
+/// How the column is asked for.
+pub const COLUMN: &str = "schedutil+morpheus";
+/// What is added to the governor's name for it.
 pub const SUFFIX: &str = "+morpheus";
 /// The only governor that goes by what a scheduler asks for.
 pub const GOVERNOR: &str = "schedutil";
@@ -36,10 +37,8 @@ impl Source {
     pub fn look(sched_ext: &Path, state: &Path, program: Option<&Path>) -> Result<Self, String> {
         // SAFETY: geteuid takes nothing and cannot fail.
         let is_root = unsafe { libc::geteuid() } == 0;
-        let program = match program {
-            Some(named) => Some(named.to_owned()),
-            None => scx::find(PROGRAM),
-        };
+        let named = program.map(Path::to_owned);
+        let program = named.or_else(|| scx::find(PROGRAM));
         Self::judge(sched_ext, state, is_root, program)
     }
 
@@ -56,9 +55,8 @@ impl Source {
                     .into(),
             );
         }
-        if scx::is_loaded(sched_ext) {
-            let name = fs::read_to_string(sched_ext.join("root/ops")).unwrap_or_default();
-            return match name.trim() {
+        if let Some(loaded) = scx::loaded(sched_ext) {
+            return match &*loaded.ops {
                 NAME => Ok(Self::Runs),
                 other => Err(format!(
                     "another scheduler ({other}) is in force: stop it, or run {PROGRAM} instead"
@@ -118,6 +116,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A directory that looks like the kernel's.
     fn sched_ext(name: &str, ops: Option<&str>) -> PathBuf {

@@ -3,24 +3,14 @@
 //! The latency of a condition is the geometric mean of its kernels' medians, as in the study: each kernel counts alike, however
 //! long it takes. A repeat is a round.
 
-use std::collections::HashMap;
-
-use serde::Serialize;
-
-use super::config::Config;
-use super::daemon;
-use super::measure::Window;
 use super::placement::KERNELS_OWN;
 use super::record::{Condition, Run};
 use super::signal::Name;
-use super::sysfs::{Policy, TimeInState};
-use crate::envelope::{Course, Envelope};
-use crate::hdr_log::Entry;
-use crate::histogram::{Counts, Latencies, Summary, median};
-use crate::latency_figures;
+use super::study::{Asked, Study};
+use crate::envelope::Envelope;
+use crate::histogram::{Latencies, Summary};
 use crate::pairs::Limit;
-use crate::rows::view::distinct;
-use crate::rows::{Figure, Rounds, Row};
+use crate::rows::{Figure, Part, Rounds, Row};
 use crate::stats::{geometric_mean, mean};
 use crate::unit::Unit;
 
@@ -56,90 +46,16 @@ const MEASURED_CPU: &str = "the measured CPU";
 const ALL: &str = "all kernels";
 
 /// Figures of the measured CPU, for each run.
-const CPU: [Figure<Seen>; 5] = [
-    Figure::new("frequency", Unit::Frequency, |seen| seen.mean_khz),
-    Figure::new("done at highest", Unit::Share, |seen| seen.done_at_highest),
-    Figure::new("at highest", Unit::Share, |seen| seen.share_of_highest),
-    Figure::new("at lowest", Unit::Share, |seen| seen.share_of_lowest),
-    Figure::new("busy", Unit::Share, |seen| Some(seen.busy_share)),
+const CPU: [Figure<Run>; 5] = [
+    Figure::new("frequency", Unit::Frequency, |run| run.mean_khz),
+    Figure::new("done at highest", Unit::Share, |run| run.done_at_highest),
+    Figure::new("at highest", Unit::Share, |run| run.share_of_highest),
+    Figure::new("at lowest", Unit::Share, |run| run.share_of_lowest),
+    Figure::new("busy", Unit::Share, |run| Some(run.busy_share)),
 ];
-
-/// More points of a course than a plot can show are thinned out; the files have all of them.
-const MOST_POINTS: usize = 600;
-
-/// The question, and the machine's frequencies.
-#[derive(Clone, Debug, Serialize)]
-pub struct Asked {
-    /// The command line.
-    #[serde(flatten)]
-    pub config: Config,
-    /// The frequency policies as they were found; none where there is no cpufreq.
-    pub policies: Vec<Policy>,
-}
-
-impl Asked {
-    /// The policy that the measured CPU belongs to.
-    pub fn policy_of_cpu(&self) -> Option<&Policy> {
-        let mut policies = self.policies.iter();
-        policies.find(|policy| policy.cpus.contains(&self.config.cpu))
-    }
-}
-
-/// Figures of a run. The CPU is the measured one.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Seen {
-    /// The median of what the kernel took.
-    pub service_p50_ns: Option<f64>,
-    /// The CPU's frequency, the mean of all readings.
-    pub mean_khz: Option<f64>,
-    /// Part of the time that the CPU's policy was at its lowest frequency.
-    pub share_of_lowest: Option<f64>,
-    /// At its highest.
-    pub share_of_highest: Option<f64>,
-    /// Part of the windows that ended at the highest frequency that the CPU may have now.
-    pub done_at_highest: Option<f64>,
-    /// Part of the time that the kernel computed.
-    pub busy_share: f64,
-}
-
-impl Seen {
-    /// Of a run that lasted `elapsed_ns`, with the readings of the CPU's frequency, its policy, and its time in each state.
-    pub fn new(
-        windows: &[Window],
-        elapsed_ns: u64,
-        readings: &[(f64, f64)],
-        policy: Option<&Policy>,
-        times: Option<&TimeInState>,
-    ) -> Self {
-        let service = windows.iter().map(|window| window.service_ns() as f64);
-        let service: Vec<f64> = service.collect();
-        let khz: Vec<f64> = readings.iter().map(|(_, khz)| *khz).collect();
-        let highest = policy.and_then(|policy| policy.limits_khz.1);
-        let is_highest = |window: &Window| Some(f64::from(window.end_khz? >= highest?));
-        let at_highest: Vec<f64> = windows.iter().filter_map(is_highest).collect();
-        Self {
-            busy_share: service.iter().sum::<f64>() / elapsed_ns.max(1) as f64,
-            service_p50_ns: median(service),
-            mean_khz: mean(&khz),
-            share_of_lowest: times.and_then(TimeInState::share_of_lowest),
-            share_of_highest: times.and_then(TimeInState::share_of_highest),
-            done_at_highest: mean(&at_highest),
-        }
-    }
-}
 
 /// How long a kernel took, how late it began, and both together, over all repeats; and how many windows were due, and how many of
 /// them were not done in time.
-#[derive(Debug, Default)]
-struct Times {
-    service: Latencies,
-    response: Latencies,
-    late: Latencies,
-    due: u64,
-    missed: u64,
-}
-
-/// The same as percentiles.
 struct Together {
     service: Summary,
     response: Summary,
@@ -149,78 +65,25 @@ struct Together {
 }
 
 /// In the order in which they are shown, as far as a terminal is wide.
-fn together() -> [Figure<Together>; 15] {
-    let [p50, p99, p999, max] = latency_figures!("service", |all: &Together| Some(&all.service));
-    let [response_p50, response_p99, response_p999, response_max] =
-        latency_figures!("response", |all: &Together| Some(&all.response));
-    let [late_p50, late_p99, late_p999, late_max] =
-        latency_figures!("late", |all: &Together| Some(&all.late));
-    type Count = fn(&Together) -> Option<f64>;
-    let count = |name, of: Count| Figure::new(name, Unit::Count, of);
-    let missed = count("missed", |all| Some(all.missed as f64));
-    let due = count("windows", |all| Some(all.due as f64));
-    let begun = count("begun", |all| Some(all.service.n as f64));
-    [
-        p50,
-        p99,
-        response_p50,
-        response_p99,
-        missed,
-        due,
-        late_p50,
-        late_p99,
-        max,
-        p999,
-        response_max,
-        response_p999,
-        late_max,
-        late_p999,
-        begun,
-    ]
-}
-
-/// The runs of a study until now.
-pub struct Study {
-    /// All but the runs: the machine, the question, and what failed.
-    pub about: Envelope<Asked>,
-    conditions: Vec<Condition>,
-    runs: Vec<Run>,
-    times: HashMap<(Condition, Name), Times>,
-    courses: HashMap<Condition, Vec<(f64, f64)>>,
-}
+const TOGETHER: [Figure<Together>; 15] = [
+    Figure::latency("service p50", Part::P50, |all| Some(&all.service)),
+    Figure::latency("service p99", Part::P99, |all| Some(&all.service)),
+    Figure::latency("response p50", Part::P50, |all| Some(&all.response)),
+    Figure::latency("response p99", Part::P99, |all| Some(&all.response)),
+    Figure::new("missed", Unit::Count, |all| Some(all.missed as f64)),
+    Figure::new("windows", Unit::Count, |all| Some(all.due as f64)),
+    Figure::latency("late p50", Part::P50, |all| Some(&all.late)),
+    Figure::latency("late p99", Part::P99, |all| Some(&all.late)),
+    Figure::latency("service max", Part::Max, |all| Some(&all.service)),
+    Figure::latency("service p99.9", Part::P999, |all| Some(&all.service)),
+    Figure::latency("response max", Part::Max, |all| Some(&all.response)),
+    Figure::latency("response p99.9", Part::P999, |all| Some(&all.response)),
+    Figure::latency("late max", Part::Max, |all| Some(&all.late)),
+    Figure::latency("late p99.9", Part::P999, |all| Some(&all.late)),
+    Figure::new("begun", Unit::Count, |all| Some(all.service.n as f64)),
+];
 
 impl Study {
-    /// Without runs yet. The conditions are shown in this order.
-    pub fn new(about: Envelope<Asked>, conditions: Vec<Condition>) -> Self {
-        Self {
-            about,
-            conditions,
-            runs: Vec::new(),
-            times: HashMap::new(),
-            courses: HashMap::new(),
-        }
-    }
-
-    /// Adds a run, with the readings of the measured CPU's frequency.
-    pub fn add(&mut self, run: Run, windows: &[Window], readings: &[(f64, f64)]) {
-        // The readings of each run begin at 0 again.
-        let course = self.courses.entry(run.condition.clone()).or_default();
-        let begun = course.last().map_or(0.0, |(at, _)| *at);
-        course.extend(readings.iter().map(|(at, khz)| (begun + at, *khz)));
-        if run.spoilt.is_none() {
-            let of = (run.condition.clone(), run.kernel);
-            let times = self.times.entry(of).or_default();
-            for window in windows {
-                times.service.record_ns(window.service_ns());
-                times.response.record_ns(window.response_ns());
-                times.late.record_ns(window.late_ns());
-            }
-            times.due += run.windows + run.not_begun;
-            times.missed += run.missed;
-        }
-        self.runs.push(run);
-    }
-
     /// The figures until now.
     pub fn found(&self) -> Envelope<Asked> {
         let mut found = self.about.clone();
@@ -266,25 +129,12 @@ impl Study {
         found
     }
 
-    fn kernels(&self) -> Vec<Name> {
-        self.about.config.config.kernels()
-    }
-
-    fn times(&self, condition: &Condition, kernel: Name) -> Option<&Times> {
-        self.times.get(&(condition.clone(), kernel))
-    }
-
-    fn valid(&self) -> impl Iterator<Item = &Run> {
-        self.runs.iter().filter(|run| run.spoilt.is_none())
-    }
-
     /// The median of what a kernel took in a repeat; of all kernels the geometric mean, where there are all.
     fn latency(&self, condition: &Condition, kernel: Option<Name>, repeat: usize) -> Option<f64> {
         let p50 = |kernel: Name| {
-            let is = |run: &&Run| {
-                run.condition == *condition && run.kernel == kernel && run.repeat == repeat
-            };
-            self.valid().find(is)?.seen.service_p50_ns
+            let mut own = self.valid(condition);
+            let run = own.find(|run| run.kernel == kernel && run.repeat == repeat)?;
+            run.service_p50_ns
         };
         match kernel {
             Some(kernel) => p50(kernel),
@@ -326,157 +176,51 @@ impl Study {
     }
 
     fn of_the_cpu(&self, condition: &Condition) -> Vec<Row> {
-        let own = || self.valid().filter(|run| run.condition == *condition);
-        let figure = |figure: Figure<Seen>| {
+        let own = || self.valid(condition);
+        let figure = |figure: Figure<Run>| {
             let of = |repeat| {
                 let own = own().filter(|run| run.repeat == repeat);
-                let each = own.filter_map(|run| figure.value(&run.seen));
+                let each = own.filter_map(|run| figure.value(run));
                 mean(&each.collect::<Vec<_>>())
             };
             self.row(MEASURED_CPU, condition, figure.name, figure.unit, of)
         };
         let mut rows: Vec<Row> = CPU.into_iter().filter_map(figure).collect();
-        let kernels = self.kernels().into_iter();
-        let times: Vec<&Times> = kernels
-            .filter_map(|kernel| self.times(condition, kernel))
-            .collect();
-        let sum = |of: fn(&Times) -> u64| times.iter().map(|times| of(times)).sum::<u64>() as f64;
-        let counts = [
-            ("windows", sum(|times| times.due)),
-            ("missed", sum(|times| times.missed)),
-        ];
         let name = condition.name();
-        let row = |(figure, sum)| Row::new(MEASURED_CPU, &name, figure, Unit::Count, vec![sum]);
-        rows.extend(counts.into_iter().filter(|_| !times.is_empty()).map(row));
+        let sum = |figure, of: fn(&Run) -> u64| {
+            let sum = own().map(of).sum::<u64>() as f64;
+            Row::new(MEASURED_CPU, &name, figure, Unit::Count, vec![sum])
+        };
+        if own().next().is_some() {
+            rows.push(sum("windows", Run::due));
+            rows.push(sum("missed", |run| run.missed));
+        }
         rows
     }
 
     fn of_all_repeats(&self, kernel: Name) -> Vec<Row> {
-        let (mut names, mut all) = (Vec::new(), Vec::new());
-        for condition in &self.conditions {
-            let Some(times) = self.times(condition, kernel) else {
-                continue;
+        let together = |condition: &Condition| {
+            let times = self.times(condition, kernel)?.each_ref();
+            let [service, response, late] = times.map(Latencies::summary);
+            let own = || self.valid(condition).filter(|run| run.kernel == kernel);
+            let together = Together {
+                service,
+                response,
+                late,
+                due: own().map(Run::due).sum(),
+                missed: own().map(|run| run.missed).sum(),
             };
-            names.push(condition.name());
-            all.push(Together {
-                service: times.service.summary(),
-                response: times.response.summary(),
-                late: times.late.summary(),
-                due: times.due,
-                missed: times.missed,
-            });
-        }
-        Rounds::once(all).rows(kernel.text(), &names, &together(), |_, _| None)
-    }
-
-    fn notes(&self, rows: &[Row]) -> Vec<String> {
-        let mut notes: Vec<String> = Vec::new();
-        let load = self.runs.iter().map(|run| run.condition.load).max();
-        if let Some(load) = load.filter(|load| *load > 0) {
-            notes.push(format!(
-                "With load: busy processes on the other CPUs, {load} of them."
-            ));
-        }
-        if self.runs.iter().any(|run| run.condition.is_morpheus()) {
-            notes.push(
-                "Beside the scheduler morpheus, the kernels ran on a worker that is registered with it: as SCHED_OTHER, whatever \
-                 policy the others had."
-                    .into(),
-            );
-        }
-        for run in &self.runs {
-            if let Some(why) = &run.refused {
-                notes.push(format!("{why}; measured as {}.", run.policy.kernel_name()));
-            }
-            if let Some(why) = &run.spoilt {
-                let (name, kernel) = (run.condition.name(), run.kernel.text());
-                notes.push(format!(
-                    "{name}, {kernel}, repeat {} is left out: {why}.",
-                    run.repeat + 1
-                ));
-            }
-        }
-        let not_settled = self
-            .valid()
-            .filter(|run| run.settled == Some(false))
-            .count();
-        if not_settled > 0 {
-            notes.push(format!(
-                "In {not_settled} of {} runs the median had not settled after the warm-up, nor in as long again.",
-                self.runs.len()
-            ));
-        }
-        if rows.iter().any(|row| row.judged.is_some()) {
-            notes.push(
-                "A governor that misses its limit is a trap: the CPU is all but idle, and each window is worked on slowly. schedutil asks \
-                 for 1.25 times the utilisation that it sees, of which half is forgotten after 32 ms; for a real-time thread it asks for \
-                 the highest frequency when that begins to run, and forgets it when that sleeps."
-                    .into(),
-            );
-        } else if !self.about.config.policies.is_empty() {
-            notes.push(
-                "Whether a governor is a trap cannot be told: that takes performance and one that follows the load (schedutil, ondemand, \
-                 conservative), both without load."
-                    .into(),
-            );
-        }
-        distinct(notes)
-    }
-
-    fn courses(&self) -> Vec<Course> {
-        let course = |condition: &Condition| {
-            let points = self
-                .courses
-                .get(condition)
-                .filter(|points| points.len() > 1)?;
-            let every = points.len().div_ceil(MOST_POINTS);
-            let load = if condition.load > 0 {
-                "with load"
-            } else {
-                "without load"
-            };
-            Some(Course {
-                title: format!("frequency over time, {load}"),
-                contender: condition.name(),
-                unit: Unit::Frequency,
-                points: points.iter().copied().step_by(every).collect(),
-            })
+            Some((condition.name(), together))
         };
-        self.conditions.iter().filter_map(course).collect()
-    }
-
-    /// The histograms behind the percentiles, for a log: of each condition and kernel.
-    pub fn histograms(&self) -> Vec<Entry<'_>> {
-        let mut entries = Vec::new();
-        for condition in &self.conditions {
-            for kernel in self.kernels() {
-                let Some(times) = self.times(condition, kernel) else {
-                    continue;
-                };
-                let name = format!("{}-{}", condition.directory(), kernel.text());
-                let kinds = [
-                    ("service", Counts::Raw, &times.service),
-                    ("response", Counts::FromIntendedStart, &times.response),
-                    ("late", Counts::FromIntendedStart, &times.late),
-                ];
-                entries.extend(kinds.map(|(kind, counts, latencies)| Entry {
-                    tag: format!("{name}-{kind}"),
-                    about: counts.to_string(),
-                    latencies,
-                }));
-            }
-        }
-        entries
+        let all = self.conditions.iter().filter_map(together);
+        let (names, all): (Vec<_>, Vec<_>) = all.unzip();
+        Rounds::once(all).rows(kernel.text(), &names, &TOGETHER, |_, _| None)
     }
 }
 
 /// A governor on an idle machine that has the kernel's own scheduler.
 fn alone(governor: &str) -> Condition {
-    Condition {
-        scheduler: KERNELS_OWN.into(),
-        governor: Some(governor.into()),
-        load: 0,
-    }
+    Condition::alone(KERNELS_OWN, Some(governor))
 }
 
 /// Holds a governor that follows the load to its limit, where nothing else is on the machine.
@@ -488,16 +232,11 @@ fn held(row: Row) -> Row {
     }
 }
 
-impl Condition {
-    /// Whether it is schedutil beside Morpheus's scheduler.
-    fn is_morpheus(&self) -> bool {
-        self.scheduler == daemon::NAME && self.governor.as_deref() == Some(daemon::GOVERNOR)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::config::tests::config;
+    use super::super::daemon;
+    use super::super::measure::{Measured, Window};
     use super::*;
     use crate::pairs::Bar;
     use crate::policy::Policy as Scheduling;
@@ -505,6 +244,7 @@ mod tests {
     fn beside_morpheus() -> Condition {
         Condition {
             scheduler: daemon::NAME.into(),
+            on_worker: true,
             ..alone("schedutil")
         }
     }
@@ -527,30 +267,25 @@ mod tests {
                         end_ns: 5_000 + (us * 1e3) as u64,
                         end_khz: Some(900_000),
                     };
-                    study.add(run(condition, kernel, repeat, &[window]), &[window], &[]);
+                    let of = (condition, kernel, repeat);
+                    let run = run(&study.about.config, of, vec![window]);
+                    study.add(run, &[window], &[]);
                 }
             }
         }
         study
     }
 
-    fn run(condition: &Condition, kernel: Name, repeat: usize, windows: &[Window]) -> Run {
-        Run {
-            condition: condition.clone(),
-            kernel,
-            repeat,
+    /// A run with these windows, and one that was not begun.
+    fn run(asked: &Asked, of: (&Condition, Name, usize), windows: Vec<Window>) -> Run {
+        let measured = Measured {
+            windows,
+            settled: None,
+            not_begun: 1,
             policy: Scheduling::Other,
             refused: None,
-            windows: windows.len() as u64,
-            not_begun: 0,
-            missed: 1,
-            elapsed_ns: 500_000_000,
-            settled: None,
-            seen: Seen::new(windows, 500_000_000, &[], None, None),
-            time_in_state: Vec::new(),
-            interrupted: false,
-            spoilt: None,
-        }
+        };
+        Run::new(of, asked, &measured, &[], Vec::new())
     }
 
     #[track_caller]
@@ -640,7 +375,7 @@ mod tests {
         ];
         let mut study = study("--kernels car", &all);
         for run in &mut study.runs {
-            run.seen.done_at_highest = Some(f64::from(run.condition.is_morpheus()));
+            run.done_at_highest = Some(f64::from(run.condition.on_worker));
         }
         let found = study.found();
         let median = |case, contender, figure| row(&found, case, contender, figure).median;
@@ -700,7 +435,8 @@ mod tests {
         let condition = alone("schedutil");
         study.conditions.push(condition.clone());
         for readings in [[(1.0, 6e5), (4.0, 7e5)], [(1.0, 8e5), (3.0, 6e5)]] {
-            study.add(run(&condition, Name::Car, 0, &[]), &[], &readings);
+            let run = run(&study.about.config, (&condition, Name::Car, 0), vec![]);
+            study.add(run, &[], &readings);
         }
         let [course] = &study.found().courses[..] else {
             panic!("one condition");

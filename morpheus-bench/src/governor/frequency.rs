@@ -1,13 +1,9 @@
 //! The frequencies of all policies over time, as CSV.
 
-use crate::cpus::Cpus;
-use std::fmt::Write;
-use std::fs;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::sysfs::Policy;
+use super::sysfs::{self, Policy};
 
 /// The first line of a log.
 pub const HEAD: &str = "elapsed_ms,policy,cpus,governor,khz";
@@ -28,32 +24,27 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// All policies now.
-    pub fn read_all(policies: &[Policy], elapsed: Duration) -> Vec<Sample> {
-        let read = |policy: &Policy| {
-            let governor = fs::read_to_string(policy.governor_file()).unwrap_or_default();
-            Sample {
-                elapsed_ms: (elapsed.as_secs_f64() * 1e6).round() / 1e3,
-                policy: policy.name.clone(),
-                cpus: policy.cpus.clone(),
-                governor: governor.trim().to_owned(),
-                khz: policy.current_khz(),
-            }
-        };
-        policies.iter().map(read).collect()
+    fn read(policy: &Policy, elapsed: Duration) -> Self {
+        Self {
+            elapsed_ms: (elapsed.as_secs_f64() * 1e6).round() / 1e3,
+            policy: policy.name.clone(),
+            cpus: policy.cpus.clone(),
+            governor: sysfs::read(&policy.governor_file()).unwrap_or_default(),
+            khz: policy.current_khz(),
+        }
     }
 
     /// A line of the log, without its end.
     pub fn csv(&self) -> String {
-        let mut line = format!("{:.3},{},", self.elapsed_ms, self.policy);
-        for (i, cpu) in self.cpus.iter().enumerate() {
-            let _ = write!(line, "{}{cpu}", if i == 0 { "" } else { " " });
-        }
-        let _ = write!(line, ",{},", self.governor);
-        if let Some(khz) = self.khz {
-            let _ = write!(line, "{khz}");
-        }
-        line
+        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        let cells = [
+            format!("{:.3}", self.elapsed_ms),
+            self.policy.clone(),
+            cpus.join(" "),
+            self.governor.clone(),
+            self.khz.map_or(String::new(), |khz| khz.to_string()),
+        ];
+        cells.join(",")
     }
 }
 
@@ -64,8 +55,11 @@ pub fn points(samples: &[Sample], is_own: impl Fn(&Sample) -> bool) -> Vec<(f64,
         .collect()
 }
 
-/// Reads all policies at the times that `due` gives, counted from now. `wait` waits for the given time, and returns
-/// false to end this.
+/// How long is waited at once: a bar moves meanwhile, and Ctrl-C is noticed.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Reads all policies at the times that `due` gives, counted from now. `wait` waits for the given time, which is never
+/// long, and returns false to end this.
 pub fn sample_while(
     policies: &[Policy],
     due: impl Fn(u32) -> Duration,
@@ -73,14 +67,16 @@ pub fn sample_while(
     mut take: impl FnMut(Sample),
 ) {
     let begun = Instant::now();
-    for number in 0_u32.. {
-        let at = begun + due(number);
-        if !wait(at.saturating_duration_since(Instant::now())) {
-            return;
+    let (mut number, mut left) = (0, due(0));
+    while wait(left.min(STEP)) {
+        let elapsed = begun.elapsed();
+        if left <= STEP {
+            for policy in policies {
+                take(Sample::read(policy, elapsed));
+            }
+            number += 1;
         }
-        for sample in Sample::read_all(policies, begun.elapsed()) {
-            take(sample);
-        }
+        left = due(number).saturating_sub(begun.elapsed());
     }
 }
 
@@ -92,48 +88,45 @@ fn spread(interval: Duration, number: u32) -> Duration {
     interval * number + interval.mul_f64(part)
 }
 
-/// A thread that reads frequencies while something else is measured.
-pub struct Sampler {
-    stop: Sender<()>,
-    thread: Option<JoinHandle<Vec<Sample>>>,
-}
-
-impl Sampler {
-    /// Starts it on `cpus`, which should not be those that are measured: it would keep them busy.
-    pub fn start(policies: Vec<Policy>, interval: Duration, cpus: Vec<usize>) -> Self {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let sample = move || {
-            // An error leaves it where it is, as on a machine with one CPU.
-            let _ = Cpus::of(&cpus).take();
-            let mut samples = Vec::new();
-            let wait = |left| stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
-            sample_while(
-                &policies,
-                |number| spread(interval, number),
-                wait,
-                |sample| samples.push(sample),
-            );
-            samples
+/// Measures in a thread of its own. Meanwhile this one reads frequencies; it should be on other CPUs than those that are
+/// measured, for it would keep them busy. `tick` is told a few times a second how long it has lasted.
+///
+/// # Errors
+/// Those of `measure`, and when there is no thread for it.
+pub fn sample_beside<T: Send>(
+    measure: impl FnOnce() -> Result<T, String> + Send,
+    policies: &[Policy],
+    interval: Duration,
+    tick: impl Fn(Duration),
+) -> Result<(T, Vec<Sample>), String> {
+    let begun = Instant::now();
+    let (measuring, over) = mpsc::channel::<()>();
+    let mut samples = Vec::new();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("kernel".into())
+            .spawn_scoped(scope, move || {
+                let _measuring = measuring;
+                measure()
+            })
+            .map_err(|error| format!("no thread for the kernel: {error}"))?;
+        let wait = |left| {
+            tick(begun.elapsed());
+            over.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
         };
-        let builder = std::thread::Builder::new().name("frequency".into());
-        Self {
-            stop,
-            thread: builder.spawn(sample).ok(),
-        }
-    }
-
-    /// Ends it.
-    pub fn finish(self) -> Vec<Sample> {
-        drop(self.stop);
-        let samples = self.thread.and_then(|thread| thread.join().ok());
-        samples.unwrap_or_default()
-    }
+        let due = |number| spread(interval, number);
+        sample_while(policies, due, wait, |sample| samples.push(sample));
+        let measured = thread.join();
+        measured.unwrap_or_else(|_| Err("the kernel panicked".into()))
+    })
+    .map(|measured| (measured, samples))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sysfs::{self, tests::Fake};
+    use super::super::sysfs::tests::Fake;
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_line_has_a_cell_for_each_head() {
@@ -187,17 +180,48 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_reads_every_policy_until_it_is_ended() {
+    fn every_policy_is_read_until_what_is_measured_is_over() {
         let fake = Fake::new("sampler");
         let policies = sysfs::policies(&fake.0).unwrap();
-        let sampler = Sampler::start(policies, Duration::from_millis(5), Vec::new());
-        std::thread::sleep(Duration::from_millis(60));
-        let samples = sampler.finish();
+        let measure = || {
+            std::thread::sleep(Duration::from_millis(60));
+            Ok("measured")
+        };
+        let ticks = Cell::new(0);
+        let tick = |_| ticks.set(ticks.get() + 1);
+        let interval = Duration::from_millis(5);
+        let (measured, samples) = sample_beside(measure, &policies, interval, tick).unwrap();
+        assert_eq!(measured, "measured");
+        assert!(ticks.get() > samples.len() / 2, "once more than it read");
         assert!(
             samples.len() >= 4 && samples.len().is_multiple_of(2),
             "{samples:?}"
         );
         assert!(samples.iter().all(|sample| sample.khz == Some(600_000)));
         assert_eq!(samples[1].policy, "policy4");
+        let failed = || Err::<(), _>("nothing came out".to_owned());
+        assert_eq!(
+            sample_beside(failed, &policies, interval, |_| ()),
+            Err("nothing came out".into())
+        );
+    }
+
+    #[test]
+    fn a_long_time_is_waited_for_in_steps() {
+        let fake = Fake::new("steps");
+        let policies = sysfs::policies(&fake.0).unwrap();
+        let (mut waited, mut samples) = (Vec::new(), 0);
+        let wait = |left| {
+            waited.push(left);
+            waited.len() < 4
+        };
+        sample_while(
+            &policies,
+            |number| STEP * 9 * number,
+            wait,
+            |_| samples += 1,
+        );
+        assert_eq!(waited, [Duration::ZERO, STEP, STEP, STEP]);
+        assert_eq!(samples, policies.len(), "only the first was due");
     }
 }

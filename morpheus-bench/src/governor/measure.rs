@@ -10,32 +10,22 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::signal::{Kernel, Name, Size};
-use crate::cpus;
+use super::config::Config;
+use super::signal::{Kernel, Name};
 use crate::policy::Policy;
 use crate::settle::Settle;
-use crate::{clock, interrupt, thread};
+use crate::{clock, cpus, interrupt, thread};
 
 /// What is to be done.
 #[derive(Clone)]
 pub struct Plan {
+    /// What was asked for. Windows that are due before the end of the warm-up are not counted, nor those that it takes
+    /// until the median of what a window takes has settled; at most twice as many. None are left out without a warm-up.
+    pub config: Config,
     /// The kernel.
     pub kernel: Name,
-    /// Its size.
-    pub size: Size,
     /// The signal, which is played over and over.
     pub signal: Arc<Vec<f64>>,
-    /// Windows that are due before this are not counted, nor those that it takes until the median of what a window
-    /// takes has settled; at most twice as many. None are left out if it is nothing.
-    pub warmup: Duration,
-    /// How long windows are counted.
-    pub duration: Duration,
-    /// The CPU.
-    pub cpu: usize,
-    /// The policy that is asked for.
-    pub policy: Policy,
-    /// Its priority, 1 to 99.
-    pub priority: u8,
     /// The file that says the CPU's frequency in kHz.
     pub frequency: Option<PathBuf>,
 }
@@ -64,6 +54,11 @@ impl Window {
         self.end_ns - self.release_ns
     }
 
+    /// Whether it was not done within this time after it was due.
+    pub fn misses(&self, deadline_ns: u64) -> bool {
+        self.response_ns() > deadline_ns
+    }
+
     /// How late it began.
     pub fn late_ns(&self) -> u64 {
         self.start_ns - self.release_ns
@@ -89,72 +84,37 @@ pub struct Measured {
 const SETTLE_BLOCK: usize = 5;
 const SETTLE_WITHIN: f64 = 0.1;
 
-/// How often the waiting caller is told how long it has lasted.
-const TICK: Duration = Duration::from_millis(250);
-
-/// Measures, or until Ctrl-C. `tick` is told a few times a second how long it has lasted.
+/// Measures on the calling thread, or until Ctrl-C. The thread stays on the CPU, and under the policy.
 ///
 /// # Errors
-/// When the thread cannot run on that CPU.
-pub fn run(plan: &Plan, tick: impl FnMut(Duration)) -> Result<Measured, String> {
-    beside(|| on_its_cpu(plan), tick)
-}
-
-/// Measures in a thread of its own.
-///
-/// # Errors
-/// Those of `measure`, and when there is no thread for it.
-pub fn beside(
-    measure: impl FnOnce() -> Result<Measured, String> + Send,
-    mut tick: impl FnMut(Duration),
-) -> Result<Measured, String> {
-    let begun = Instant::now();
-    let waiting = std::thread::current();
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("kernel".into());
-        let thread = builder
-            .spawn_scoped(scope, || {
-                let measured = measure();
-                waiting.unpark();
-                measured
-            })
-            .map_err(|error| format!("no thread for the kernel: {error}"))?;
-        while !thread.is_finished() {
-            std::thread::park_timeout(TICK);
-            tick(begun.elapsed());
-        }
-        thread
-            .join()
-            .unwrap_or_else(|_| Err("the kernel panicked".into()))
-    })
-}
-
-fn on_its_cpu(plan: &Plan) -> Result<Measured, String> {
-    cpus::pin(plan.cpu)?;
+/// When it cannot run on that CPU.
+pub fn run(plan: &Plan) -> Result<Measured, String> {
+    let config = &plan.config;
+    cpus::pin(config.cpu)?;
     thread::precise();
-    let (mut policy, mut refused) = (plan.policy, None);
-    if let Err(error) = plan.policy.take(plan.priority.into(), plan.size.period()) {
-        policy = Policy::Other;
-        refused = Some(error.to_string());
-    }
+    let priority = config.priority.into();
+    let taken = config.policy.take(priority, config.size.period());
     let mut series = Series::new(plan);
+    match taken {
+        Ok(()) => series.measured.policy = config.policy,
+        Err(error) => series.measured.refused = Some(error.to_string()),
+    }
     while let Some(due) = series.next_due() {
         clock::sleep_until(due);
         if series.window().is_break() {
             break;
         }
     }
-    Ok(series.finish(policy, refused))
+    Ok(series.measured)
 }
 
 /// The windows of a run. Who asks for them waits until each is due, on the CPU that is measured.
-pub struct Series {
+pub struct Series<'a> {
+    plan: &'a Plan,
     kernel: Kernel,
-    signal: Arc<Vec<f64>>,
     frequency: Option<File>,
-    /// Samples of a step and of a window, and how many windows the signal has.
+    /// Samples from one window to the next, and how many windows the signal has.
     step: usize,
-    length: usize,
     rounds: u64,
     period: Duration,
     /// When the first is due.
@@ -163,65 +123,62 @@ pub struct Series {
     warm: u32,
     counted: u32,
     settle: Settle,
-    settled: Option<bool>,
     /// The next one.
     number: u32,
     /// The first that counts, once that is known.
     origin: Option<u32>,
-    windows: Vec<Window>,
-    done: usize,
-    not_begun: u64,
+    /// What came of it until now, as an ordinary thread unless the caller says otherwise.
+    pub measured: Measured,
 }
 
-impl Series {
+impl<'a> Series<'a> {
     /// From a period from now on.
-    pub fn new(plan: &Plan) -> Self {
-        let period = plan.size.period();
-        let count = |time: Duration| (time.as_secs_f64() / period.as_secs_f64()).round() as u32;
-        let (warm, counted) = (count(plan.warmup), count(plan.duration).max(1));
-        // Written, so that no page of it is missing when it is measured.
+    pub fn new(plan: &'a Plan) -> Self {
+        let Config { size, .. } = &plan.config;
+        let period = size.period();
+        let count = |seconds: f64| (seconds / period.as_secs_f64()).round() as u32;
+        let counted = count(plan.config.duration_s).max(1);
         let nothing = Window {
             release_ns: u64::MAX,
             start_ns: u64::MAX,
             end_ns: u64::MAX,
             end_khz: Some(u64::MAX),
         };
-        let windows = vec![nothing; counted as usize];
-        let kernel = Kernel::new(plan.kernel, &plan.size);
-        let (step, length) = (
-            (plan.size.hop * plan.size.channels) as usize,
-            plan.size.samples(),
-        );
+        // Written once, so that no page of it is missing when it is measured.
+        let mut windows = vec![nothing; counted as usize];
+        black_box(&mut windows).clear();
+        let step = (size.hop * size.channels) as usize;
         let frequency = plan.frequency.as_ref();
         Self {
-            kernel,
+            plan,
+            kernel: Kernel::new(plan.kernel, size),
             frequency: frequency.and_then(|path| File::open(path).ok()),
             // Whole steps, so that each round has the same windows.
-            rounds: (plan.signal.len().saturating_sub(length) / step + 1) as u64,
-            signal: Arc::clone(&plan.signal),
+            rounds: (plan.signal.len().saturating_sub(size.samples()) / step + 1) as u64,
             step,
-            length,
             period,
             first: Instant::now() + period,
-            warm,
+            warm: count(plan.config.warmup_s),
             counted,
             settle: Settle::new(SETTLE_BLOCK, SETTLE_WITHIN),
-            settled: None,
             number: 0,
             origin: None,
-            windows,
-            done: 0,
-            not_begun: 0,
+            measured: Measured {
+                windows,
+                settled: None,
+                not_begun: 0,
+                policy: Policy::Other,
+                refused: None,
+            },
         }
     }
 
     /// When the next window is due; none when that was all.
     pub fn next_due(&mut self) -> Option<Instant> {
         let settled = self.settle.is_settled();
-        let warms_up =
-            self.number < self.warm || (self.number < self.warm.saturating_mul(2) && !settled);
-        if self.origin.is_none() && !warms_up {
-            self.settled = (self.warm > 0).then_some(settled);
+        let most = self.warm.saturating_mul(if settled { 1 } else { 2 });
+        if self.origin.is_none() && self.number >= most {
+            self.measured.settled = (self.warm > 0).then_some(settled);
             self.origin = Some(self.number);
         }
         let over = self
@@ -237,16 +194,16 @@ impl Series {
     /// Works on that window, now. Breaks when there is no time for more, or after Ctrl-C.
     pub fn window(&mut self) -> ControlFlow<()> {
         let at = (u64::from(self.number) % self.rounds) as usize * self.step;
+        let window = &self.plan.signal[at..at + self.plan.config.size.samples()];
         let begun = Instant::now();
         if interrupt::happened() {
             return ControlFlow::Break(());
         }
         let end = self.origin.map(|origin| origin + self.counted);
         if let Some(end) = end.filter(|&end| begun >= self.release(end)) {
-            self.not_begun = u64::from(end - self.number);
+            self.measured.not_begun = u64::from(end - self.number);
             return ControlFlow::Break(());
         }
-        let window = &self.signal[at..at + self.length];
         black_box(self.kernel.process(black_box(window)));
         let ended = Instant::now();
         let end_khz = self.frequency.as_ref().and_then(read_khz);
@@ -260,27 +217,14 @@ impl Series {
         };
         let zero = self.release(origin);
         let ns = |at: Instant| at.saturating_duration_since(zero).as_nanos() as u64;
-        self.windows[self.done] = Window {
+        self.measured.windows.push(Window {
             release_ns: ns(self.release(self.number)),
             start_ns: ns(begun),
             end_ns: ns(ended),
             end_khz,
-        };
-        self.done += 1;
+        });
         self.number += 1;
         ControlFlow::Continue(())
-    }
-
-    /// What came of it.
-    pub fn finish(mut self, policy: Policy, refused: Option<String>) -> Measured {
-        self.windows.truncate(self.done);
-        Measured {
-            windows: self.windows,
-            settled: self.settled,
-            not_begun: self.not_begun,
-            policy,
-            refused,
-        }
     }
 }
 
@@ -292,19 +236,18 @@ fn read_khz(file: &File) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::signal::{eeg, tests::size};
+    use super::super::config::tests::config;
+    use super::super::signal::eeg;
     use super::*;
 
-    fn plan(size: &Size, signal: &[f64], kernel: Name) -> Plan {
+    fn plan(kernel: Name, frames: usize, line: &str) -> Plan {
+        let cpu = cpus::allowed()[0];
+        let line = format!("--cpu {cpu} --policy other --warmup 0.02 --duration 0.2 {line}");
+        let config = config(&line);
         Plan {
+            signal: Arc::new(eeg::generate(&config.size, frames, 1)),
+            config,
             kernel,
-            size: size.clone(),
-            signal: Arc::new(signal.to_vec()),
-            warmup: Duration::from_millis(20),
-            duration: Duration::from_millis(200),
-            cpu: cpus::allowed()[0],
-            policy: Policy::Other,
-            priority: 1,
             frequency: None,
         }
     }
@@ -324,13 +267,7 @@ mod tests {
 
     #[test]
     fn every_window_is_counted_from_its_due_time() {
-        let size = Size {
-            channels: 2,
-            rate: 16_000,
-            ..size()
-        };
-        let signal = eeg::generate(&size, 1_000, 1);
-        let measured = run(&plan(&size, &signal, Name::Car), |_| ()).unwrap();
+        let measured = run(&plan(Name::Car, 1_000, "--channels 2 --rate 16000")).unwrap();
         // Of 5 ms each. On a machine that stood still for a while, some are not begun.
         assert_eq!(measured.windows.len() as u64 + measured.not_begun, 40);
         for (i, window) in measured.windows.iter().enumerate() {
@@ -342,37 +279,21 @@ mod tests {
 
     #[test]
     fn a_warm_up_ends_once_it_has_settled_and_at_twice_its_length() {
-        let size = Size {
-            channels: 2,
-            rate: 16_000,
-            ..size()
-        };
-        let signal = eeg::generate(&size, 1_000, 1);
-        let plan = plan(&size, &signal, Name::Car);
+        let mut plan = plan(Name::Car, 1_000, "--channels 2 --rate 16000");
         let begun = Instant::now();
-        let measured = run(&plan, |_| ()).unwrap();
+        let measured = run(&plan).unwrap();
         // Four windows of 5 ms are not three blocks: four more, and no more.
         assert_eq!(measured.settled, Some(false));
         assert!(begun.elapsed() >= Duration::from_millis(240));
-        let none = Plan {
-            warmup: Duration::ZERO,
-            ..plan
-        };
-        assert_eq!(run(&none, |_| ()).unwrap().settled, None);
+        plan.config.warmup_s = 0.0;
+        assert_eq!(run(&plan).unwrap().settled, None);
     }
 
     /// A kernel that takes longer than its period falls behind, and what it did not come to is counted.
     #[test]
     fn an_overloaded_cpu_does_not_begin_every_window() {
-        let size = Size {
-            rate: 100_000,
-            window: 160,
-            hop: 1,
-            taps: 999,
-            ..size()
-        };
-        let signal = eeg::generate(&size, 2_000, 1);
-        let measured = run(&plan(&size, &signal, Name::BandpassFir), |_| ()).unwrap();
+        let line = "--rate 100000 --window 160 --hop 1 --taps 999";
+        let measured = run(&plan(Name::BandpassFir, 2_000, line)).unwrap();
         assert_eq!(measured.windows.len() as u64 + measured.not_begun, 20_000);
         assert!(measured.not_begun > 5_000, "{}", measured.not_begun);
         // On a machine that is busy with other things it comes to none, or to one.
@@ -383,10 +304,8 @@ mod tests {
 
     #[test]
     fn a_cpu_that_is_not_there_is_an_error() {
-        let size = size();
-        let signal = eeg::generate(&size, 160, 1);
-        let mut plan = plan(&size, &signal, Name::Noop);
-        plan.cpu = 1_000;
-        assert!(run(&plan, |_| ()).err().unwrap().contains("CPU 1000"));
+        let mut plan = plan(Name::Noop, 160, "");
+        plan.config.cpu = 1_000;
+        assert!(run(&plan).err().unwrap().contains("CPU 1000"));
     }
 }

@@ -16,14 +16,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::figures::Seen;
 use super::frequency::{self, Sample};
-use super::measure::Window;
+use super::measure::{Measured, Window};
 use super::placement;
 use super::signal::Name;
+use super::study::Asked;
 use super::sysfs::TimeInState;
+use crate::histogram::median;
+use crate::interrupt;
 use crate::policy::Policy as Scheduling;
 use crate::report::json;
+use crate::stats::mean;
 
 /// What differs between the columns of the study.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -34,9 +37,22 @@ pub struct Condition {
     pub governor: Option<String>,
     /// Busy processes on the other CPUs.
     pub load: usize,
+    /// The kernels run on a worker that is registered with Morpheus's scheduler.
+    #[serde(skip)]
+    pub on_worker: bool,
 }
 
 impl Condition {
+    /// A governor, or the machine as it is, under this scheduler of ordinary threads, without load.
+    pub fn alone(scheduler: &str, governor: Option<&str>) -> Self {
+        Self {
+            scheduler: scheduler.into(),
+            governor: governor.map(str::to_owned),
+            load: 0,
+            on_worker: false,
+        }
+    }
+
     /// As people read it: `schedutil + load`.
     pub fn name(&self) -> String {
         let mut name = self.governor.clone().unwrap_or_else(|| "as it is".into());
@@ -51,16 +67,13 @@ impl Condition {
 
     /// [`Condition::name`] as the name of a directory.
     pub fn directory(&self) -> String {
-        let plain = |c: char| match c {
-            c if c.is_ascii_alphanumeric() || "+-_.".contains(c) => c,
-            _ => '_',
-        };
         let name = self.name().replace(" + ", "+").replace(' ', "-");
-        name.chars().map(plain).collect()
+        let is_odd = |c: char| !c.is_ascii_alphanumeric() && !"+-_.".contains(c);
+        name.replace(is_odd, "_")
     }
 }
 
-/// A kernel, measured once in one condition.
+/// A kernel, measured once in one condition. The CPU is the measured one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The condition.
@@ -84,15 +97,79 @@ pub struct Run {
     pub elapsed_ns: u64,
     /// Whether the median of what a window takes had settled after the warm-up; `None` without one.
     pub settled: Option<bool>,
-    /// Its figures.
-    #[serde(flatten)]
-    pub seen: Seen,
+    /// The median of what the kernel took.
+    pub service_p50_ns: Option<f64>,
+    /// The CPU's frequency, the mean of all readings.
+    pub mean_khz: Option<f64>,
+    /// Part of the time that the CPU's policy was at its lowest frequency.
+    pub share_of_lowest: Option<f64>,
+    /// At its highest.
+    pub share_of_highest: Option<f64>,
+    /// Part of the windows that ended at the highest frequency that the CPU may have now.
+    pub done_at_highest: Option<f64>,
+    /// Part of the time that the kernel computed.
+    pub busy_share: f64,
     /// `time_in_state` of each policy that has it, by name.
     pub time_in_state: Vec<States>,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
     /// Why its figures are not of this condition, if they are not; they are then left out of all tables.
     pub spoilt: Option<String>,
+}
+
+impl Run {
+    /// Of what was measured in a repeat, with the readings of the CPU's frequency. Nothing has spoilt it yet.
+    pub fn new(
+        (condition, kernel, repeat): (&Condition, Name, usize),
+        asked: &Asked,
+        measured: &Measured,
+        readings: &[(f64, f64)],
+        time_in_state: Vec<States>,
+    ) -> Self {
+        let windows = &measured.windows;
+        let service = windows.iter().map(|window| window.service_ns() as f64);
+        let service: Vec<f64> = service.collect();
+        let due = windows.len() as u64 + measured.not_begun;
+        let elapsed_ns = due * asked.config.size.period().as_nanos() as u64;
+        let deadline_ns = asked.config.deadline_ns();
+        let late = windows.iter().filter(|window| window.misses(deadline_ns));
+        let policy = asked.policy_of_cpu();
+        let highest = policy.and_then(|policy| policy.limits_khz.1);
+        let is_highest = |window: &Window| Some(f64::from(window.end_khz? >= highest?));
+        let at_highest: Vec<f64> = windows.iter().filter_map(is_highest).collect();
+        let khz: Vec<f64> = readings.iter().map(|(_, khz)| *khz).collect();
+        let shares = policy.and_then(|policy| {
+            let mut all = time_in_state.iter();
+            let own = all.find(|states| states.policy == policy.name)?;
+            own.after.shares_since(&own.before)
+        });
+        Self {
+            condition: condition.clone(),
+            kernel,
+            repeat,
+            policy: measured.policy,
+            refused: measured.refused.clone(),
+            windows: windows.len() as u64,
+            not_begun: measured.not_begun,
+            missed: late.count() as u64 + measured.not_begun,
+            elapsed_ns,
+            settled: measured.settled,
+            busy_share: service.iter().sum::<f64>() / elapsed_ns.max(1) as f64,
+            service_p50_ns: median(service),
+            mean_khz: mean(&khz),
+            share_of_lowest: shares.map(|(lowest, _)| lowest),
+            share_of_highest: shares.map(|(_, highest)| highest),
+            done_at_highest: mean(&at_highest),
+            time_in_state,
+            interrupted: interrupt::happened(),
+            spoilt: None,
+        }
+    }
+
+    /// Windows that were due.
+    pub fn due(&self) -> u64 {
+        self.windows + self.not_begun
+    }
 }
 
 /// A policy's `time_in_state` around a run, the warm-up included.
@@ -107,28 +184,28 @@ pub struct States {
 }
 
 /// A line of the telemetry.
-#[derive(Clone, Debug, Serialize)]
-pub struct Line {
+#[derive(Serialize)]
+struct Line<'a> {
     /// The condition.
     #[serde(flatten)]
-    pub condition: Condition,
+    condition: &'a Condition,
     /// The kernel.
-    pub kernel: Name,
+    kernel: Name,
     /// From 0.
-    pub repeat: usize,
+    repeat: usize,
     /// From 0 in each run.
-    pub window: usize,
+    window: usize,
     /// When.
     #[serde(flatten)]
-    pub times: Window,
+    times: Window,
     /// What the kernel took.
-    pub service_ns: u64,
+    service_ns: u64,
     /// From when it was due until it was done.
-    pub response_ns: u64,
+    response_ns: u64,
     /// When it should have been done, after it was due.
-    pub deadline_ns: u64,
+    deadline_ns: u64,
     /// Whether it was not.
-    pub missed: bool,
+    missed: bool,
 }
 
 /// A study's directory, to write to.
@@ -169,10 +246,6 @@ impl Writer {
             .map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: io::Error) -> String {
-        format!("{} cannot be written: {error}", self.directory.display())
-    }
-
     /// Adds a run.
     ///
     /// # Errors
@@ -184,60 +257,53 @@ impl Writer {
         deadline_ns: u64,
         samples: &[Sample],
     ) -> Result<(), String> {
-        let result = self.write(run, windows, deadline_ns, samples);
-        result.map_err(|error| self.failed(error))
-    }
-
-    fn write(
-        &self,
-        run: &Run,
-        windows: &[Window],
-        deadline_ns: u64,
-        samples: &[Sample],
-    ) -> io::Result<()> {
         let raw = self.directory.join("raw");
         let condition = raw.join(run.condition.directory());
         let kernel = condition.join(run.kernel.text());
-        fs::create_dir_all(&kernel)?;
-        let mut telemetry = append(&kernel.join("telemetry.ndjson"))?;
-        for (number, times) in windows.iter().enumerate() {
-            let line = Line {
-                condition: run.condition.clone(),
-                kernel: run.kernel,
-                repeat: run.repeat,
-                window: number,
-                times: *times,
-                service_ns: times.service_ns(),
-                response_ns: times.response_ns(),
-                deadline_ns,
-                missed: times.response_ns() > deadline_ns,
-            };
-            serde_json::to_writer(&mut telemetry, &line)?;
-            telemetry.write_all(b"\n")?;
-        }
-        telemetry.flush()?;
-        if !samples.is_empty() {
-            let file = condition.join("frequency.csv");
-            let is_new = !file.exists();
-            let mut log = append(&file)?;
-            if is_new {
-                writeln!(log, "{},kernel,repeat", frequency::HEAD)?;
+        let write = || {
+            fs::create_dir_all(&kernel)?;
+            let lines = windows.iter().enumerate().map(|(number, times)| {
+                json(&Line {
+                    condition: &run.condition,
+                    kernel: run.kernel,
+                    repeat: run.repeat,
+                    window: number,
+                    times: *times,
+                    service_ns: times.service_ns(),
+                    response_ns: times.response_ns(),
+                    deadline_ns,
+                    missed: times.misses(deadline_ns),
+                })
+            });
+            append(&kernel.join("telemetry.ndjson"), "", lines)?;
+            if !samples.is_empty() {
+                let head = format!("{},kernel,repeat\n", frequency::HEAD);
+                let end = format!("{},{}\n", run.kernel.text(), run.repeat);
+                let log = samples.iter().map(|sample| sample.csv() + "," + &end);
+                append(&condition.join("frequency.csv"), &head, log)?;
             }
-            for sample in samples {
-                writeln!(log, "{},{},{}", sample.csv(), run.kernel.text(), run.repeat)?;
-            }
-            log.flush()?;
-        }
-        let mut runs = append(&raw.join("runs.ndjson"))?;
-        serde_json::to_writer(&mut runs, run)?;
-        runs.write_all(b"\n")?;
-        runs.flush()
+            append(&raw.join("runs.ndjson"), "", [json(run)])
+        };
+        write().map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> String {
+        format!("{} cannot be written: {error}", self.directory.display())
     }
 }
 
-fn append(path: &Path) -> io::Result<BufWriter<File>> {
+/// Adds lines to a file, which begins with `head`.
+fn append(path: &Path, head: &str, lines: impl IntoIterator<Item = String>) -> io::Result<()> {
     let open = OpenOptions::new().create(true).append(true).open(path)?;
-    Ok(BufWriter::new(open))
+    let is_new = open.metadata()?.len() == 0;
+    let mut file = BufWriter::new(open);
+    if is_new {
+        file.write_all(head.as_bytes())?;
+    }
+    for line in lines {
+        file.write_all(line.as_bytes())?;
+    }
+    file.flush()
 }
 
 #[cfg(test)]
@@ -246,9 +312,8 @@ mod tests {
 
     fn condition(governor: Option<&str>, load: usize, scheduler: &str) -> Condition {
         Condition {
-            scheduler: scheduler.into(),
-            governor: governor.map(str::to_owned),
             load,
+            ..Condition::alone(scheduler, governor)
         }
     }
 

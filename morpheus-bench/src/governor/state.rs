@@ -4,13 +4,13 @@
 //! it, which ends with its process however that ends: a file without one was left over by a crash. A governor that
 //! was set to stay has a file of its own, which no run touches and only `restore` takes away.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::sysfs;
+use super::sysfs::{self, Policy};
 
 /// For how long something is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,17 @@ pub struct Before {
     pub path: PathBuf,
     /// Its text.
     pub value: String,
+}
+
+impl Before {
+    /// The governors as they are.
+    pub fn of(policies: &[Policy]) -> Vec<Self> {
+        let of = |policy: &Policy| Self {
+            path: policy.governor_file(),
+            value: policy.governor.clone(),
+        };
+        policies.iter().map(of).collect()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,7 +98,7 @@ impl Keeper {
         let draft = directory.join(format!("draft-{}.json", state.pid));
         let _ = fs::remove_file(&draft);
         let written = File::create_new(&draft).and_then(|mut open| {
-            open.try_lock().map_err(std::io::Error::from)?;
+            open.try_lock().map_err(io::Error::from)?;
             open.write_all(&serde_json::to_vec(&state)?)?;
             open.sync_all()?;
             fs::hard_link(&draft, &file)?;
@@ -104,18 +115,24 @@ impl Keeper {
         })
     }
 
-    /// Leaves the change, and the file, when this value goes.
-    pub fn leave(mut self) {
+    /// Leaves the change, and the file, when this value goes. Returns what would have been put back.
+    pub fn leave(mut self) -> Vec<Before> {
         self.lock = None;
+        std::mem::take(&mut self.before)
     }
 
     /// Puts everything back now.
-    pub fn restore(mut self) -> Restored {
-        self.put_back()
-    }
-
-    fn put_back(&mut self) -> Restored {
-        let restored = put_back(&self.before);
+    pub fn restore(&mut self) -> Restored {
+        let mut restored = Restored::default();
+        for before in &self.before {
+            if sysfs::read(&before.path).as_ref() == Ok(&before.value) {
+                continue;
+            }
+            match sysfs::write(&before.path, &before.value) {
+                Ok(()) => restored.done.push(before.clone()),
+                Err(why) => restored.failed.push(why),
+            }
+        }
         if restored.failed.is_empty() {
             let _ = fs::remove_file(&self.file);
         }
@@ -127,29 +144,11 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if self.lock.is_some() {
-            for why in self.put_back().failed {
+            for why in self.restore().failed {
                 eprintln!("governor: not put back: {why}");
             }
         }
     }
-}
-
-fn put_back(before: &[Before]) -> Restored {
-    let mut restored = Restored::default();
-    for Before { path, value } in before {
-        match fs::read_to_string(path) {
-            Ok(now) if now.trim() == value => continue,
-            _ => {}
-        }
-        match sysfs::write(path, value) {
-            Ok(()) => restored.done.push(Before {
-                path: path.clone(),
-                value: value.clone(),
-            }),
-            Err(why) => restored.failed.push(why),
-        }
-    }
-    restored
 }
 
 /// What someone left who is gone, locked while this value lives; `None` when there is nothing.
@@ -158,20 +157,17 @@ fn put_back(before: &[Before]) -> Restored {
 /// When its owner lives, or the file cannot be read.
 fn left_over(directory: &Path, purpose: Purpose) -> Result<Option<Keeper>, String> {
     let file = purpose.file(directory);
-    let Ok(mut open) = OpenOptions::new().read(true).open(&file) else {
+    let Ok(open) = File::open(&file) else {
         // A file that only root may read is in the way of root's changes alone.
         return Ok(None);
     };
-    let mut text = String::new();
-    let unreadable = |error: &dyn std::fmt::Display| {
+    let unreadable = |error: io::Error| {
         format!(
             "{} cannot be read: {error}; put the governors back by hand, then remove it",
             file.display()
         )
     };
-    open.read_to_string(&mut text)
-        .map_err(|error| unreadable(&error))?;
-    let state: State = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+    let state: State = serde_json::from_reader(&open).map_err(|error| unreadable(error.into()))?;
     match open.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -180,7 +176,7 @@ fn left_over(directory: &Path, purpose: Purpose) -> Result<Option<Keeper>, Strin
                 state.pid
             ));
         }
-        Err(TryLockError::Error(error)) => return Err(unreadable(&error)),
+        Err(TryLockError::Error(error)) => return Err(unreadable(error)),
     }
     if state.boot != boot() {
         // The machine has booted since, with governors of its own.
@@ -194,30 +190,23 @@ fn left_over(directory: &Path, purpose: Purpose) -> Result<Option<Keeper>, Strin
     }))
 }
 
-/// What a run left behind that was killed. Nothing is changed, only looked at.
+/// Puts back what is left over of a purpose; in a dry run only says what that is.
 ///
 /// # Errors
 /// When a run is at work, or its file cannot be read.
-pub fn would_restore(directory: &Path, purpose: Purpose) -> Result<Vec<Before>, String> {
-    let Some(keeper) = left_over(directory, purpose)? else {
-        return Ok(Vec::new());
-    };
-    let before = keeper.before.clone();
-    keeper.leave();
-    Ok(before)
-}
-
-/// Puts back what is left over of a purpose.
-///
-/// # Errors
-/// When a run is at work, or its file cannot be read.
-pub fn restore(directory: &Path, purpose: Purpose) -> Result<Restored, String> {
-    Ok(left_over(directory, purpose)?.map_or_else(Restored::default, Keeper::restore))
+pub fn restore(directory: &Path, purpose: Purpose, is_dry: bool) -> Result<Restored, String> {
+    Ok(match left_over(directory, purpose)? {
+        None => Restored::default(),
+        Some(keeper) if is_dry => Restored {
+            done: keeper.leave(),
+            failed: Vec::new(),
+        },
+        Some(mut keeper) => keeper.restore(),
+    })
 }
 
 fn boot() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.unwrap_or_default().trim().to_owned()
+    sysfs::read(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -226,20 +215,15 @@ mod tests {
     use super::*;
 
     fn before(fake: &Fake) -> Vec<Before> {
-        let policies = sysfs::policies(&fake.0).unwrap();
-        policies
-            .iter()
-            .map(|policy| Before {
-                path: policy.governor_file(),
-                value: policy.governor.clone(),
-            })
-            .collect()
+        Before::of(&sysfs::policies(&fake.0).unwrap())
+    }
+
+    fn would_restore(directory: &Path) -> Restored {
+        restore(directory, Purpose::Set, true).unwrap()
     }
 
     fn change(fake: &Fake) {
-        for policy in sysfs::policies(&fake.0).unwrap() {
-            sysfs::write(&policy.governor_file(), "powersave").unwrap();
-        }
+        sysfs::set_governor(&sysfs::policies(&fake.0).unwrap(), "powersave").unwrap();
     }
 
     #[test]
@@ -258,28 +242,30 @@ mod tests {
     fn a_second_one_is_refused_while_the_first_lives() {
         let fake = Fake::new("second");
         let directory = fake.0.join("state");
-        let first = Keeper::new(&directory, Purpose::Run, before(&fake)).unwrap();
+        let mut first = Keeper::new(&directory, Purpose::Run, before(&fake)).unwrap();
         assert!(Keeper::new(&directory, Purpose::Run, Vec::new()).is_err());
-        let error = restore(&directory, Purpose::Run).unwrap_err();
+        let error = restore(&directory, Purpose::Run, false).unwrap_err();
         assert!(error.contains("another run"), "{error}");
         assert_eq!(first.restore(), Restored::default());
-        assert_eq!(restore(&directory, Purpose::Run), Ok(Restored::default()));
+        assert_eq!(
+            restore(&directory, Purpose::Run, false),
+            Ok(Restored::default())
+        );
     }
 
     #[test]
     fn what_is_left_is_put_back_by_the_next() {
         let fake = Fake::new("left");
         let directory = fake.0.join("state");
-        Keeper::new(&directory, Purpose::Set, before(&fake))
-            .unwrap()
-            .leave();
+        let keeper = Keeper::new(&directory, Purpose::Set, before(&fake)).unwrap();
+        assert_eq!(keeper.leave(), before(&fake));
         change(&fake);
-        assert_eq!(would_restore(&directory, Purpose::Set).unwrap().len(), 2);
+        assert_eq!(would_restore(&directory).done.len(), 2);
         assert_eq!(fake.governors(), ["powersave", "powersave"]);
-        let restored = restore(&directory, Purpose::Set).unwrap();
+        let restored = restore(&directory, Purpose::Set, false).unwrap();
         assert_eq!((restored.done.len(), restored.failed.len()), (2, 0));
         assert_eq!(fake.governors(), ["ondemand", "ondemand"]);
-        assert_eq!(would_restore(&directory, Purpose::Set), Ok(Vec::new()));
+        assert_eq!(would_restore(&directory), Restored::default());
     }
 
     #[test]
@@ -293,7 +279,13 @@ mod tests {
         Keeper::new(&directory, Purpose::Run, vec![gone])
             .unwrap()
             .leave();
-        assert_eq!(restore(&directory, Purpose::Run).unwrap().failed.len(), 1);
+        assert_eq!(
+            restore(&directory, Purpose::Run, false)
+                .unwrap()
+                .failed
+                .len(),
+            1
+        );
         assert!(directory.join("run.json").exists());
     }
 
@@ -313,11 +305,14 @@ mod tests {
         )
         .unwrap();
         change(&fake);
-        assert_eq!(restore(&directory, Purpose::Run), Ok(Restored::default()));
+        assert_eq!(
+            restore(&directory, Purpose::Run, false),
+            Ok(Restored::default())
+        );
         assert_eq!(fake.governors(), ["powersave", "powersave"]);
         fs::write(directory.join("run.json"), "{").unwrap();
         assert!(
-            restore(&directory, Purpose::Run)
+            restore(&directory, Purpose::Run, false)
                 .unwrap_err()
                 .contains("by hand")
         );

@@ -3,6 +3,7 @@
 //! The directory that stands for `/sys` is a parameter, so that tests need no machine with governors. One policy is
 //! a group of CPUs that change their frequency together.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,17 +49,11 @@ pub fn policies(root: &Path) -> Result<Vec<Policy>, String> {
     let Ok(entries) = fs::read_dir(&directory) else {
         return Ok(Vec::new());
     };
-    let mut numbers: Vec<u32> = entries
-        .flatten()
-        .filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()?
-                .strip_prefix("policy")?
-                .parse()
-                .ok()
-        })
-        .collect();
+    let number = |entry: fs::DirEntry| -> Option<u32> {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix("policy")?.parse().ok()
+    };
+    let mut numbers: Vec<u32> = entries.flatten().filter_map(number).collect();
     numbers.sort_unstable();
     let read = |number: &u32| Policy::read(&directory, &format!("policy{number}"));
     numbers.iter().map(read).collect()
@@ -68,7 +63,7 @@ impl Policy {
     fn read(directory: &Path, name: &str) -> Result<Self, String> {
         let path = directory.join(name);
         let text = |file: &str| read(&path.join(file));
-        let khz = |file: &str| text(file).ok().and_then(|text| text.parse().ok());
+        let khz = |file: &str| number(&path.join(file));
         let words = |file: &str| -> Vec<String> {
             let text = text(file).unwrap_or_default();
             text.split_whitespace().map(str::to_owned).collect()
@@ -98,7 +93,7 @@ impl Policy {
 
     /// The frequency now, as far as the driver knows.
     pub fn current_khz(&self) -> Option<u64> {
-        read(&self.frequency_file()).ok()?.parse().ok()
+        number(&self.frequency_file())
     }
 
     /// `None` where the kernel does not count (no `CONFIG_CPU_FREQ_STAT`, or a driver that chooses by itself).
@@ -106,46 +101,73 @@ impl Policy {
         let stats = self.path.join("stats");
         Some(TimeInState {
             khz_and_10ms: parse_time_in_state(&read(&stats.join("time_in_state")).ok()?)?,
-            transitions: read(&stats.join("total_trans"))
-                .ok()
-                .and_then(|n| n.parse().ok()),
+            transitions: number(&stats.join("total_trans")),
         })
+    }
+
+    /// Whether it has this governor. Some drivers do not list theirs.
+    fn has(&self, governor: &str) -> bool {
+        self.governor == governor || self.available.iter().any(|name| name == governor)
+    }
+
+    /// It in two lines.
+    pub fn describe(&self) -> String {
+        let mhz = |khz: Option<u64>| khz.map_or("?".into(), |khz| (khz / 1_000).to_string());
+        let range = |(least, most)| format!("{}–{}", mhz(least), mhz(most));
+        let driver = self.driver.iter().map(|name| format!(", driver {name}"));
+        format!(
+            "{}: CPUs {:?}, governor {}, {} MHz now, limits {} MHz of {}{}\n  available: {}\n",
+            self.name,
+            self.cpus,
+            self.governor,
+            mhz(self.current_khz()),
+            range(self.limits_khz),
+            range(self.hardware_khz),
+            driver.collect::<String>(),
+            self.available.join(", ")
+        )
     }
 }
 
+/// Checks that every policy has a governor.
+///
+/// # Errors
+/// When one has not, with those that it has.
+pub fn check_governor(policies: &[Policy], name: &str) -> Result<(), String> {
+    match policies.iter().find(|policy| !policy.has(name)) {
+        None => Ok(()),
+        Some(policy) => Err(format!(
+            "no governor {name:?}: this machine has {}",
+            policy.available.join(", ")
+        )),
+    }
+}
+
+/// Sets a governor on every policy.
+///
+/// # Errors
+/// When one refuses it.
+pub fn set_governor(policies: &[Policy], governor: &str) -> Result<(), String> {
+    let mut files = policies.iter().map(Policy::governor_file);
+    files.try_for_each(|file| write(&file, governor))
+}
+
 impl TimeInState {
-    /// What was added since `before`.
-    pub fn since(&self, before: &TimeInState) -> TimeInState {
-        let earlier = |khz: u64| {
-            let found = before.khz_and_10ms.iter().find(|(other, _)| *other == khz);
-            found.map_or(0, |(_, time)| *time)
-        };
-        TimeInState {
-            khz_and_10ms: self
-                .khz_and_10ms
-                .iter()
-                .map(|(khz, time)| (*khz, time.saturating_sub(earlier(*khz))))
-                .collect(),
-            transitions: self
-                .transitions
-                .zip(before.transitions)
-                .map(|(now, then)| now.saturating_sub(then)),
-        }
-    }
-
-    /// The part of the time that was spent at the lowest frequency; `None` when none has gone by.
-    pub fn share_of_lowest(&self) -> Option<f64> {
-        self.share(self.khz_and_10ms.iter().min()?.1)
-    }
-
-    /// At the highest.
-    pub fn share_of_highest(&self) -> Option<f64> {
-        self.share(self.khz_and_10ms.iter().max()?.1)
-    }
-
-    fn share(&self, time: u64) -> Option<f64> {
-        let total: u64 = self.khz_and_10ms.iter().map(|(_, time)| time).sum();
-        (total > 0).then(|| time as f64 / total as f64)
+    /// The parts of the time since `before` that were spent at the lowest frequency and at the highest; `None` when none has
+    /// gone by.
+    pub fn shares_since(&self, before: &TimeInState) -> Option<(f64, f64)> {
+        let before: BTreeMap<u64, u64> = before.khz_and_10ms.iter().copied().collect();
+        let since = self.khz_and_10ms.iter().map(|(khz, time)| {
+            let earlier = before.get(khz).copied().unwrap_or(0);
+            (*khz, time.saturating_sub(earlier))
+        });
+        let since: BTreeMap<u64, u64> = since.collect();
+        let total: u64 = since.values().sum();
+        let share = |(_, time): (&u64, &u64)| *time as f64 / total as f64;
+        let shares = since.first_key_value().zip(since.last_key_value());
+        shares
+            .filter(|_| total > 0)
+            .map(|(lowest, highest)| (share(lowest), share(highest)))
     }
 }
 
@@ -158,10 +180,18 @@ fn parse_time_in_state(text: &str) -> Option<Vec<(u64, u64)>> {
         .collect()
 }
 
-fn read(path: &Path) -> Result<String, String> {
+/// What a file says, without the end of its line.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &Path) -> Result<String, String> {
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     Ok(text.trim().to_owned())
+}
+
+fn number(path: &Path) -> Option<u64> {
+    read(path).ok()?.parse().ok()
 }
 
 /// Writes a value and reads it again: some drivers take what they do not keep.
@@ -249,9 +279,25 @@ pub(super) mod tests {
         assert_eq!(policy.limits_khz, (Some(600_000), Some(3_204_000)));
         assert_eq!(policy.current_khz(), Some(600_000));
         let times = policy.time_in_state().unwrap();
+        assert_eq!(times.khz_and_10ms, [(600_000, 300), (1_200_000, 100)]);
+        assert_eq!(times.transitions, Some(17));
+    }
+
+    #[test]
+    fn a_policy_is_described_and_a_governor_that_one_lacks_is_said() {
+        let fake = Fake::new("described");
+        let mut policies = policies(&fake.0).unwrap();
         assert_eq!(
-            (times.share_of_lowest(), times.transitions),
-            (Some(0.75), Some(17))
+            policies[0].describe(),
+            "policy0: CPUs [0], governor ondemand, 600 MHz now, limits 600–2064 MHz of 600–2064, driver fake\n  \
+             available: ondemand, powersave, performance, schedutil\n"
+        );
+        assert_eq!(check_governor(&policies, "schedutil"), Ok(()));
+        policies[1].available = vec!["ondemand".into(), "powersave".into()];
+        let error = check_governor(&policies, "schedutil").unwrap_err();
+        assert!(
+            error.contains("this machine has ondemand, powersave"),
+            "{error}"
         );
     }
 
@@ -262,22 +308,16 @@ pub(super) mod tests {
 
     #[test]
     fn times_are_counted_from_the_reading_before() {
-        let of = |text, transitions| TimeInState {
+        let of = |text| TimeInState {
             khz_and_10ms: parse_time_in_state(text).unwrap(),
-            transitions,
+            transitions: None,
         };
-        let (before, after) = (
-            of("600 5\n900 7", Some(1)),
-            of("600 15\n900 7\n1200 30", Some(9)),
-        );
-        let gone = after.since(&before);
-        assert_eq!(gone.khz_and_10ms, [(600, 10), (900, 0), (1200, 30)]);
-        assert_eq!(
-            (gone.transitions, gone.share_of_lowest()),
-            (Some(8), Some(0.25))
-        );
-        assert_eq!(gone.share_of_highest(), Some(0.75));
-        assert_eq!(before.since(&before).share_of_lowest(), None);
+        let (before, after) = (of("600 5\n900 7"), of("600 15\n900 7\n1200 30"));
+        assert_eq!(after.shares_since(&before), Some((0.25, 0.75)));
+        assert_eq!(before.shares_since(&before), None);
+        let highest_first = of("1200 30\n600 10");
+        let since_start = highest_first.shares_since(&TimeInState::default());
+        assert_eq!(since_start, Some((0.25, 0.75)));
         assert_eq!(parse_time_in_state("600 x"), None);
     }
 

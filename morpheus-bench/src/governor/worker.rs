@@ -5,63 +5,57 @@
 //! says how long one may take, so that none is taken for stuck.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use morpheus_runtime::{Builder, Link, task};
+use morpheus_runtime::Builder;
+use rustix::io::{read, retry_on_intr};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 
 use super::measure::{Measured, Plan, Series};
-use crate::policy::Policy;
-use crate::{clock, cpus};
+use crate::cpus;
+use crate::executor::morpheus::{LinkName, Morpheus};
+use crate::executor::{Executor, Spawn};
 
 /// The longest budget that the daemon allows, if it was not told otherwise.
 const LONGEST_BUDGET: Duration = Duration::from_secs(1);
-
-/// What [`morpheus_runtime::ActiveLink`] is called with a scheduler behind it.
-const SCHEDULER: &str = "scheduler";
 
 /// Measures on a worker that is registered with the daemon at `socket`; without one, with the daemon that any application
 /// finds.
 ///
 /// # Errors
 /// When there is no runtime, no link to a scheduler, or the worker cannot run on that CPU.
-pub fn run(plan: &Plan, socket: Option<PathBuf>, budget: Duration) -> Result<Measured, String> {
-    let mut builder = Builder::new_multi_thread();
-    // No other task has work to do, and a spare would have the kernel on another CPU.
-    builder
-        .worker_threads(1)
-        .max_spares(0)
-        .reserve(0)
-        .budget(budget.min(LONGEST_BUDGET))
-        .link(Link::Required);
-    if let Some(socket) = socket {
-        builder.link_socket(socket);
-    }
-    let runtime = builder.build().map_err(|error| error.to_string())?;
-    let linked = || match runtime.link().to_string() {
-        link if link == SCHEDULER => Ok(()),
-        link => Err(format!(
-            "the worker is not linked to the scheduler but to: {link}"
-        )),
+pub fn run(plan: &Plan, socket: Option<PathBuf>) -> Result<Measured, String> {
+    let budget = Duration::from_millis(plan.config.deadline_ms.into());
+    let options = |builder: &mut Builder| {
+        // No other task has work to do, and a spare would have the kernel on another CPU.
+        builder.worker_threads(1).max_spares(0).reserve(0);
+        builder.budget(budget.min(LONGEST_BUDGET));
+        if let Some(socket) = socket {
+            builder.link_socket(socket);
+        }
     };
-    linked()?;
-    let plan = plan.clone();
-    let task = task::Builder::new()
-        .label("kernel")
-        .spawn_on(windows(plan), runtime.handle());
-    let measured = runtime
-        .block_on(task)
-        .unwrap_or_else(|error| Err(format!("the kernel's task: {error}")))?;
-    linked()?;
+    let morpheus = Morpheus::build_with(options, LinkName::Scheduler, &[])?;
+    let (done, is_done) = oneshot::channel();
+    let windows = windows(plan.clone());
+    let task = async { drop(done.send(windows.await)) };
+    morpheus.spawn(Spawn::Labelled("kernel"), task);
+    let measured = morpheus.block_on(is_done);
+    let measured = measured.map_err(|_| "the kernel's task panicked")??;
+    morpheus.still_linked(LinkName::Scheduler)?;
     Ok(measured)
 }
 
 async fn windows(plan: Plan) -> Result<Measured, String> {
     // There is one worker: it is this thread, in every poll.
-    cpus::pin(plan.cpu)?;
+    cpus::pin(plan.config.cpu)?;
     let timer = Timer::new().map_err(|error| format!("no timer: {error}"))?;
     let mut series = Series::new(&plan);
     while let Some(due) = series.next_due() {
@@ -71,8 +65,8 @@ async fn windows(plan: Plan) -> Result<Measured, String> {
             break;
         }
     }
-    // What sched_ext schedules is an ordinary thread.
-    Ok(series.finish(Policy::Other, None))
+    // As an ordinary thread: only those does sched_ext schedule.
+    Ok(series.measured)
 }
 
 /// A descriptor that can be read once a time has come.
@@ -80,14 +74,8 @@ struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
     fn new() -> io::Result<Self> {
-        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: it takes two numbers, and touches no memory of ours.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it was made above, and has no other owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         // SAFETY: an `OwnedFd` stays open, and the same, for as long as it lives.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
         Ok(Self(fd))
@@ -95,45 +83,17 @@ impl Timer {
 
     async fn sleep_until(&self, at: Instant) -> io::Result<()> {
         let left = at.saturating_duration_since(Instant::now());
-        let at_ns = clock::monotonic_ns() + left.as_nanos() as u64;
-        let zero = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let time = libc::itimerspec {
-            it_interval: zero,
-            it_value: libc::timespec {
-                tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
-                tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+        let time = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: left.as_secs() as i64,
+                // Nothing at all would stop the timer.
+                tv_nsec: left.subsec_nanos().max(1).into(),
             },
         };
-        let fd = self.0.get_ref().as_raw_fd();
-        // SAFETY: `time` outlives the call, and no old value is asked for.
-        let set = unsafe {
-            libc::timerfd_settime(fd, libc::TFD_TIMER_ABSTIME, &time, std::ptr::null_mut())
-        };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        loop {
-            let mut ready = self.0.readable().await?;
-            let read = ready.try_io(|timer| {
-                let mut times = [0_u8; 8];
-                // SAFETY: as many bytes are read as there is room for.
-                match unsafe {
-                    libc::read(timer.as_raw_fd(), times.as_mut_ptr().cast(), times.len())
-                } {
-                    0.. => Ok(()),
-                    _ => Err(io::Error::last_os_error()),
-                }
-            });
-            // Else it was not yet, or a signal came.
-            match read {
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(read) => return read,
-                Err(_) => {}
-            }
-        }
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &time)?;
+        let times = |timer: &OwnedFd| Ok(retry_on_intr(|| read(timer, &mut [0_u8; 8]))?);
+        self.0.async_io(Interest::READABLE, times).await.map(drop)
     }
 }
 
@@ -161,21 +121,20 @@ mod tests {
     /// Figures without the link would be of something else.
     #[test]
     fn without_a_scheduler_nothing_is_measured() {
-        use super::super::signal::{Name, eeg, tests::size};
-        let size = size();
+        use super::super::config::tests::config;
+        use super::super::signal::{Name, eeg};
+        let cpu = cpus::allowed()[0];
+        let config = config(&format!(
+            "--cpu {cpu} --warmup 0 --duration 0.1 --deadline-ms 1"
+        ));
         let plan = Plan {
+            signal: eeg::generate(&config.size, 160, 1).into(),
+            config,
             kernel: Name::Noop,
-            signal: eeg::generate(&size, 160, 1).into(),
-            size,
-            warmup: Duration::ZERO,
-            duration: Duration::from_millis(100),
-            cpu: cpus::allowed()[0],
-            policy: Policy::Fifo,
-            priority: 1,
             frequency: None,
         };
         let socket = PathBuf::from("/nowhere/broker.sock");
-        let error = run(&plan, Some(socket), Duration::from_millis(1)).unwrap_err();
+        let error = run(&plan, Some(socket)).unwrap_err();
         assert!(error.contains("/nowhere/broker.sock"), "{error}");
     }
 }
