@@ -33,6 +33,7 @@ pub fn bandpass(size: &Size) -> Filter {
     let before = frames_before * channels;
     let mut signal = vec![0.0; before + size.samples()];
     Box::new(move |window, output| {
+        let (taps, signal) = (&taps[..], &mut signal[..]);
         signal[before..].copy_from_slice(window);
         for (t, out) in output.chunks_exact_mut(channels).enumerate() {
             out.fill(0.0);

@@ -18,20 +18,21 @@ pub fn goertzel(size: &Size) -> Filter {
     // The recurrence's last two values for each channel.
     let (mut last, mut before) = (vec![0.0; channels], vec![0.0; channels]);
     Box::new(move |window, output| {
+        let (last, before) = (&mut last[..], &mut before[..]);
         for (band, powers) in bands.iter().zip(output.chunks_exact_mut(channels)) {
             powers.fill(0.0);
             for twice_cosine in band {
                 last.fill(0.0);
                 before.fill(0.0);
                 for frame in window.chunks_exact(channels) {
-                    let state = last.iter_mut().zip(&mut before);
+                    let state = last.iter_mut().zip(before.iter_mut());
                     for (x, (last, before)) in frame.iter().zip(state) {
                         let next = x + twice_cosine * *last - *before;
                         *before = *last;
                         *last = next;
                     }
                 }
-                for (power, (a, b)) in powers.iter_mut().zip(last.iter().zip(&before)) {
+                for (power, (a, b)) in powers.iter_mut().zip(last.iter().zip(before.iter())) {
                     *power += a * a + b * b - twice_cosine * a * b;
                 }
             }

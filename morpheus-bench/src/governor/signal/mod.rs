@@ -129,6 +129,7 @@ impl Name {
 }
 
 /// Works on a window, and puts out as many samples unless it says otherwise. What it keeps from one window to the next is in it.
+/// Inner loops go through slices of their own: to a vector that is captured they would look for its memory each time.
 type Filter = Box<dyn FnMut(&[f64], &mut [f64]) + Send>;
 
 /// A kernel with its state and room for its output.

@@ -23,17 +23,18 @@ pub fn notch(size: &Size) -> Filter {
     let mut state = vec![[0.0; 2]; channels];
     let mut running = state.clone();
     Box::new(move |window, output| {
+        let running = &mut running[..];
         running.copy_from_slice(&state);
         let frames = window.chunks_exact(channels);
         let frames = frames.zip(output.chunks_exact_mut(channels));
         for (number, (frame, out)) in frames.enumerate() {
-            for ((x, y), [s1, s2]) in frame.iter().zip(out).zip(&mut running) {
+            for ((x, y), [s1, s2]) in frame.iter().zip(out).zip(running.iter_mut()) {
                 *y = b0 * x + *s1;
                 *s1 = b1 * x - b1 * *y + *s2;
                 *s2 = b0 * x - a2 * *y;
             }
             if number + 1 == hop {
-                state.copy_from_slice(&running);
+                state.copy_from_slice(running);
             }
         }
     })
