@@ -60,6 +60,26 @@ pub fn allowed() -> Vec<usize> {
         .collect()
 }
 
+/// The CPU on which the calling thread runs.
+pub fn current() -> Option<usize> {
+    // SAFETY: sched_getcpu takes nothing and touches no memory of ours.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// The CPUs of a kernel's list such as `0-3,8`; `None` where it is none, or has numbers that no kernel has.
+pub fn listed(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= libc::CPU_SETSIZE as usize {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
 /// Keeps the calling thread to one CPU.
 ///
 /// # Errors
@@ -81,7 +101,7 @@ mod tests {
             scope.spawn(|| {
                 for cpu in &all {
                     pin(*cpu).unwrap();
-                    assert_eq!(allowed(), [*cpu]);
+                    assert_eq!((allowed(), current()), (vec![*cpu], Some(*cpu)));
                 }
                 let error = pin(100_000).unwrap_err();
                 assert!(error.contains("CPU 100000"), "{error}");
@@ -89,5 +109,14 @@ mod tests {
             });
         });
         assert_eq!(allowed(), all, "the others are where they were");
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(listed("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(listed("0"), Some(vec![0]));
+        for wrong in ["", "a", "3-1", "0-", "0-99999999"] {
+            assert_eq!(listed(wrong), None, "{wrong}");
+        }
     }
 }

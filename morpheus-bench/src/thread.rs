@@ -15,6 +15,12 @@ pub fn precise() {
     morpheus_runtime::slice::set_current(PROBE_SLICE.as_nanos() as u64);
 }
 
+/// The kernel's number of the calling thread.
+pub fn id() -> libc::pid_t {
+    // SAFETY: gettid takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
 /// Names the calling thread, of which the kernel keeps 15 bytes: schedulers that learn by name tell it from others.
 pub fn name_current(name: &CStr) {
     // SAFETY: PR_SET_NAME reads a string with its end, which outlives the call.
@@ -71,8 +77,7 @@ pub fn exists(name: &str) -> bool {
 /// Each such sleep ends in a wakeup, so in an idle process the difference of two readings is the number
 /// of wakeups. The calling thread is left out.
 pub fn voluntary_sleeps() -> u64 {
-    // SAFETY: gettid takes nothing and cannot fail.
-    let own = unsafe { libc::gettid() }.to_string();
+    let own = id().to_string();
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
         return 0;
     };

@@ -6,12 +6,14 @@ use serde::Serialize;
 
 use super::cache::Geometry;
 use super::config::Options;
-use super::cpu::{self, Policy};
-use crate::cpus;
+use super::cpu;
 use crate::envelope::Envelope;
+use crate::{cpus, policy};
 
 /// The policy of measuring threads where that is permitted.
 pub const FIFO: &str = "SCHED_FIFO";
+/// Their priority: above everything but the kernel's own threads that must not wait.
+const PRIORITY: libc::c_int = 80;
 
 /// The findings, and how they were measured.
 pub type Found = Envelope<Config>;
@@ -58,7 +60,7 @@ pub fn under<T: Send>(
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             cpus::pin(first)?;
-            match cpu::set_policy(Policy::Fifo) {
+            match policy::set(libc::SCHED_FIFO, PRIORITY) {
                 Ok(()) => found.config.policy = FIFO,
                 Err(error) => found.notes.push(format!(
                     "No real-time priority ({error}): measured as SCHED_OTHER, others may come between. It needs \

@@ -102,25 +102,15 @@ pub enum Cost {
     },
 }
 
-impl Cost {
-    fn name(&self) -> &'static str {
-        match self {
-            Cost::Preemption { .. } => "preemption",
-            Cost::Migration => "migration",
-            Cost::Cache { .. } => "cache",
-        }
-    }
-}
-
 /// The CPUs to use, of those that are allowed.
 ///
 /// # Errors
 /// There are too few, or others were asked for; the text is for people.
 pub fn choose(cost: &Cost, asked: &[usize], allowed: &[usize]) -> Result<Vec<usize>, String> {
-    let name = cost.name();
-    let needed = match cost {
-        Cost::Preemption { .. } => 1,
-        _ => 2,
+    let (name, needed) = match cost {
+        Cost::Preemption { .. } => ("preemption", 1),
+        Cost::Migration => ("migration", 2),
+        Cost::Cache { .. } => ("cache", 2),
     };
     if allowed.len() < needed {
         return Err(format!(

@@ -1,42 +1,7 @@
-//! How a thread runs: real-time priority, locked memory, on which CPU it is, the switches it has made.
+//! Locked memory, and the switches that a thread has made.
 
 use std::fs;
 use std::io;
-
-use crate::policy;
-
-/// Above everything but the kernel's own threads that must not wait.
-const PRIORITY: libc::c_int = 80;
-
-/// The CPU on which the calling thread runs.
-pub fn current() -> Option<usize> {
-    // SAFETY: sched_getcpu takes nothing.
-    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
-}
-
-/// Which threads the kernel serves first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Real-time: runs until it waits or yields.
-    Fifo,
-    /// The lowest of the real-time ones: above ordinary threads, below those of [`Policy::Fifo`].
-    LowestFifo,
-    /// Only where no other thread wants to run.
-    Idle,
-}
-
-/// Gives the calling thread a policy.
-///
-/// # Errors
-/// Without the right to.
-pub fn set_policy(policy: Policy) -> io::Result<()> {
-    let (policy, priority) = match policy {
-        Policy::Fifo => (libc::SCHED_FIFO, PRIORITY),
-        Policy::LowestFifo => (libc::SCHED_FIFO, 1),
-        Policy::Idle => (libc::SCHED_IDLE, 0),
-    };
-    policy::set(policy, priority)
-}
 
 /// Keeps all memory that this process has now in RAM.
 ///
@@ -48,12 +13,6 @@ pub fn lock_memory() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// The kernel's number of the calling thread.
-pub fn thread_id() -> libc::pid_t {
-    // SAFETY: gettid takes nothing and cannot fail.
-    unsafe { libc::gettid() }
 }
 
 /// How often a thread of this process has left a CPU to another, voluntarily or not. (A yield counts as not: the thread
@@ -78,7 +37,7 @@ fn switches_in(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpus;
+    use crate::thread;
 
     #[test]
     fn switches_are_both_kinds_together() {
@@ -90,21 +49,9 @@ mod tests {
 
     #[test]
     fn sleeping_is_counted_as_a_switch() {
-        let before = switches(thread_id()).unwrap();
+        let before = switches(thread::id()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));
-        assert!(switches(thread_id()).unwrap() > before);
+        assert!(switches(thread::id()).unwrap() > before);
         assert!(switches(1 << 22).is_err());
-    }
-
-    #[test]
-    fn a_thread_is_where_it_was_pinned() {
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for cpu in cpus::allowed() {
-                    cpus::pin(cpu).unwrap();
-                    assert_eq!(current(), Some(cpu));
-                }
-            });
-        });
     }
 }

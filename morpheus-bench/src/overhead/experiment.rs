@@ -2,8 +2,10 @@
 //! other end. Those before the median has settled do not count.
 
 use std::array;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::histogram::Latencies;
 use crate::interrupt;
 use crate::order::interleaved;
@@ -21,7 +23,8 @@ pub struct Steps {
     /// Where each experiment is a second.
     pub progress: Progress,
     quiet: bool,
-    readings: Vec<(String, Vec<f64>)>,
+    /// The readings of each kind, under its name. A reading is the mean of a measurement.
+    pub histograms: Vec<(String, Latencies)>,
 }
 
 impl Steps {
@@ -30,24 +33,13 @@ impl Steps {
         Self {
             progress: Progress::new(Duration::from_secs(experiments as u64), quiet),
             quiet,
-            readings: Vec::new(),
+            histograms: Vec::new(),
         }
     }
 
     /// Starts again, for this many experiments.
     pub fn expect(&mut self, experiments: usize) {
         *self = Self::new(experiments, self.quiet);
-    }
-
-    /// The readings of each kind, under its name, as histograms. A reading is the mean of a measurement.
-    pub fn histograms(&self) -> Vec<(String, Latencies)> {
-        let histogram = |(name, readings): &(String, Vec<f64>)| {
-            let mut latencies = Latencies::default();
-            let rounded = readings.iter().map(|ns| ns.round() as u64);
-            rounded.for_each(|ns| latencies.record_ns(ns));
-            (name.clone(), latencies)
-        };
-        self.readings.iter().map(histogram).collect()
     }
 }
 
@@ -108,8 +100,10 @@ pub fn run<const KINDS: usize>(
         steps.progress.finish_run(Duration::from_secs(1));
     }
     for (kind, name) in names.into_iter().enumerate() {
+        let mut latencies = Latencies::default();
         let both = readings.iter().flat_map(|reading| reading[kind]);
-        steps.readings.push((name, both.collect()));
+        both.for_each(|ns| latencies.record_ns(ns.round() as u64));
+        steps.histograms.push((name, latencies));
     }
     Ok(Readings { readings, warmup })
 }
@@ -157,6 +151,13 @@ impl<const KINDS: usize> Readings<KINDS> {
     }
 }
 
+/// The nanoseconds that something takes.
+pub fn time_ns<T>(work: impl FnOnce() -> T) -> f64 {
+    let begun_ns = clock::monotonic_ns();
+    black_box(work());
+    (clock::monotonic_ns() - begun_ns) as f64
+}
+
 fn mean([first, second]: [f64; 2]) -> f64 {
     (first + second) / 2.0
 }
@@ -181,8 +182,8 @@ mod tests {
         })
         .unwrap();
         assert_eq!(order, "ABCCBACBAABC");
-        let kept: Vec<_> = steps.histograms();
-        assert_eq!((kept[2].0.as_str(), kept[2].1.len()), ("2", 4));
+        let (name, latencies) = &steps.histograms[2];
+        assert_eq!((name.as_str(), latencies.len()), ("2", 4));
         assert_eq!(readings.of(0).len(), 2);
     }
 

@@ -19,11 +19,10 @@ use crossbeam_utils::CachePadded;
 
 use super::conditions::{FIFO, Found, lock_memory};
 use super::costs;
-use super::cpu::{self, Policy};
 use super::experiment::{self, Readings, Steps, Turn};
-use crate::clock;
 use crate::cpus::{self, Cpus};
 use crate::histogram::median;
+use crate::{clock, policy};
 
 const IDLE: usize = 0;
 const AWAKE: usize = 1;
@@ -51,13 +50,13 @@ pub fn measure(found: &mut Found, steps: &mut Steps) -> Result<(), String> {
     let watches = [CachePadded::<Watch>::default(), CachePadded::default()];
     thread::scope(|scope| {
         let mut threads = Vec::new();
-        let policy = match found.config.policy {
-            FIFO => Policy::LowestFifo,
-            _ => Policy::Idle,
+        let (policy, priority) = match found.config.policy {
+            FIFO => (libc::SCHED_FIFO, 1),
+            _ => (libc::SCHED_IDLE, 0),
         };
         for (watch, cpu) in watches.iter().zip([from, to]) {
             let witness = thread::Builder::new()
-                .spawn_scoped(scope, move || watch.witness(cpu, policy))
+                .spawn_scoped(scope, move || watch.witness(cpu, policy, priority))
                 .map_err(|error| format!("no witness: {error}"));
             // When the second cannot be started, the first still ends.
             threads.push(End(watch, witness?.thread().clone()));
@@ -65,7 +64,7 @@ pub fn measure(found: &mut Found, steps: &mut Steps) -> Result<(), String> {
         lock_memory(found);
         let mut mover = Mover {
             from,
-            to,
+            targets: [to, to, from],
             witnesses: &threads,
             parts: Default::default(),
         };
@@ -126,7 +125,8 @@ const OFF_CPU: usize = 3;
 /// The thread that migrates.
 struct Mover<'a> {
     from: usize,
-    to: usize,
+    /// Of each kind.
+    targets: [usize; 3],
     /// Of the source and of the destination.
     witnesses: &'a [End<'a>],
     /// The readings of each part.
@@ -135,16 +135,9 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     fn measure(&mut self, turn: Turn) -> Result<f64, String> {
-        let target = if turn.kind == NULL {
-            self.from
-        } else {
-            self.to
-        };
+        let target = self.targets[turn.kind];
         let mask = Cpus::of(&[target]);
-        cpus::pin(self.from)?;
-        for End(watch, thread) in self.witnesses {
-            watch.set(turn.kind == AWAKE, thread);
-        }
+        self.prepare(turn.kind == AWAKE)?;
         thread::sleep(SETTLE);
         // The time that passed is read around the CPU time: else an interrupt between the two would make the time on no
         // CPU less than nothing.
@@ -155,7 +148,7 @@ impl Mover<'_> {
         let arrived_ns = clock::monotonic_ns();
         let ran = clock::thread_cpu().saturating_sub(ran_before);
         let after_ns = clock::monotonic_ns();
-        let on = cpu::current();
+        let on = cpus::current();
         result.map_err(|error| format!("cannot go to CPU {target}: {error}"))?;
         if let Some(on) = on.filter(|on| *on != target) {
             return Err(format!(
@@ -170,11 +163,21 @@ impl Mover<'_> {
                 self.ask_witnesses(begun_ns, arrived_ns);
             }
         }
+        self.prepare(false)?;
+        Ok(took_ns)
+    }
+
+    /// Goes to the source, and has both CPUs kept awake or not.
+    fn prepare(&self, awake: bool) -> Result<(), String> {
         cpus::pin(self.from)?;
         for End(watch, thread) in self.witnesses {
-            watch.set(false, thread);
+            // Release: pairs with the load of `witness`.
+            watch.active.store(awake, Ordering::Release);
+            if awake {
+                thread.unpark();
+            }
         }
-        Ok(took_ns)
+        Ok(())
     }
 
     /// Readings that do not fit are left out: the witness did not run, because another thread did.
@@ -210,11 +213,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn witness(&self, cpu: usize, policy: Policy) {
+    fn witness(&self, cpu: usize, policy: libc::c_int, priority: libc::c_int) {
         // Without its CPU or its policy it would be in the way of what is measured. Then nothing is witnessed, which the
         // missing readings say.
-        let settled = cpus::pin(cpu).is_ok() && cpu::set_policy(policy).is_ok();
-        // Acquire: pairs with the stores of `set` and `End`.
+        let settled = cpus::pin(cpu).is_ok() && policy::set(policy, priority).is_ok();
+        // Acquire: pairs with the stores of `prepare` and `End`.
         while !self.ended.load(Ordering::Acquire) {
             if !settled || !self.active.load(Ordering::Acquire) {
                 thread::park();
@@ -227,14 +230,6 @@ impl Watch {
                 self.resumed_ns.store(now_ns, Ordering::Release);
             }
             self.last_ns.store(now_ns, Ordering::Release);
-        }
-    }
-
-    fn set(&self, active: bool, thread: &Thread) {
-        // Release: pairs with the load of `witness`.
-        self.active.store(active, Ordering::Release);
-        if active {
-            thread.unpark();
         }
     }
 }

@@ -64,8 +64,7 @@ fn measure(found: &mut Found) -> Result<(), String> {
     let Some(path) = &options.histogram else {
         return Ok(());
     };
-    let histograms = steps.histograms();
-    let entries = histograms.iter().map(|(tag, latencies)| Entry {
+    let entries = steps.histograms.iter().map(|(tag, latencies)| Entry {
         tag: tag.clone(),
         about: format!("{}, means of a measurement each", Counts::Raw),
         latencies,

@@ -4,15 +4,17 @@
 //! not by those that the yields ought to have caused: where a yield finds no other thread it does not switch, and where others
 //! come between there are more.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 
 use super::conditions::{Found, lock_memory};
-use super::experiment::{self, Readings, Steps};
+use super::experiment::{self, Readings, Steps, time_ns};
 use super::{costs, cpu};
-use crate::{clock, report};
+use crate::report;
 
 const CASE: &str = "a preemption";
+const ABOUT: &str = "two threads on one CPU yield to each other";
 const TOGETHER: usize = 0;
 const ALONE: usize = 1;
 
@@ -29,49 +31,48 @@ pub fn measure(found: &mut Found, yields: u32, steps: &mut Steps) -> Result<(), 
             .map_err(|error| format!("no second thread: {error}"))?;
         let _end = End(&state, partner.thread());
         lock_memory(found);
-        let thread = state.wait_for_id();
+        let both = [*state.id.wait(), crate::thread::id()];
+        let switches = || {
+            both.into_iter()
+                .map(cpu::switches)
+                .sum::<Result<u64, String>>()
+        };
         let (mut switched, mut yielded) = (0, 0);
         steps.progress.say("two threads yield to each other".into());
         let names = ["switch", "yield"].map(str::to_owned);
         let experiments = found.config.options.experiments;
+        // Each is a call of sched_yield.
+        let time_yields = || time_ns(|| (0..yields).for_each(|_| thread::yield_now()));
         let readings: Readings<2> = experiment::run(experiments, steps, names, |turn| {
             if turn.kind == ALONE {
-                return Ok(time_yields(yields) / f64::from(yields));
+                return Ok(time_yields() / f64::from(yields));
             }
             state.bring_in(partner.thread());
-            let before = cpu::switches(thread)? + cpu::switches(cpu::thread_id())?;
-            let time_ns = time_yields(yields);
-            let after = cpu::switches(cpu::thread_id())? + cpu::switches(thread)?;
+            let before = switches()?;
+            let took_ns = time_yields();
+            let counted = switches()? - before;
             state.send_away();
-            let switches = after - before;
-            if switches == 0 {
+            if counted == 0 {
                 return Err(format!(
                     "{yields} yields of two threads on one CPU, and no context switch was counted: nothing to divide by"
                 ));
             }
             if turn.counts {
-                switched += switches;
+                switched += counted;
                 yielded += u64::from(yields);
             }
-            Ok(time_ns / switches as f64)
+            Ok(took_ns / counted as f64)
         })?;
         let time = |name: &str, ns| costs::time(CASE, name, ns);
-        let (net, same) = (
-            readings.difference(TOGETHER, ALONE),
-            readings.same(TOGETHER),
-        );
+        let net = time("the switch alone", readings.difference(TOGETHER, ALONE));
+        let same = readings.same(TOGETHER);
         let rows = [
             time("a switch, with the call", readings.of(TOGETHER)),
             time("sched_yield alone", readings.of(ALONE)),
-            costs::beside(time("the switch alone", net), &same),
+            costs::beside(net, &same),
             time("A/A: two switches", same),
         ];
-        costs::put(
-            found,
-            CASE,
-            "two threads on one CPU yield to each other",
-            rows,
-        );
+        costs::put(found, CASE, ABOUT, rows);
         if yielded > 0 {
             let each = switched as f64 / yielded as f64;
             costs::counted(found, CASE, "switches a yield", each);
@@ -86,17 +87,6 @@ pub fn measure(found: &mut Found, yields: u32, steps: &mut Steps) -> Result<(), 
     })
 }
 
-fn yield_now() {
-    // SAFETY: sched_yield takes nothing.
-    unsafe { libc::sched_yield() };
-}
-
-fn time_yields(yields: u32) -> f64 {
-    let begun_ns = clock::monotonic_ns();
-    (0..yields).for_each(|_| yield_now());
-    (clock::monotonic_ns() - begun_ns) as f64
-}
-
 /// The flags by which the two threads take turns. Both are on one CPU, so it is not the caches that pass it on, but the orderings
 /// are those of two threads anywhere.
 #[derive(Default)]
@@ -107,21 +97,20 @@ struct State {
     inside: AtomicBool,
     /// The partner is to end.
     ended: AtomicBool,
-    /// The kernel's number of the partner, or 0 before it has begun.
-    id: AtomicU32,
+    /// The kernel's number of the partner, once it has begun.
+    id: OnceLock<libc::pid_t>,
 }
 
 impl State {
     fn partner(&self) {
-        // Release, read by `wait_for_id`: nothing else goes with it.
-        self.id.store(cpu::thread_id() as u32, Ordering::Release);
+        self.id.get_or_init(crate::thread::id);
         // Acquire: pairs with the stores of `bring_in`, `send_away` and `End`.
         while !self.ended.load(Ordering::Acquire) {
             if self.wanted.load(Ordering::Acquire) {
                 // Release: pairs with the loads of `bring_in` and `send_away`.
                 self.inside.store(true, Ordering::Release);
                 while self.wanted.load(Ordering::Acquire) {
-                    yield_now();
+                    thread::yield_now();
                 }
                 self.inside.store(false, Ordering::Release);
             } else {
@@ -130,30 +119,19 @@ impl State {
         }
     }
 
-    fn wait_for_id(&self) -> libc::pid_t {
-        loop {
-            // Acquire: pairs with the store of `partner`.
-            let id = self.id.load(Ordering::Acquire);
-            if id != 0 {
-                return id as libc::pid_t;
-            }
-            yield_now();
-        }
-    }
-
     fn bring_in(&self, partner: &Thread) {
         // Release: pairs with the loads of `partner`, as do all stores here; the loads with its stores.
         self.wanted.store(true, Ordering::Release);
         partner.unpark();
         while !self.inside.load(Ordering::Acquire) {
-            yield_now();
+            thread::yield_now();
         }
     }
 
     fn send_away(&self) {
         self.wanted.store(false, Ordering::Release);
         while self.inside.load(Ordering::Acquire) {
-            yield_now();
+            thread::yield_now();
         }
     }
 }

@@ -9,8 +9,6 @@ use std::{fs, io, slice};
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
-use crate::clock;
-
 /// A huge page where the kernel does not say how large one is.
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -76,11 +74,7 @@ impl Buffer {
     /// # Errors
     /// Without the right to, or beyond the limit.
     pub fn lock(&self) -> io::Result<()> {
-        // SAFETY: the range lies within the mapping; locking changes no content.
-        match unsafe { libc::mlock(self.start().cast(), self.bytes) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        self.mapping.lock()
     }
 
     /// Lays the cycle: `next[line]` is the line after `line`. Lines beyond the buffer are left out.
@@ -122,43 +116,30 @@ impl Buffer {
         black_box(sum)
     }
 
-    /// Where [`Self::chase`] is after each `steps` of `lines` steps, beginning with 0.
-    pub fn starts(&self, lines: usize, steps: usize) -> Vec<usize> {
+    /// The cycle of `lines` lines in batches of at most `most`: where each begins, the first with line 0, and its steps.
+    pub fn batches(&self, lines: usize, most: usize) -> Vec<(usize, usize)> {
         let mut at = 0;
-        (0..lines.div_ceil(steps))
-            .map(|_| {
-                let start = at;
-                at = self.chase(at, steps);
-                start
-            })
-            .collect()
+        let batch = |done: usize| {
+            let (start, steps) = (at, most.min(lines - done));
+            at = self.chase(start, steps);
+            (start, steps)
+        };
+        (0..lines).step_by(most).map(batch).collect()
     }
-}
-
-/// The nanoseconds that something takes.
-pub fn time_ns<T>(work: impl FnOnce() -> T) -> f64 {
-    let begun_ns = clock::monotonic_ns();
-    black_box(work());
-    (clock::monotonic_ns() - begun_ns) as f64
 }
 
 /// The bytes in huge pages of the mapping that holds `address`.
 fn huge_of(smaps: &str, address: usize) -> Option<usize> {
-    let mut inside = false;
-    for line in smaps.lines() {
-        let first = line.split(' ').next()?;
+    let range = |line: &str| {
+        let (low, high) = line.split(' ').next()?.split_once('-')?;
         let number = |text| usize::from_str_radix(text, 16).ok();
-        let range = first
-            .split_once('-')
-            .and_then(|(low, high)| Some(number(low)?..number(high)?));
-        if let Some(range) = range {
-            inside = range.contains(&address);
-        } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
-            let kib: usize = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
-            return Some(kib << 10);
-        }
-    }
-    None
+        Some(number(low)?..number(high)?)
+    };
+    let mut lines = smaps.lines();
+    lines.find(|line| range(line).is_some_and(|range| range.contains(&address)))?;
+    let huge = lines.find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+    let kib: usize = huge.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]
@@ -191,8 +172,8 @@ mod tests {
     fn batches_are_the_whole_cycle() {
         let buffer = Buffer::new(64 << 10, 64).unwrap();
         buffer.lay(&Random::new(2).cycle(100));
-        let starts = buffer.starts(100, 30);
-        assert_eq!(starts.len(), 4);
+        let (starts, steps): (Vec<usize>, Vec<usize>) = buffer.batches(100, 30).into_iter().unzip();
+        assert_eq!(steps, [30, 30, 30, 10]);
         assert_eq!(starts[0], 0);
         for pair in starts.windows(2) {
             assert_eq!(buffer.chase(pair[0], 30), pair[1]);

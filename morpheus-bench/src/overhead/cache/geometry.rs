@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// Common sizes, assumed where the kernel does not say.
-const ASSUMED: (usize, usize, usize) = (32 << 10, 1 << 20, 64);
+use crate::cpus;
 
 /// The caches of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,82 +16,57 @@ pub struct Geometry {
     pub l2_bytes: usize,
     /// A line, which caches pass on as a whole.
     pub line_bytes: usize,
-    /// Sizes that the kernel did not say and are assumed.
-    #[serde(skip)]
-    pub notes: Vec<String>,
 }
 
-/// One directory of `cache/`.
+/// One directory of `cache/`, as far as the kernel fills it.
 struct Index {
     level: usize,
-    bytes: usize,
+    bytes: Option<usize>,
     line_bytes: Option<usize>,
     shared: Vec<usize>,
 }
 
 /// The data caches of a CPU. `root` is `/sys/devices/system/cpu`.
 fn indices(root: &Path, cpu: usize) -> Vec<Index> {
-    let Ok(directory) = fs::read_dir(root.join(format!("cpu{cpu}/cache"))) else {
-        return Vec::new();
-    };
-    let read = |path: &Path, name: &str| fs::read_to_string(path.join(name)).ok();
-    directory
-        .flatten()
-        .filter_map(|entry| {
-            let path = entry.path();
-            if read(&path, "type")?.trim() == "Instruction" {
-                return None;
-            }
-            Some(Index {
-                level: read(&path, "level")?.trim().parse().ok()?,
-                // Without a size it still tells who shares it.
-                bytes: read(&path, "size")
-                    .and_then(|text| size(&text))
-                    .unwrap_or(0),
-                line_bytes: read(&path, "coherency_line_size")
-                    .and_then(|text| text.trim().parse().ok()),
-                shared: read(&path, "shared_cpu_list").map_or(Vec::new(), |text| list(&text)),
-            })
+    let index = |entry: fs::DirEntry| {
+        let read = |name: &str| {
+            let text = fs::read_to_string(entry.path().join(name)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        if read("type")? == "Instruction" {
+            return None;
+        }
+        Some(Index {
+            level: read("level")?.parse().ok()?,
+            bytes: read("size").and_then(|text| bytes(&text)),
+            line_bytes: read("coherency_line_size").and_then(|text| text.parse().ok()),
+            shared: read("shared_cpu_list")
+                .and_then(|text| cpus::listed(&text))
+                .unwrap_or_default(),
         })
-        .collect()
+    };
+    let directory = fs::read_dir(root.join(format!("cpu{cpu}/cache")));
+    let entries = directory.into_iter().flatten().flatten();
+    entries.filter_map(index).collect()
 }
 
-/// `48K`, `1M`, or bytes.
-fn size(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'K' => (&text[..text.len() - 1], 10),
-        b'M' => (&text[..text.len() - 1], 20),
-        b'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
-}
-
-/// A kernel's list of CPUs: `0-3,8`. Parts that are not understood are left out.
-fn list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
+/// A size as the kernel writes it: `48K`.
+fn bytes(text: &str) -> Option<usize> {
+    let kib: usize = text.strip_suffix('K')?.parse().ok()?;
+    kib.checked_mul(1 << 10).filter(|bytes| *bytes > 0)
 }
 
 impl Geometry {
-    /// Reads what the kernel says of a CPU. `root` is `/sys/devices/system/cpu`.
-    pub fn read(root: &Path, cpu: usize) -> Self {
+    /// Reads what the kernel says of a CPU; common sizes are assumed where it does not, and noted. `root` is
+    /// `/sys/devices/system/cpu`.
+    pub fn read(root: &Path, cpu: usize, notes: &mut Vec<String>) -> Self {
         let indices = indices(root, cpu);
         let bytes = |level| {
-            let of_level = indices
-                .iter()
-                .find(|index| index.level == level && index.bytes > 0);
-            of_level.map(|index| index.bytes)
+            let mut of_level = indices.iter().filter(|index| index.level == level);
+            of_level.find_map(|index| index.bytes)
         };
-        let line = indices
-            .iter()
-            .filter_map(|index| index.line_bytes)
-            .find(|bytes| bytes.is_power_of_two() && (16..=1024).contains(bytes));
-        let mut notes = Vec::new();
+        let mut lines = indices.iter().filter_map(|index| index.line_bytes);
+        let line = lines.find(|bytes| bytes.is_power_of_two() && (16..=1024).contains(bytes));
         let mut assume = |what: &str, said: Option<usize>, assumed: usize| {
             said.unwrap_or_else(|| {
                 notes.push(format!(
@@ -102,10 +76,9 @@ impl Geometry {
             })
         };
         Self {
-            l1_bytes: assume("the L1 data cache", bytes(1), ASSUMED.0),
-            l2_bytes: assume("the L2 cache", bytes(2), ASSUMED.1),
-            line_bytes: assume("a cache line", line, ASSUMED.2),
-            notes,
+            l1_bytes: assume("the L1 data cache", bytes(1), 32 << 10),
+            l2_bytes: assume("the L2 cache", bytes(2), 1 << 20),
+            line_bytes: assume("a cache line", line, 64),
         }
     }
 
@@ -168,28 +141,30 @@ mod tests {
                 ("cpu0/cache/index1/size", "32K\n"),
                 ("cpu0/cache/index2/type", "Unified\n"),
                 ("cpu0/cache/index2/level", "2\n"),
-                ("cpu0/cache/index2/size", "2M\n"),
+                ("cpu0/cache/index2/size", "2048K\n"),
                 ("cpu0/cache/index2/shared_cpu_list", "0-1,4\n"),
                 ("cpu0/cache/index3/type", "Unified\n"),
                 ("cpu0/cache/index3/level", "3\n"),
                 ("cpu0/cache/index3/shared_cpu_list", "0-7\n"),
             ],
         );
-        let geometry = Geometry::read(&tree.0, 0);
+        let mut notes = Vec::new();
+        let geometry = Geometry::read(&tree.0, 0, &mut notes);
         let expected = (48 << 10, 2 << 20, 128);
         assert_eq!(
             (geometry.l1_bytes, geometry.l2_bytes, geometry.line_bytes),
             expected
         );
-        assert!(geometry.notes.is_empty());
+        assert!(notes.is_empty());
         assert!(share_l2(&tree.0, 0, 1) && share_l2(&tree.0, 0, 4) && !share_l2(&tree.0, 0, 2));
     }
 
     #[test]
     fn what_it_does_not_say_is_assumed_and_noted() {
-        let geometry = Geometry::read(Path::new("/nowhere"), 0);
+        let mut notes = Vec::new();
+        let geometry = Geometry::read(Path::new("/nowhere"), 0, &mut notes);
         assert_eq!((geometry.l1_bytes, geometry.line_bytes), (32 << 10, 64));
-        assert_eq!(geometry.notes.len(), 3);
+        assert_eq!(notes.len(), 3);
         assert!(!share_l2(Path::new("/nowhere"), 0, 1));
         let tree = Tree::new(
             "half",
@@ -200,9 +175,10 @@ mod tests {
                 ("cpu3/cache/index0/coherency_line_size", "0\n"),
             ],
         );
-        let geometry = Geometry::read(&tree.0, 3);
+        let mut notes = Vec::new();
+        let geometry = Geometry::read(&tree.0, 3, &mut notes);
         assert_eq!((geometry.l1_bytes, geometry.line_bytes), (64 << 10, 64));
-        assert_eq!(geometry.notes.len(), 2);
+        assert_eq!(notes.len(), 2);
     }
 
     #[test]
@@ -212,7 +188,6 @@ mod tests {
                 l1_bytes,
                 l2_bytes,
                 line_bytes: 64,
-                notes: Vec::new(),
             };
             geometry
                 .sizes()
@@ -228,15 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_lists_are_read_as_the_kernel_writes_them() {
+    fn sizes_are_read_as_the_kernel_writes_them() {
+        let sizes = ["48K", "1024K"].map(bytes);
+        assert_eq!(sizes, [Some(48 << 10), Some(1 << 20)]);
         assert_eq!(
-            [size("48K\n"), size("1M"), size("512")],
-            [Some(48 << 10), Some(1 << 20), Some(512)]
+            ["", "K", "0K", "many", "99999999999999999999K"].map(bytes),
+            [None; 5]
         );
-        assert_eq!([size(""), size("K"), size("many")], [None; 3]);
-        assert_eq!(size("99999999999999999999G"), None);
-        assert_eq!(list("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(list("0"), [0]);
-        assert!(list("").is_empty() && list("x-y").is_empty());
     }
 }

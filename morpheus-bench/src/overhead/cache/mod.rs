@@ -21,15 +21,16 @@ mod buffer;
 mod geometry;
 mod writer;
 
+use std::array;
 use std::path::Path;
 use std::thread;
 
-use self::buffer::{Buffer, time_ns};
+use self::buffer::Buffer;
 pub use self::geometry::Geometry;
 use self::writer::Writer;
 use super::conditions::{Found, lock_memory};
 use super::costs;
-use super::experiment::{self, Readings, Steps};
+use super::experiment::{self, Readings, Steps, time_ns};
 use crate::pairs::Limit;
 use crate::random::Random;
 use crate::report::count;
@@ -54,17 +55,8 @@ const REFILL: usize = 0;
 const LINEAR: usize = 2;
 const READ_ONLY: usize = 4;
 const SECOND: usize = 6;
-/// Their names in a histogram log, where each is the whole buffer.
-const WALKS: [&str; 8] = [
-    "walk",
-    "walk-own",
-    "linear",
-    "linear-own",
-    "read-only",
-    "read-only-own",
-    "second",
-    "second-own",
-];
+/// Their names in a histogram log, where each is the whole buffer; those of the controls end with `-own`.
+const WALKS: [&str; 4] = ["walk", "linear", "read-only", "second"];
 
 /// The rows of one size, whose contender is `name`: all that was measured, for each line. All but the two walks are differences to the same with own lines. Past L1 the cost is held against
 /// the noise, and the second method against the first.
@@ -127,8 +119,7 @@ pub fn measure(
     let &[from, to] = found.config.options.cpus.as_slice() else {
         return Err("a migration needs two CPUs".into());
     };
-    let geometry = Geometry::read(Path::new(SYSFS), to);
-    found.notes.extend(geometry.notes.clone());
+    let geometry = Geometry::read(Path::new(SYSFS), to, &mut found.notes);
     if geometry::share_l2(Path::new(SYSFS), from, to) {
         found.notes.push(format!(
             "CPU {from} and CPU {to} share the L1 or the L2 cache: what is in it needs no refilling."
@@ -165,8 +156,18 @@ pub fn measure(
                 .progress
                 .say(format!("lines of CPU {from} on CPU {to}, {name}"));
             let lines = (bytes / geometry.line_bytes).max(1);
-            let mut walker = Walker::new(from, to, &buffer, &writer, lines, &mut random);
-            let names = WALKS.map(|walk| format!("{kib}KiB-{walk}"));
+            buffer.lay(&random.cycle(lines));
+            let mut walker = Walker {
+                from,
+                to,
+                buffer: &buffer,
+                writer: &writer,
+                lines,
+                batches: buffer.batches(lines, BATCH),
+                random: &mut random,
+            };
+            let walk = |kind: usize| WALKS[kind / 2].to_owned() + ["", "-own"][kind % 2];
+            let names = array::from_fn(|kind| format!("{kib}KiB-{}", walk(kind)));
             let readings =
                 experiment::run(experiments, steps, names, |turn| walker.measure(turn.kind))?;
             let buffer = costs::time(BUFFER, &name, readings.difference(REFILL, REFILL + 1));
@@ -207,37 +208,13 @@ struct Walker<'a> {
     random: &'a mut Random,
 }
 
-impl<'a> Walker<'a> {
-    fn new(
-        from: usize,
-        to: usize,
-        buffer: &'a Buffer,
-        writer: &'a Writer,
-        lines: usize,
-        random: &'a mut Random,
-    ) -> Self {
-        buffer.lay(&random.cycle(lines));
-        let left = (0..lines)
-            .step_by(BATCH)
-            .map(|done| BATCH.min(lines - done));
-        let batches = buffer.starts(lines, BATCH).into_iter().zip(left).collect();
-        Self {
-            from,
-            to,
-            buffer,
-            writer,
-            lines,
-            batches,
-            random,
-        }
-    }
-
+impl Walker<'_> {
     /// Does what comes before, and returns the nanoseconds of the walk. Always ends on the destination.
     fn measure(&mut self, kind: usize) -> Result<f64, String> {
         // Before, the lines are in the caches of the source, or for a control in those of the destination.
-        let control = kind % 2 == 1;
+        let (way, control) = (kind & !1, kind & 1 == 1);
         let lines = self.lines;
-        if kind - usize::from(control) == SECOND {
+        if way == SECOND {
             cpus::pin(self.to)?;
             self.random.shuffle(&mut self.batches);
             if control {
@@ -248,7 +225,7 @@ impl<'a> Walker<'a> {
                 |&(start, steps): &(usize, usize)| time_ns(|| self.buffer.chase(start, steps));
             return Ok(self.batches.iter().map(time).sum());
         }
-        let read_only = kind - usize::from(control) == READ_ONLY;
+        let read_only = way == READ_ONLY;
         if read_only {
             // More than once: a core that reads a dirty line of another may take it over as its own, so that it is only
             // after the second time that both have a copy.
@@ -266,7 +243,7 @@ impl<'a> Walker<'a> {
         }
         cpus::pin(self.from)?;
         cpus::pin(self.to)?;
-        Ok(if kind - usize::from(control) == LINEAR {
+        Ok(if way == LINEAR {
             time_ns(|| self.buffer.scan(lines))
         } else {
             time_ns(|| self.buffer.chase(0, lines))

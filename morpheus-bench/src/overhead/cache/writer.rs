@@ -1,15 +1,16 @@
 //! A thread that stays on the source CPU and makes lines dirty there when it is asked to.
 
-use crate::cpus;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope};
 
 use super::buffer::Buffer;
+use crate::cpus;
 
 /// The thread; it ends with this value.
 pub struct Writer {
     orders: SyncSender<usize>,
-    done: Receiver<()>,
+    /// First whether it is on its CPU, and then that an order is done.
+    answers: Receiver<Result<(), String>>,
 }
 
 impl Writer {
@@ -22,29 +23,22 @@ impl Writer {
         buffer: &'scope Buffer,
         on: usize,
     ) -> Result<Self, String> {
-        let (orders, received) = sync_channel::<usize>(1);
-        let (answer, done) = sync_channel(1);
-        let (pinned, is_pinned) = sync_channel(1);
+        let (orders, ordered) = sync_channel(1);
+        let (sender, answers) = sync_channel(1);
         thread::Builder::new()
             .spawn_scoped(scope, move || {
-                let result = cpus::pin(on);
-                let go_on = result.is_ok();
-                let _ = pinned.send(result);
-                if !go_on {
-                    return;
-                }
-                while let Ok(lines) = received.recv() {
+                let mut answer = cpus::pin(on);
+                while sender.send(answer).is_ok()
+                    && let Ok(lines) = ordered.recv()
+                {
                     buffer.dirty(lines);
-                    if answer.send(()).is_err() {
-                        return;
-                    }
+                    answer = Ok(());
                 }
             })
             .map_err(|error| format!("no thread on the source CPU: {error}"))?;
-        is_pinned
-            .recv()
-            .unwrap_or_else(|_| Err("the thread on the source CPU ended".into()))?;
-        Ok(Self { orders, done })
+        let writer = Self { orders, answers };
+        writer.answer()?;
+        Ok(writer)
     }
 
     /// Has it write to the first `lines` lines (0: it only wakes and answers), and waits until it has.
@@ -52,9 +46,14 @@ impl Writer {
     /// # Errors
     /// When the thread has ended.
     pub fn dirty(&self, lines: usize) -> Result<(), String> {
-        let ended = || "the thread on the source CPU ended".to_owned();
-        self.orders.send(lines).map_err(|_| ended())?;
-        self.done.recv().map_err(|_| ended())
+        // Where it has ended, no answer comes.
+        let _ = self.orders.send(lines);
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<(), String> {
+        let ended = |_| Err("the thread on the source CPU ended".into());
+        self.answers.recv().unwrap_or_else(ended)
     }
 }
 
