@@ -11,7 +11,8 @@ impl Random {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    /// A number of 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +22,7 @@ impl Random {
 
     /// From 0 to below 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Mean 0, deviation 1 (Box and Muller).
@@ -33,7 +34,7 @@ impl Random {
     /// A number below `limit` (0 for a limit of 0).
     pub fn below(&mut self, limit: usize) -> usize {
         // The high half of the product: as even as 64 bits allow.
-        ((u128::from(self.next()) * limit as u128) >> 64) as usize
+        ((u128::from(self.bits()) * limit as u128) >> 64) as usize
     }
 
     /// Shuffles.
@@ -77,8 +78,8 @@ mod tests {
     #[test]
     fn a_seed_means_the_same_for_ever() {
         let mut random = Random::new(0);
-        assert_eq!(random.next(), 0xE220_A839_7B1D_CDAF);
-        assert_eq!(random.next(), 0x6E78_9E6A_A1B9_65F4);
+        assert_eq!(random.bits(), 0xE220_A839_7B1D_CDAF);
+        assert_eq!(random.bits(), 0x6E78_9E6A_A1B9_65F4);
     }
 
     #[test]

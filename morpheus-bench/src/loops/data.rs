@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::random::Random;
+
 /// Words of 32 bits, and turns of loops over them: more than the caches next to a core hold, and long enough for some
 /// strips even where the loop is vectorised.
 pub const WIDE: usize = 1 << 20;
@@ -81,47 +83,26 @@ impl Written {
     }
 }
 
-/// Numbers that look random: xorshift.
-struct Numbers(u64);
-
-impl Iterator for Numbers {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        Some(self.0)
-    }
-}
-
 impl Data {
     /// Makes it.
     pub fn new() -> Self {
-        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(0x9E37_79B9_7F4A_7C15);
+        let next = random.cycle(SOME).into_iter().map(|place| place as u32);
+        let next = next.collect();
+        let mut numbers = std::iter::repeat_with(|| random.bits());
         let letter = |n: u64| match n % 6 {
             0 => b' ',
             _ => b'a' + (n >> 8) as u8 % 26,
         };
-        let mut text: Vec<u8> = (&mut numbers).take(BYTES).map(letter).collect();
+        let mut text: Vec<u8> = numbers.by_ref().take(BYTES).map(letter).collect();
         text.push(0xff);
-        let words: Vec<u32> = (&mut numbers).take(WIDE + 1).map(|n| n as u32).collect();
+        let words = numbers.by_ref().take(WIDE + 1).map(|n| n as u32);
+        let words: Vec<u32> = words.collect();
         let unit = |n: u64| (n >> 40) as f32 / (1 << 24) as f32;
-        let floats: Vec<f32> = (&mut numbers).take(WIDE).map(unit).collect();
-        let longs: Vec<u64> = (&mut numbers).take(WIDE / 2).collect();
-        let indices: Vec<u32> = (&mut numbers)
-            .take(SOME)
-            .map(|n| n as u32 % WIDE as u32)
-            .collect();
-        // A cycle through all places, in the order of a shuffle.
-        let mut order: Vec<u32> = (0..SOME as u32).collect();
-        for i in (1..SOME).rev() {
-            order.swap(i, numbers.next().unwrap_or(0) as usize % (i + 1));
-        }
-        let mut next = vec![0; SOME];
-        for (i, at) in order.iter().enumerate() {
-            next[*at as usize] = order[(i + 1) % SOME];
-        }
+        let floats: Vec<f32> = numbers.by_ref().take(WIDE).map(unit).collect();
+        let longs: Vec<u64> = numbers.by_ref().take(WIDE / 2).collect();
+        let indices = numbers.take(SOME).map(|n| n as u32 % WIDE as u32);
+        let indices: Vec<u32> = indices.collect();
         let crc = std::array::from_fn(|i| {
             (0..8).fold(i as u32, |c, _| {
                 (c >> 1) ^ (0xEDB8_8320 & (c & 1).wrapping_neg())
