@@ -59,23 +59,19 @@ impl Judged {
     /// Of what was counted.
     pub fn new(counted: &[Counted], expected: &[Expected]) -> Self {
         let mut found = Self::default();
+        let row = |op: Op, place: Place, figure: &str, rounds: Vec<f64>| {
+            Row::new(op.name(), place.name(), figure, Unit::Count, rounds)
+        };
         for one in counted {
             let Measurement { op, place } = one.measurement;
             let rounds = one.rounds.clone();
-            found.rows.push(Row::new(
-                op.name(),
-                place.name(),
-                "instructions",
-                Unit::Count,
-                rounds,
-            ));
+            found.rows.push(row(op, place, "instructions", rounds));
         }
         let each = |op, place| {
             // The loop around both kinds of checkpoint is one.
-            let op = if place == Place::Loop {
-                Op::Checkpoint
-            } else {
-                op
+            let op = match place {
+                Place::Loop => Op::Checkpoint,
+                _ => op,
             };
             let wanted = Measurement { op, place };
             let one = counted.iter().find(|one| one.measurement == wanted)?;
@@ -88,13 +84,7 @@ impl Judged {
             };
             let difference = here - there;
             let tolerance = (SHARE * there).max(INSTRUCTIONS);
-            let row = Row::new(
-                op.name(),
-                place.name(),
-                named,
-                Unit::Count,
-                vec![difference],
-            );
+            let row = row(op, place, named, vec![difference]);
             let is_it = |one: &&Expected| (one.op, one.place, one.without) == (op, place, without);
             let row = match expected.iter().find(is_it) {
                 Some(expected) => {

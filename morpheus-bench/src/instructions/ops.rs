@@ -251,10 +251,7 @@ impl Sleeper {
             }
             self.polls.fetch_add(1, Ordering::Relaxed);
             let waker = context.waker().clone();
-            *self
-                .waker
-                .lock()
-                .unwrap_or_else(|broken| broken.into_inner()) = Some(waker);
+            *self.waker.lock().expect("nobody panics with it") = Some(waker);
             Poll::Pending
         })
         .await;
@@ -263,11 +260,7 @@ impl Sleeper {
     /// Wakes it, and waits until it was polled. Tokio polls who was woken last first.
     async fn wake(&self) {
         let polls = self.polls.load(Ordering::Relaxed);
-        let waker = self
-            .waker
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-            .take();
+        let waker = self.waker.lock().expect("nobody panics with it").take();
         if let Some(waker) = waker {
             waker.wake();
         }
