@@ -1,8 +1,7 @@
 //! What the kernel logs of schedulers and of itself while something is measured.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Where the log is. Each read gives one record.
@@ -23,6 +22,9 @@ const TROUBLE: [&str; 10] = [
     "blocked for more than",
 ];
 
+/// Errors after which the next read gives a record: the oldest that is left, where some were overwritten (a broken pipe).
+const PASSING: [ErrorKind; 2] = [ErrorKind::Interrupted, ErrorKind::BrokenPipe];
+
 /// The log from now on.
 #[derive(Debug)]
 pub struct Log(File);
@@ -33,12 +35,7 @@ impl Log {
     /// # Errors
     /// When it may not be read, with what to do about it.
     pub fn from_now(device: &Path) -> Result<Self, String> {
-        let opened = OpenOptions::new()
-            .read(true)
-            // The end is an error then, and not a wait for the next record.
-            .custom_flags(libc::O_NONBLOCK)
-            .open(device);
-        opened
+        super::open(device)
             .and_then(|mut log| log.seek(SeekFrom::End(0)).map(|_| Self(log)))
             .map_err(|error| {
                 format!(
@@ -60,16 +57,11 @@ impl Log {
                 Ok(0) => return Ok(lines),
                 Ok(length) => lines.extend(trouble(&String::from_utf8_lossy(&bytes[..length]))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(lines),
-                // Interrupted; or overwritten, and then the next read gives the oldest that is left.
-                Err(error) if is_passing(&error) => {}
+                Err(error) if PASSING.contains(&error.kind()) => {}
                 Err(error) => return Err(format!("the kernel's log cannot be read: {error}")),
             }
         }
     }
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::BrokenPipe)
 }
 
 /// The text of a record (`4,339,5140900,-;text`) that tells of trouble. Who may write to the log could steer a terminal by it.
@@ -109,8 +101,11 @@ mod tests {
         std::fs::write(&path, "4,1,1,-;BUG: old\n").unwrap();
         let mut log = Log::from_now(&path).unwrap();
         assert_eq!(log.troubles(), Ok(Vec::new()));
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        io::Write::write_all(&mut file, b"4,2,2,-;BUG: new\n").unwrap();
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap();
+        std::io::Write::write_all(&mut file, b"4,2,2,-;BUG: new\n").unwrap();
         assert_eq!(log.troubles(), Ok(vec!["BUG: new".into()]));
         std::fs::remove_file(path).unwrap();
         let error = Log::from_now(Path::new("/nowhere/kmsg")).unwrap_err();

@@ -14,7 +14,9 @@ mod waits;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ use super::result::Measured;
 use super::{case, tracing};
 use crate::report;
 use log::Log;
-use watch::{Seen, Watch};
+use watch::Watch;
 
 /// How long the machine is watched without load: a tenth of what follows, within these.
 const QUIET: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(30)];
@@ -68,18 +70,6 @@ pub struct Waited {
     pub p99_ns: Option<u64>,
 }
 
-impl From<Seen> for Waited {
-    fn from(seen: Seen) -> Self {
-        let summary = seen.ended.summary();
-        Self {
-            longest_ns: seen.longest.wait_ns,
-            task: seen.longest.task,
-            count: summary.n,
-            p99_ns: summary.p99,
-        }
-    }
-}
-
 /// For how long to watch without load, before so much with it.
 pub fn quiet(duration: Duration) -> Duration {
     let [least, most] = QUIET;
@@ -93,8 +83,7 @@ pub struct Soaking<'a> {
     /// As [`crate::scx::DIRECTORY`].
     directory: &'a Path,
     before: BTreeMap<String, u64>,
-    quiet: Option<Waited>,
-    gaps: u64,
+    quiet: Waited,
 }
 
 impl<'a> Soaking<'a> {
@@ -108,27 +97,22 @@ impl<'a> Soaking<'a> {
             log: Log::from_now(Path::new(log::DEVICE))?,
             before: events(directory),
             directory,
-            quiet: None,
-            gaps: 0,
+            quiet: Waited::default(),
         })
     }
 
     /// The load begins.
     pub fn load(&mut self) {
-        let seen = self.watch.take();
-        self.gaps += seen.gaps;
-        self.quiet = Some(seen.into());
+        self.quiet = self.watch.take();
     }
 
     /// The load has ended so: what came out, also where that is why the scheduler is gone.
     pub fn end(mut self, answer: Answer, wall_ns: u64) -> Measured {
-        let seen = self.watch.take();
-        let now = events(self.directory);
         let mut soak = Soak {
-            gaps: self.gaps + seen.gaps,
-            loaded: seen.into(),
-            quiet: self.quiet.unwrap_or_default(),
-            events: since(&self.before, &now),
+            loaded: self.watch.take(),
+            quiet: self.quiet,
+            gaps: self.watch.gaps(),
+            events: since(&self.before, &events(self.directory)),
             ..Soak::default()
         };
         match &answer {
@@ -151,25 +135,19 @@ impl<'a> Soaking<'a> {
 impl Soak {
     /// Adds what is wrong beside a wait that was too long, which the case's own limit is for.
     fn judge(&mut self) {
-        if let Some(first) = self.log.first() {
-            self.broken.push(format!(
-                "the kernel logged {} lines of trouble, first: {first}",
-                report::count(self.log.len() as u64)
-            ));
-        }
-        if let Some(times) = self.events.get(BYPASSED) {
-            self.broken
-                .push(format!("the scheduler was bypassed {times} times"));
-        }
-        if self.gaps > 0 {
-            self.broken.push(format!(
-                "{} times events were lost, so longer waits may not have been seen",
-                report::count(self.gaps)
-            ));
-        }
-        if self.loaded.count == 0 {
-            self.broken.push("not one wait was seen".into());
-        }
+        let lines = report::count(self.log.len() as u64);
+        let logged = |first| format!("the kernel logged {lines} lines of trouble, first: {first}");
+        let bypassed = |times| format!("the scheduler was bypassed {times} times");
+        let gaps = report::count(self.gaps);
+        let lost =
+            || format!("{gaps} times events were lost, so longer waits may not have been seen");
+        let wrong = [
+            self.log.first().map(logged),
+            self.events.get(BYPASSED).map(bypassed),
+            (self.gaps > 0).then(lost),
+            (self.loaded.count == 0).then(|| "not one wait was seen".into()),
+        ];
+        self.broken.extend(wrong.into_iter().flatten());
     }
 
     /// Why it has failed, where it has.
@@ -185,6 +163,12 @@ impl Soak {
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
+}
+
+/// Opens a file of the kernel whose end is an error then, and not a wait for more.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// The counters of the scheduler in force; none where there is no scheduler, or the kernel has none (before Linux 6.15).

@@ -43,8 +43,7 @@ pub fn page(bytes: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<u64> {
                 at += 4;
             }
             // The rest of the page is empty.
-            (PADDING | TIME_EXTEND | TIME_STAMP, _) => break,
-            (0, None) => break,
+            (PADDING | TIME_EXTEND | TIME_STAMP, _) | (0, None) => break,
             (short, second) => {
                 now = now.wrapping_add(delta);
                 // The length of a long one is in its second word, which it counts.
@@ -79,13 +78,10 @@ pub struct Field {
 }
 
 impl Field {
-    /// A number of up to eight bytes; 0 beyond the end of the data.
+    /// A number of up to eight bytes, the lowest first; 0 beyond the end of the data.
     pub fn number(self, data: &[u8]) -> u64 {
-        let mut bytes = [0; 8];
-        let own = self.bytes(data);
-        let length = own.len().min(8);
-        bytes[..length].copy_from_slice(&own[..length]);
-        u64::from_le_bytes(bytes)
+        let from_the_highest = self.bytes(data).iter().rev();
+        from_the_highest.fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
     /// What lies there.

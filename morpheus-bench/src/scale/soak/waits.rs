@@ -2,33 +2,31 @@
 
 use std::collections::HashMap;
 
+use super::Waited;
 use crate::histogram::Latencies;
 
-/// What the kernel keeps of a task's name, as it lies in an event.
-pub type Name = [u8; 16];
+/// A task: its number, and what the kernel keeps of its name, as they lie in an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Number 0 is a CPU's idling.
+    pub pid: u32,
+    /// Zeros at the end are no part of it.
+    pub name: [u8; 16],
+}
 
 /// Something that happened to tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// One was made runnable.
-    Woken {
-        /// Which.
-        task: u32,
-        /// Its name.
-        name: Name,
-    },
-    /// A CPU went over from one to another. Number 0 is the CPU's idling.
+    Woken(Task),
+    /// A CPU went over from one to another.
     Switched {
         /// Which ran until then.
-        from: u32,
-        /// Its name.
-        from_name: Name,
+        from: Task,
         /// Whether that one is runnable still.
         preempted: bool,
         /// Which runs now.
-        to: u32,
-        /// Its name.
-        to_name: Name,
+        to: Task,
     },
     /// Events are missing before this: what tasks do is not known any more.
     Lost,
@@ -38,61 +36,46 @@ pub enum Event {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Running,
-    Waiting { since_ns: u64, name: Name },
-}
-
-/// A wait, and whose it was.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Longest {
-    /// How long.
-    pub wait_ns: u64,
-    /// The task's name and number.
-    pub task: String,
+    Waiting { since_ns: u64, task: Task },
 }
 
 /// All tasks of the machine, as far as anything has happened to them.
 #[derive(Debug, Default)]
 pub struct Waits {
     tasks: HashMap<u32, State>,
-    longest: Longest,
+    /// With the name and the number of the task.
+    longest: (u64, String),
     ended: Latencies,
 }
 
 impl Waits {
     /// Takes in what happened. Events are to come in the order of their times.
     pub fn add(&mut self, now_ns: u64, event: Event) {
+        let since_ns = now_ns;
+        let waiting = |task| State::Waiting { since_ns, task };
         match event {
             // A task that runs or waits already is woken for nothing: it was about to sleep and has not.
-            Event::Woken { task, name } => {
-                self.tasks.entry(task).or_insert(State::Waiting {
-                    since_ns: now_ns,
-                    name,
-                });
+            Event::Woken(task) => {
+                self.tasks.entry(task.pid).or_insert(waiting(task));
             }
             Event::Switched {
                 from,
-                from_name,
                 preempted,
                 to,
-                to_name,
             } => {
-                if preempted && from != 0 {
-                    let waits = State::Waiting {
-                        since_ns: now_ns,
-                        name: from_name,
-                    };
-                    self.tasks.insert(from, waits);
+                if preempted && from.pid != 0 {
+                    self.tasks.insert(from.pid, waiting(from));
                 } else {
-                    self.tasks.remove(&from);
+                    self.tasks.remove(&from.pid);
                 }
-                if to == 0 {
+                if to.pid == 0 {
                     return;
                 }
-                let before = self.tasks.insert(to, State::Running);
+                let before = self.tasks.insert(to.pid, State::Running);
                 if let Some(State::Waiting { since_ns, .. }) = before {
                     let wait_ns = now_ns.saturating_sub(since_ns);
                     self.ended.record_ns(wait_ns);
-                    self.note(wait_ns, to, to_name);
+                    self.note(wait_ns, to);
                 }
             }
             Event::Lost => self.tasks.clear(),
@@ -101,32 +84,27 @@ impl Waits {
 
     /// The longest wait since the last call, of those that go on as well, and all that have ended. What goes on counts again
     /// when it ends.
-    pub fn take(&mut self, now_ns: u64) -> (Longest, Latencies) {
-        let waiting: Vec<(u32, u64, Name)> = self
-            .tasks
-            .iter()
-            .filter_map(|(task, state)| match state {
-                State::Waiting { since_ns, name } => Some((*task, *since_ns, *name)),
-                State::Running => None,
-            })
-            .collect();
-        for (task, since_ns, name) in waiting {
-            self.note(now_ns.saturating_sub(since_ns), task, name);
+    pub fn take(&mut self, now_ns: u64) -> Waited {
+        for state in self.tasks.clone().into_values() {
+            if let State::Waiting { since_ns, task } = state {
+                self.note(now_ns.saturating_sub(since_ns), task);
+            }
         }
-        (
-            std::mem::take(&mut self.longest),
-            std::mem::take(&mut self.ended),
-        )
+        let (longest_ns, task) = std::mem::take(&mut self.longest);
+        let ended = std::mem::take(&mut self.ended).summary();
+        Waited {
+            longest_ns,
+            task,
+            count: ended.n,
+            p99_ns: ended.p99,
+        }
     }
 
-    fn note(&mut self, wait_ns: u64, task: u32, name: Name) {
-        if wait_ns > self.longest.wait_ns {
-            let length = name.iter().position(|byte| *byte == 0);
-            let name = String::from_utf8_lossy(&name[..length.unwrap_or(name.len())]);
-            self.longest = Longest {
-                wait_ns,
-                task: format!("{name} ({task})"),
-            };
+    fn note(&mut self, wait_ns: u64, task: Task) {
+        if wait_ns > self.longest.0 {
+            let name = String::from_utf8_lossy(&task.name);
+            let name = name.split('\0').next().unwrap_or_default();
+            self.longest = (wait_ns, format!("{name} ({})", task.pid));
         }
     }
 }
@@ -135,43 +113,35 @@ impl Waits {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Name {
+    fn task(pid: u32, text: &str) -> Task {
         let mut name = [0; 16];
         name[..text.len()].copy_from_slice(text.as_bytes());
-        name
+        Task { pid, name }
     }
 
-    fn woken(task: u32) -> Event {
-        Event::Woken {
-            task,
-            name: name("one"),
-        }
+    fn woken(pid: u32) -> Event {
+        Event::Woken(task(pid, "one"))
     }
 
     fn switched(from: u32, preempted: bool, to: u32) -> Event {
         Event::Switched {
-            from,
-            from_name: name("one"),
+            from: task(from, "one"),
             preempted,
-            to,
-            to_name: name("two"),
+            to: task(to, "two"),
         }
     }
 
-    fn after(events: &[(u64, Event)], now_ns: u64) -> (Longest, u64) {
+    fn after(events: &[(u64, Event)], now_ns: u64) -> ((u64, String), u64) {
         let mut waits = Waits::default();
         events
             .iter()
             .for_each(|(at_ns, event)| waits.add(*at_ns, *event));
-        let (longest, ended) = waits.take(now_ns);
-        (longest, ended.len())
+        let waited = waits.take(now_ns);
+        ((waited.longest_ns, waited.task), waited.count)
     }
 
-    fn longest(wait_ns: u64, task: &str) -> Longest {
-        Longest {
-            wait_ns,
-            task: task.into(),
-        }
+    fn longest(wait_ns: u64, task: &str) -> (u64, String) {
+        (wait_ns, task.into())
     }
 
     #[test]
@@ -216,9 +186,9 @@ mod tests {
     fn what_was_taken_counts_no_more_and_missing_events_end_all_waits() {
         let mut waits = Waits::default();
         waits.add(100, woken(7));
-        assert_eq!(waits.take(300).0.wait_ns, 200);
+        assert_eq!(waits.take(300).longest_ns, 200);
         waits.add(300, Event::Lost);
         waits.add(900, switched(0, true, 7));
-        assert_eq!(waits.take(1_000).0, Longest::default());
+        assert_eq!(waits.take(1_000), Waited::default());
     }
 }

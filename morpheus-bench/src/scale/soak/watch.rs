@@ -4,9 +4,8 @@
 //! scheduler that forgets tasks cannot make it late, and what it costs (a few per cent of a CPU) is taken from all.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +13,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::super::tracing::Instance;
+use super::Waited;
 use super::ring::{self, Field, Format};
-use super::waits::{Event, Longest, Waits};
+use super::waits::{Event, Task, Waits};
 use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
 use crate::{policy, thread};
 
 /// For each CPU: seconds of a busy one.
@@ -43,17 +42,6 @@ pub struct Watch {
     reader: Arc<Mutex<Reader>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What was seen in a while.
-#[derive(Debug, Default)]
-pub struct Seen {
-    /// The longest wait.
-    pub longest: Longest,
-    /// All that ended.
-    pub ended: Latencies,
-    /// How often events were lost: what was waiting then was not seen to the end.
-    pub gaps: u64,
 }
 
 impl Watch {
@@ -83,16 +71,16 @@ impl Watch {
         })
     }
 
-    /// What was seen since the last call, until a quarter of a second ago.
-    pub fn take(&self) -> Seen {
+    /// The waits that were seen since the last call, until a quarter of a second ago.
+    pub fn take(&self) -> Waited {
         let mut reader = locked(&self.reader);
         let until_ns = reader.read();
-        let (longest, ended) = reader.waits.take(until_ns);
-        Seen {
-            longest,
-            ended,
-            gaps: std::mem::take(&mut reader.gaps),
-        }
+        reader.waits.take(until_ns)
+    }
+
+    /// How often events were lost since it began: what was waiting then was not seen to the end.
+    pub fn gaps(&self) -> u64 {
+        locked(&self.reader).gaps
     }
 }
 
@@ -131,18 +119,10 @@ impl Reader {
         instance.set("buffer_size_kb", BUFFER_KIB)?;
         let decoder = Decoder::read(&instance)?;
         let of_cpus = instance.file("per_cpu");
-        let said = |error| format!("{}: {error}", of_cpus.display());
-        let buffers = fs::read_dir(&of_cpus)
-            .map_err(said)?
-            .flatten()
-            .map(|cpu| {
-                OpenOptions::new()
-                    .read(true)
-                    .custom_flags(libc::O_NONBLOCK)
-                    .open(cpu.path().join("trace_pipe_raw"))
-            })
-            .collect::<Result<Vec<File>, _>>()
-            .map_err(said)?;
+        let open = |cpu: DirEntry| super::open(&cpu.path().join("trace_pipe_raw"));
+        let buffers: io::Result<Vec<File>> =
+            fs::read_dir(&of_cpus).and_then(|cpus| cpus.flatten().map(open).collect());
+        let buffers = buffers.map_err(|error| format!("{}: {error}", of_cpus.display()))?;
         for event in EVENTS {
             instance.set(&format!("events/{event}/enable"), "1")?;
         }
@@ -165,10 +145,9 @@ impl Reader {
             let mut newest_ns = 0;
             while newest_ns < now_ns {
                 let length = match buffer.read(&mut self.bytes) {
-                    Ok(0) => break,
-                    Ok(length) => length,
+                    Ok(length) if length > 0 => length,
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(_) => break,
+                    _ => break,
                 };
                 let lost_until = ring::page(&self.bytes[..length], |at_ns, data| {
                     newest_ns = at_ns;
@@ -199,10 +178,13 @@ impl Reader {
 /// Where the fields of the events are.
 struct Decoder {
     kind: Field,
-    wakes: [Format; 2],
+    wakes: [u64; 2],
     switch: u64,
+    /// Of a task the number and the name.
     woken: [Field; 2],
-    switched: [Field; 5],
+    from: [Field; 2],
+    state: Field,
+    to: [Field; 2],
 }
 
 impl Decoder {
@@ -214,45 +196,34 @@ impl Decoder {
             Format::parse(&text)
         });
         let (wakeup, wakeup_new, switch) = (wakeup?, wakeup_new?, switch?);
-        // Both wakes are of one class, and so have the same fields.
-        let woken = [wakeup.field("comm")?, wakeup.field("pid")?];
-        let switched = [
-            switch.field("prev_comm")?,
-            switch.field("prev_pid")?,
-            switch.field("prev_state")?,
-            switch.field("next_comm")?,
-            switch.field("next_pid")?,
-        ];
         Ok(Self {
             kind: switch.field("common_type")?,
+            wakes: [wakeup.id, wakeup_new.id],
             switch: switch.id,
-            wakes: [wakeup, wakeup_new],
-            woken,
-            switched,
+            // Both wakes are of one class, and so have the same fields.
+            woken: [wakeup.field("pid")?, wakeup.field("comm")?],
+            from: [switch.field("prev_pid")?, switch.field("prev_comm")?],
+            state: switch.field("prev_state")?,
+            to: [switch.field("next_pid")?, switch.field("next_comm")?],
         })
     }
 
     fn event(&self, data: &[u8]) -> Option<Event> {
+        let task = |[pid, name]: [Field; 2]| {
+            Some(Task {
+                pid: pid.number(data).try_into().ok()?,
+                name: name.bytes(data).try_into().ok()?,
+            })
+        };
         let id = self.kind.number(data);
-        let name = |field: Field| field.bytes(data).try_into().ok();
-        let task = |field: Field| u32::try_from(field.number(data)).ok();
         if id == self.switch {
-            let [from_name, from, state, to_name, to] = self.switched;
             return Some(Event::Switched {
-                from: task(from)?,
-                from_name: name(from_name)?,
-                preempted: RUNNABLE.contains(&state.number(data)),
-                to: task(to)?,
-                to_name: name(to_name)?,
+                from: task(self.from)?,
+                preempted: RUNNABLE.contains(&self.state.number(data)),
+                to: task(self.to)?,
             });
         }
-        if !self.wakes.iter().any(|wake| wake.id == id) {
-            return None;
-        }
-        let [comm, pid] = self.woken;
-        Some(Event::Woken {
-            task: task(pid)?,
-            name: name(comm)?,
-        })
+        let woken = self.wakes.contains(&id).then(|| task(self.woken))?;
+        woken.map(Event::Woken)
     }
 }
