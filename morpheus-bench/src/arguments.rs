@@ -1,5 +1,7 @@
 //! Numbers and names on the command line, and what is said when one is wrong.
 
+use clap::ValueEnum;
+
 /// A parser for whole numbers within bounds.
 pub fn counted(
     least: usize,
@@ -20,6 +22,12 @@ pub fn measured(
         Ok(x) if (least..=most).contains(&x) => Ok(x),
         _ => Err(format!("a number from {least} to {most} is needed")),
     }
+}
+
+/// The name of a value on the command line.
+pub fn name_of(value: &impl ValueEnum) -> String {
+    let known = value.to_possible_value();
+    known.map_or_else(String::new, |known| known.get_name().to_owned())
 }
 
 /// One of some names; `what` they are of is said where it is none of them.

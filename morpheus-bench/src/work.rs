@@ -23,18 +23,10 @@ pub fn compute(iterations: u64) -> u64 {
 
 /// Iterations of [`compute`] in a microsecond of this CPU.
 ///
-/// The fastest of several tries: whatever disturbs a measurement only makes it slower. It is measured
-/// once and handed to every run, so that every runtime has exactly the same work to do.
+/// It is measured once and handed to every run, so that every runtime has exactly the same work to do.
 pub fn iterations_per_us() -> f64 {
     const ITERATIONS: u64 = 200_000;
-    let fastest = (0..20)
-        .map(|_| {
-            let start = clock::thread_cpu();
-            compute(ITERATIONS);
-            clock::thread_cpu() - start
-        })
-        .min()
-        .unwrap_or_default();
+    let fastest = clock::fastest(20, || compute(ITERATIONS));
     ITERATIONS as f64 / (fastest.as_nanos().max(1) as f64 / 1e3)
 }
 

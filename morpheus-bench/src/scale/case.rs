@@ -1,8 +1,13 @@
-//! What there is to measure: the cases of each suite, the figure of each, and which way is better.
+//! The cases of each suite: how each is measured, and its figure.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::cases::{
+    contention, deadline, ipc, launch, messaging, pcpu, runtime, soak, stress, throughput, wake,
+};
+use super::child::{Answer, Job};
+use crate::arguments::name_of;
 use crate::report::{self, Table, WIDTH};
 use crate::unit::Unit;
 
@@ -110,36 +115,47 @@ pub struct About {
     pub unit: Unit,
     /// A greater figure is a failure.
     pub at_most: Option<f64>,
+    /// Measures it, in a child process of its own. Whatever was started has ended when this returns.
+    pub measure: Measure,
     /// What happens, in a line.
     pub what: &'static str,
 }
 
-const fn rate(figure: &'static str, unit: Unit, what: &'static str) -> About {
+/// How a case is measured.
+type Measure = fn(&Job) -> Answer;
+
+const fn rate(figure: &'static str, unit: Unit, measure: Measure, what: &'static str) -> About {
     About {
         suite: Suite::Scale,
         figure,
         unit,
         at_most: None,
+        measure,
         what,
     }
 }
 
-const fn wake(what: &'static str) -> About {
-    rate("wake p99", Unit::Time, what)
+const fn wakes(measure: Measure, what: &'static str) -> About {
+    rate("wake p99", Unit::Time, measure, what)
 }
 
-const fn runtime(figure: &'static str, unit: Unit, what: &'static str) -> About {
+const fn of_runtime(
+    figure: &'static str,
+    unit: Unit,
+    measure: Measure,
+    what: &'static str,
+) -> About {
     About {
         suite: Suite::Runtime,
-        ..rate(figure, unit, what)
+        ..rate(figure, unit, measure, what)
     }
 }
 
-const fn wait(suite: Suite, figure: &'static str, what: &'static str) -> About {
+const fn wait(suite: Suite, figure: &'static str, measure: Measure, what: &'static str) -> About {
     About {
         suite,
         at_most: Some(LONGEST_WAIT_NS),
-        ..rate(figure, Unit::Time, what)
+        ..rate(figure, Unit::Time, measure, what)
     }
 }
 
@@ -149,44 +165,43 @@ impl Case {
     pub fn about(self) -> About {
         use Suite::{Contention, Pcpu, Scx, Soak, Trace};
         match self {
-            Self::Throughput => rate("compressed/s", Unit::BytesPassed, "a compressor for each CPU"),
-            Self::Latency => wake("a task that wakes every 5 ms, beside two hogs for each CPU"),
-            Self::Burst => wake("a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
-            Self::Longrun => wake("a task that wakes every 5 ms, beside compressors that have been running for seconds"),
-            Self::Mixed => wake("a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts"),
-            Self::Deadline => rate("frames missed", Unit::Share, "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU"),
-            Self::Ipc => rate("round trip p99", Unit::Time, "a byte to another process and back, once a millisecond, beside a hog for each CPU"),
-            Self::Launch => rate("launch p50", Unit::Time, "fork, exec and the end of a process, beside two hogs for each CPU"),
-            Self::Messaging => rate("messages/s", Unit::Count, "two groups of five senders and five receivers on sockets"),
-            Self::Pipe => rate("round trips/s", Unit::Count, "a byte to and fro between processes on two CPUs"),
-            Self::Regimes => wait(Contention, "longest wake", "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before"),
-            Self::Sojourn => wait(Contention, "longest wait", "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait"),
-            Self::LongrunShares => wait(Contention, "longest wait", "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait"),
-            Self::BurstRecovery => wait(Contention, "longest wait", "before, in and after a storm of processes: wakes as short afterwards, and batch work's longest wait"),
-            Self::IoBatch => wait(Contention, "longest wait", "batch work that sleeps now and then among some that does not: its share, and the longest wait of both"),
-            Self::Hotplug => wait(Contention, "longest wait", "a CPU goes offline and comes back, again and again: it is used again, and batch work's longest wait"),
-            Self::WakeBurst => wait(Pcpu, "longest until done", "eight tasks for each CPU, woken at once by one of them, compute for 2 ms: until the last one is done"),
-            Self::Steal => wait(Pcpu, "longest until spread", "two hogs for each CPU, all on the first one, may use the others: until each of these runs one"),
-            Self::Rescue => wait(Pcpu, "longest wait", "on each CPU a pinned batch task among pinned interactive ones that want more than it has"),
-            Self::Reload => About { at_most: None, ..wait(Scx, "longest start", "stopped and started five times, and in force each time; not for the kernel's own") },
-            Self::Stress => wait(Scx, "longest wait", "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed"),
-            Self::TracedStress => wait(Trace, "longest wait", "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails"),
-            Self::Soak => wait(Soak, "longest wait", "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean"),
-            Self::RuntimeHogs2 => runtime("wake p99", Unit::Time, "a task of Morpheus beside two hogs of 200 ms, and a busy thread of another process for each CPU"),
-            Self::RuntimeHogs6 => runtime("wake p99", Unit::Time, "the same beside six hogs"),
-            Self::RuntimeHogs20 => runtime("wake p99", Unit::Time, "the same beside twenty"),
-            Self::RuntimeWatched2 => runtime("wake p99", Unit::Time, "the same beside two hogs that are watched"),
-            Self::RuntimeWatched6 => runtime("wake p99", Unit::Time, "the same beside six of these"),
-            Self::RuntimeWatched20 => runtime("wake p99", Unit::Time, "the same beside twenty of these"),
-            Self::RuntimeServer => runtime("requests/s", Unit::Count, "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
-            Self::RuntimeServerHogs => runtime("requests/s", Unit::Count, "the same beside six watched hogs"),
+            Self::Throughput => rate("compressed/s", Unit::BytesPassed, throughput::measure, "a compressor for each CPU"),
+            Self::Latency => wakes(wake::latency, "a task that wakes every 5 ms, beside two hogs for each CPU"),
+            Self::Burst => wakes(wake::burst, "a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
+            Self::Longrun => wakes(wake::longrun, "a task that wakes every 5 ms, beside compressors that have been running for seconds"),
+            Self::Mixed => wakes(wake::mixed, "a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts"),
+            Self::Deadline => rate("frames missed", Unit::Share, deadline::measure, "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU"),
+            Self::Ipc => rate("round trip p99", Unit::Time, ipc::round_trip, "a byte to another process and back, once a millisecond, beside a hog for each CPU"),
+            Self::Launch => rate("launch p50", Unit::Time, launch::measure, "fork, exec and the end of a process, beside two hogs for each CPU"),
+            Self::Messaging => rate("messages/s", Unit::Count, messaging::measure, "two groups of five senders and five receivers on sockets"),
+            Self::Pipe => rate("round trips/s", Unit::Count, ipc::pipe, "a byte to and fro between processes on two CPUs"),
+            Self::Regimes => wait(Contention, "longest wake", contention::regimes, "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before"),
+            Self::Sojourn => wait(Contention, "longest wait", contention::sojourn, "batch work among interactive tasks that want nearly two times the machine: the batch work's longest wait"),
+            Self::LongrunShares => wait(Contention, "longest wait", contention::longrun_shares, "equal batch work for seconds, beside a storm of processes: equal shares, and the longest wait"),
+            Self::BurstRecovery => wait(Contention, "longest wait", contention::burst_recovery, "before, in and after a storm of processes: wakes as short afterwards, and batch work's longest wait"),
+            Self::IoBatch => wait(Contention, "longest wait", contention::io_batch, "batch work that sleeps now and then among some that does not: its share, and the longest wait of both"),
+            Self::Hotplug => wait(Contention, "longest wait", contention::hotplug, "a CPU goes offline and comes back, again and again: it is used again, and batch work's longest wait"),
+            Self::WakeBurst => wait(Pcpu, "longest until done", pcpu::wake_burst, "eight tasks for each CPU, woken at once by one of them, compute for 2 ms: until the last one is done"),
+            Self::Steal => wait(Pcpu, "longest until spread", pcpu::steal, "two hogs for each CPU, all on the first one, may use the others: until each of these runs one"),
+            Self::Rescue => wait(Pcpu, "longest wait", pcpu::rescue, "on each CPU a pinned batch task among pinned interactive ones that want more than it has"),
+            Self::Reload => About { at_most: None, ..wait(Scx, "longest start", |_| Err("the parent does this, who may start schedulers".into()), "stopped and started five times, and in force each time; not for the kernel's own") },
+            Self::Stress => wait(Scx, "longest wait", stress::measure, "batch work, editors, storms, messages and round trips at once, and stress-ng where it is installed"),
+            Self::TracedStress => wait(Trace, "longest wait", stress::measure, "the same as stress, with sched_switch, sched_wakeup and sched_ext_dump captured; saved when it fails"),
+            Self::Soak => wait(Soak, "longest wait", soak::measure, "storms of processes, hogs (also niced ones), pipes, timers, sleepers, messages, and CPUs that go and come, all at once: the longest wait of any runnable task of the machine, the scheduler in force, and the kernel's log clean"),
+            Self::RuntimeHogs2 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 2"), "a task of Morpheus beside two hogs of 200 ms, and a busy thread of another process for each CPU"),
+            Self::RuntimeHogs6 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 6"), "the same beside six hogs"),
+            Self::RuntimeHogs20 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 20"), "the same beside twenty"),
+            Self::RuntimeWatched2 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 2 --hog-via spawn"), "the same beside two hogs that are watched"),
+            Self::RuntimeWatched6 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 6 --hog-via spawn"), "the same beside six of these"),
+            Self::RuntimeWatched20 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 20 --hog-via spawn"), "the same beside twenty of these"),
+            Self::RuntimeServer => of_runtime("requests/s", Unit::Count, |job| runtime::measure(job, "--hogs 0 --load 4 --load-rate 100"), "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
+            Self::RuntimeServerHogs => of_runtime("requests/s", Unit::Count, |job| runtime::measure(job, "--hogs 6 --hog-via spawn --load 4 --load-rate 100"), "the same beside six watched hogs"),
         }
     }
 
     /// As on the command line.
     pub fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
+        name_of(&self)
     }
 }
 
@@ -205,11 +220,7 @@ pub fn list() -> String {
         cases.iter().map(|case| cell(*case)).collect()
     });
     table.column("case", 0, column(Case::name));
-    let suite = |case: Case| {
-        let value = case.about().suite.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    };
-    table.column("suite", 0, column(suite));
+    table.column("suite", 0, column(|case| name_of(&case.about().suite)));
     table.column("figure", 0, column(|case| case.about().figure.to_owned()));
     let mut text = table.render(WIDTH);
     text.push('\n');

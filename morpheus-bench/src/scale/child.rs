@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::cases;
 use super::result::Measured;
 use crate::executor::morpheus::LinkName;
 use crate::{supervised, thread};
@@ -42,7 +41,7 @@ pub fn main() -> ! {
     thread::die_with_parent();
     supervised::answer("scale", |job: &Job| {
         end_with_input();
-        cases::measure(job)
+        (job.case.about().measure)(job)
     })
 }
 

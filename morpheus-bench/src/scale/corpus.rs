@@ -6,6 +6,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
 use crate::clock;
+use crate::random::Random;
 
 /// Bytes that are compressed at a time.
 pub const BLOCK: usize = 128 << 10;
@@ -24,25 +25,19 @@ pub struct Corpus {
 impl Corpus {
     /// Text with words of two to nine letters, of which few are frequent and most are rare, as in a language.
     pub fn new() -> Self {
-        let mut state = 0x2545_F491_4F6C_DD1D_u64;
-        let mut random = move |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            ((state >> 33) as usize) % below
-        };
+        let mut random = Random::new(0x2545_F491_4F6C_DD1D);
         let words: Vec<Vec<u8>> = (0..WORDS)
             .map(|_| {
-                let length = 2 + random(8);
-                (0..length).map(|_| b'a' + random(26) as u8).collect()
+                let length = 2 + random.below(8);
+                (0..length).map(|_| b'a' + random.below(26) as u8).collect()
             })
             .collect();
         let mut text = Vec::with_capacity(BLOCK * BLOCKS + 16);
         while text.len() < BLOCK * BLOCKS {
             // The smallest of three, each up to the last: the first words come often, the last ones hardly ever.
-            let rank = (0..3).fold(WORDS, |most, _| random(most.max(1)));
+            let rank = (0..3).fold(WORDS, |most, _| random.below(most));
             text.extend_from_slice(&words[rank]);
-            text.push(if random(12) == 0 { b'\n' } else { b' ' });
+            text.push(if random.below(12) == 0 { b'\n' } else { b' ' });
         }
         text.truncate(BLOCK * BLOCKS);
         Self { text, next: 0 }
@@ -64,17 +59,10 @@ fn compress(text: &[u8]) -> Vec<u8> {
     encoder.finish().expect("likewise")
 }
 
-/// Blocks that a CPU compresses in a second. The fastest of several: whatever disturbs only makes it slower.
+/// Blocks that a CPU compresses in a second.
 pub fn blocks_per_s() -> f64 {
     let mut corpus = Corpus::new();
-    let fastest = (0..BLOCKS)
-        .map(|_| {
-            let begun = clock::thread_cpu();
-            corpus.compress();
-            clock::thread_cpu() - begun
-        })
-        .min()
-        .unwrap_or_default();
+    let fastest = clock::fastest(BLOCKS, || corpus.compress());
     1.0 / fastest.as_secs_f64().max(1e-6)
 }
 

@@ -29,26 +29,20 @@ pub struct Member {
 
 impl Member {
     /// Computes all the time.
-    pub const BATCH: Self = Self {
-        name: c"scale-batch",
-        work: Duration::from_millis(10),
-        sleep: Duration::ZERO,
-        cpu: None,
-    };
+    pub const BATCH: Self = Self::new(c"scale-batch", 10_000, 0);
     /// Wants three fifths of a CPU, a little at a time.
-    pub const INTERACTIVE: Self = Self {
-        name: c"scale-inter",
-        work: Duration::from_micros(1_500),
-        sleep: Duration::from_millis(1),
-        cpu: None,
-    };
+    pub const INTERACTIVE: Self = Self::new(c"scale-inter", 1_500, 1_000);
     /// Wants four fifths of a CPU, with a pause now and then, as for a disk.
-    pub const IO: Self = Self {
-        name: c"scale-io",
-        work: Duration::from_millis(20),
-        sleep: Duration::from_millis(5),
-        cpu: None,
-    };
+    pub const IO: Self = Self::new(c"scale-io", 20_000, 5_000);
+
+    const fn new(name: &'static CStr, work_us: u64, sleep_us: u64) -> Self {
+        Self {
+            name,
+            work: Duration::from_micros(work_us),
+            sleep: Duration::from_micros(sleep_us),
+            cpu: None,
+        }
+    }
 }
 
 /// What a thread noticed since it was last asked.
@@ -65,7 +59,7 @@ pub struct Felt {
 /// Threads at work, until this is dropped.
 pub struct Crowd {
     stop: Arc<AtomicBool>,
-    threads: Vec<(Arc<Notes>, Option<JoinHandle<()>>)>,
+    threads: Vec<(Arc<Notes>, JoinHandle<()>)>,
     seen: Arc<Vec<AtomicU64>>,
 }
 
@@ -95,7 +89,7 @@ impl Crowd {
             let thread = std::thread::Builder::new()
                 .spawn(move || live(member, &stop, &own, &seen))
                 .map_err(|error| format!("cannot start a thread: {error}"))?;
-            crowd.threads.push((notes, Some(thread)));
+            crowd.threads.push((notes, thread));
         }
         Ok(crowd)
     }
@@ -138,9 +132,9 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        for (_, thread) in &mut self.threads {
+        for (_, thread) in self.threads.drain(..) {
             // One that panicked has said so.
-            let _ = thread.take().map(JoinHandle::join);
+            let _ = thread.join();
         }
     }
 }
@@ -148,8 +142,7 @@ impl Drop for Crowd {
 fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
     thread::name_current(member.name);
     thread::set_timer_slack(1);
-    // SAFETY: gettid takes nothing and cannot fail.
-    notes.tid.store(unsafe { libc::gettid() } as u64, Relaxed);
+    notes.tid.store(thread::id() as u64, Relaxed);
     // A CPU that is offline: the thread then runs where it can, which the figures show.
     let _ = member.cpu.map(cpus::pin);
     let (mut now_ns, mut cpu) = (monotonic_ns(), thread_cpu());
@@ -163,7 +156,9 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
             let waited_ns = (after_ns - now_ns).saturating_sub(ran_ns);
             notes.longest_wait_ns.fetch_max(waited_ns, Relaxed);
             notes.cpu_ns.fetch_add(ran_ns, Relaxed);
-            note_cpu(seen, after_ns);
+            if let Some(seen) = cpus::current().and_then(|cpu| seen.get(cpu)) {
+                seen.store(after_ns, Relaxed);
+            }
             (now_ns, cpu) = (after_ns, used);
         }
         notes.turns.fetch_add(1, Relaxed);
@@ -174,14 +169,6 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
             let late_ns = now_ns.saturating_sub(due);
             notes.longest_wait_ns.fetch_max(late_ns, Relaxed);
         }
-    }
-}
-
-fn note_cpu(seen: &[AtomicU64], now_ns: u64) {
-    // SAFETY: sched_getcpu takes nothing and touches no memory of ours.
-    let cpu = unsafe { libc::sched_getcpu() };
-    if let Some(seen) = usize::try_from(cpu).ok().and_then(|cpu| seen.get(cpu)) {
-        seen.store(now_ns, Relaxed);
     }
 }
 

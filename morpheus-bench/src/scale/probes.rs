@@ -1,13 +1,16 @@
 //! The processes that measurements are made of: this program again, as `--probe NAME`.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::io::{self, BufRead, Read, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::corpus::Corpus;
+use crate::arguments::name_of;
 use crate::clock;
 use crate::neighbours::{self, Neighbours};
 use crate::supervised;
@@ -45,9 +48,9 @@ impl Probe {
     /// A process that does this. Its stdout is discarded: this program's own is for records.
     pub fn command(self) -> Command {
         let mut command = supervised::own("scale");
-        let name = self.to_possible_value();
-        let name = name.as_ref().map_or("", |value| value.get_name());
-        command.args(["--probe", name]).stdout(Stdio::null());
+        command
+            .args(["--probe", &name_of(&self)])
+            .stdout(Stdio::null());
         command
     }
 
@@ -56,21 +59,31 @@ impl Probe {
     /// # Errors
     /// When one cannot be started; the text is for people.
     pub fn start(self, count: usize) -> Result<Neighbours, String> {
-        Neighbours::start_each((0..count).map(|_| self.command()))
-            .map_err(|error| format!("cannot start a process: {error}"))
+        start((0..count).map(|_| self.command()))
     }
 
-    fn name(self) -> &'static CStr {
-        match self {
-            Self::Nothing => c"scale-nothing",
-            Self::Hog => c"scale-hog",
-            Self::Grind => c"scale-grind",
-            Self::Compress => c"scale-compress",
-            Self::Storm => c"scale-storm",
-            Self::Editor => c"scale-editor",
-            Self::Echo => c"scale-echo",
-        }
+    /// `count` processes that do this, as [`start`](Self::start), and the pipes to the stdin and from the stdout of each.
+    ///
+    /// # Errors
+    /// When one cannot be started; the text is for people.
+    pub fn start_piped(
+        self,
+        count: usize,
+    ) -> Result<(Neighbours, Vec<(ChildStdin, ChildStdout)>), String> {
+        let commands = (0..count).map(|_| {
+            let mut command = self.command();
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+        });
+        let mut processes = start(commands)?;
+        let ends = |child: &mut Child| child.stdin.take().zip(child.stdout.take());
+        let pipes: Option<_> = processes.children().iter_mut().map(ends).collect();
+        Ok((processes, pipes.ok_or("a process without pipes")?))
     }
+}
+
+fn start(commands: impl IntoIterator<Item = Command>) -> Result<Neighbours, String> {
+    Neighbours::start_each(commands).map_err(|error| format!("cannot start a process: {error}"))
 }
 
 /// Whether this process is to end at once.
@@ -80,7 +93,8 @@ pub fn is_nothing() -> bool {
 
 /// A probe's whole life.
 pub fn main(probe: Probe) -> ExitCode {
-    thread::name_current(probe.name());
+    let name = CString::new(format!("scale-{}", name_of(&probe)));
+    thread::name_current(&name.expect("a name on the command line has no NUL"));
     let ended = match probe {
         Probe::Nothing => Ok(()),
         Probe::Hog => neighbours::burn(),
@@ -160,7 +174,7 @@ fn echo() -> io::Result<()> {
 /// A process that answers every byte with itself, and ends when this value is dropped.
 pub struct Echo {
     _process: Neighbours,
-    stream: std::os::unix::net::UnixStream,
+    stream: UnixStream,
 }
 
 impl Echo {
@@ -170,19 +184,18 @@ impl Echo {
     /// When it cannot be started, or does not answer; the text is for people.
     pub fn start(cpu: Option<usize>) -> Result<Self, String> {
         let said = |error: io::Error| format!("no process that answers: {error}");
-        let (own, other) = std::os::unix::net::UnixStream::pair().map_err(said)?;
+        let (stream, other) = UnixStream::pair().map_err(said)?;
         let mut command = Probe::Echo.command();
-        let input = std::os::fd::OwnedFd::from(other.try_clone().map_err(said)?);
         command
-            .stdin(input)
-            .stdout(std::os::fd::OwnedFd::from(other));
+            .stdin(OwnedFd::from(other.try_clone().map_err(said)?))
+            .stdout(OwnedFd::from(other));
         let process = Neighbours::start_each([command]).map_err(said)?;
         if let (Some(cpu), Some(pid)) = (cpu, process.pids().first()) {
             crate::cpus::Cpus::of(&[cpu]).give_to(*pid).map_err(said)?;
         }
         let mut echo = Self {
             _process: process,
-            stream: own,
+            stream,
         };
         // The first answer comes when it has started.
         echo.ask().map_err(said)?;

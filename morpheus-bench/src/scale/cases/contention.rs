@@ -59,9 +59,7 @@ pub fn sojourn(job: &Job) -> Answer {
     let _interactive = Crowd::start(vec![Member::INTERACTIVE; 3 * job.cpus])?;
     let batch = Crowd::start(vec![Member::BATCH; job.cpus])?;
     std::thread::sleep(WARMUP);
-    let felt = feel(job, &batch, |_| Ok(()))?;
-    ran(&felt)?;
-    Ok(waits(job, &felt))
+    longest_wait(job, &batch, |_| Ok(()))
 }
 
 /// Equal batch work that has been running for long, and a storm: all get the same.
@@ -84,7 +82,7 @@ pub fn longrun_shares(job: &Job) -> Answer {
 pub fn burst_recovery(job: &Job) -> Answer {
     let batch = Crowd::start(vec![Member::BATCH; 2 * job.cpus])?;
     std::thread::sleep(WARMUP);
-    let felt = feel(job, &batch, |duration_ns| {
+    longest_wait(job, &batch, |duration_ns| {
         let before = probe(duration_ns / 3, Duration::ZERO);
         let storm = Probe::Storm.start(1)?;
         probe(duration_ns / 3, Duration::ZERO);
@@ -92,9 +90,7 @@ pub fn burst_recovery(job: &Job) -> Answer {
         // What it had started has still to end.
         std::thread::sleep(WARMUP);
         recovered(&before, &probe(duration_ns / 3, Duration::ZERO))
-    })?;
-    ran(&felt)?;
-    Ok(waits(job, &felt))
+    })
 }
 
 /// Batch work that sleeps now and then, among as much that does not: sleeping must not cost it its share.
@@ -128,7 +124,7 @@ pub fn hotplug(job: &Job) -> Answer {
     debug_assert!(first < last);
     let batch = Crowd::start(vec![Member::BATCH; 2 * job.cpus])?;
     std::thread::sleep(WARMUP);
-    let felt = feel(job, &batch, |duration_ns| {
+    longest_wait(job, &batch, |duration_ns| {
         let end = monotonic_ns() + duration_ns;
         loop {
             let offline = Offline::all_but(cpus.len() - 1, directory)?;
@@ -146,13 +142,22 @@ pub fn hotplug(job: &Job) -> Answer {
             }
             std::thread::sleep(HOTPLUG_PAUSE);
         }
-    })?;
+    })
+}
+
+/// The longest wait of a crowd while something happens. Each of its tasks has to run.
+pub fn longest_wait(
+    job: &Job,
+    crowd: &Crowd,
+    meanwhile: impl FnOnce(u64) -> Result<(), String>,
+) -> Answer {
+    let felt = feel(job, crowd, meanwhile)?;
     ran(&felt)?;
     Ok(waits(job, &felt))
 }
 
 /// What a crowd notices while something happens, or for the whole time where that takes none.
-pub fn feel(
+fn feel(
     job: &Job,
     crowd: &Crowd,
     meanwhile: impl FnOnce(u64) -> Result<(), String>,
@@ -166,7 +171,7 @@ pub fn feel(
 }
 
 /// A thread that did not run at all has noticed nothing, and no wait either.
-pub fn ran(felt: &[Felt]) -> Result<(), String> {
+fn ran(felt: &[Felt]) -> Result<(), String> {
     let forgotten = felt.iter().filter(|felt| felt.cpu_ns == 0).count();
     if forgotten > 0 {
         return Err(format!(
@@ -178,7 +183,7 @@ pub fn ran(felt: &[Felt]) -> Result<(), String> {
 }
 
 /// The longest wait of these.
-pub fn waits(job: &Job, felt: &[Felt]) -> Measured {
+fn waits(job: &Job, felt: &[Felt]) -> Measured {
     let mut measured = Measured::longest(
         crowd::longest(felt),
         felt.iter().map(|felt| felt.turns).sum(),

@@ -1,6 +1,5 @@
 //! Two processes that talk: how long an answer takes beside hogs, and how many there are in a second without.
 
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
@@ -28,20 +27,18 @@ pub fn round_trip(job: &Job) -> Answer {
     let _hogs = Probe::Hog.start(job.cpus)?;
     std::thread::sleep(WARMUP);
     let start = monotonic_ns();
-    let all = std::thread::scope(|scope| {
+    let mut latencies = Latencies::default();
+    std::thread::scope(|scope| -> Result<(), String> {
         let askers: Vec<_> = echoes?
             .into_iter()
             .map(|echo| scope.spawn(move || ask(echo, start + job.duration_ns)))
             .collect();
-        let join = |asker: ScopedJoinHandle<_>| asker.join().map_err(|_| "a thread panicked")?;
-        askers
-            .into_iter()
-            .map(join)
-            .collect::<Result<Vec<Latencies>, String>>()
+        for asker in askers {
+            latencies.add(&asker.join().map_err(|_| "a thread panicked")??);
+        }
+        Ok(())
     })?;
     let wall_ns = monotonic_ns() - start;
-    let mut latencies = Latencies::default();
-    all.iter().for_each(|own| latencies.add(own));
     Ok(Measured::latencies(&latencies, wall_ns, |summary| {
         summary.p99
     }))

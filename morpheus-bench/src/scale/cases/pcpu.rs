@@ -1,12 +1,13 @@
 //! Whether what is queued at one CPU gets to the others, and nothing that must stay there is forgotten.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::result::Measured;
-use super::contention::{feel, ran, waits};
+use super::contention::longest_wait;
 use super::wake::WARMUP;
 use crate::clock::monotonic_ns;
 use crate::{cpus, thread, work};
@@ -24,69 +25,40 @@ const LOOK: Duration = Duration::from_micros(500);
 
 /// A thread on the first CPU wakes eight tasks for each CPU at once, again and again: until the last one is done.
 pub fn wake_burst(job: &Job) -> Answer {
-    let gate = Arc::new(Gate::default());
     let count = BURST * job.cpus;
+    let gate = Arc::new(Barrier::new(count + 1));
+    let (idle, idling) = mpsc::channel();
     for _ in 0..count {
-        let gate = gate.clone();
+        let (gate, idle) = (gate.clone(), idle.clone());
         std::thread::Builder::new()
-            .spawn(move || gate.serve())
+            .spawn(move || serve(&gate, &idle))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
     }
     if let Some(first) = cpus::allowed().first() {
         cpus::pin(*first)?;
     }
-    gate.wait_until_idle(count);
+    let wait_until_idle = || idling.iter().take(count).for_each(drop);
+    wait_until_idle();
     let start = monotonic_ns();
     let (mut longest, mut bursts) = (0, 0);
     while monotonic_ns() - start < job.duration_ns {
         std::thread::sleep(PAUSE);
         let begun = monotonic_ns();
-        gate.open();
-        gate.wait_until_idle(count);
+        gate.wait();
+        wait_until_idle();
         longest = longest.max(monotonic_ns() - begun);
         bursts += 1;
     }
     Ok(Measured::longest(longest, bursts, monotonic_ns() - start))
 }
 
-/// Where tasks wait to be woken all at once. They end with the process.
-#[derive(Debug, Default)]
-struct Gate {
-    /// How often it was opened, and who is idle.
-    state: Mutex<(u64, usize)>,
-    opened: Condvar,
-    done: Condvar,
-}
-
-impl Gate {
-    fn serve(&self) {
-        thread::name_current(c"scale-burst");
-        let mut seen = 0;
-        loop {
-            {
-                let mut state = self.state.lock().expect("nobody panics with it");
-                state.1 += 1;
-                self.done.notify_one();
-                while state.0 == seen {
-                    state = self.opened.wait(state).expect("likewise");
-                }
-                seen = state.0;
-            }
-            work::burn(TASK, |_| ());
-        }
-    }
-
-    fn open(&self) {
-        let mut state = self.state.lock().expect("nobody panics with it");
-        *state = (state.0 + 1, 0);
-        self.opened.notify_all();
-    }
-
-    fn wait_until_idle(&self, count: usize) {
-        let mut state = self.state.lock().expect("nobody panics with it");
-        while state.1 < count {
-            state = self.done.wait(state).expect("likewise");
-        }
+/// A task of the bursts: it says that it is idle, waits at the gate to be woken with the others, computes, and begins again. It
+/// ends with the process.
+fn serve(gate: &Barrier, idle: &Sender<()>) {
+    thread::name_current(c"scale-burst");
+    while idle.send(()).is_ok() {
+        gate.wait();
+        work::burn(TASK, |_| ());
     }
 }
 
@@ -132,7 +104,5 @@ pub fn rescue(job: &Job) -> Answer {
     let _interactive = Crowd::start(interactive)?;
     let batch = Crowd::start(all.iter().map(|cpu| on(Member::BATCH, *cpu)))?;
     std::thread::sleep(WARMUP);
-    let felt = feel(job, &batch, |_| Ok(()))?;
-    ran(&felt)?;
-    Ok(waits(job, &felt))
+    longest_wait(job, &batch, |_| Ok(()))
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::case::Case;
 use super::super::child::{Answer, Job};
 use super::super::result::Measured;
 use crate::envelope::Envelope;
@@ -26,22 +25,8 @@ const WARMUP_S: f64 = 3.0;
 /// `starvation` may take so much longer: guests are slow, and so are some schedulers.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// What `starvation` is told of a case.
-fn arguments(case: Case) -> &'static str {
-    match case {
-        Case::RuntimeHogs2 => "--hogs 2",
-        Case::RuntimeHogs6 => "--hogs 6",
-        Case::RuntimeHogs20 => "--hogs 20",
-        Case::RuntimeWatched2 => "--hogs 2 --hog-via spawn",
-        Case::RuntimeWatched6 => "--hogs 6 --hog-via spawn",
-        Case::RuntimeWatched20 => "--hogs 20 --hog-via spawn",
-        Case::RuntimeServerHogs => "--hogs 6 --hog-via spawn --load 4 --load-rate 100",
-        _ => "--hogs 0 --load 4 --load-rate 100",
-    }
-}
-
-/// Runs it once.
-pub fn measure(job: &Job) -> Answer {
+/// Runs it once, with these arguments.
+pub fn measure(job: &Job, arguments: &str) -> Answer {
     let program = scx::find("starvation").ok_or("there is no program starvation")?;
     let duration = job.duration();
     let mut command = Command::new(program);
@@ -50,17 +35,18 @@ pub fn measure(job: &Job) -> Answer {
         .args(["--neighbours", &job.cpus.to_string()])
         .args(["--duration", &duration.as_secs_f64().to_string()])
         .args(["--warmup", &WARMUP_S.to_string(), "--link", job.link.name()])
-        .args(arguments(job.case).split(' '));
+        .args(arguments.split(' '));
     let mut child = Supervised::start(&mut command)?;
     // Its window is extended up to four times until there are enough wakes.
     let bound = duration * 4 + Duration::from_secs_f64(2.0 * WARMUP_S) + GRACE;
     child
         .wait(bound, |_| ())
         .ok_or("starvation stands still, killed")?;
-    read(&child.output(), job.case)
+    read(&child.output(), job.case.about().figure)
 }
 
-fn read(output: &str, case: Case) -> Answer {
+/// The figure that is compared, and those beside it.
+fn read(output: &str, figure: &str) -> Answer {
     let found: Envelope<Value> = serde_json::from_str(output)
         .map_err(|error| format!("no figures of starvation: {error}"))?;
     if let Some(why) = found.failed.first() {
@@ -73,9 +59,8 @@ fn read(output: &str, case: Case) -> Answer {
     let more = MORE
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), of(name)?)));
-    let is_server = matches!(case, Case::RuntimeServer | Case::RuntimeServerHogs);
     Ok(Measured {
-        value: of(if is_server { "requests/s" } else { "wake p99" }),
+        value: of(figure),
         count: of("wakes").unwrap_or_default() as u64,
         more: more.collect::<BTreeMap<String, f64>>(),
         ..Measured::default()
@@ -106,17 +91,14 @@ mod tests {
             ));
         }
         let text = serde_json::to_string(&found).unwrap();
-        let hogs = read(&text, Case::RuntimeHogs6).unwrap();
+        let hogs = read(&text, "wake p99").unwrap();
         assert_eq!((hogs.value, hogs.count), (Some(7e5), 3_000));
         assert_eq!(hogs.more["timer p99"], 2e6);
-        assert_eq!(read(&text, Case::RuntimeServer).unwrap().value, Some(398.0));
+        assert_eq!(read(&text, "requests/s").unwrap().value, Some(398.0));
         found.failed.push("morpheus: stands still".into());
         let text = serde_json::to_string(&found).unwrap();
-        assert!(
-            read(&text, Case::RuntimeHogs6)
-                .unwrap_err()
-                .contains("stands still")
-        );
-        assert!(read("oops", Case::RuntimeHogs6).is_err());
+        let error = read(&text, "wake p99").unwrap_err();
+        assert!(error.contains("stands still"), "{error}");
+        assert!(read("oops", "wake p99").is_err());
     }
 }

@@ -2,15 +2,14 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::online::{self, Offline};
 use super::super::probes::Probe;
-use super::super::result::Measured;
-use super::contention::{feel, ran};
+use super::contention::longest_wait;
 use super::messaging;
 use super::wake::probe;
 use crate::neighbours::Neighbours;
@@ -25,7 +24,7 @@ const OFFLINE: Duration = Duration::from_millis(400);
 /// And then online, before it is the next one's turn.
 const ONLINE: Duration = Duration::from_secs(3);
 
-/// Until the time is over. Its own figure is how often a CPU went and came; who waited is seen from outside.
+/// Until the time is over. It counts how often a CPU went and came; who waited is seen from outside.
 pub fn measure(job: &Job) -> Answer {
     let _hogs = Probe::Hog.start(job.cpus)?;
     let niced: Result<Vec<Neighbours>, String> = NICE.into_iter().map(hog).collect();
@@ -33,11 +32,10 @@ pub fn measure(job: &Job) -> Answer {
     let _editors = Probe::Editor.start(job.cpus)?;
     let _storm = Probe::Storm.start(1)?;
     let sleepers = Crowd::start(vec![Member::IO; job.cpus])?;
-    let pairs: Result<Vec<Pair>, String> = (0..job.cpus).map(|_| Pair::start()).collect();
-    let mut pairs = pairs?;
+    let (_echoes, mut pairs) = Probe::Echo.start_piped(job.cpus)?;
     let until = Instant::now() + job.duration();
     let mut hotplugs = 0;
-    let felt = feel(job, &sleepers, |duration_ns| {
+    let mut measured = longest_wait(job, &sleepers, |duration_ns| {
         std::thread::scope(|scope| {
             let messages = scope.spawn(|| messaging::measure(job));
             let timers: Vec<_> = (0..job.cpus)
@@ -45,7 +43,7 @@ pub fn measure(job: &Job) -> Answer {
                 .collect();
             let pairs: Vec<_> = pairs
                 .iter_mut()
-                .map(|pair| scope.spawn(move || pair.go(until)))
+                .map(|pair| scope.spawn(move || to_and_fro(pair, until)))
                 .collect();
             hotplugs = hotplug(until)?;
             let panicked = |_| "a thread panicked".to_owned();
@@ -63,9 +61,7 @@ pub fn measure(job: &Job) -> Answer {
             Ok(())
         })
     })?;
-    ran(&felt)?;
-    let mut measured = Measured::longest(0, hotplugs, job.duration_ns);
-    measured.cpu_ns = Some(felt.iter().map(|felt| felt.cpu_ns).sum());
+    measured.count = hotplugs;
     Ok(measured)
 }
 
@@ -102,39 +98,14 @@ fn hotplug(until: Instant) -> Result<u64, String> {
     Ok(times)
 }
 
-/// A process at the other ends of two pipes, which gives every byte back.
-struct Pair {
-    to: ChildStdin,
-    from: ChildStdout,
-    _process: Neighbours,
-}
-
-impl Pair {
-    fn start() -> Result<Self, String> {
-        let mut command = Probe::Echo.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Neighbours::start_each([command])
-            .map_err(|error| format!("cannot start a process: {error}"))?;
-        let child = process.children().first_mut().ok_or("no process")?;
-        let ends = child.stdin.take().zip(child.stdout.take());
-        let (to, from) = ends.ok_or("no pipes")?;
-        Ok(Self {
-            to,
-            from,
-            _process: process,
-        })
+/// A byte through the one pipe and back through the other, again and again.
+fn to_and_fro((to, from): &mut (ChildStdin, ChildStdout), until: Instant) -> Result<(), String> {
+    let mut byte = [7];
+    while Instant::now() < until {
+        to.write_all(&byte)
+            .and_then(|()| from.read_exact(&mut byte))
+            .map_err(|error| format!("nobody at the other end of a pipe: {error}"))?;
+        std::thread::sleep(PIPE_PAUSE);
     }
-
-    /// A byte to and fro, again and again.
-    fn go(&mut self, until: Instant) -> Result<(), String> {
-        let mut byte = [7];
-        while Instant::now() < until {
-            self.to
-                .write_all(&byte)
-                .and_then(|()| self.from.read_exact(&mut byte))
-                .map_err(|error| format!("nobody at the other end of a pipe: {error}"))?;
-            std::thread::sleep(PIPE_PAUSE);
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::probes::{Echo, Probe};
-use super::contention::{feel, ran, waits};
+use super::contention::longest_wait;
 use super::messaging;
 use super::wake::WARMUP;
 use crate::neighbours::Neighbours;
@@ -26,8 +26,8 @@ pub fn measure(job: &Job) -> Answer {
     let _storm = Probe::Storm.start(1)?;
     let mut echo = Echo::start(None)?;
     std::thread::sleep(WARMUP);
-    let felt = feel(job, &batch, |_| {
-        let mut more = StressNg::start(job.duration())?;
+    longest_wait(job, &batch, |_| {
+        let mut more = stress_ng(job.duration())?;
         let until = Instant::now() + job.duration();
         std::thread::scope(|scope| {
             let messages = scope.spawn(|| messaging::measure(job));
@@ -39,48 +39,38 @@ pub fn measure(job: &Job) -> Answer {
             if messages.count == 0 {
                 return Err("not one message arrived".to_owned());
             }
-            more.as_mut().map_or(Ok(()), StressNg::end)
+            end(&mut more)
         })
-    })?;
-    ran(&felt)?;
-    Ok(waits(job, &felt))
+    })
 }
 
-/// stress-ng at work.
-struct StressNg(Neighbours);
+/// stress-ng, for `duration`; nothing where it is not installed.
+fn stress_ng(duration: Duration) -> Result<Neighbours, String> {
+    let Some(program) = scx::find("stress-ng") else {
+        return Ok(Neighbours::default());
+    };
+    let seconds = duration.as_secs().max(1).to_string();
+    let mut command = Command::new(program);
+    command
+        .args(STRESSORS)
+        .args(["--timeout", &seconds, "--vm-bytes", "16M", "--quiet"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Neighbours::start_each([command]).map_err(|error| format!("stress-ng does not start: {error}"))
+}
 
-impl StressNg {
-    /// Runs for `duration`; `None` where it is not installed.
-    fn start(duration: Duration) -> Result<Option<Self>, String> {
-        let Some(program) = scx::find("stress-ng") else {
-            return Ok(None);
-        };
-        let mut command = Command::new(program);
-        let seconds = duration.as_secs().max(1);
-        command
-            .args(STRESSORS)
-            .args(["--timeout", &seconds.to_string()]);
-        command.args(["--vm-bytes", "16M", "--quiet"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        Neighbours::start_each([command])
-            .map(|started| Some(Self(started)))
-            .map_err(|error| format!("stress-ng does not start: {error}"))
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        let until = Instant::now() + CLEANING_UP;
-        for child in self.0.children() {
-            loop {
-                match child.try_wait() {
-                    Ok(Some(status)) if status.success() => break,
-                    Ok(Some(status)) => return Err(format!("stress-ng: {status}")),
-                    Ok(None) if Instant::now() < until => {
-                        std::thread::sleep(Duration::from_millis(50))
-                    }
-                    _ => return Err("stress-ng does not end".into()),
-                }
+/// Waits until it has ended by itself.
+fn end(stress_ng: &mut Neighbours) -> Result<(), String> {
+    let until = Instant::now() + CLEANING_UP;
+    for child in stress_ng.children() {
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => break,
+                Ok(Some(status)) => return Err(format!("stress-ng: {status}")),
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+                _ => return Err("stress-ng does not end".into()),
             }
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -1,38 +1,32 @@
 //! A build or a backup: a fixed amount of text to compress, by a process for each CPU.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, ChildStdout};
 
 use super::super::child::{Answer, Job};
 use super::super::corpus::BLOCK;
 use super::super::probes::Probe;
 use super::super::result::Measured;
 use crate::clock::monotonic_ns;
-use crate::neighbours::Neighbours;
 
 /// Each has the same number of blocks, and all begin together: what counts is when the last one is done.
 pub fn measure(job: &Job) -> Answer {
     let each = (job.blocks_per_s * job.duration().as_secs_f64())
         .ceil()
         .max(1.0) as u64;
-    let commands = (0..job.cpus).map(|_| {
-        let mut command = Probe::Compress.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command
-    });
-    let mut processes = Neighbours::start_each(commands)
-        .map_err(|error| format!("cannot start a compressor: {error}"))?;
-    let mut workers = Vec::new();
-    for child in processes.children() {
-        let ends = child.stdin.take().zip(child.stdout.take());
-        workers.push(Worker::new(ends.ok_or("a compressor without pipes")?));
-    }
+    let (_processes, pipes) = Probe::Compress.start_piped(job.cpus)?;
+    let worker = |(to, from)| Worker {
+        to,
+        from: BufReader::new(from),
+    };
+    let mut workers: Vec<Worker> = pipes.into_iter().map(worker).collect();
     for worker in &mut workers {
-        worker.expect_ready()?;
+        // It says that it is ready.
+        worker.line()?;
     }
     let begun = monotonic_ns();
     for worker in &mut workers {
-        worker.begin(each)?;
+        writeln!(worker.to, "{each}").map_err(|error| format!("a compressor: {error}"))?;
     }
     let mut cpu_ns = 0;
     for worker in &mut workers {
@@ -53,13 +47,6 @@ struct Worker {
 }
 
 impl Worker {
-    fn new((to, from): (ChildStdin, ChildStdout)) -> Self {
-        Self {
-            to,
-            from: BufReader::new(from),
-        }
-    }
-
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.from.read_line(&mut line) {
@@ -67,14 +54,6 @@ impl Worker {
             Ok(_) => Ok(line.trim().to_owned()),
             Err(error) => Err(format!("a compressor: {error}")),
         }
-    }
-
-    fn expect_ready(&mut self) -> Result<(), String> {
-        self.line().map(drop)
-    }
-
-    fn begin(&mut self, blocks: u64) -> Result<(), String> {
-        writeln!(self.to, "{blocks}").map_err(|error| format!("a compressor: {error}"))
     }
 
     /// Waits for its end.
