@@ -64,9 +64,18 @@ impl<C: Serialize> Envelope<C> {
     /// Without rows yet.
     pub fn new(bench: &str, config: C) -> Self {
         Self {
-            bench: bench.into(),
             commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))),
             host: Some(Host::read()),
+            ..Self::empty(bench, config)
+        }
+    }
+
+    /// Likewise, where neither the commit nor the machine is known.
+    pub fn empty(bench: &str, config: C) -> Self {
+        Self {
+            bench: bench.into(),
+            commit: None,
+            host: None,
             config,
             cases: Vec::new(),
             rows: Vec::new(),

@@ -123,8 +123,8 @@ fn cpu_model() -> Option<String> {
     Some(model.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The mode in parentheses in the debug file (root only), else what the kernel was built with.
-fn preemption() -> Option<String> {
+/// The mode of preemption: the one in parentheses in the debug file (root only), else what the kernel was built with.
+pub fn preemption() -> Option<String> {
     if let Some(modes) = line("/sys/kernel/debug/sched/preempt") {
         let mode = modes.split_once('(')?.1.split_once(')')?.0;
         return Some(mode.to_owned());

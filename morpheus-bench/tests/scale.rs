@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use morpheus_bench::record::Record;
-use morpheus_bench::scale::WIDTH;
+use morpheus_bench::report::WIDTH;
 use morpheus_bench::scale::case::{Case, Suite};
 use morpheus_bench::scale::result::Run;
 

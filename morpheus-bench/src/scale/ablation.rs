@@ -2,41 +2,48 @@
 //! scheduler, measured twice, differs by.
 
 use super::case::Case;
-use super::features::{Feature, SAME};
+use super::contender::OWN;
+use super::features::Feature;
 use super::result::Report;
 use super::rows;
 use crate::histogram::median;
 use crate::report::{self, Table, WIDTH};
+use crate::rows::view::distinct;
 use crate::unit::Unit;
+use Verdict::{Buys, Costs, Nothing, Unknown};
 
-/// Behind a ratio: without the feature the figure is worse, by more than chance.
-const BUYS: char = '+';
-/// It is better.
-const COSTS: char = '-';
+const NOTE: &str = "\
+Ratios of figures without a feature to those with it (one of both is the mean of the same scheduler measured twice), medians over \
+rounds. +: worse without it, -: better without it, by more than the same scheduler differs from itself in any round (first row).";
 
-/// Of one figure: what the same scheduler differs by, and each feature's ratio.
-#[derive(Debug, PartialEq)]
+/// The verdicts of one figure.
 struct Column {
     case: Case,
-    /// The widest ratio between the two, of any round: from 1 up. `None` where they were not both measured.
+    /// The widest ratio between the same scheduler and itself, of any round: from 1 up. `None` where it was not measured twice.
     spread: Option<f64>,
-    /// The median over rounds, a feature each; `None` where there is none.
-    ratios: Vec<Option<f64>>,
+    /// Of each feature the median ratio over rounds, where there is one.
+    features: Vec<(Option<f64>, Verdict)>,
 }
 
+/// The verdict of a figure on a feature, as the mark behind its ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
 enum Verdict {
-    Buys,
-    Costs,
-    Nothing,
-    Unknown,
+    /// Without the feature it is worse, by more than chance.
+    Buys = b'+',
+    /// It is better.
+    Costs = b'-',
+    /// The difference may be chance.
+    Nothing = b' ',
+    /// Too little was measured.
+    Unknown = b'?',
 }
 
 /// Whether these are records of an ablation: the scheduler twice, the scheduler without features, and no other scheduler.
 pub fn is_one(report: &Report) -> bool {
     let names = report.schedulers();
-    let twice = SAME.iter().all(|own| names.iter().any(|name| name == own));
-    let known = |name: &String| SAME.contains(&name.as_str()) || Feature::of(name).is_some();
+    let twice = OWN.iter().all(|own| names.iter().any(|name| name == own));
+    let known = |name: &String| OWN.contains(&name.as_str()) || Feature::of(name).is_some();
     twice && names.iter().all(known)
 }
 
@@ -58,9 +65,8 @@ pub fn text(report: &Report) -> String {
 fn render(report: &Report, cpus: usize) -> String {
     let features = features(report);
     let measured = |case: &Case| {
-        let runs = report.runs.iter();
-        runs.filter(|run| run.cpus == cpus)
-            .any(|run| run.case == *case)
+        let mut runs = report.runs.iter();
+        runs.any(|run| run.cpus == cpus && run.case == *case)
     };
     let columns: Vec<Column> = report
         .cases()
@@ -73,24 +79,11 @@ fn render(report: &Report, cpus: usize) -> String {
     names.extend(features.iter().map(label));
     table.column("without", 0, names);
     for column in &columns {
-        let spread = column
-            .spread
-            .map_or("–".into(), |ratio| format!("{} ", show(ratio)));
-        let mut cells = vec![spread];
-        cells.extend((0..features.len()).map(|place| column.cell(place)));
-        table.column(&column.case.name(), 0, cells);
+        table.column(&column.case.name(), 0, column.cells());
     }
     let mut text = table.render(WIDTH);
-    let note = format!(
-        "Ratios of figures without a feature to those with it (one of both is the mean of the same scheduler measured twice), \
-         medians over rounds. {BUYS}: worse without it, {COSTS}: better without it, by more than the same scheduler differs \
-         from itself in any round (first row)."
-    );
-    text += &report::wrap(&note, WIDTH);
-    text.push('\n');
-    for line in conclusions(&columns, &features) {
-        text += &report::wrap(&line, WIDTH);
-        text.push('\n');
+    for line in [vec![NOTE.to_owned()], conclusions(&columns, &features)].concat() {
+        text += &(report::wrap(&line, WIDTH) + "\n");
     }
     text
 }
@@ -112,15 +105,14 @@ fn column(report: &Report, cpus: usize, case: Case, features: &[Feature]) -> Col
         let run = runs.find(|run| run.iteration == iteration)?;
         run.measured.as_ref()?.value
     };
-    let mut rounds: Vec<usize> = report.runs.iter().map(|run| run.iteration).collect();
-    rounds.sort_unstable();
-    rounds.dedup();
     // Of each round in which both were measured.
+    let rounds = distinct(report.runs.iter().map(|run| run.iteration));
     let same: Vec<(usize, f64, f64)> = rounds
         .into_iter()
-        .filter_map(|round| Some((round, value(SAME[0], round)?, value(SAME[1], round)?)))
+        .filter_map(|round| Some((round, value(OWN[0], round)?, value(OWN[1], round)?)))
         .collect();
     let spreads = same.iter().map(|(_, a, b)| ratio(a.max(*b), a.min(*b)));
+    let spread = spreads.reduce(f64::max);
     let of = |feature: &Feature| {
         let name = feature.scheduler();
         let ratios = same.iter().filter_map(|(round, a, b)| {
@@ -130,12 +122,13 @@ fn column(report: &Report, cpus: usize, case: Case, features: &[Feature]) -> Col
                 false => ratio(as_it_is, differing),
             })
         });
-        median(ratios.collect())
+        let ratio = median(ratios.collect());
+        (ratio, verdict(case, ratio.zip(spread)))
     };
     Column {
         case,
-        spread: spreads.reduce(f64::max),
-        ratios: features.iter().map(of).collect(),
+        spread,
+        features: features.iter().map(of).collect(),
     }
 }
 
@@ -144,35 +137,30 @@ fn ratio(without: f64, with: f64) -> f64 {
     if without == with { 1.0 } else { without / with }
 }
 
-impl Column {
-    fn verdict(&self, place: usize) -> Verdict {
-        let (Some(ratio), Some(spread)) = (self.ratios[place], self.spread) else {
-            return Verdict::Unknown;
-        };
-        // Of times and shares less is better, of rates more.
-        let (more, less) = (ratio > spread, ratio * spread < 1.0);
-        let (worse, better) = match self.case.about().unit {
-            Unit::Time | Unit::Share => (more, less),
-            _ => (less, more),
-        };
-        match (worse, better) {
-            (true, _) => Verdict::Buys,
-            (false, true) => Verdict::Costs,
-            (false, false) => Verdict::Nothing,
-        }
+/// Of a median ratio and of what the same scheduler differs by.
+fn verdict(case: Case, measured: Option<(f64, f64)>) -> Verdict {
+    let Some((ratio, spread)) = measured else {
+        return Unknown;
+    };
+    // Of times and shares less is better, of rates more.
+    let is_rate = !matches!(case.about().unit, Unit::Time | Unit::Share);
+    let (more, less) = (ratio > spread, ratio * spread < 1.0);
+    match (more, less) {
+        (false, false) => Nothing,
+        _ if more == is_rate => Costs,
+        _ => Buys,
     }
+}
 
-    fn cell(&self, place: usize) -> String {
-        let Some(ratio) = self.ratios[place] else {
-            return "– ".into();
-        };
-        let mark = match self.verdict(place) {
-            Verdict::Buys => BUYS,
-            Verdict::Costs => COSTS,
-            Verdict::Nothing => ' ',
-            Verdict::Unknown => '?',
-        };
-        format!("{}{mark}", show(ratio))
+impl Column {
+    fn cells(&self) -> Vec<String> {
+        let spread = self.spread.map(|ratio| format!("{} ", show(ratio)));
+        let mut cells = vec![spread.unwrap_or("–".into())];
+        cells.extend(self.features.iter().map(|(ratio, verdict)| match ratio {
+            Some(ratio) => format!("{}{}", show(*ratio), char::from(*verdict as u8)),
+            None => "– ".into(),
+        }));
+        cells
     }
 }
 
@@ -188,23 +176,35 @@ fn show(ratio: f64) -> String {
 
 /// Which features buy nothing, which cost something, and of which too little was measured.
 fn conclusions(columns: &[Column], features: &[Feature]) -> Vec<String> {
-    let verdicts = |place: usize| columns.iter().map(move |column| column.verdict(place));
-    let those = |is: &dyn Fn(usize) -> bool| -> Option<String> {
-        let named = (0..features.len()).filter(|place| is(*place));
-        let names: Vec<&str> = named.map(|place| features[place].name.as_str()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
+    let any = |place: usize, verdict: Verdict| {
+        let mut all = columns.iter().map(|column| column.features[place].1);
+        all.any(|one| one == verdict)
     };
-    let any = |place: usize, wanted: Verdict| verdicts(place).any(|verdict| verdict == wanted);
-    let nothing = |place| !any(place, Verdict::Buys) && !any(place, Verdict::Unknown);
-    let unknown = |place| !any(place, Verdict::Buys) && any(place, Verdict::Unknown);
-    let costs = |place| nothing(place) && any(place, Verdict::Costs);
-    let mut lines = vec![match those(&nothing) {
-        Some(names) => format!("These buy nothing on any figure: {names}."),
-        None if those(&unknown).is_some() => "None is known to buy nothing on any figure.".into(),
-        None => "Each buys something on a figure.".into(),
+    // A feature that buys something anywhere does so, and what is not known anywhere may.
+    let overall = |place: usize| {
+        let mut verdicts = [Buys, Unknown, Costs].into_iter();
+        verdicts
+            .find(|verdict| any(place, *verdict))
+            .unwrap_or(Nothing)
+    };
+    let names = |those: &[Verdict]| {
+        let named = features.iter().enumerate();
+        let named = named.filter(|(place, _)| those.contains(&overall(*place)));
+        let names: Vec<&str> = named.map(|(_, feature)| feature.name.as_str()).collect();
+        names.join(", ")
+    };
+    let (nothing, unknown) = (names(&[Nothing, Costs]), names(&[Unknown]));
+    let mut lines = vec![match (&nothing[..], &unknown[..]) {
+        ("", "") => "Each buys something on a figure.".into(),
+        ("", _) => "None is known to buy nothing on any figure.".into(),
+        (names, _) => format!("These buy nothing on any figure: {names}."),
     }];
-    lines.extend(those(&costs).map(|names| format!("Of these, some cost something: {names}.")));
-    lines.extend(those(&unknown).map(|names| format!("Too little was measured of: {names}.")));
+    let more = [
+        ("Of these, some cost something", names(&[Costs])),
+        ("Too little was measured of", unknown),
+    ];
+    let more = more.iter().filter(|(_, names)| !names.is_empty());
+    lines.extend(more.map(|(what, names)| format!("{what}: {names}.")));
     lines
 }
 
@@ -234,7 +234,7 @@ mod tests {
     fn verdicts(case: Case, rounds: &[[f64; 4]]) -> [Verdict; 2] {
         let report = report(case, rounds);
         let column = column(&report, 2, case, &features(&report));
-        [column.verdict(0), column.verdict(1)]
+        [0, 1].map(|place| column.features[place].1)
     }
 
     #[test]
@@ -248,11 +248,8 @@ mod tests {
         assert!(is_one(&report));
         let column = column(&report, 2, Case::Latency, &features(&report));
         assert_eq!(column.spread, Some(1.25));
-        assert_eq!(column.ratios[0], Some(2.0));
-        assert_eq!(
-            [column.verdict(0), column.verdict(1)],
-            [Verdict::Buys, Verdict::Nothing]
-        );
+        assert_eq!(column.features[0], (Some(2.0), Buys));
+        assert_eq!(column.features[1].1, Nothing);
         let text = render(&report, 2);
         for words in ["2.00+", "1.25", "buy nothing on any figure: steal."] {
             assert!(text.contains(words), "{words}: {text}");
@@ -266,7 +263,7 @@ mod tests {
     #[test]
     fn of_rates_more_is_better() {
         let rounds = [[100.0, 102.0, 90.0, 110.0]];
-        let expected = [Verdict::Buys, Verdict::Costs];
+        let expected = [Buys, Costs];
         assert_eq!(verdicts(Case::Messaging, &rounds), expected);
         let [a, b] = expected;
         assert_eq!(verdicts(Case::Ipc, &rounds), [b, a]);
@@ -277,11 +274,11 @@ mod tests {
     #[test]
     fn frames_that_are_never_missed_are_as_many_as_none() {
         let none = [[0.0, 0.0, 0.1, 0.0]];
-        let expected = [Verdict::Buys, Verdict::Nothing];
+        let expected = [Buys, Nothing];
         assert_eq!(verdicts(Case::Deadline, &none), expected);
         // Where the same scheduler misses some and none, nothing can be said.
         let both = [[0.0, 0.1, 0.2, 0.0]];
-        assert_eq!(verdicts(Case::Deadline, &both), [Verdict::Nothing; 2]);
+        assert_eq!(verdicts(Case::Deadline, &both), [Nothing; 2]);
         assert!(render(&report(Case::Deadline, &both), 2).contains('∞'));
     }
 
@@ -304,10 +301,7 @@ mod tests {
         report.runs[2].scheduler = "morpheus --with deficit".into();
         let features = features(&report);
         let column = column(&report, 2, Case::Ipc, &features);
-        assert_eq!(
-            (column.ratios[0], column.verdict(0)),
-            (Some(2.0), Verdict::Buys)
-        );
+        assert_eq!(column.features[0], (Some(2.0), Buys));
         assert!(render(&report, 2).contains("deficit (off)"));
     }
 
@@ -318,7 +312,7 @@ mod tests {
         assert!(!is_one(&report));
         report
             .runs
-            .retain(|run| run.scheduler != "default" && run.scheduler != SAME[1]);
+            .retain(|run| run.scheduler != "default" && run.scheduler != OWN[1]);
         assert!(!is_one(&report));
     }
 }

@@ -139,10 +139,7 @@ pub struct Options {
 
 impl Options {
     /// With `--ablation`, puts the schedulers in that are to be measured, and, where none are named, the cases.
-    ///
-    /// # Errors
-    /// When the scheduler's program cannot be asked for its features, or does not have one of those named.
-    pub fn ablate(&mut self) -> Result<(), String> {
+    fn ablate(&mut self) -> Result<(), String> {
         let Some(named) = &self.ablation else {
             return Ok(());
         };
@@ -152,11 +149,8 @@ impl Options {
                 "--ablation: only the cases of the suites scale, contention and pcpu have figures to compare".into(),
             );
         }
-        let named: Vec<String> = named
-            .iter()
-            .filter(|name| !name.is_empty())
-            .cloned()
-            .collect();
+        let named = named.iter().map(String::as_str);
+        let named: Vec<&str> = named.filter(|name| !name.is_empty()).collect();
         self.schedulers = features::contenders(&named)?;
         if self.only.is_empty() && self.suite == Suite::Scale {
             self.only = features::CASES.to_vec();
@@ -164,11 +158,13 @@ impl Options {
         Ok(())
     }
 
-    /// The cases to measure, in their order.
+    /// The cases to measure, in their order. With `--ablation` the schedulers to measure are there when this returns.
     ///
     /// # Errors
-    /// For a combination that makes no sense; the text says what does.
-    pub fn cases(&self) -> Result<Vec<Case>, String> {
+    /// For a combination that makes no sense, and when the scheduler cannot be asked for its features, or does not have one of
+    /// those named; the text says what is right.
+    pub fn cases(&mut self) -> Result<Vec<Case>, String> {
+        self.ablate()?;
         let of_suite = self.suite.cases();
         if let Some(other) = self.only.iter().find(|case| !of_suite.contains(case)) {
             return Err(format!(

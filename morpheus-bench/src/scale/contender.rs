@@ -8,13 +8,14 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::executor::morpheus::LinkName;
+use crate::host;
 use crate::scx::{self, Loaded, Scheduler};
 
 /// Where the kernel takes the mode of preemption.
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
-/// The program of Morpheus's scheduler, and what it is called for short.
-const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
+/// The short name of Morpheus's scheduler, and that of its program: two names of the same.
+pub const OWN: [&str; 2] = ["morpheus", "scx_morpheus"];
 /// The kernel ends a scheduler by itself when its process is gone, but not at once.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -23,43 +24,19 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 pub enum Contender {
     /// The one that is there, whichever that is.
     Current,
-    /// The kernel's own, as it is or with this mode of preemption.
-    Default(Option<Preempt>),
+    /// The kernel's own, as it is or with a mode of preemption: `lazy` preempts a task that runs at the next tick, `full` at once.
+    Default(Option<&'static str>),
     /// A program that loads a sched_ext scheduler, and its arguments, in words.
     Program(Vec<String>),
 }
 
-/// A mode of the kernel's own scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preempt {
-    /// A task that runs is preempted at the next tick.
-    Lazy,
-    /// At once.
-    Full,
-}
-
-impl Preempt {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Lazy => "lazy",
-            Self::Full => "full",
-        }
-    }
-
-    /// Sets it. Returns the mode that was in force.
-    fn put_in_force(self) -> Result<String, String> {
-        let modes = fs::read_to_string(PREEMPT);
-        let before = modes.and_then(|modes| {
-            fs::write(PREEMPT, self.name())?;
-            // The one in force stands in brackets.
-            let name = modes.split(['(', ')']).nth(1);
-            Ok(name.unwrap_or(self.name()).to_owned())
-        });
-        let name = self.name();
-        before.map_err(|error| {
-            format!("{PREEMPT} does not take {name}: {error} (is debugfs mounted?)")
-        })
-    }
+/// Sets a mode of preemption. Returns the one that was in force.
+fn preempt(mode: &str) -> Result<String, String> {
+    let before = host::preemption();
+    fs::write(PREEMPT, mode).map_err(|error| {
+        format!("{PREEMPT} does not take {mode}: {error} (is debugfs mounted?)")
+    })?;
+    Ok(before.unwrap_or_else(|| mode.to_owned()))
 }
 
 impl FromStr for Contender {
@@ -73,8 +50,8 @@ impl FromStr for Contender {
             ),
             ["current"] => Ok(Self::Current),
             ["default"] => Ok(Self::Default(None)),
-            ["default/lazy"] => Ok(Self::Default(Some(Preempt::Lazy))),
-            ["default/full"] => Ok(Self::Default(Some(Preempt::Full))),
+            ["default/lazy"] => Ok(Self::Default(Some("lazy"))),
+            ["default/full"] => Ok(Self::Default(Some("full"))),
             _ => Ok(Self::Program(words)),
         }
     }
@@ -85,7 +62,7 @@ impl fmt::Display for Contender {
         match self {
             Self::Current => f.write_str("current"),
             Self::Default(None) => f.write_str("default"),
-            Self::Default(Some(preempt)) => write!(f, "default/{}", preempt.name()),
+            Self::Default(Some(mode)) => write!(f, "default/{mode}"),
             Self::Program(words) => f.write_str(&words.join(" ")),
         }
     }
@@ -97,11 +74,6 @@ pub fn is_own(name: &str) -> bool {
 }
 
 impl Contender {
-    /// Whether it is a program, which can be started and stopped.
-    pub fn is_program(&self) -> bool {
-        matches!(self, Self::Program(_))
-    }
-
     /// How a runtime learns of stuck workers under it.
     pub fn link(&self) -> LinkName {
         match self {
@@ -136,27 +108,24 @@ impl Contender {
     /// # Errors
     /// When it does not start, or another one does not leave.
     pub fn put_in_force(&self, directory: &Path) -> Result<InForce, String> {
-        let mut preempt = None;
-        let scheduler = match self {
-            Self::Current => None,
-            Self::Default(mode) => {
-                wait_until_gone(directory)?;
-                preempt = mode.map(Preempt::put_in_force).transpose()?;
-                None
-            }
+        if *self != Self::Current {
+            wait_until_gone(directory)?;
+        }
+        let (mut before, mut scheduler) = (None, None);
+        match self {
+            Self::Current => {}
+            Self::Default(mode) => before = mode.map(preempt).transpose()?,
             Self::Program(words) => {
-                wait_until_gone(directory)?;
-                let program = self.program().expect("it has one")?;
-                let mut command = Command::new(program);
+                let mut command = Command::new(self.program().expect("it has one")?);
                 command.args(&words[1..]);
-                Some(Scheduler::start(command, directory)?)
+                scheduler = Some(Scheduler::start(command, directory)?);
             }
-        };
+        }
         Ok(InForce {
             seen: scx::loaded(directory),
             scheduler,
             directory: directory.to_owned(),
-            preempt,
+            preempt: before,
         })
     }
 }
@@ -210,11 +179,10 @@ impl InForce {
         if now == self.seen {
             return Ok(());
         }
-        let name = |loaded: &Option<Loaded>| {
-            let ops = loaded.as_ref().map(|loaded| loaded.ops.clone());
-            ops.unwrap_or_else(|| "the kernel's own".into())
-        };
-        let (before, now) = (name(&self.seen), name(&now));
+        let [before, now] = [&self.seen, &now].map(|loaded| match loaded {
+            Some(loaded) => loaded.ops.as_str(),
+            None => "the kernel's own",
+        });
         Err(if before == now {
             format!("the scheduler {now} was loaded again meanwhile")
         } else {

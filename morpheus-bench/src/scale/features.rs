@@ -3,10 +3,8 @@
 use std::process::{Command, Stdio};
 
 use super::case::Case;
-use super::contender::Contender;
+use super::contender::{Contender, OWN};
 
-/// The scheduler as it is, and again: the same program by both of its names. What these differ by is chance.
-pub const SAME: [&str; 2] = ["morpheus", "scx_morpheus"];
 /// The program's option.
 const WITHOUT: &str = "--without";
 /// And for what is off unless it is asked for; the program's help says "unless --with" of those.
@@ -35,15 +33,16 @@ pub struct Feature {
 impl Feature {
     /// The one that a scheduler of this name is without, or has beside the others, where it is Morpheus's and else as it is.
     pub fn of(scheduler: &str) -> Option<Feature> {
-        let rest = scheduler.strip_prefix(SAME[0])?.trim_start();
-        let (option, name) = rest.split_once(' ')?;
-        let name = name.trim_start();
+        let words: Vec<&str> = scheduler.split_whitespace().collect();
+        let [own, option, name] = words[..] else {
+            return None;
+        };
         let is_on = match option {
             WITHOUT => true,
             WITH => false,
             _ => return None,
         };
-        (!name.is_empty() && !name.contains([' ', ','])).then(|| Feature {
+        (own == OWN[0] && !name.contains(',')).then(|| Feature {
             name: name.to_owned(),
             is_on,
         })
@@ -52,7 +51,7 @@ impl Feature {
     /// What the scheduler is called that differs by this feature.
     pub fn scheduler(&self) -> String {
         let option = if self.is_on { WITHOUT } else { WITH };
-        format!("{} {option} {}", SAME[0], self.name)
+        format!("{} {option} {}", OWN[0], self.name)
     }
 }
 
@@ -61,8 +60,9 @@ impl Feature {
 ///
 /// # Errors
 /// When the program cannot be asked, or does not know one of them.
-pub fn contenders(named: &[String]) -> Result<Vec<Contender>, String> {
-    let [own, again] = SAME.map(str::parse::<Contender>);
+pub fn contenders(named: &[&str]) -> Result<Vec<Contender>, String> {
+    // By both of its names: what these two differ by is chance.
+    let [own, again] = OWN.map(str::parse::<Contender>);
     let own = own?;
     let program = own.program().ok_or("no program")??;
     let told = Command::new(&program)
@@ -86,10 +86,10 @@ fn parse(help: &str) -> Vec<Feature> {
     let own = lines.skip_while(|line| !is_option(line) || !line.contains(WITHOUT));
     let mut features: Vec<Feature> = Vec::new();
     for line in own.skip(1).take_while(|line| !is_option(line)) {
-        if let Some((name, _)) = line
+        let named = line
             .strip_prefix("- ")
-            .and_then(|line| line.split_once(':'))
-        {
+            .and_then(|line| line.split_once(':'));
+        if let Some((name, _)) = named {
             features.push(Feature {
                 name: name.to_owned(),
                 is_on: true,
@@ -106,8 +106,8 @@ fn is_option(line: &str) -> bool {
     line.starts_with('-') && !line.starts_with("- ")
 }
 
-fn choose(known: &[Feature], named: &[String]) -> Result<Vec<Feature>, String> {
-    let find = |name: &String| {
+fn choose(known: &[Feature], named: &[&str]) -> Result<Vec<Feature>, String> {
+    let find = |name: &&str| {
         let found = known.iter().find(|feature| feature.name == *name);
         found.cloned().ok_or_else(|| {
             let names: Vec<&str> = known.iter().map(|feature| feature.name.as_str()).collect();
@@ -155,10 +155,6 @@ Options:
           - enforce: x
 ";
 
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(str::to_owned).collect()
-    }
-
     fn names(features: &[Feature]) -> Vec<String> {
         features.iter().map(Feature::scheduler).collect()
     }
@@ -181,9 +177,8 @@ Options:
     fn those_of_the_machine_or_those_that_are_named() {
         let known = parse(HELP);
         assert_eq!(choose(&known, &[]).unwrap(), known[1..]);
-        let one = words("request");
-        assert_eq!(choose(&known, &one).unwrap(), known[..1]);
-        let error = choose(&known, &words("speed")).unwrap_err();
+        assert_eq!(choose(&known, &["request"]).unwrap(), known[..1]);
+        let error = choose(&known, &["speed"]).unwrap_err();
         assert!(error.contains("it has request, tiers"), "{error}");
         assert!(choose(&[], &[]).is_err());
     }

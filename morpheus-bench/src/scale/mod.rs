@@ -29,13 +29,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use crate::report::WIDTH;
-
 use crate::record::Record;
 use crate::report::{self, Ended};
 use crate::{interrupt, record, scx, thread};
+use case::Case;
 use config::Options;
-use result::{Report, Run};
+use result::Report;
 
 /// Bad usage, in words that clap does not find by itself.
 const USAGE: u8 = 2;
@@ -62,67 +61,54 @@ pub fn main() -> ExitCode {
         report::print(&case::list());
         return ExitCode::SUCCESS;
     }
-    if let Err(error) = options.ablate() {
-        eprintln!("scale: {error}");
-        return ExitCode::from(USAGE);
-    }
-    let chosen = match options.cases() {
-        Ok(cases) => cases,
+    let report = match options.cases() {
+        Ok(chosen) => measured(&options, &chosen),
         Err(error) => {
             eprintln!("scale: {error}");
             return ExitCode::from(USAGE);
         }
     };
-    let report = if options.from.is_empty() {
-        if let Err(error) = config::may_run(&options, Path::new(scx::DIRECTORY)) {
-            eprintln!("scale: {error}");
-            return ExitCode::FAILURE;
-        }
-        interrupt::install();
-        interrupt::install_for_hangup();
-        run::measure(&options, &chosen)
-    } else {
-        record::read::<Run>("scale", &options.from).map(|(host, runs)| Report { host, runs })
-    };
-    let shown = report.and_then(|report| {
-        if let Some(path) = &options.prom {
-            prometheus::write(path, &report)?;
-        }
-        Ok(report)
-    });
-    conclude(shown, &options)
+    let text = |report: &Report| text(report, &options);
+    report::conclude("scale", report, false, text, |report| {
+        let failed = report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
+        Ended::of(interrupt::happened(), failed)
+    })
 }
 
-/// Records were printed as they came; for people there is a table.
-fn conclude(report: Result<Report, String>, options: &Options) -> ExitCode {
-    let interrupted = interrupt::happened();
-    match report {
-        Ok(report) => {
-            if !options.json {
-                let mut text = match ablation::is_one(&report) {
-                    true => ablation::text(&report),
-                    false => rows::envelope(&report).text(),
-                };
-                report::note_early_end(&mut text, interrupted);
-                report::print(&text);
-            } else if !options.from.is_empty() {
-                report
-                    .host
-                    .clone()
-                    .map(Record::<Run>::Host)
-                    .iter()
-                    .for_each(Record::print);
-                for run in report.runs.iter().cloned() {
-                    Record::Run(run).print();
-                }
-            }
-            let failed =
-                report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
-            Ended::of(interrupted, failed).exit_code()
-        }
-        Err(error) => {
-            eprintln!("scale: {error}");
-            ExitCode::FAILURE
-        }
+/// Measures, or reads what was measured earlier, and writes the figures for Prometheus.
+fn measured(options: &Options, chosen: &[Case]) -> Result<Report, String> {
+    let report = if options.from.is_empty() {
+        config::may_run(options, Path::new(scx::DIRECTORY))?;
+        interrupt::install();
+        interrupt::install_for_hangup();
+        run::measure(options, chosen)?
+    } else {
+        let (host, runs) = record::read("scale", &options.from)?;
+        Report { host, runs }
+    };
+    if let Some(path) = &options.prom {
+        prometheus::write(path, &report)?;
     }
+    Ok(report)
+}
+
+/// For people a table. Records were printed as they came, but for those that were read again.
+fn text(report: &Report, options: &Options) -> String {
+    if options.json && options.from.is_empty() {
+        return String::new();
+    }
+    if options.json {
+        let host = report.host.iter().cloned().map(Record::Host);
+        let runs = report.runs.iter().cloned().map(Record::Run);
+        return host
+            .chain(runs)
+            .map(|record| report::json(&record))
+            .collect();
+    }
+    let mut text = match ablation::is_one(report) {
+        true => ablation::text(report),
+        false => rows::envelope(report).text(),
+    };
+    report::note_early_end(&mut text, interrupt::happened());
+    text
 }

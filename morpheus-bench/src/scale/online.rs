@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::supervised;
+use crate::{cpus, report, supervised};
 
 /// Where the kernel has a directory for each CPU.
 pub const DIRECTORY: &str = "/sys/devices/system/cpu";
@@ -26,9 +26,8 @@ struct Job {
 /// program is killed.
 #[derive(Debug)]
 pub struct Offline {
+    /// The end of its stdin is the word to bring them back.
     restorer: Child,
-    /// The end of this is the word to bring them back.
-    word: Option<ChildStdin>,
 }
 
 impl Offline {
@@ -54,7 +53,7 @@ impl Offline {
     /// # Errors
     /// When the kernel does not let one go; those that are gone come back.
     pub fn these(cpus: Vec<usize>, directory: &Path) -> Result<Self, String> {
-        let mut restorer = supervised::own("scale")
+        let restorer = supervised::own("scale")
             .arg("--restorer")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -62,17 +61,13 @@ impl Offline {
             .process_group(0)
             .spawn()
             .map_err(|error| format!("cannot start what brings CPUs back: {error}"))?;
-        let mut word = restorer.stdin.take().ok_or("no stdin")?;
+        let offline = Self { restorer };
         let job = Job {
             directory: directory.to_owned(),
             cpus,
         };
-        let line = serde_json::to_string(&job).map_err(|error| error.to_string())?;
-        let told = writeln!(word, "{line}").and_then(|()| word.flush());
-        let offline = Self {
-            restorer,
-            word: Some(word),
-        };
+        let mut word = offline.restorer.stdin.as_ref().ok_or("no stdin")?;
+        let told = word.write_all(report::json(&job).as_bytes());
         told.map_err(|error| format!("what brings CPUs back does not listen: {error}"))?;
         for cpu in job.cpus {
             set(directory, cpu, false)
@@ -84,8 +79,7 @@ impl Offline {
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        self.word = None;
-        // It says itself what does not come back.
+        // This closes its stdin. It says itself what does not come back.
         let _ = self.restorer.wait();
     }
 }
@@ -120,36 +114,13 @@ pub fn online(directory: &Path) -> Result<Vec<usize>, String> {
     let path = directory.join("online");
     let text = fs::read_to_string(&path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-    parse(text.trim())
+    cpus::listed(&text)
         .ok_or_else(|| format!("{}: {:?} is no list of CPUs", path.display(), text.trim()))
-}
-
-/// A list such as `0-3,8`.
-fn parse(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= libc::CPU_SETSIZE as usize {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(parse("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
-        assert_eq!(parse("0"), Some(vec![0]));
-        for wrong in ["", "a", "3-1", "0-", "0-99999999"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn this_machine_says_which_are_online() {

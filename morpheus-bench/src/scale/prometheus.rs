@@ -1,12 +1,10 @@
 //! The figures as a text file that Prometheus's node exporter reads.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
 
-use super::case::Case;
-use super::result::Report;
+use super::result::{Report, Run};
 use crate::stats::Spread;
 use crate::unit::Unit;
 
@@ -18,103 +16,99 @@ const UNITS: [(Unit, &str, f64); 4] = [
     (Unit::Share, "ratio", 1.0),
 ];
 
+/// The help of figures with quantiles.
+const QUANTILES: &str =
+    "The figure of a case over its iterations; a quantile of 0.5 is the median.";
+
 /// Writes the file: a reader sees the old one or the new one, and never a part.
 ///
 /// # Errors
 /// When it cannot be written, with its name.
 pub fn write(path: &Path, report: &Report) -> Result<(), String> {
-    let said = |error: std::io::Error| format!("{} cannot be written: {error}", path.display());
-    let name = path
-        .file_name()
-        .ok_or_else(|| format!("{} is no file", path.display()))?;
     // Beside it, where a rename is possible; not ending in .prom, so that no exporter reads it.
-    let mut beside = name.to_owned();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(beside);
+    let beside = path.with_added_extension(std::process::id().to_string());
     let written = File::create(&beside).and_then(|mut file| {
         file.write_all(render(report).as_bytes())?;
         file.sync_all()?;
         fs::rename(&beside, path)
     });
-    if written.is_err() {
+    written.map_err(|error| {
         // What is left of it, if anything is.
         let _ = fs::remove_file(&beside);
+        format!("{} cannot be written: {error}", path.display())
+    })
+}
+
+/// A case under a scheduler.
+struct Series {
+    unit: Unit,
+    labels: String,
+    values: Vec<f64>,
+    failures: usize,
+}
+
+/// Each case under each scheduler, as far as it was measured.
+fn all_series(report: &Report) -> Vec<Series> {
+    let mut all = Vec::new();
+    for cpus in report.cpus() {
+        for case in report.cases() {
+            for scheduler in report.schedulers() {
+                let runs: Vec<&Run> = report.of(cpus, case, &scheduler).collect();
+                if runs.is_empty() {
+                    continue;
+                }
+                all.push(Series {
+                    unit: case.about().unit,
+                    labels: format!(
+                        "case=\"{}\",scheduler=\"{}\",cpus=\"{cpus}\"",
+                        case.name(),
+                        escape(&scheduler)
+                    ),
+                    values: runs.iter().filter_map(|run| run.figures()?.value).collect(),
+                    failures: runs.iter().filter(|run| run.failed.is_some()).count(),
+                });
+            }
+        }
     }
-    written.map_err(said)
+    all
 }
 
 /// The text exposition format.
 fn render(report: &Report) -> String {
+    let all = all_series(report);
     let mut text = String::new();
     for (unit, name, ours) in UNITS {
-        let cases: Vec<Case> = report
-            .cases()
-            .into_iter()
-            .filter(|case| case.about().unit == unit)
-            .collect();
-        let name = format!("morpheus_scale_{name}");
-        let mut lines = String::new();
-        each(report, &cases, |labels, values, _| {
-            let Some(spread) = Spread::of(values) else {
-                return;
-            };
-            for (share, value) in spread.quantiles() {
-                let _ = writeln!(
-                    lines,
-                    "{name}{{{labels},quantile=\"{share}\"}} {}",
-                    value / ours
-                );
+        let mut samples = Vec::new();
+        for series in all.iter().filter(|series| series.unit == unit) {
+            let quantiles = Spread::of(&series.values).map(|spread| spread.quantiles());
+            for (share, value) in quantiles.into_iter().flatten() {
+                let labels = format!("{},quantile=\"{share}\"", series.labels);
+                samples.push((labels, value / ours));
             }
-        });
-        if !lines.is_empty() {
-            let _ = writeln!(
-                text,
-                "# HELP {name} The figure of a case over its iterations; a quantile of 0.5 is the median."
-            );
-            let _ = writeln!(text, "# TYPE {name} gauge");
-            text += &lines;
         }
+        text += &metric(name, QUANTILES, &samples);
     }
-    for (name, help, failed) in [
-        (
-            "morpheus_scale_measured",
-            "Iterations that have a figure.",
-            false,
-        ),
-        (
-            "morpheus_scale_failed",
-            "Iterations that could not be measured.",
-            true,
-        ),
-    ] {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-        each(report, &report.cases(), |labels, values, failures| {
-            let count = if failed { failures } else { values.len() };
-            let _ = writeln!(text, "{name}{{{labels}}} {count}");
-        });
-    }
-    text
+    let counts = |of: fn(&Series) -> usize| -> Vec<(String, f64)> {
+        let sample = |series: &Series| (series.labels.clone(), of(series) as f64);
+        all.iter().map(sample).collect()
+    };
+    let measured = counts(|series| series.values.len());
+    text += &metric("measured", "Iterations that have a figure.", &measured);
+    let failed = counts(|series| series.failures);
+    text + &metric("failed", "Iterations that could not be measured.", &failed)
 }
 
-/// What was measured of each case under each scheduler: labels, values, failures.
-fn each(report: &Report, cases: &[Case], mut show: impl FnMut(&str, &[f64], usize)) {
-    for cpus in report.cpus() {
-        for case in cases {
-            for scheduler in report.schedulers() {
-                let of = || report.of(cpus, *case, &scheduler);
-                if of().next().is_none() {
-                    continue;
-                }
-                let labels = format!(
-                    "case=\"{}\",scheduler=\"{}\",cpus=\"{cpus}\"",
-                    case.name(),
-                    escape(&scheduler)
-                );
-                let failures = of().filter(|run| run.failed.is_some()).count();
-                show(&labels, &report.values(cpus, *case, &scheduler), failures);
-            }
-        }
+/// A metric with its samples, each with its labels; nothing where there are none.
+fn metric(name: &str, help: &str, samples: &[(String, f64)]) -> String {
+    let name = format!("morpheus_scale_{name}");
+    let mut text = String::new();
+    if !samples.is_empty() {
+        text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
     }
+    for (labels, value) in samples {
+        text += &format!("{name}{{{labels}}} {value}\n");
+    }
+    text
 }
 
 /// A label's value may have anything in it but these three.
@@ -126,6 +120,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::Case;
     use super::super::result::tests::run;
     use super::*;
 

@@ -8,9 +8,10 @@ use super::case::Case;
 use super::soak::Soak;
 use crate::histogram::{Latencies, Summary};
 use crate::host::Host;
+use crate::rows::view::distinct;
 
 /// Everything that was measured, or read from files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Facts about the machine.
     pub host: Option<Host>,
@@ -60,6 +61,13 @@ pub struct Measured {
     pub more: BTreeMap<String, f64>,
 }
 
+impl Run {
+    /// The outcome, unless it failed.
+    pub fn figures(&self) -> Option<&Measured> {
+        self.measured.as_ref().filter(|_| self.failed.is_none())
+    }
+}
+
 impl Measured {
     /// Latencies, compared by `value` of them.
     pub fn latencies(
@@ -103,27 +111,19 @@ impl Measured {
 impl Report {
     /// The numbers of CPUs that were online, in the order in which they came first.
     pub fn cpus(&self) -> Vec<usize> {
-        self.first(|run| run.cpus)
+        distinct(self.runs.iter().map(|run| run.cpus))
     }
 
     /// The schedulers, likewise.
     pub fn schedulers(&self) -> Vec<String> {
-        self.first(|run| run.scheduler.clone())
+        distinct(self.runs.iter().map(|run| run.scheduler.clone()))
     }
 
     /// The cases, in their own order.
     pub fn cases(&self) -> Vec<Case> {
-        let mut cases = self.first(|run| run.case);
+        let mut cases = distinct(self.runs.iter().map(|run| run.case));
         cases.sort_unstable();
         cases
-    }
-
-    /// What a scheduler reached in each iteration that has a figure.
-    pub fn values(&self, cpus: usize, case: Case, scheduler: &str) -> Vec<f64> {
-        self.of(cpus, case, scheduler)
-            .filter(|run| run.failed.is_none())
-            .filter_map(|run| run.measured.as_ref()?.value)
-            .collect()
     }
 
     /// Its runs, failed ones too.
@@ -131,16 +131,6 @@ impl Report {
         self.runs
             .iter()
             .filter(move |run| run.cpus == cpus && run.case == case && run.scheduler == scheduler)
-    }
-
-    fn first<T: PartialEq>(&self, of: impl Fn(&Run) -> T) -> Vec<T> {
-        let mut all = Vec::new();
-        for item in self.runs.iter().map(of) {
-            if !all.contains(&item) {
-                all.push(item);
-            }
-        }
-        all
     }
 }
 
@@ -160,12 +150,9 @@ pub(super) mod tests {
             failed: None,
             measured: Some(Measured {
                 value: Some(value),
-                latency_ns: None,
                 count: 1,
                 wall_ns: 1,
-                cpu_ns: None,
-                soak: None,
-                more: BTreeMap::new(),
+                ..Measured::default()
             }),
         }
     }
@@ -180,9 +167,10 @@ pub(super) mod tests {
             host: None,
             runs: vec![run(Case::Latency, "default", 1, 5.0), failed, few],
         };
-        assert_eq!(report.values(2, Case::Latency, "default"), [5.0]);
-        assert_eq!(report.of(2, Case::Latency, "default").count(), 3);
-        assert!(report.values(4, Case::Latency, "default").is_empty());
+        let of = |cpus| report.of(cpus, Case::Latency, "default");
+        let values: Vec<f64> = of(2).filter_map(|run| run.figures()?.value).collect();
+        assert_eq!((values, of(2).count()), (vec![5.0], 3));
+        assert_eq!(of(4).count(), 0);
     }
 
     #[test]

@@ -1,19 +1,16 @@
 //! The rows of all runs: each case under each scheduler, beside the kernel's own, and what Morpheus's scheduler is to reach.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::case::{Case, LONGEST_WAIT_NS};
 use super::contender;
-use super::result::{Report, Run};
+use super::result::{Measured, Report, Run};
 use super::soak::Soak;
 use crate::envelope::Envelope;
-use crate::histogram::Summary;
 use crate::pairs::Limit::{self, AtLeast, AtMost};
 use crate::report;
 use crate::rows::view::distinct;
-use crate::rows::{Figure, Row};
+use crate::rows::{Figure, Part, Row};
 use crate::stats;
 use crate::unit::Unit;
 
@@ -43,42 +40,20 @@ const BESIDE_DEFAULT: [(Case, Limit); 4] = [
     (Case::Throughput, AtLeast(0.98)),
 ];
 /// What tasks of Morpheus's runtime are to feel under it, in the cases with hogs: of which figure, and beside which scheduler.
-const OF_THE_RUNTIME: [(&str, &str, &str, Limit); 4] = [
-    (
-        "wake p99",
-        "default/lazy",
-        "wake p99 ÷ default/lazy",
-        AtMost(0.2),
-    ),
-    (
-        "wake p99",
-        "scx_bpfland",
-        "wake p99 ÷ scx_bpfland",
-        AtMost(1.2),
-    ),
-    (
-        "timer p99",
-        "default/lazy",
-        "timer p99 ÷ default/lazy",
-        AtMost(2.0 / 3.0),
-    ),
-    (
-        "timer p50",
-        "scx_bpfland",
-        "timer p50 ÷ scx_bpfland",
-        AtMost(0.2),
-    ),
+const OF_THE_RUNTIME: [(&str, &str, Limit); 4] = [
+    ("wake p99", "default/lazy", AtMost(0.2)),
+    ("wake p99", "scx_bpfland", AtMost(1.2)),
+    ("timer p99", "default/lazy", AtMost(2.0 / 3.0)),
+    ("timer p50", "scx_bpfland", AtMost(0.2)),
 ];
 const SERVER_AT_LEAST: Limit = AtLeast(0.9);
 /// Figures that some cases have beside the one by which schedulers are compared, and how they are read.
-const MORE: [Figure<Run>; 5] = [
-    Figure::new("timer p50", Unit::Time, |run| more(run, "timer p50")),
-    Figure::new("timer p99", Unit::Time, |run| more(run, "timer p99")),
-    Figure::new("p50", Unit::Time, |run| Some(latency(run)?.p50? as f64)),
-    Figure::new("longest", Unit::Time, |run| Some(latency(run)?.max? as f64)),
-    Figure::new("CPU time", Unit::Time, |run| {
-        Some(run.measured.as_ref()?.cpu_ns? as f64)
-    }),
+const MORE: [Figure<Measured>; 5] = [
+    Figure::new("timer p50", Unit::Time, |found| more(found, "timer p50")),
+    Figure::new("timer p99", Unit::Time, |found| more(found, "timer p99")),
+    Figure::latency("p50", Part::P50, |found| found.latency_ns.as_ref()),
+    Figure::latency("longest", Part::Max, |found| found.latency_ns.as_ref()),
+    Figure::new("CPU time", Unit::Time, |found| Some(found.cpu_ns? as f64)),
 ];
 /// What was seen of soaks; the first of these is held against a limit.
 const SOAKED: [Figure<Soak>; 6] = [
@@ -107,21 +82,13 @@ type Series = Vec<(usize, Option<f64>)>;
 
 /// Everything.
 pub fn envelope(report: &Report) -> Envelope<Asked> {
-    let mut found = Envelope {
-        bench: "scale".into(),
-        // A guest does not know.
-        commit: None,
-        host: report.host.clone(),
-        config: Asked {
-            iterations: iterations(report),
-        },
-        cases: Vec::new(),
-        rows: Vec::new(),
-        courses: Vec::new(),
-        notes: failures(report),
-        failed: Vec::new(),
-        interrupted: false,
-    };
+    // How often the case that was measured most often was, under one scheduler.
+    let often = |run: &Run| report.of(run.cpus, run.case, &run.scheduler).count();
+    let iterations = report.runs.iter().map(often).max().unwrap_or(0);
+    // A guest does not know of which commit it is.
+    let mut found = Envelope::empty("scale", Asked { iterations });
+    found.host = report.host.clone();
+    found.notes = failures(report);
     for cpus in report.cpus() {
         let compared = Compared { report, cpus };
         for case in report.cases() {
@@ -130,7 +97,7 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
                 Case::Soak => compared.soaked(&name),
                 _ => compared.rows(case, &name),
             };
-            if !rows.is_empty() {
+            if rows.iter().any(|row| row.n > 0) {
                 found.begin(&name, case.about().what);
                 found.rows.extend(rows);
             }
@@ -138,23 +105,13 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
         found.rows.extend(compared.mean());
         found.rows.extend(compared.served());
     }
+    found.rows.retain(|row| row.n > 0);
     for run in &report.runs {
         if let Some(soak) = run.measured.as_ref().and_then(|found| found.soak.as_ref()) {
             found.notes.extend(about_soak(run, soak));
         }
     }
     found
-}
-
-/// How often the case that was measured most often was, under one scheduler.
-fn iterations(report: &Report) -> usize {
-    let mut counts: HashMap<(usize, Case, &str), usize> = HashMap::new();
-    for run in &report.runs {
-        *counts
-            .entry((run.cpus, run.case, &run.scheduler))
-            .or_default() += 1;
-    }
-    counts.into_values().max().unwrap_or(0)
 }
 
 /// The runs with this number of CPUs.
@@ -172,18 +129,15 @@ impl Compared<'_> {
         }
     }
 
-    fn series(&self, case: Case, scheduler: &str, of: impl Fn(&Run) -> Option<f64>) -> Series {
+    fn series(&self, case: Case, scheduler: &str, of: impl Fn(&Measured) -> Option<f64>) -> Series {
         let runs = self.report.of(self.cpus, case, scheduler);
-        runs.map(|run| {
-            let figure = run.failed.is_none().then(|| of(run)).flatten();
-            (run.iteration, figure)
-        })
-        .collect()
+        runs.map(|run| (run.iteration, run.figures().and_then(&of)))
+            .collect()
     }
 
     /// By which schedulers are compared.
     fn values(&self, case: Case, scheduler: &str) -> Series {
-        self.series(case, scheduler, value)
+        self.series(case, scheduler, |found| found.value)
     }
 
     /// Morpheus's scheduler, as it is.
@@ -200,10 +154,8 @@ impl Compared<'_> {
         let best = all.reduce(|best, other| {
             let both = best.into_iter().zip(other);
             both.map(|((iteration, best), (_, other))| {
-                (
-                    iteration,
-                    best.zip(other).map(|(best, other)| best.min(other)),
-                )
+                let least = best.zip(other).map(|(best, other)| best.min(other));
+                (iteration, least)
             })
             .collect()
         });
@@ -216,36 +168,35 @@ impl Compared<'_> {
         let mut rows = Vec::new();
         for scheduler in self.report.schedulers() {
             let is_own = own.as_ref() == Some(&scheduler);
-            let row =
-                |figure: &str, unit, each: Vec<f64>| Row::new(name, &scheduler, figure, unit, each);
-            let values = self.values(case, &scheduler);
-            let mut add = |row: Row, limit: Option<Limit>| {
-                if row.n > 0 {
-                    rows.push(match limit {
-                        Some(limit) => row.held(limit),
-                        None => row,
-                    });
-                }
+            let row = |figure: &str, unit, each: &Series| {
+                Row::new(name, &scheduler, figure, unit, known(each))
             };
-            add(row(about.figure, about.unit, known(&values)), None);
+            let beside = |figure: &str, own: &Series, other: &Series, limit: Option<Limit>| {
+                ratio(name, &scheduler, figure, times(own, other), limit)
+            };
+            let values = self.values(case, &scheduler);
+            rows.push(row(about.figure, about.unit, &values));
             if scheduler != DEFAULT {
-                let times = times(&values, &default);
                 let limit = of_case(&BESIDE_DEFAULT, case).filter(|_| is_own);
-                add(ratio(name, &scheduler, TO_DEFAULT, times), limit);
+                rows.push(beside(TO_DEFAULT, &values, &default, limit));
             }
             if let Some(limit) = of_case(&BESIDE_BEST, case).filter(|_| is_own) {
-                let times = times(&values, &self.best_other(case));
-                add(ratio(name, &scheduler, TO_BEST, times), Some(limit));
+                rows.push(beside(
+                    TO_BEST,
+                    &values,
+                    &self.best_other(case),
+                    Some(limit),
+                ));
             }
             for figure in MORE {
-                let each = self.series(case, &scheduler, |run| figure.value(run));
-                add(row(figure.name, figure.unit, known(&each)), None);
+                let each = self.series(case, &scheduler, |found| figure.value(found));
+                rows.push(row(figure.name, figure.unit, &each));
             }
             if is_own && about.figure == "wake p99" {
-                for (figure, other, named, limit) in OF_THE_RUNTIME {
-                    let of = |scheduler| self.series(case, scheduler, |run| more(run, figure));
-                    let times = times(&of(&scheduler), &of(other));
-                    add(ratio(name, &scheduler, named, times), Some(limit));
+                for (figure, other, limit) in OF_THE_RUNTIME {
+                    let of = |scheduler| self.series(case, scheduler, |found| more(found, figure));
+                    let named = format!("{figure} ÷ {other}");
+                    rows.push(beside(&named, &of(&scheduler), &of(other), Some(limit)));
                 }
             }
         }
@@ -267,8 +218,8 @@ impl Compared<'_> {
         };
         let means: Vec<f64> = (0..rounds).filter_map(mean).collect();
         let names: Vec<String> = wakes.map(|case| self.name(case)).collect();
-        let row = ratio(&names.join(" and "), &own, TO_BEST, means);
-        (row.n > 0).then(|| row.held(WAKES_AT_MOST))
+        let limit = Some(WAKES_AT_MOST);
+        Some(ratio(&names.join(" and "), &own, TO_BEST, means, limit))
     }
 
     /// A server of the runtime beside hogs, and without.
@@ -276,8 +227,14 @@ impl Compared<'_> {
         let own = self.own()?;
         let [with, without] = [Case::RuntimeServerHogs, Case::RuntimeServer];
         let times = times(&self.values(with, &own), &self.values(without, &own));
-        let row = ratio(&self.name(with), &own, "requests/s ÷ without hogs", times);
-        (row.n > 0).then(|| row.held(SERVER_AT_LEAST))
+        let (name, limit) = (self.name(with), Some(SERVER_AT_LEAST));
+        Some(ratio(
+            &name,
+            &own,
+            "requests/s ÷ without hogs",
+            times,
+            limit,
+        ))
     }
 
     /// Soaks of each scheduler, also those that failed.
@@ -288,27 +245,19 @@ impl Compared<'_> {
                 let runs = self.report.of(self.cpus, Case::Soak, &scheduler);
                 let each =
                     runs.filter_map(|run| figure.value(run.measured.as_ref()?.soak.as_ref()?));
-                let mut row = Row::new(name, &scheduler, figure.name, figure.unit, each.collect());
-                if figure.name == SOAKED[0].name {
-                    row = row.held_exactly(AtMost(LONGEST_WAIT_NS));
-                }
-                rows.extend((row.n > 0).then_some(row));
+                let row = Row::new(name, &scheduler, figure.name, figure.unit, each.collect());
+                rows.push(match figure.name == SOAKED[0].name {
+                    true => row.held_exactly(AtMost(LONGEST_WAIT_NS)),
+                    false => row,
+                });
             }
         }
         rows
     }
 }
 
-fn value(run: &Run) -> Option<f64> {
-    run.measured.as_ref()?.value
-}
-
-fn latency(run: &Run) -> Option<&Summary> {
-    run.measured.as_ref()?.latency_ns.as_ref()
-}
-
-fn more(run: &Run, figure: &str) -> Option<f64> {
-    run.measured.as_ref()?.more.get(figure).copied()
+fn more(found: &Measured, figure: &str) -> Option<f64> {
+    found.more.get(figure).copied()
 }
 
 fn of_case(limits: &[(Case, Limit)], case: Case) -> Option<Limit> {
@@ -333,14 +282,15 @@ fn times(own: &Series, other: &Series) -> Vec<f64> {
     times.collect()
 }
 
-fn ratio(case: &str, scheduler: &str, figure: &str, times: Vec<f64>) -> Row {
+fn ratio(case: &str, scheduler: &str, figure: &str, times: Vec<f64>, limit: Option<Limit>) -> Row {
+    let most = times.iter().filter(|times| **times >= MOST_TIMES);
+    let censored = most.count();
     let mut row = Row::new(case, scheduler, figure, Unit::Factor, times);
-    row.censored = row
-        .rounds
-        .iter()
-        .filter(|times| **times >= MOST_TIMES)
-        .count();
-    row
+    row.censored = censored;
+    match limit {
+        Some(limit) => row.held(limit),
+        None => row,
+    }
 }
 
 /// Each reason for which a run failed once, with how often.
@@ -385,6 +335,7 @@ mod tests {
     use super::super::result::tests::run;
     use super::super::soak::Waited;
     use super::*;
+    use crate::histogram::Summary;
     use crate::pairs::Bar;
     use crate::report::WIDTH;
     use crate::rows::view::find;

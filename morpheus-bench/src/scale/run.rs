@@ -36,11 +36,9 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
     if options.json {
         Record::<Run>::Host(host.clone()).print();
     }
-    let present = cpus::allowed().len();
-    let counts = if options.cpus.is_empty() {
-        vec![present]
-    } else {
-        options.cpus.clone()
+    let counts = match &options.cpus[..] {
+        [] => vec![cpus::allowed().len()],
+        counts => counts.to_vec(),
     };
     let expected = Duration::from_secs_f64(options.duration) + AROUND;
     let all = counts.len() * options.iterations * options.schedulers.len() * chosen.len();
@@ -53,10 +51,9 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
         runs: Vec::new(),
     };
     for count in counts {
-        let _offline = if options.cpus.is_empty() {
-            None
-        } else {
-            Offline::all_but(count, Path::new(online::DIRECTORY))?
+        let _offline = match options.cpus.is_empty() {
+            true => None,
+            false => Offline::all_but(count, Path::new(online::DIRECTORY))?,
         };
         for iteration in 0..options.iterations {
             // By its number, as each may be made in a boot of its own.
@@ -96,34 +93,29 @@ impl Measuring<'_> {
         }
         self.progress.say(format!("starting {contender}"));
         let mut in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
-        for case in self.chosen {
+        for &case in self.chosen {
             if interrupt::happened() {
                 return;
             }
             let what = format!("{contender}, {}, iteration {iteration}", case.name());
             self.progress.say(what.clone());
+            if case == Case::Reload && !matches!(contender, Contender::Program(_)) {
+                self.progress.finish_run(self.expected);
+                continue;
+            }
             let job = Job {
-                case: *case,
+                case,
                 cpus,
                 duration_ns: Duration::from_secs_f64(self.options.duration).as_nanos() as u64,
                 link: contender.link(),
                 blocks_per_s: self.blocks_per_s,
             };
-            if *case == Case::Reload && !contender.is_program() {
-                self.progress.finish_run(self.expected);
-                continue;
-            }
-            let answer = if *case == Case::Reload {
-                reload(contender, &mut in_force)
-            } else {
-                match &mut in_force {
-                    Ok(in_force) if *case == Case::TracedStress => {
-                        self.traced(&job, in_force, &what)
-                    }
-                    Ok(in_force) if *case == Case::Soak => self.soaked(&job, in_force),
-                    Ok(in_force) => self.one(&job, in_force),
-                    Err(error) => Err(error.clone()),
-                }
+            let answer = match (&mut in_force, case) {
+                (in_force, Case::Reload) => reload(contender, in_force),
+                (Ok(in_force), Case::TracedStress) => self.traced(&job, in_force, &what),
+                (Ok(in_force), Case::Soak) => self.soaked(&job, in_force),
+                (Ok(in_force), _) => self.one(&job, in_force),
+                (Err(error), _) => Err(error.clone()),
             };
             self.progress.finish_run(self.expected);
             if interrupt::happened() {
@@ -132,15 +124,12 @@ impl Measuring<'_> {
             let ops = in_force.as_ref().ok().and_then(InForce::ops);
             let run = Run {
                 bench: "scale".into(),
-                case: *case,
+                case,
                 scheduler: contender.to_string(),
                 ops: ops.map(str::to_owned),
                 cpus,
                 iteration,
-                failed: answer.as_ref().map_or_else(
-                    |error| Some(error.clone()),
-                    |measured| beyond(*case, measured),
-                ),
+                failed: why_failed(case, &answer),
                 measured: answer.ok(),
             };
             self.progress
@@ -156,11 +145,8 @@ impl Measuring<'_> {
     fn traced(&self, job: &Job, in_force: &mut InForce, what: &str) -> Answer {
         let capture = Capture::start(Path::new(tracing::DIRECTORY))?;
         let answer = self.one(job, in_force);
-        let why = match &answer {
-            Err(why) => Some(why.clone()),
-            Ok(measured) => beyond(job.case, measured),
-        };
-        let Some(why) = why.filter(|_| !interrupt::happened()) else {
+        let why = why_failed(job.case, &answer).filter(|_| !interrupt::happened());
+        let Some(why) = why else {
             return answer;
         };
         let (directory, name) = (&self.options.capture, capture::file_name(what));
@@ -205,20 +191,22 @@ impl Measuring<'_> {
     }
 }
 
-/// Why a figure is a failure, where it is one.
-fn beyond(case: Case, measured: &Measured) -> Option<String> {
+/// Why a measurement is a failure, where it is one.
+fn why_failed(case: Case, answer: &Answer) -> Option<String> {
+    let measured = match answer {
+        Ok(measured) => measured,
+        Err(why) => return Some(why.clone()),
+    };
     if let Some(soak) = &measured.soak {
         return soak.failed();
     }
     let about = case.about();
     let (value, limit) = measured.value.zip(about.at_most)?;
-    let show = |value| about.unit.show(value);
+    let [value_shown, limit_shown] = [value, limit].map(|value| about.unit.show(value));
     (value > limit).then(|| {
         format!(
-            "{} {}, and at most {} is allowed",
-            about.figure,
-            show(value),
-            show(limit)
+            "{} {value_shown}, and at most {limit_shown} is allowed",
+            about.figure
         )
     })
 }
@@ -243,15 +231,12 @@ fn reload(contender: &Contender, in_force: &mut Result<InForce, String>) -> Answ
 /// A run in a line.
 fn said(run: &Run) -> String {
     let about = run.case.about();
-    let figure = run.measured.as_ref().map(|measured| {
-        let value = measured.value.map(|value| about.unit.show(value));
-        let value = value.unwrap_or_else(|| format!("too few samples ({})", measured.count));
-        format!("{} {value}", about.figure)
-    });
-    match (&run.failed, figure) {
-        (Some(why), _) => why.clone(),
-        (None, Some(figure)) => figure,
-        (None, None) => report::maybe_time(None),
+    let Some(measured) = run.figures() else {
+        return run.failed.clone().unwrap_or_default();
+    };
+    match measured.value {
+        Some(value) => format!("{} {}", about.figure, about.unit.show(value)),
+        None => format!("{} too few samples ({})", about.figure, measured.count),
     }
 }
 
@@ -268,11 +253,11 @@ mod tests {
 
     #[test]
     fn a_wait_beyond_its_limit_is_a_failure() {
-        let measured = Measured::longest(1_200_000_000, 5, 1);
-        let why = beyond(Case::Sojourn, &measured).unwrap();
+        let measured = |longest_ns| Ok(Measured::longest(longest_ns, 5, 1));
+        let why = why_failed(Case::Sojourn, &measured(1_200_000_000)).unwrap();
         assert_eq!(why, "longest wait 1.20 s, and at most 1.00 s is allowed");
-        assert_eq!(beyond(Case::Latency, &measured), None);
-        assert_eq!(beyond(Case::Sojourn, &Measured::longest(1_000, 5, 1)), None);
+        assert_eq!(why_failed(Case::Latency, &measured(1_200_000_000)), None);
+        assert_eq!(why_failed(Case::Sojourn, &measured(1_000)), None);
     }
 
     #[test]
