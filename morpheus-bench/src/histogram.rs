@@ -66,12 +66,10 @@ impl Latencies {
     /// `interval` stands for those as well that should have begun meanwhile, one each interval.
     ///
     /// Only for measurements that wait for one another. A latency from its intended start needs no correction.
-    pub fn corrected(&self, interval: Duration) -> Corrected {
+    #[must_use]
+    pub fn corrected(&self, interval: Duration) -> Self {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        Corrected {
-            latencies: Self(self.0.clone_correct(interval_ns)),
-            interval_ns,
-        }
+        Self(self.0.clone_correct(interval_ns))
     }
 
     /// The counts as HdrHistogram has them.
@@ -126,41 +124,22 @@ fn quantiles() -> impl Iterator<Item = f64> {
     })
 }
 
-/// A histogram corrected for coordinated omission; made by [`Latencies::corrected`].
-#[derive(Clone, Debug)]
-pub struct Corrected {
-    /// Measured and filled in.
-    pub latencies: Latencies,
-    /// The interval by which it was.
-    pub interval_ns: u64,
-}
-
 /// What a histogram counts, so that no figure stands without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "counts", rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// From the time at which each was meant to begin: nothing is omitted, and there is nothing to correct.
     FromIntendedStart,
     /// From the time at which each began; each begins when the one before it is over, and a delay hides those that
     /// it held up.
     Raw,
-    /// Raw, and corrected for what it hides.
-    Corrected {
-        /// The interval in which they were meant to begin.
-        interval_ns: u64,
-    },
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FromIntendedStart => f.write_str("from the intended start"),
-            Self::Raw => f.write_str("raw"),
-            Self::Corrected { interval_ns } => {
-                let interval = crate::report::time(*interval_ns);
-                write!(f, "corrected for coordinated omission, interval {interval}")
-            }
-        }
+        f.write_str(match self {
+            Self::FromIntendedStart => "from the intended start",
+            Self::Raw => "raw",
+        })
     }
 }
 
@@ -185,34 +164,6 @@ pub struct Summary {
 /// A point of a percentile curve: a share of the samples (0.99), and how long those are at most, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point(pub f64, pub u64);
-
-impl Summary {
-    /// The median of each figure over several rounds; the samples are added up. A figure that one round
-    /// does not have, the median does not have either.
-    pub fn median<'a>(rounds: impl IntoIterator<Item = &'a Summary>) -> Summary {
-        let rounds: Vec<&Summary> = rounds.into_iter().collect();
-        let of = |figure: fn(&Summary) -> Option<u64>| {
-            let values: Option<Vec<f64>> = rounds
-                .iter()
-                .map(|round| figure(round).map(|ns| ns as f64))
-                .collect();
-            median(values?).map(|ns| ns as u64)
-        };
-        Summary {
-            n: rounds.iter().map(|round| round.n).sum(),
-            p50: of(|s| s.p50),
-            p99: of(|s| s.p99),
-            p999: of(|s| s.p999),
-            max: of(|s| s.max),
-            curve: median_curve(
-                &rounds
-                    .iter()
-                    .map(|round| &round.curve[..])
-                    .collect::<Vec<_>>(),
-            ),
-        }
-    }
-}
 
 /// The median at each percentile of some rounds' curves, as far as the shortest of them goes.
 pub fn median_curve(rounds: &[&[Point]]) -> Vec<Point> {
@@ -279,14 +230,15 @@ mod tests {
     #[test]
     fn the_curve_of_several_rounds_is_their_median_as_far_as_all_go() {
         let rounds = [100, 400, 10_000].map(|n| of(n).summary());
-        let median = Summary::median(&rounds);
-        assert_eq!(median.curve.len(), rounds[0].curve.len());
-        assert_eq!(median.curve[2].0, 0.5);
-        assert_eq!(median.curve[2].1, rounds[1].curve[2].1);
-        assert!(Summary::median([]).curve.is_empty());
-        let json = serde_json::to_value(&median).unwrap();
+        let curves = [0, 1, 2].map(|round: usize| &rounds[round].curve[..]);
+        let median = median_curve(&curves);
+        assert_eq!(median.len(), rounds[0].curve.len());
+        assert_eq!(median[2].0, 0.5);
+        assert_eq!(median[2].1, rounds[1].curve[2].1);
+        assert!(median_curve(&[]).is_empty());
+        let json = serde_json::to_value(&rounds[0]).unwrap();
         assert_eq!(json["curve"][2][0], 0.5);
-        assert_eq!(serde_json::from_value::<Summary>(json).unwrap(), median);
+        assert_eq!(serde_json::from_value::<Summary>(json).unwrap(), rounds[0]);
         assert!(
             serde_json::to_value(Summary::default())
                 .unwrap()
@@ -306,8 +258,8 @@ mod tests {
         assert!(latencies.summary().p999.unwrap() < 1_001_000);
         let corrected = latencies.corrected(Duration::from_millis(10));
         // It fills in from the upper end of a bucket of three digits.
-        assert!(corrected.latencies.len().abs_diff(20_000) <= 10);
-        let seconds = |q| corrected.latencies.0.value_at_quantile(q) as f64 / 1e9;
+        assert!(corrected.len().abs_diff(20_000) <= 10);
+        let seconds = |q| corrected.0.value_at_quantile(q) as f64 / 1e9;
         for (q, expected) in [(0.49, 0.001), (0.75, 50.0), (0.9, 80.0), (0.99, 98.0)] {
             assert!(
                 (seconds(q) / expected - 1.0).abs() < 0.002,
@@ -315,14 +267,6 @@ mod tests {
                 seconds(q)
             );
         }
-        let label = Counts::Corrected {
-            interval_ns: corrected.interval_ns,
-        }
-        .to_string();
-        assert_eq!(
-            label,
-            "corrected for coordinated omission, interval 10.0 ms"
-        );
     }
 
     #[test]
@@ -331,14 +275,6 @@ mod tests {
         latencies.record(Duration::MAX);
         latencies.record(Duration::ZERO);
         assert_eq!(latencies.len(), 2);
-    }
-
-    #[test]
-    fn medians_need_the_figure_in_every_round() {
-        let (few, many) = (of(500).summary(), of(2_000).summary());
-        let median = Summary::median([&few, &many, &many]);
-        assert_eq!((median.n, median.p99), (4_500, None));
-        assert_eq!(median.p50, many.p50);
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub struct Escalations {
     pub in_place_polls: u64,
     /// CPU time of the controller thread.
     pub controller_cpu_ns: u64,
-    /// The link in force at the end.
-    pub link: String,
     /// Events that the kernel side sent.
     pub link_events: u64,
     /// From what the kernel side saw until the controller read of it.
@@ -55,8 +53,6 @@ pub struct Escalations {
     /// Likewise.
     pub detection_p99_ns: u64,
     /// From the release of a spare until it runs.
-    pub takeover_p50_ns: u64,
-    /// Likewise.
     pub takeover_p99_ns: u64,
 }
 

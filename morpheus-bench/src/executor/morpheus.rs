@@ -184,11 +184,9 @@ impl Executor for Morpheus {
             in_place_peak: metrics.debug.handoffs_peak,
             in_place_polls: metrics.handoff_polls,
             controller_cpu_ns: metrics.debug.controller_cpu_ns,
-            link: self.link(),
             link_events: metrics.debug.link_events,
             detection_p50_ns: metrics.debug.detection_latency.p50_ns,
             detection_p99_ns: metrics.debug.detection_latency.p99_ns,
-            takeover_p50_ns: metrics.takeover_latency.p50_ns,
             takeover_p99_ns: metrics.takeover_latency.p99_ns,
         })
     }

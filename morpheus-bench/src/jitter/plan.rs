@@ -76,7 +76,7 @@ impl Series {
 
     /// With what it hides, where it hides something.
     pub fn corrected(&self) -> Option<Latencies> {
-        let corrected = || self.lateness.corrected(self.sleeper.interval).latencies;
+        let corrected = || self.lateness.corrected(self.sleeper.interval);
         self.sleeper.relative.then(corrected)
     }
 
