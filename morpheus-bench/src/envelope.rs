@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::host::Host;
 use crate::interrupt;
-use crate::report::{self, Ended, WIDTH, wrap};
+use crate::report::{self, WIDTH, wrap};
 use crate::rows::{Row, text};
 use crate::unit::Unit;
 
@@ -118,10 +118,18 @@ impl<C: Serialize> Envelope<C> {
     /// Prints it, as JSON or for people. Exit codes: 0 measured, 1 something could not be, 130 after Ctrl-C.
     pub fn conclude(mut self, json: bool) -> ExitCode {
         self.interrupted = interrupt::happened();
-        let name = self.bench.clone();
-        report::conclude(&name, Ok(self), json, Self::text, |found| {
-            Ended::of(found.interrupted, !found.failed.is_empty())
-        })
+        self.print(json);
+        report::exit_code(self.interrupted, !self.failed.is_empty())
+    }
+
+    /// Prints it, as JSON or for people.
+    pub fn print(&self, json: bool) {
+        let text = if json {
+            report::json(self)
+        } else {
+            self.text()
+        };
+        report::print(&text);
     }
 }
 

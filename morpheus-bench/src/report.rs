@@ -23,11 +23,6 @@ pub fn time(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// [`time`], or `–` where there are too few samples.
-pub fn maybe_time(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "–".into(), time)
-}
-
 /// A whole number with thousands separated: `16,000`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -55,7 +50,7 @@ pub fn times(a: f64, b: f64) -> String {
 
 /// A column of a [`Table`].
 struct Column {
-    head: String,
+    /// The head first.
     cells: Vec<String>,
     /// Columns with the highest number go first when the table is too wide.
     expendable: u8,
@@ -71,11 +66,8 @@ impl Table {
     /// Adds a column. When the table is too wide, columns with the highest `expendable` are left out
     /// first, from the right; those with 0 stay.
     pub fn column(&mut self, head: &str, expendable: u8, cells: Vec<String>) {
-        self.columns.push(Column {
-            head: head.into(),
-            cells,
-            expendable,
-        });
+        let cells = std::iter::once(head.to_owned()).chain(cells).collect();
+        self.columns.push(Column { cells, expendable });
     }
 
     /// The table in at most `width` columns of text, as far as the columns that must stay allow.
@@ -89,23 +81,16 @@ impl Table {
             self.columns
                 .remove(last.expect("the maximum is among them"));
         }
-        let rows = self
-            .columns
-            .iter()
-            .map(|c| c.cells.len())
-            .max()
-            .unwrap_or(0);
-        let mut text = self.line(|column| &column.head);
-        for row in 0..rows {
-            text += &self.line(|column| column.cells.get(row).map_or("", String::as_str));
-        }
-        text
+        let heights = self.columns.iter().map(|column| column.cells.len());
+        let lines = 0..heights.max().unwrap_or(0);
+        lines.map(|number| self.line(number)).collect()
     }
 
-    fn line<'a>(&'a self, cell: impl Fn(&'a Column) -> &'a str) -> String {
+    fn line(&self, number: usize) -> String {
         let mut line = String::new();
         for (i, column) in self.columns.iter().enumerate() {
-            let (text, pad) = (cell(column), column.width());
+            let text = column.cells.get(number).map_or("", String::as_str);
+            let pad = column.width();
             if i == 0 {
                 line += &format!("{text:<pad$}");
             } else {
@@ -123,8 +108,8 @@ impl Table {
 
 impl Column {
     fn width(&self) -> usize {
-        let cells = self.cells.iter().chain([&self.head]);
-        cells.map(|text| text.chars().count()).max().unwrap_or(0)
+        let widths = self.cells.iter().map(|text| text.chars().count());
+        widths.max().unwrap_or(0)
     }
 }
 
@@ -138,65 +123,20 @@ pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs of numbers and text") + "\n"
 }
 
-/// How a benchmark ended that has something to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All was measured.
-    Complete,
-    /// Some of it could not be.
-    Failed,
-    /// Ctrl-C came before the end.
-    Interrupted,
+/// How a benchmark ends that has something to show: 0 measured, 1 something failed, 130 after Ctrl-C. What Ctrl-C kept from being
+/// measured has not failed.
+pub fn exit_code(interrupted: bool, failed: bool) -> ExitCode {
+    ExitCode::from(match (interrupted, failed) {
+        (true, _) => 130,
+        (false, true) => 1,
+        (false, false) => 0,
+    })
 }
 
-impl Ended {
-    /// From both answers. What Ctrl-C kept from being measured has not failed.
-    pub fn of(interrupted: bool, failed: bool) -> Ended {
-        match (interrupted, failed) {
-            (true, _) => Ended::Interrupted,
-            (false, true) => Ended::Failed,
-            (false, false) => Ended::Complete,
-        }
-    }
-
-    /// 0 measured, 1 failed, 130 after Ctrl-C.
-    pub fn exit_code(self) -> ExitCode {
-        ExitCode::from(self.code())
-    }
-
-    fn code(self) -> u8 {
-        match self {
-            Ended::Complete => 0,
-            Ended::Failed => 1,
-            Ended::Interrupted => 130,
-        }
-    }
-}
-
-/// Shows what the benchmark `name` measured, as JSON or as `table` has it, and says how it `ended`: 0 measured, 1 failed,
-/// 130 after Ctrl-C.
-pub fn conclude<R: Serialize>(
-    name: &str,
-    measured: Result<R, String>,
-    json: bool,
-    table: impl FnOnce(&R) -> String,
-    ended: impl FnOnce(&R) -> Ended,
-) -> ExitCode {
-    match measured {
-        Ok(result) => {
-            let text = if json {
-                self::json(&result)
-            } else {
-                table(&result)
-            };
-            print(&text);
-            ended(&result).exit_code()
-        }
-        Err(error) => {
-            eprintln!("{name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// Says why the program `name` has nothing to show, and how it ends: with 1.
+pub fn failed(name: &str, why: &str) -> ExitCode {
+    eprintln!("{name}: {why}");
+    ExitCode::FAILURE
 }
 
 /// Says beneath a table whether Ctrl-C ended what it shows.
@@ -207,21 +147,21 @@ pub fn note_early_end(text: &mut String, interrupted: bool) {
     }
 }
 
-/// Breaks text between words so that no line is longer than `width`.
-pub fn wrap(text: &str, width: usize) -> String {
-    let mut lines = vec![String::new()];
+/// The words of a text in lines, each of which has as many as it `fits`.
+pub fn lines(text: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("never empty");
-        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !last.is_empty() {
-                last.push(' ');
-            }
-            last.push_str(word);
+        match lines.last_mut() {
+            Some(line) if fits(&format!("{line} {word}")) => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
         }
     }
-    lines.join("\n")
+    lines
+}
+
+/// Breaks text between words so that no line is longer than `width`.
+pub fn wrap(text: &str, width: usize) -> String {
+    lines(text, |line| line.chars().count() <= width).join("\n")
 }
 
 #[cfg(test)]
@@ -246,7 +186,6 @@ mod tests {
             "0 ns", "850 ns", "1.2 µs", "99.9 µs", "211 µs", "1.0 ms", "1.2 ms", "199 ms", "2.70 s",
         ];
         assert_eq!(shown, expected);
-        assert_eq!(maybe_time(None), "–");
     }
 
     #[test]

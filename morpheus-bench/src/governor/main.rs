@@ -11,7 +11,7 @@ use super::config::{Action, Options, RunOptions};
 use super::prepare::{self, duration};
 use super::refusal::Refusal;
 use super::state::{self, Before, Purpose};
-use crate::report::{Ended, print};
+use crate::report::{self, print};
 use crate::{hdr_log, interrupt, neighbours};
 
 /// Runs the benchmark. Exit codes as in the help.
@@ -36,7 +36,7 @@ fn conclude(failed: Vec<String>) -> ExitCode {
         eprintln!("governor: {why}");
     }
     let interrupted = interrupt::happened() && failed.is_empty();
-    Ended::of(interrupted, !failed.is_empty()).exit_code()
+    report::exit_code(interrupted, !failed.is_empty())
 }
 
 fn measure(own: &RunOptions, options: &Options) -> Result<ExitCode, Refusal> {

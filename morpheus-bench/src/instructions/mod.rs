@@ -32,7 +32,6 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::envelope::Envelope;
-use crate::report::Ended;
 use crate::{interrupt, report};
 use gate::{Expected, Judged};
 
@@ -96,21 +95,20 @@ pub fn main() -> ExitCode {
         eprintln!("instructions: ended early by Ctrl-C; nothing was counted to its end");
         return ExitCode::from(130);
     }
-    let takes_more = found.as_ref().is_ok_and(|judged| judged.takes_more);
-    let found = found.map(|judged| {
-        let mut found = Envelope::new("instructions", options.clone());
-        for row in &judged.rows {
-            found.begin(
-                &row.case,
-                "instructions of one operation, on one worker, counted by callgrind",
-            );
-        }
-        (found.rows, found.notes) = (judged.rows, judged.notes);
-        found
-    });
-    report::conclude("instructions", found, options.json, Envelope::text, |_| {
-        Ended::of(false, takes_more)
-    })
+    let judged = match found {
+        Ok(judged) => judged,
+        Err(why) => return report::failed("instructions", &why),
+    };
+    let mut found = Envelope::new("instructions", options.clone());
+    for row in &judged.rows {
+        found.begin(
+            &row.case,
+            "instructions of one operation, on one worker, counted by callgrind",
+        );
+    }
+    (found.rows, found.notes) = (judged.rows, judged.notes);
+    found.print(options.json);
+    report::exit_code(false, judged.takes_more)
 }
 
 fn count(options: &Options) -> Result<Judged, String> {

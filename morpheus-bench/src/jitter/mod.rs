@@ -16,8 +16,7 @@ use std::time::SystemTime;
 use clap::Parser;
 
 use crate::envelope::Envelope;
-use crate::report::{self, Ended};
-use crate::{interrupt, neighbours};
+use crate::{interrupt, neighbours, report};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 refused or failed, 2 bad usage, 130 after Ctrl-C.
@@ -35,7 +34,7 @@ pub fn main() -> ExitCode {
     for why in &found.failed {
         eprintln!("jitter: {why}");
     }
-    Ended::of(interrupt::happened(), !found.failed.is_empty()).exit_code()
+    report::exit_code(interrupt::happened(), !found.failed.is_empty())
 }
 
 fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {

@@ -45,9 +45,6 @@ pub fn main() -> ExitCode {
     interrupt::install();
     match run::measure(&options) {
         Ok(found) => found.conclude(options.json),
-        Err(why) => {
-            eprintln!("loops: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => report::failed("loops", &why),
     }
 }

@@ -26,7 +26,7 @@ use clap::Parser;
 use crate::envelope::Envelope;
 use crate::hdr_log::{self, Entry};
 use crate::histogram::Counts;
-use crate::{cpus, interrupt};
+use crate::{cpus, interrupt, report};
 use conditions::{Config, Found};
 use config::{Cost, Options, choose};
 use experiment::Steps;
@@ -37,10 +37,7 @@ pub fn main() -> ExitCode {
     interrupt::install();
     match choose(&options.cost, &options.cpus, &cpus::allowed()) {
         Ok(cpus) => options.cpus = cpus,
-        Err(why) => {
-            eprintln!("overhead: {why}");
-            return ExitCode::FAILURE;
-        }
+        Err(why) => return report::failed("overhead", &why),
     }
     let json = options.json;
     let mut found = Envelope::new("overhead", Config::from(options));

@@ -30,8 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::record::Record;
-use crate::report::{self, Ended};
-use crate::{interrupt, record, scx, thread};
+use crate::{interrupt, record, report, scx, thread};
 use case::Case;
 use config::Options;
 use result::Report;
@@ -68,11 +67,15 @@ pub fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let text = |report: &Report| text(report, &options);
-    report::conclude("scale", report, false, text, |report| {
-        let failed = report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
-        Ended::of(interrupt::happened(), failed)
-    })
+    match report {
+        Ok(report) => {
+            report::print(&text(&report, &options));
+            let failed =
+                report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
+            report::exit_code(interrupt::happened(), failed)
+        }
+        Err(error) => report::failed("scale", &error),
+    }
 }
 
 /// Measures, or reads what was measured earlier, and writes the figures for Prometheus.

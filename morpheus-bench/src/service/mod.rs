@@ -26,7 +26,7 @@ use clap::Parser;
 
 pub use variant::Variant;
 
-use crate::interrupt;
+use crate::{interrupt, report};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.
@@ -35,9 +35,6 @@ pub fn main() -> ExitCode {
     interrupt::install();
     match run::measure(&options) {
         Ok(found) => found.conclude(options.json),
-        Err(why) => {
-            eprintln!("service: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => report::failed("service", &why),
     }
 }
