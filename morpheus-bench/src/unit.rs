@@ -65,6 +65,11 @@ impl Unit {
         format!("{}{name}", digits(value / one, 3))
     }
 
+    /// Both ends of an interval.
+    pub fn range(self, (low, high): (f64, f64)) -> String {
+        format!("{} to {}", self.show(low), self.show(high))
+    }
+
     /// Round numbers on an axis that goes up to `most`, all in one unit: `0`, `50 µs`, `100 µs`.
     pub fn tick(self, value: f64, most: f64) -> String {
         if value == 0.0 {

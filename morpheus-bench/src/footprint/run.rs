@@ -1,5 +1,6 @@
 //! The parent's side: all measurements in their order, each in a child.
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use super::child::{Answer, Found, Job, KEPT, Task, Tasks, Via};
@@ -138,7 +139,7 @@ fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Growth>) -> Vec<Row> {
     let names: Vec<String> = runtimes.iter().map(Contender::to_string).collect();
     let default = morpheus(None).to_string();
     let [resident, others @ ..] = &IDLE_FIGURES;
-    let mut rows = rounds.rows(IDLE, &names, &[*resident], |_, _| None);
+    let mut rows = rounds.rows(IDLE, &names, slice::from_ref(resident), |_, _| None);
     let over = over_tokio(&rows, &names[0], RESIDENT.name);
     let over = over.into_iter().map(|row| match row.contender == default {
         true => row.held(IDLE_LIMIT),

@@ -52,23 +52,6 @@ pub enum Part {
 /// What the name of a figure ends with whose row has the percentile curve.
 pub const P50: &str = " p50";
 
-impl<M> Clone for Figure<M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-// Derived, these would ask the same of `M`.
-impl<M> Copy for Figure<M> {}
-
-impl<M> Clone for Of<M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M> Copy for Of<M> {}
-
 impl<M> Figure<M> {
     /// A number that is known where it is there.
     pub const fn new(name: &'static str, unit: Unit, of: fn(&M) -> Option<f64>) -> Self {
@@ -327,16 +310,9 @@ pub fn against(
     let Some(to) = rows.iter().filter(with).find(|row| row.contender == other) else {
         return Vec::new();
     };
-    let others = rows
-        .iter()
-        .filter(with)
-        .filter(|row| row.contender != other);
+    let all = rows.iter().filter(with);
+    let others = all.filter(|row| row.contender != other);
     others.filter_map(|row| row.over(to, named, of)).collect()
-}
-
-/// The name of a mean's row, in place of a case's.
-fn mean_of(cases: usize) -> String {
-    format!("mean of {cases}")
 }
 
 /// Geometric means of ratios over the cases that `counts`: for each contender and each figure that all of these cases have.
@@ -346,10 +322,9 @@ pub fn means(
     counts: impl Fn(&str) -> bool,
     limit: impl Fn(&Row) -> Option<Limit>,
 ) -> Vec<Row> {
-    let with_ratio = || rows.iter().filter(|row| row.ratio.is_some());
-    let counted: Vec<&Row> = with_ratio().filter(|row| counts(&row.case)).collect();
     let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in counted {
+    let with_ratio = rows.iter().filter(|row| row.ratio.is_some());
+    for row in with_ratio.filter(|row| counts(&row.case)) {
         let group = groups.iter_mut().find(|group| is_alike(group[0], row));
         match group {
             Some(group) => group.push(row),
@@ -367,8 +342,8 @@ pub fn means(
             control: over(|pairs| &pairs.control),
         };
         let first = group[0];
-        let to = &first.ratio.as_ref()?.to;
-        let name = mean_of(group.len());
+        let to = view::to(first)?;
+        let name = format!("mean of {}", group.len());
         let mut row = Row::new(&name, &first.contender, &first.figure, first.unit, vec![]);
         row.ratio = Some(Ratio::new(to, pairs, limit(first)));
         Some(row)
@@ -379,8 +354,7 @@ pub fn means(
 
 /// Whether two rows are the same figure of the same contender against the same other one.
 fn is_alike(a: &Row, b: &Row) -> bool {
-    let to = |row: &Row| row.ratio.as_ref().map(|ratio| ratio.to.clone());
-    a.contender == b.contender && a.figure == b.figure && to(a) == to(b)
+    a.contender == b.contender && a.figure == b.figure && view::to(a) == view::to(b)
 }
 
 /// The geometric mean of the cases' ratios, as a difference from 1, in each round that all of them have.

@@ -20,21 +20,20 @@ pub struct Place {
 /// The measurements of all rounds in their order. A round measures contender 0, the `compared` ones after it, and contender 0
 /// again. Every other round goes backwards.
 pub fn order(compared: usize, rounds: usize) -> impl Iterator<Item = Place> {
-    let numbers: Vec<usize> = (0..compared + 2).collect();
-    let all = interleaved(&numbers, rounds).into_iter();
-    all.map(move |(round, number)| Place {
-        contender: if number > compared { 0 } else { number },
-        number,
-        round,
-    })
+    places(compared + 2, compared, rounds)
 }
 
 /// The same for contenders that take turns. No contender is measured twice in a round.
 pub fn in_turns(contenders: usize, rounds: usize) -> impl Iterator<Item = Place> {
-    let numbers: Vec<usize> = (0..contenders).collect();
+    places(contenders, contenders, rounds)
+}
+
+/// Rounds of `count` places each. Those with a number beyond `last` are of contender 0.
+fn places(count: usize, last: usize, rounds: usize) -> impl Iterator<Item = Place> {
+    let numbers: Vec<usize> = (0..count).collect();
     let all = interleaved(&numbers, rounds).into_iter();
-    all.map(|(round, number)| Place {
-        contender: number,
+    all.map(move |(round, number)| Place {
+        contender: if number > last { 0 } else { number },
         number,
         round,
     })

@@ -111,10 +111,7 @@ pub fn median(row: Option<&Row>) -> String {
 
 /// The interval of a row's median; nothing where there are too few rounds.
 pub fn interval(row: Option<&Row>) -> String {
-    let shown = row.and_then(|row| {
-        let (low, high) = row.low.zip(row.high)?;
-        Some(format!("{} to {}", row.unit.show(low), row.unit.show(high)))
-    });
+    let shown = row.and_then(|row| Some(row.unit.range(row.low.zip(row.high)?)));
     shown.unwrap_or_default()
 }
 
