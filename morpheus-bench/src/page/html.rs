@@ -74,7 +74,7 @@ pub fn render(page: &Page) -> String {
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n{GENERATOR}\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}{painted}.h{{fill:var(--page)}}\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}{painted}\
          {light}\n@media screen and (prefers-color-scheme:dark){{{dark}}}\n</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     );
     text += &machines(page.machines);
@@ -124,13 +124,9 @@ fn contents(parts: &[Part]) -> String {
     let mut text = "<nav aria-label=\"Contents\"><ul>".to_owned();
     for (number, part) in parts.iter().enumerate() {
         let title = escape(&part.section.title);
-        let about = if part.section.about.is_empty() {
-            String::new()
-        } else {
-            format!(
-                " <span class=\"about\">{}</span>",
-                escape(&part.section.about)
-            )
+        let about = match &*escape(&part.section.about) {
+            "" => String::new(),
+            about => format!(" <span class=\"about\">{about}</span>"),
         };
         text += &format!("<li><a href=\"#part-{number}\">{title}</a>{about}</li>");
     }
@@ -177,12 +173,9 @@ fn one(figure: &Figure, picture: Option<&str>) -> String {
         let spoken = format!("{}. {}", figure.title, figure.caption);
         text += &svg::render(&plot.draw(), &spoken);
         text.push('\n');
-        if let Some(picture) = picture {
-            text += &format!(
-                "<a class=\"svg\" href=\"{0}\" download>SVG</a>",
-                escape(picture)
-            );
-        }
+        let picture = picture.map(escape);
+        let link = picture.map(|name| format!("<a class=\"svg\" href=\"{name}\" download>SVG</a>"));
+        text += &link.unwrap_or_default();
         text += "</div>\n";
     }
     if !table.rows.is_empty() {
@@ -193,12 +186,10 @@ fn one(figure: &Figure, picture: Option<&str>) -> String {
 
 /// Long ones, and those that push the next plot away, open when asked to.
 fn shown(of: &Table, is_in_the_way: bool) -> String {
-    let rows = of.rows.len();
-    if is_in_the_way || rows > OPEN {
-        let table = table(of);
-        format!("<details><summary>Table, {rows} rows</summary>{table}</details>\n")
-    } else {
-        table(of)
+    let (table, rows) = (table(of), of.rows.len());
+    match is_in_the_way || rows > OPEN {
+        true => format!("<details><summary>Table, {rows} rows</summary>{table}</details>\n"),
+        false => table,
     }
 }
 
@@ -221,10 +212,9 @@ fn table(table: &Table) -> String {
     for row in table.rows.iter().take(MOST_ROWS) {
         text += "<tr>";
         for cell in row {
-            let long = if cell.chars().count() > LONG {
-                " class=\"long\""
-            } else {
-                ""
+            let long = match cell.chars().count() > LONG {
+                true => " class=\"long\"",
+                false => "",
             };
             text += &format!("<td{long}>{}</td>", escape(&unbroken(cell)));
         }

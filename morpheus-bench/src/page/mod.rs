@@ -19,9 +19,11 @@ use clap::Parser;
 use serde_json::Value;
 
 use crate::progress::Progress;
+use crate::unit::Unit;
 use crate::{figures, report};
 use config::Options;
 use html::{Machine, Page, Part};
+use plot::scale::extremes;
 use read::Found;
 use section::Section;
 
@@ -39,10 +41,7 @@ pub fn main() -> ExitCode {
             report::print(&format!("{page}\n"));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("report: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => report::failed("report", &error),
     }
 }
 
@@ -83,11 +82,8 @@ fn write(
     let failed = |path: &Path, error| format!("{} cannot be written: {error}", path.display());
     fs::create_dir_all(target).map_err(|error| failed(target, error))?;
     let machines = machines(&sections);
-    let figures: usize = sections
-        .iter()
-        .map(|(_, section)| section.figures.len())
-        .sum();
-    let mut progress = Progress::new(DRAWING * figures as u32, false);
+    let figures = sections.iter().map(|(_, section)| section.figures.len());
+    let mut progress = Progress::new(DRAWING * figures.sum::<usize>() as u32, false);
     let mut names: Vec<String> = Vec::new();
     let mut parts = Vec::new();
     for (file, section) in sections {
@@ -95,15 +91,12 @@ fn write(
         for figure in &section.figures {
             let picture = match &figure.plot {
                 Some(plot) if !options.no_svg => {
-                    let stem = section::stem(Path::new(&file));
+                    let stem = file.rsplit_once('.').map_or(&*file, |(stem, _)| stem);
                     let name = free_name(&format!("{stem} {}", figure.title), &mut names);
                     progress.say(format!("drawing {name}"));
+                    let title = format!("{}: {}", section.title, figure.title);
                     let footer = footer(&section);
-                    let picture = plot.draw().framed(
-                        &format!("{}: {}", section.title, figure.title),
-                        &figure.caption,
-                        &footer,
-                    );
+                    let picture = plot.draw().framed(&title, &figure.caption, &footer);
                     let path = target.join(&name);
                     let alone = plot::svg::alone(&picture, &figure.title);
                     fs::write(&path, alone).map_err(|error| failed(&path, error))?;
@@ -133,22 +126,17 @@ fn write(
 
 /// `latency-response-time.svg`, and with a number where that is taken.
 fn free_name(text: &str, taken: &mut Vec<String>) -> String {
-    let mut slug = String::new();
-    for c in text.to_lowercase().chars().take(90) {
-        if c.is_ascii_alphanumeric() {
-            slug.push(c);
-        } else if !slug.is_empty() && !slug.ends_with('-') {
-            slug.push('-');
-        }
-    }
-    let slug = slug.trim_end_matches('-');
-    let slug = if slug.is_empty() { "plot" } else { slug };
-    let mut numbers = std::iter::once(String::new()).chain((2..).map(|n| format!("-{n}")));
-    let free = numbers.find_map(|number| {
-        let name = format!("{slug}{number}.svg");
-        (!taken.contains(&name)).then_some(name)
-    });
-    let name = free.unwrap_or_else(|| "plot.svg".into());
+    let text: String = text.to_lowercase().chars().take(90).collect();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let slug = match words.is_empty() {
+        true => "plot".into(),
+        false => words.join("-"),
+    };
+    let numbered = (2..).map(|number| format!("{slug}-{number}.svg"));
+    let mut names = std::iter::once(format!("{slug}.svg")).chain(numbered);
+    let free = names.find(|name| !taken.contains(name));
+    let name = free.expect("numbers have no end");
     taken.push(name.clone());
     name
 }
@@ -177,88 +165,75 @@ fn footer(section: &Section) -> String {
 /// What one should know of a machine, as names and what they are.
 fn facts(host: &Value) -> Vec<(String, String)> {
     use claims::{at, number, text, texts, yes};
-    let mut facts: Vec<(String, String)> = Vec::new();
-    let mut add = |name: &str, fact: Option<String>| {
-        facts.extend(
-            fact.filter(|fact| !fact.is_empty())
-                .map(|fact| (name.to_owned(), fact)),
-        );
-    };
-    add("Kernel", text(host, "kernel"));
-    add("CPU", text(host, "cpu"));
-    add("CPUs", number(host, "cpus").map(|n| n.to_string()));
     let own = "the kernel's own".to_owned();
-    add("Scheduler", Some(text(host, "scheduler").unwrap_or(own)));
-    add("Preemption", text(host, "preemption"));
     let none = "none: no control over frequencies".to_owned();
-    add("Governor", Some(text(host, "governor").unwrap_or(none)));
-    add("Idle states", Some(texts(host, "idle_states").join(", ")));
-    add(
-        "Longest wakeup allowed",
-        number(host, "idle_limit_us").map(|us| format!("{us} µs")),
-    );
-    add(
-        "Timer slack",
-        number(host, "timer_slack_ns").map(|ns| crate::unit::Unit::Time.tick(ns, ns)),
-    );
-    let floor = number(host, "clock_floor_ns")
-        .map(|ns| format!(", floor {ns} ns"))
-        .unwrap_or_default();
-    add("Clock", text(host, "clocksource").map(|name| name + &floor));
-    let slices = at(host, "short_slices").map(|_| yes(host, "short_slices"));
-    add(
-        "Short slices",
-        slices.map(|taken| if taken { "taken" } else { "not taken" }.into()),
-    );
-    add("User id", number(host, "uid").map(|uid| uid.to_string()));
-    facts
+    let slack = number(host, "timer_slack_ns");
+    let floor = number(host, "clock_floor_ns").map(|ns| format!(", floor {ns} ns"));
+    let clock = text(host, "clocksource").map(|name| name + &floor.unwrap_or_default());
+    let takes_slices = match yes(host, "short_slices") {
+        true => "taken",
+        false => "not taken",
+    };
+    let facts = [
+        ("Kernel", text(host, "kernel")),
+        ("CPU", text(host, "cpu")),
+        ("CPUs", number(host, "cpus").map(|n| n.to_string())),
+        ("Scheduler", text(host, "scheduler").or(Some(own))),
+        ("Preemption", text(host, "preemption")),
+        ("Governor", text(host, "governor").or(Some(none))),
+        ("Idle states", Some(texts(host, "idle_states").join(", "))),
+        (
+            "Longest wakeup allowed",
+            number(host, "idle_limit_us").map(|us| format!("{us} µs")),
+        ),
+        ("Timer slack", slack.map(|ns| Unit::Time.tick(ns, ns))),
+        ("Clock", clock),
+        (
+            "Short slices",
+            at(host, "short_slices").map(|_| takes_slices.into()),
+        ),
+        ("User id", number(host, "uid").map(|uid| uid.to_string())),
+    ];
+    let known = |(name, fact): (&str, Option<String>)| Some((name.to_owned(), fact?));
+    let known = facts.into_iter().filter_map(known);
+    known.filter(|(_, fact)| !fact.is_empty()).collect()
 }
 
 /// The machines of all files: those that agree in everything but the load and what was read by chance are one.
 fn machines(sections: &[(String, Section)]) -> Vec<Machine> {
-    let mut machines: Vec<Machine> = Vec::new();
-    let mut loads: Vec<Vec<f64>> = Vec::new();
+    fn but_the_clock(facts: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+        facts.iter().filter(|(name, _)| name != "Clock")
+    }
+    let mut machines: Vec<(Machine, Vec<f64>)> = Vec::new();
     for (file, section) in sections {
         let Some(host) = &section.host else {
             continue;
         };
-        let own = facts(host);
-        let same = |machine: &Machine| {
-            let but_the_clock = |facts: &[(String, String)]| -> Vec<(String, String)> {
-                facts
-                    .iter()
-                    .filter(|(name, _)| name != "Clock")
-                    .cloned()
-                    .collect()
-            };
-            but_the_clock(&machine.facts) == but_the_clock(&own)
+        let facts = facts(host);
+        let same = |(machine, _): &(Machine, Vec<f64>)| {
+            but_the_clock(&machine.facts).eq(but_the_clock(&facts))
         };
-        let index = machines.iter().position(same).unwrap_or_else(|| {
-            machines.push(Machine {
-                facts: own.clone(),
-                files: Vec::new(),
-            });
-            loads.push(Vec::new());
+        let place = machines.iter().position(same).unwrap_or_else(|| {
+            let files = Vec::new();
+            machines.push((Machine { facts, files }, Vec::new()));
             machines.len() - 1
         });
-        if !machines[index].files.contains(file) {
-            machines[index].files.push(file.clone());
+        let (machine, loads) = &mut machines[place];
+        if !machine.files.contains(file) {
+            machine.files.push(file.clone());
         }
-        loads[index].extend(claims::number(host, "load"));
+        loads.extend(claims::number(host, "load"));
     }
-    for (machine, loads) in machines.iter_mut().zip(loads) {
-        let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if low <= high {
-            let shown = if high - low < 0.005 {
-                format!("{low:.2}")
-            } else {
-                format!("{low:.2} to {high:.2}")
-            };
-            machine.facts.push(("Load before each".into(), shown));
-        }
-    }
-    machines
+    let with_load = |(mut machine, loads): (Machine, Vec<f64>)| {
+        let load = extremes(&loads).map(|(low, high)| match high - low < 0.005 {
+            true => format!("{low:.2}"),
+            false => format!("{low:.2} to {high:.2}"),
+        });
+        let load = load.map(|load| ("Load before each".into(), load));
+        machine.facts.extend(load);
+        machine
+    };
+    machines.into_iter().map(with_load).collect()
 }
 
 #[cfg(test)]

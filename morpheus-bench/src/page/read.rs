@@ -1,5 +1,6 @@
 //! The files of a directory, and what there is to show of each.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,23 +19,15 @@ pub struct Found {
     pub problems: Vec<(String, String)>,
 }
 
-/// What a file is, by its name.
-enum Kind {
-    Objects,
-    Log,
-}
-
 /// The file in a directory of `governor run` that has the figures.
 const STUDY: &str = "study.json";
 
-fn kind(path: &Path) -> Option<Kind> {
-    if path.is_dir() {
-        return path.join(STUDY).exists().then_some(Kind::Objects);
-    }
-    match path.extension()?.to_str()? {
-        "json" | "jsonl" | "ndjson" => Some(Kind::Objects),
-        "hlog" => Some(Kind::Log),
-        _ => None,
+/// Whether there are results, by the name.
+fn is_known(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    match path.is_dir() {
+        true => path.join(STUDY).exists(),
+        false => matches!(extension, Some("json" | "jsonl" | "ndjson" | "hlog")),
     }
 }
 
@@ -47,31 +40,28 @@ pub fn read(directory: &Path) -> Result<Found, String> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(failed)?
         .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| is_known(path))
         .collect();
     paths.sort();
-    let files: Vec<(Kind, PathBuf)> = paths
-        .into_iter()
-        .filter_map(|path| Some((kind(&path)?, path)))
-        .collect();
-    if files.is_empty() {
+    if paths.is_empty() {
         return Err(format!(
             "{} has no results: no *.json, *.jsonl, *.hlog, no directory of `governor run`; write what --json prints to \
              it, as in `latency --json > {0}/latency.json`",
             directory.display()
         ));
     }
-    if files.len() > MOST_FILES {
+    if paths.len() > MOST_FILES {
         return Err(format!(
             "{} has {} files of results, and at most {MOST_FILES} fit on a page: is it the right directory?",
             directory.display(),
-            files.len()
+            paths.len()
         ));
     }
     let mut found = Found::default();
-    for (kind, path) in files {
+    for path in paths {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy().into_owned();
-        match one(&kind, &path) {
+        match one(&path) {
             Ok(sections) => {
                 let named = sections.into_iter().map(|section| (name.clone(), section));
                 found.sections.extend(named);
@@ -82,10 +72,13 @@ pub fn read(directory: &Path) -> Result<Found, String> {
     Ok(found)
 }
 
-fn one(kind: &Kind, path: &Path) -> Result<Vec<Section>, String> {
-    match kind {
-        Kind::Objects if path.is_dir() => one(kind, &path.join(STUDY)),
-        Kind::Objects => section::of(&claims::objects(&claims::bytes(path)?)?),
-        Kind::Log => Ok(vec![section::log::section(&claims::bytes(path)?)?]),
+fn one(path: &Path) -> Result<Vec<Section>, String> {
+    if path.is_dir() {
+        return one(&path.join(STUDY));
+    }
+    let bytes = claims::bytes(path)?;
+    match path.extension().is_some_and(|name| name == "hlog") {
+        true => Ok(vec![section::log::section(&bytes)?]),
+        false => section::of(&claims::objects(&bytes)?),
     }
 }

@@ -1,6 +1,7 @@
 //! What a plot is made of. Layouts put these shapes together; [`super::svg`] shows them.
 
 use super::font::{self, Weight};
+use crate::report;
 
 /// Width of every plot. A phone shows it nearly as it is, so that text is as large as it says here.
 pub const WIDTH: f64 = 400.0;
@@ -67,10 +68,8 @@ pub enum Shape {
     Mark {
         /// Its middle.
         at: Place,
-        /// Of what; the form goes with it.
-        ink: Ink,
-        /// Only its border.
-        hollow: bool,
+        /// The series, whose colour and form it has.
+        slot: usize,
         /// What is shown to a pointer on it.
         tip: String,
     },
@@ -133,13 +132,8 @@ impl Drawing {
     }
 
     /// Adds a mark.
-    pub fn mark(&mut self, at: Place, slot: usize, hollow: bool, tip: String) {
-        self.shapes.push(Shape::Mark {
-            at,
-            ink: Ink::Series(slot),
-            hollow,
-            tip,
-        });
+    pub fn mark(&mut self, at: Place, slot: usize, tip: String) {
+        self.shapes.push(Shape::Mark { at, slot, tip });
     }
 
     /// Adds text.
@@ -152,6 +146,20 @@ impl Drawing {
             anchor,
             ink,
         });
+    }
+
+    /// Adds the names of ticks below an axis, each in the middle of its place. Where there is no room beside the name before it, a
+    /// name is left out.
+    pub fn ticks(&mut self, names: impl Iterator<Item = (f64, String)>, baseline: f64) {
+        let mut last = (f64::INFINITY, 0.0);
+        for (x, name) in names {
+            let half = font::width(&name, SMALL, Weight::Regular) / 2.0;
+            let middle = x.clamp(half, WIDTH - half);
+            if (middle - last.0).abs() > half + last.1 + 6.0 {
+                self.text((middle, baseline), &name, SMALL, Anchor::Middle, Ink::Muted);
+                last = (middle, half);
+            }
+        }
     }
 
     /// Adds a heading.
@@ -187,9 +195,8 @@ impl Drawing {
         }
         y += 12.0;
         let moved = |(x, below): Place| (x + MARGIN, below + y);
-        framed
-            .shapes
-            .extend(self.shapes.iter().map(|shape| shape.moved(&moved)));
+        let shapes = self.shapes.iter().map(|shape| shape.moved(&moved));
+        framed.shapes.extend(shapes);
         y += self.height + 6.0;
         for line in wrap(footer, 9.5, Weight::Regular, self.width) {
             y += 11.5;
@@ -213,18 +220,9 @@ impl Shape {
 
 /// Lines that are no wider than that, broken between words.
 pub fn wrap(text: &str, size: f64, weight: Weight, most: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let longer = match lines.last() {
-            Some(line) => format!("{line} {word}"),
-            None => word.to_owned(),
-        };
-        match lines.last_mut() {
-            Some(line) if font::width(&longer, size, weight) <= most => *line = longer,
-            _ => lines.push(font::fit(word, size, weight, most)),
-        }
-    }
-    lines
+    let lines = report::lines(text, |line| font::width(line, size, weight) <= most);
+    let fitted = lines.iter().map(|line| font::fit(line, size, weight, most));
+    fitted.collect()
 }
 
 /// How far a mark reaches from its middle.
@@ -264,7 +262,7 @@ mod tests {
     #[test]
     fn a_frame_holds_what_was_drawn() {
         let mut drawing = Drawing::new(100.0);
-        drawing.mark((10.0, 20.0), 1, false, "tip".into());
+        drawing.mark((10.0, 20.0), 1, "tip".into());
         let framed = drawing.framed("title", &"many words ".repeat(30), "a machine");
         assert!(framed.width > drawing.width && framed.height > drawing.height + 60.0);
         let mark = framed.shapes.iter().find_map(|shape| match shape {

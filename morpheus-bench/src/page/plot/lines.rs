@@ -2,7 +2,7 @@
 
 use super::drawing::{Anchor, Drawing, Ink, Place, SMALL, TEXT, WIDTH};
 use super::font::{self, Weight};
-use super::scale::{Kind, Scale, percentile_place, percentile_ticks};
+use super::scale::{Kind, Scale, extremes, percentile_place, percentile_ticks};
 use crate::unit::Unit;
 
 /// Lines over one axis.
@@ -12,39 +12,17 @@ pub struct Lines {
     pub across: Across,
     /// What the axis at the side counts.
     pub unit: Unit,
-    /// Whether the axis at the side begins at zero where it is linear.
-    pub from_zero: bool,
-    /// A number at the side that others are compared with. The caption says what it is: points may be anywhere.
-    pub reference: Option<f64>,
     /// The lines.
     pub lines: Vec<Line>,
 }
 
 /// The axis below.
-#[derive(Clone, Debug)]
-pub enum Across {
-    /// Shares of the samples: each nine takes as much room.
-    Percentiles,
-    /// Numbers.
-    Numbers {
-        /// What they count.
-        unit: Unit,
-        /// What they are.
-        name: String,
-        /// Whether equal ratios are equally far apart.
-        log: bool,
-    },
-}
-
-/// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// From point to point, with a mark at each, or at those with a name.
-    Marked,
-    /// From point to point.
-    Plain,
-    /// Marks alone: what is between them was not measured.
-    Points,
+pub enum Across {
+    /// Shares of the samples: each nine takes as much room. The points with a name have a mark.
+    Percentiles,
+    /// Nanoseconds since it began.
+    Time,
 }
 
 /// One line.
@@ -54,30 +32,16 @@ pub struct Line {
     pub label: String,
     /// Its place in the palette.
     pub slot: usize,
-    /// How it is drawn.
-    pub style: Style,
-    /// Its points, and where each lies.
-    pub points: Vec<Point>,
+    /// Its points, two or more: on the axis below, and on the axis at the side.
+    pub points: Vec<(f64, f64)>,
 }
 
-/// A point of a line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// On the axis below.
-    pub x: f64,
-    /// On the axis at the side.
-    pub y: f64,
-    /// Where `y` lies.
-    pub interval: Option<(f64, f64)>,
-}
-
-impl Point {
-    /// Without an interval.
-    pub fn new(x: f64, y: f64) -> Self {
-        Self {
-            x,
-            y,
-            interval: None,
+impl Across {
+    /// What goes on the scale for a number of a point.
+    fn number(self, x: f64) -> f64 {
+        match self {
+            Self::Percentiles => percentile_place(x),
+            Self::Time => x,
         }
     }
 }
@@ -89,8 +53,9 @@ const BELOW: f64 = 38.0;
 /// From one name to the next.
 const APART: f64 = 16.0;
 
-/// Where things are.
-struct Frame {
+/// What is drawn, and where things are.
+struct Frame<'a> {
+    plot: &'a Lines,
     left: f64,
     right: f64,
     top: f64,
@@ -99,31 +64,34 @@ struct Frame {
     up: Scale,
 }
 
-impl Frame {
-    fn place(&self, x: f64, y: f64) -> Place {
-        let right = self.left + self.across.at(x) * (self.right - self.left);
-        let up = self.up.at(y) * (self.bottom - self.top);
-        (right, self.bottom - up)
+impl Frame<'_> {
+    fn x(&self, x: f64) -> f64 {
+        let share = self.across.at(self.plot.across.number(x));
+        self.left + share * (self.right - self.left)
+    }
+
+    fn y(&self, y: f64) -> f64 {
+        self.bottom - self.up.at(y) * (self.bottom - self.top)
+    }
+
+    fn places(&self, line: &Line) -> Vec<Place> {
+        let points = line.points.iter();
+        points.map(|(x, y)| (self.x(*x), self.y(*y))).collect()
     }
 }
 
 /// Draws them.
 pub fn draw(plot: &Lines) -> Drawing {
-    let up = side(plot);
-    let across = below(plot);
-    let most = |scale: &Scale, tick: f64| match scale.kind {
-        Kind::Linear => scale.high.abs().max(scale.low.abs()),
-        Kind::Log => tick,
-    };
+    let points = || plot.lines.iter().flat_map(|line| &line.points);
+    let up = Scale::of(&points().map(|(_, y)| *y).collect::<Vec<_>>());
     let up_ticks: Vec<(f64, String)> = up
         .ticks(6)
         .into_iter()
-        .map(|tick| (tick, plot.unit.tick(tick, most(&up, tick))))
+        .map(|tick| (tick, up.name(plot.unit, tick)))
         .collect();
-    let small = |text: &str| font::width(text, SMALL, Weight::Regular);
     let widest = up_ticks
         .iter()
-        .map(|(_, text)| small(text))
+        .map(|(_, text)| font::width(text, SMALL, Weight::Regular))
         .fold(0.0, f64::max);
     let names: Vec<String> = plot
         .lines
@@ -144,6 +112,7 @@ pub fn draw(plot: &Lines) -> Drawing {
     let legend_height = legend.last().map_or(0.0, |(_, y)| y + 0.5 * APART);
     let height = HEIGHT.max(APART * names.len() as f64 + BELOW + 16.0);
     let frame = Frame {
+        plot,
         left: widest + 8.0,
         right: if beside {
             WIDTH - name_width - 32.0
@@ -152,26 +121,22 @@ pub fn draw(plot: &Lines) -> Drawing {
         },
         top: 10.0,
         bottom: height - BELOW,
-        across,
+        across: below(plot),
         up,
     };
     let mut drawing = Drawing::new(height + legend_height);
     for (tick, text) in &up_ticks {
-        let (_, y) = frame.place(frame.across.low, *tick);
+        let y = frame.y(*tick);
         drawing.line(vec![(frame.left, y), (frame.right, y)], Ink::Grid, 1.0);
         let place = (frame.left - 8.0, y + 0.36 * SMALL);
         drawing.text(place, text, SMALL, Anchor::End, Ink::Muted);
     }
-    axis_below(&mut drawing, plot, &frame);
-    if let Some(value) = plot.reference {
-        let (_, y) = frame.place(frame.across.low, value);
-        drawing.dashed(vec![(frame.left, y), (frame.right, y)], Ink::Reference, 1.2);
-    }
+    axis_below(&mut drawing, &frame);
     for line in &plot.lines {
-        draw_line(&mut drawing, plot, line, &frame);
+        draw_line(&mut drawing, line, &frame);
     }
     if beside {
-        draw_names(&mut drawing, plot, &names, &frame);
+        draw_names(&mut drawing, &names, &frame);
     }
     for ((line, name), (x, y)) in plot.lines.iter().zip(&names).zip(legend) {
         name_at(&mut drawing, line, name, (x, height + y));
@@ -195,185 +160,83 @@ fn legend_places(names: &[String]) -> Vec<Place> {
 }
 
 fn name_at(drawing: &mut Drawing, line: &Line, name: &str, (x, y): Place) {
-    drawing.mark((x, y), line.slot, false, String::new());
+    drawing.mark((x, y), line.slot, String::new());
     let place = (x + 10.0, y + 0.36 * TEXT);
     drawing.text(place, name, TEXT, Anchor::Start, Ink::Text);
 }
 
-fn side(plot: &Lines) -> Scale {
-    let mut values: Vec<f64> = Vec::new();
-    for point in plot.lines.iter().flat_map(|line| &line.points) {
-        values.push(point.y);
-        values.extend(point.interval.map(|(low, _)| low));
-        values.extend(point.interval.map(|(_, high)| high));
-    }
-    values.extend(plot.reference);
-    match Scale::of(&values) {
-        scale if scale.kind == Kind::Log => scale,
-        _ if plot.from_zero => Scale::from_zero(&values),
-        scale => scale,
-    }
-}
-
 fn below(plot: &Lines) -> Scale {
-    let values: Vec<f64> = plot
-        .lines
-        .iter()
-        .flat_map(|line| &line.points)
-        .map(|point| x_of(plot, point.x))
-        .collect();
-    let extreme = |start, pick: fn(f64, f64) -> f64| values.iter().copied().fold(start, pick);
-    let (low, high) = (
-        extreme(f64::INFINITY, f64::min),
-        extreme(f64::NEG_INFINITY, f64::max),
-    );
-    match &plot.across {
-        Across::Percentiles => Scale {
-            kind: Kind::Linear,
-            low: 0.0,
-            high: high.max(1.0),
-        },
+    let points = plot.lines.iter().flat_map(|line| &line.points);
+    let values: Vec<f64> = points.map(|(x, _)| plot.across.number(*x)).collect();
+    let (low, high) = extremes(&values).unwrap_or_default();
+    let (low, high) = match plot.across {
+        Across::Percentiles => (0.0, high.max(1.0)),
         // Where the numbers end, the axis does: time that was not measured takes no room.
-        Across::Numbers { log: true, .. } if low > 0.0 && high > low => Scale {
-            kind: Kind::Log,
-            low,
-            high,
-        },
-        Across::Numbers { .. } if high > low => Scale {
-            kind: Kind::Linear,
-            low,
-            high,
-        },
-        Across::Numbers { .. } => Scale::linear(&values),
+        Across::Time => (low, high),
+    };
+    Scale {
+        kind: Kind::Linear,
+        low,
+        high,
     }
 }
 
-fn x_of(plot: &Lines, x: f64) -> f64 {
-    match plot.across {
-        Across::Percentiles => percentile_place(x),
-        Across::Numbers { .. } => x,
-    }
-}
-
-fn axis_below(drawing: &mut Drawing, plot: &Lines, frame: &Frame) {
-    let wanted = ((frame.right - frame.left) / 56.0).floor().max(2.0) as usize;
-    let (ticks, name): (Vec<(f64, String)>, String) = match &plot.across {
-        Across::Percentiles => (
-            percentile_ticks(frame.across.high)
-                .into_iter()
-                .map(|(share, text)| (percentile_place(share), text))
-                .collect(),
-            "percentile".into(),
-        ),
-        Across::Numbers { unit, name, .. } => {
-            let text = |tick: f64| match frame.across.kind {
-                Kind::Linear => unit.tick(tick, frame.across.high),
-                Kind::Log => unit.tick(tick, tick),
-            };
-            let ticks = match (unit, frame.across.kind) {
-                (Unit::Bytes, Kind::Log) => doublings(&frame.across),
-                _ => frame.across.ticks(wanted),
-            };
-            (
-                ticks.into_iter().map(|tick| (tick, text(tick))).collect(),
-                name.clone(),
-            )
+fn axis_below(drawing: &mut Drawing, frame: &Frame) {
+    let scale = &frame.across;
+    let (ticks, name) = match frame.plot.across {
+        Across::Percentiles => (percentile_ticks(scale.high), "percentile"),
+        Across::Time => {
+            let wanted = ((frame.right - frame.left) / 56.0).floor().max(2.0) as usize;
+            let named = |tick| (tick, scale.name(Unit::Time, tick));
+            (scale.ticks(wanted).into_iter().map(named).collect(), "time")
         }
     };
-    drawing.line(
-        vec![(frame.left, frame.bottom), (frame.right, frame.bottom)],
-        Ink::Muted,
-        1.0,
+    let bottom = frame.bottom;
+    let axis = vec![(frame.left, bottom), (frame.right, bottom)];
+    drawing.line(axis, Ink::Muted, 1.0);
+    for (tick, _) in &ticks {
+        let x = frame.x(*tick);
+        drawing.line(vec![(x, frame.top), (x, bottom)], Ink::Grid, 1.0);
+    }
+    // Backwards: where there is no room for all names, the first has to go, which is the least of the percentiles.
+    let backwards = ticks.into_iter().rev();
+    drawing.ticks(
+        backwards.map(|(tick, text)| (frame.x(tick), text)),
+        bottom + 16.0,
     );
-    // Where there is no room for all names, the first has to go: it is the least of the percentiles.
-    let mut free_from = f64::INFINITY;
-    for (tick, text) in ticks.iter().rev() {
-        let (x, _) = frame.place(*tick, frame.up.low);
-        drawing.line(vec![(x, frame.top), (x, frame.bottom)], Ink::Grid, 1.0);
-        let half = font::width(text, SMALL, Weight::Regular) / 2.0;
-        let middle = x.clamp(half, WIDTH - half);
-        if middle + half < free_from {
-            let place = (middle, frame.bottom + 16.0);
-            drawing.text(place, text, SMALL, Anchor::Middle, Ink::Muted);
-            free_from = middle - half - 6.0;
-        }
-    }
     let middle = (frame.left + frame.right) / 2.0;
-    let place = (middle, frame.bottom + 32.0);
-    drawing.text(place, &name, SMALL, Anchor::Middle, Ink::Muted);
+    let place = (middle, bottom + 32.0);
+    drawing.text(place, name, SMALL, Anchor::Middle, Ink::Muted);
 }
 
-/// Sizes go in powers of two.
-fn doublings(scale: &Scale) -> Vec<f64> {
-    let powers = (0..40).map(|power| 2_f64.powi(power));
-    powers
-        .filter(|size| *size >= scale.low * 0.999 && *size <= scale.high * 1.001)
-        .collect()
-}
-
-fn draw_line(drawing: &mut Drawing, plot: &Lines, line: &Line, frame: &Frame) {
-    let ink = Ink::Series(line.slot);
-    let places: Vec<Place> = line
-        .points
-        .iter()
-        .map(|point| frame.place(x_of(plot, point.x), point.y))
-        .collect();
-    for (point, (x, _)) in line.points.iter().zip(&places) {
-        if let Some((low, high)) = point.interval {
-            let ends = [low, high].map(|y| frame.place(frame.across.low, y).1);
-            drawing.line(vec![(*x, ends[0]), (*x, ends[1])], ink, 1.4);
-            for end in ends {
-                drawing.line(vec![(x - 3.5, end), (x + 3.5, end)], ink, 1.4);
-            }
+fn draw_line(drawing: &mut Drawing, line: &Line, frame: &Frame) {
+    let places = frame.places(line);
+    let is_curve = frame.plot.across == Across::Percentiles;
+    let thick = if is_curve { 2.0 } else { 1.5 };
+    drawing.line(places.clone(), Ink::Series(line.slot), thick);
+    let named = percentile_ticks(9.0);
+    let is_named = |x: f64| named.iter().any(|(share, _)| (share - x).abs() < 1e-9);
+    for ((x, y), place) in line.points.iter().zip(places) {
+        if is_curve && is_named(*x) {
+            let (percent, y) = ((x * 1e8).round() / 1e6, frame.plot.unit.show(*y));
+            let tip = format!("{}, p{percent}: {y}", line.label);
+            drawing.mark(place, line.slot, tip);
         }
     }
-    if line.style != Style::Points && places.len() > 1 {
-        let thick = if line.style == Style::Plain { 1.5 } else { 2.0 };
-        drawing.line(places.clone(), ink, thick);
-    }
-    if line.style != Style::Plain || places.len() == 1 {
-        for (point, place) in line.points.iter().zip(&places) {
-            if is_marked(plot, point.x) {
-                drawing.mark(*place, line.slot, false, tip(plot, line, point));
-            }
-        }
-    }
-}
-
-/// Curves have marks at the percentiles with a name.
-fn is_marked(plot: &Lines, x: f64) -> bool {
-    match plot.across {
-        Across::Percentiles => percentile_ticks(9.0)
-            .iter()
-            .any(|(share, _)| (share - x).abs() < 1e-9),
-        Across::Numbers { .. } => true,
-    }
-}
-
-fn tip(plot: &Lines, line: &Line, point: &Point) -> String {
-    let at = match &plot.across {
-        Across::Percentiles => format!("p{}", (point.x * 1e8).round() / 1e6),
-        Across::Numbers { unit, .. } => unit.show(point.x),
-    };
-    format!("{}, {at}: {}", line.label, plot.unit.show(point.y))
 }
 
 /// Names beside the ends of their lines, moved apart where they would stand on each other.
-fn draw_names(drawing: &mut Drawing, plot: &Lines, names: &[String], frame: &Frame) {
-    let end = |line: &Line| {
-        line.points
-            .last()
-            .map(|point| frame.place(x_of(plot, point.x), point.y))
-    };
-    let ends: Vec<Place> = plot
-        .lines
+fn draw_names(drawing: &mut Drawing, names: &[String], frame: &Frame) {
+    let lines = &frame.plot.lines;
+    let end = |line: &Line| frame.places(line).pop();
+    let ends: Vec<Place> = lines
         .iter()
         .map(|line| end(line).unwrap_or((frame.right, frame.bottom)))
         .collect();
     let wanted: Vec<f64> = ends.iter().map(|(_, y)| *y).collect();
     let places = spread(&wanted, APART, frame.top, frame.bottom);
     let x = frame.right + 19.0;
-    for ((line, name), (end, y)) in plot.lines.iter().zip(names).zip(ends.iter().zip(places)) {
+    for ((line, name), (end, y)) in lines.iter().zip(names).zip(ends.iter().zip(places)) {
         let ink = Ink::Series(line.slot);
         if (end.1 - y).abs() > 3.0 || frame.right - end.0 > 8.0 {
             drawing.dashed(vec![*end, (x - 7.0, y)], ink, 0.9);
@@ -444,14 +307,11 @@ mod tests {
         let line = |label: &&str| Line {
             label: (*label).into(),
             slot: 0,
-            style: Style::Marked,
-            points: vec![Point::new(0.5, 1_000.0), Point::new(0.99, 90_000.0)],
+            points: vec![(0.5, 1_000.0), (0.99, 90_000.0)],
         };
         Lines {
             across: Across::Percentiles,
             unit: Unit::Time,
-            from_zero: true,
-            reference: None,
             lines: labels.iter().map(line).collect(),
         }
     }

@@ -3,6 +3,8 @@
 //! They differ for people who see fewer colours, too (after Okabe and Ito), and each goes with a mark of its own form: no
 //! plot has to be read by colour.
 
+use std::collections::HashMap;
+
 use super::drawing::{Ink, SLOTS};
 
 /// On white, and on a dark page.
@@ -21,25 +23,20 @@ const MUTED: (&str, &str) = ("#59626b", "#a9b1ba");
 const GRID: (&str, &str) = ("#dfe3e7", "#363c43");
 const REFERENCE: (&str, &str) = ("#3c444c", "#c9d0d6");
 
-fn pair(ink: Ink) -> (&'static str, &'static str) {
+/// The class of an ink, and its colours.
+fn look(ink: Ink) -> (String, (&'static str, &'static str)) {
     match ink {
-        Ink::Text => TEXT,
-        Ink::Muted => MUTED,
-        Ink::Grid => GRID,
-        Ink::Reference => REFERENCE,
-        Ink::Series(slot) => SERIES[slot % SLOTS],
+        Ink::Text => ("ink".into(), TEXT),
+        Ink::Muted => ("muted".into(), MUTED),
+        Ink::Grid => ("grid".into(), GRID),
+        Ink::Reference => ("ref".into(), REFERENCE),
+        Ink::Series(slot) => (format!("s{}", slot % SLOTS), SERIES[slot % SLOTS]),
     }
 }
 
 /// The class of an ink in the page.
 pub fn class(ink: Ink) -> String {
-    match ink {
-        Ink::Text => "ink".into(),
-        Ink::Muted => "muted".into(),
-        Ink::Grid => "grid".into(),
-        Ink::Reference => "ref".into(),
-        Ink::Series(slot) => format!("s{}", slot % SLOTS),
-    }
+    look(ink).0
 }
 
 /// The classes, as rules of a style sheet; for the dark page or the other.
@@ -47,9 +44,9 @@ pub fn rules(dark: bool) -> String {
     let inks = [Ink::Text, Ink::Muted, Ink::Grid, Ink::Reference];
     let inks = inks.into_iter().chain((0..SLOTS).map(Ink::Series));
     inks.map(|ink| {
-        let (light, on_dark) = pair(ink);
+        let (class, (light, on_dark)) = look(ink);
         let colour = if dark { on_dark } else { light };
-        format!(".{}{{color:{colour}}}", class(ink))
+        format!(".{class}{{color:{colour}}}")
     })
     .collect()
 }
@@ -87,17 +84,12 @@ pub fn places(names: &[String]) -> Vec<usize> {
         taken.push(slot);
         slot
     };
-    let mut found: Vec<(&String, usize)> = Vec::new();
-    for name in names {
-        if !found.iter().any(|(other, _)| *other == name) {
-            found.push((name, fixed(name).unwrap_or_else(&mut free)));
-        }
-    }
-    let of = |name: &String| found.iter().find(|(other, _)| *other == name);
-    names
-        .iter()
-        .map(|name| of(name).map_or(0, |(_, slot)| *slot))
-        .collect()
+    let mut slots: HashMap<&String, usize> = HashMap::new();
+    let slot = |name| {
+        let slot = slots.entry(name);
+        *slot.or_insert_with(|| fixed(name).unwrap_or_else(&mut free))
+    };
+    names.iter().map(slot).collect()
 }
 
 #[cfg(test)]

@@ -10,21 +10,11 @@ use crate::unit::Unit;
 pub struct Rows {
     /// What the numbers count.
     pub unit: Unit,
-    /// What the axis must hold and how.
-    pub axis: Axis,
-    /// A number that others are compared with, and what it is.
+    /// A number that others are compared with, and what it is. The axis is around it. Without one the axis is from zero where the
+    /// numbers are of one size, and logarithmic where they span decades.
     pub reference: Option<(f64, String)>,
     /// The rows, in groups with a heading (or none).
     pub groups: Vec<(String, Vec<Row>)>,
-}
-
-/// How the axis is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
-    /// From zero where the numbers are of one size, logarithmic where they span decades.
-    Fitting,
-    /// Around the reference: for differences and ratios near it.
-    Around,
 }
 
 /// A thing that was measured.
@@ -40,8 +30,6 @@ pub struct Row {
     pub is_least: bool,
     /// Where it lies.
     pub interval: Option<(f64, f64)>,
-    /// A second number of the same thing, shown as a hollow mark.
-    pub second: Option<f64>,
     /// What stands in the place of the number where there is none.
     pub instead: String,
 }
@@ -58,7 +46,7 @@ const AXIS: f64 = 22.0;
 pub fn draw(plot: &Rows) -> Drawing {
     let all: Vec<&Row> = plot.groups.iter().flat_map(|(_, rows)| rows).collect();
     let scale = scale(plot, &all);
-    let as_bars = scale.kind == Kind::Linear && scale.low == 0.0 && plot.axis == Axis::Fitting;
+    let as_bars = scale.kind == Kind::Linear && scale.low == 0.0 && plot.reference.is_none();
     let width = |text: &str| font::width(text, TEXT, Weight::Regular);
     let widest = all.iter().map(|row| width(&row.label)).fold(0.0, f64::max);
     let above = widest > BESIDE;
@@ -78,21 +66,6 @@ pub fn draw(plot: &Rows) -> Drawing {
     let x = |value: f64| left + scale.at(value) * (right - left);
     let ticks = axis(&mut drawing, &scale, plot.unit, (left, right), bottom);
     let reference = plot.reference.as_ref().map(|(value, _)| x(*value));
-    let mut y = top;
-    for (name, rows) in &plot.groups {
-        y += if name.is_empty() { 0.0 } else { HEADING };
-        let end = y + rows.len() as f64 * row_height;
-        if above {
-            // The names interrupt the lines.
-            for _ in rows {
-                grid(&mut drawing, &ticks, reference, (y + 17.0, y + row_height));
-                y += row_height;
-            }
-        } else {
-            grid(&mut drawing, &ticks, reference, (y, end));
-        }
-        y = end;
-    }
     if let Some((value, name)) = &plot.reference {
         centred(&mut drawing, x(*value), top - 6.0, name);
     }
@@ -103,19 +76,20 @@ pub fn draw(plot: &Rows) -> Drawing {
             let name = font::fit(name, TEXT, Weight::Bold, WIDTH);
             drawing.heading((0.0, y - 7.0), &name, TEXT);
         }
+        if !above {
+            let end = y + rows.len() as f64 * row_height;
+            grid(&mut drawing, &ticks, reference, (y, end));
+        }
         for row in rows {
             let middle = y + row_height - ROW / 2.0;
-            let baseline = if above {
-                y + TEXT + 1.0
+            let (baseline, room) = if above {
+                // The names interrupt the lines.
+                grid(&mut drawing, &ticks, reference, (y + 17.0, y + row_height));
+                (y + TEXT + 1.0, WIDTH)
             } else {
-                middle + 0.36 * TEXT
+                (middle + 0.36 * TEXT, widest)
             };
-            let label = font::fit(
-                &row.label,
-                TEXT,
-                Weight::Regular,
-                if above { WIDTH } else { widest },
-            );
+            let label = font::fit(&row.label, TEXT, Weight::Regular, room);
             drawing.text((0.0, baseline), &label, TEXT, Anchor::Start, Ink::Text);
             let text = number(row, plot.unit);
             let place = (WIDTH, middle + 0.36 * TEXT);
@@ -145,17 +119,11 @@ fn scale(plot: &Rows, rows: &[&Row]) -> Scale {
     let mut values: Vec<f64> = Vec::new();
     for row in rows {
         values.extend(row.value);
-        values.extend(row.second);
-        values.extend(row.interval.map(|(low, _)| low));
-        values.extend(row.interval.map(|(_, high)| high));
+        values.extend(row.interval.into_iter().flat_map(<[f64; 2]>::from));
     }
-    values.extend(plot.reference.as_ref().map(|(value, _)| *value));
-    match plot.axis {
-        Axis::Around => Scale::linear(&values),
-        Axis::Fitting => match Scale::of(&values) {
-            scale if scale.kind == Kind::Log => scale,
-            _ => Scale::from_zero(&values),
-        },
+    match &plot.reference {
+        Some((value, _)) => Scale::linear(&[&values[..], &[*value]].concat()),
+        None => Scale::of(&values),
     }
 }
 
@@ -168,27 +136,14 @@ fn axis(
     bottom: f64,
 ) -> Vec<(f64, Ink)> {
     let wanted = ((right - left) / 62.0).floor().max(2.0) as usize;
-    let mut free_from = f64::NEG_INFINITY;
-    let mut ticks = Vec::new();
-    for tick in scale.ticks(wanted) {
-        let x = left + scale.at(tick) * (right - left);
-        let most = match scale.kind {
-            Kind::Linear => scale.high.abs().max(scale.low.abs()),
-            Kind::Log => tick,
-        };
-        let text = unit.tick(tick, most);
-        let half = font::width(&text, SMALL, Weight::Regular) / 2.0;
-        let middle = x.clamp(half, WIDTH - half);
-        if middle - half > free_from {
-            let place = (middle, bottom + 16.0);
-            drawing.text(place, &text, SMALL, Anchor::Middle, Ink::Muted);
-            free_from = middle + half + 6.0;
-        }
-        // Where bars begin.
-        let is_zero = scale.kind == Kind::Linear && tick == 0.0;
-        ticks.push((x, if is_zero { Ink::Muted } else { Ink::Grid }));
-    }
-    ticks
+    let ticks = scale.ticks(wanted);
+    let x = |tick: f64| left + scale.at(tick) * (right - left);
+    let names = ticks.iter().map(|tick| (x(*tick), scale.name(unit, *tick)));
+    drawing.ticks(names, bottom + 16.0);
+    // Where bars begin.
+    let is_zero = |tick: f64| scale.kind == Kind::Linear && tick == 0.0;
+    let ink = |tick: f64| if is_zero(tick) { Ink::Muted } else { Ink::Grid };
+    ticks.iter().map(|tick| (x(*tick), ink(*tick))).collect()
 }
 
 /// Lines at these places, and at what others are compared with; a heading interrupts them.
@@ -231,11 +186,6 @@ fn shape(
             ink,
         });
     }
-    if let Some(second) = row.second {
-        drawing.line(vec![(x(second), y), (x(value), y)], ink, 1.2);
-        let tip = format!("{}: {}", row.label, unit.show(second));
-        drawing.mark((x(second), y), row.slot, true, tip);
-    }
     if let Some((low, high)) = row.interval {
         let (low, high) = (x(low), x(high));
         let (ink, thick) = if as_bar { (Ink::Text, 1.3) } else { (ink, 2.4) };
@@ -245,10 +195,9 @@ fn shape(
         }
     }
     if !as_bar {
-        let interval = row.interval.map_or(String::new(), |(low, high)| {
-            format!(" ({} to {})", unit.show(low), unit.show(high))
-        });
+        let interval = row.interval.map(|ends| format!(" ({})", unit.range(ends)));
+        let interval = interval.unwrap_or_default();
         let tip = format!("{}: {}{interval}", row.label, unit.show(value));
-        drawing.mark((x(value), y), row.slot, false, tip);
+        drawing.mark((x(value), y), row.slot, tip);
     }
 }

@@ -1,5 +1,7 @@
 //! From numbers to places on an axis, and the round numbers that are written there.
 
+use crate::unit::Unit;
+
 /// The steps of round numbers within a factor of ten.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 /// From this ratio on a logarithmic axis shows more than a linear one.
@@ -25,7 +27,8 @@ pub struct Scale {
     pub high: f64,
 }
 
-fn extremes(values: &[f64]) -> Option<(f64, f64)> {
+/// The least and the greatest of the finite numbers.
+pub fn extremes(values: &[f64]) -> Option<(f64, f64)> {
     let finite = || values.iter().copied().filter(|x| x.is_finite());
     let low = finite().fold(f64::INFINITY, f64::min);
     let high = finite().fold(f64::NEG_INFINITY, f64::max);
@@ -33,11 +36,11 @@ fn extremes(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 impl Scale {
-    /// Logarithmic where all numbers are positive and the greatest is many times the least, else linear.
+    /// Logarithmic where all numbers are positive and the greatest is many times the least, else linear from 0.
     pub fn of(values: &[f64]) -> Self {
         match extremes(values) {
             Some((low, high)) if low > 0.0 && high / low >= DECADES => Self::log(values),
-            _ => Self::linear(values),
+            _ => Self::linear(&[values, &[0.0]].concat()),
         }
     }
 
@@ -69,13 +72,6 @@ impl Scale {
         }
     }
 
-    /// Linear from 0, for lengths of bars.
-    pub fn from_zero(values: &[f64]) -> Self {
-        let mut with_zero = values.to_vec();
-        with_zero.push(0.0);
-        Self::linear(&with_zero)
-    }
-
     /// Where a number is: 0 at the low end, 1 at the high end, and never beyond.
     pub fn at(&self, value: f64) -> f64 {
         let share = match self.kind {
@@ -88,6 +84,15 @@ impl Scale {
         } else {
             share.clamp(0.0, 1.0)
         }
+    }
+
+    /// A number on the axis with its unit: on a linear axis all have the same one.
+    pub fn name(&self, unit: Unit, value: f64) -> String {
+        let most = match self.kind {
+            Kind::Linear => self.high.abs().max(self.low.abs()),
+            Kind::Log => value,
+        };
+        unit.tick(value, most)
     }
 
     /// Round numbers on the axis, about `wanted` of them.
@@ -205,7 +210,7 @@ mod tests {
         let linear = Scale::linear(&[0.97, 1.08]);
         assert!((linear.low - 0.96).abs() < 1e-9, "{linear:?}");
         assert!((linear.high - 1.08).abs() < 1e-9, "{linear:?}");
-        assert_eq!(Scale::from_zero(&[7.0, 42.0]).low, 0.0);
+        assert_eq!(Scale::of(&[7.0, 42.0]).low, 0.0);
         for scale in [log, linear, Scale::log(&[5.0]), Scale::linear(&[5.0])] {
             assert!(scale.low < scale.high);
             assert_eq!((scale.at(scale.low), scale.at(scale.high)), (0.0, 1.0));

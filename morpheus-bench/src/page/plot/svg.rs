@@ -1,7 +1,5 @@
 //! A drawing as SVG: inside a page, coloured by the page's style sheet, or as a picture that stands alone.
 
-use std::fmt::Write;
-
 use super::drawing::{Anchor, Drawing, Ink, MARK, Place, Shape, corners};
 use super::font::Weight;
 use super::palette::{class, rules};
@@ -9,7 +7,7 @@ use crate::page::html::escape;
 
 /// How shapes are painted, in the colour of their class.
 pub const STYLE: &str = ".f{fill:currentColor}.l{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round}\
-    .d{stroke-dasharray:4 4}.h{fill:#fff;stroke:currentColor;stroke-width:1.8}";
+    .d{stroke-dasharray:4 4}";
 
 /// A file, black on white.
 pub fn alone(drawing: &Drawing, title: &str) -> String {
@@ -32,15 +30,13 @@ fn element(drawing: &Drawing, title: &str, attributes: &str, head: &str) -> Stri
         "<svg{attributes} viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{}\">{head}",
         escape(title)
     );
-    for shape in &drawing.shapes {
-        add(&mut text, shape);
-    }
+    text.extend(drawing.shapes.iter().map(of_shape));
     text += "</svg>";
     text
 }
 
-fn add(text: &mut String, shape: &Shape) {
-    let _ = match shape {
+fn of_shape(shape: &Shape) -> String {
+    match shape {
         Shape::Line {
             points,
             ink,
@@ -48,43 +44,29 @@ fn add(text: &mut String, shape: &Shape) {
             dashed,
         } => {
             let kind = if *dashed { "l d" } else { "l" };
-            let (class, thick) = (class(*ink), number(*thick));
-            write!(
-                text,
-                "<polyline class=\"{kind} {class}\" stroke-width=\"{thick}\" points=\"{}\"/>",
-                list(points)
+            let (class, thick, points) = (class(*ink), number(*thick), list(points));
+            format!(
+                "<polyline class=\"{kind} {class}\" stroke-width=\"{thick}\" points=\"{points}\"/>"
             )
         }
-        Shape::Bar { at, size, ink } => write!(
-            text,
-            "<rect class=\"f {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
-            class(*ink),
-            number(at.0),
-            number(at.1),
-            number(size.0),
-            number(size.1)
-        ),
-        Shape::Mark {
-            at,
-            ink,
-            hollow,
-            tip,
-        } => {
-            let kind = if *hollow { "h" } else { "f" };
+        Shape::Bar { at, size, ink } => {
+            let [x, y, width, height] = [at.0, at.1, size.0, size.1].map(number);
+            let class = class(*ink);
+            format!(
+                "<rect class=\"f {class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>"
+            )
+        }
+        Shape::Mark { at, slot, tip } => {
             let tip = match tip.as_str() {
                 "" => String::new(),
                 tip => format!("<title>{}</title>", escape(tip)),
             };
-            write!(
-                text,
-                "<g class=\"{kind} {}\">{}{tip}</g>",
-                class(*ink),
-                mark(*at, *ink)
-            )
+            let (class, mark) = (class(Ink::Series(*slot)), mark(*at, *slot));
+            format!("<g class=\"f {class}\">{mark}{tip}</g>")
         }
         Shape::Text {
             at,
-            text: line,
+            text,
             size,
             weight,
             anchor,
@@ -99,43 +81,28 @@ fn add(text: &mut String, shape: &Shape) {
                 Weight::Regular => "",
                 Weight::Bold => " font-weight=\"600\"",
             };
-            write!(
-                text,
-                "<text class=\"f {}\" x=\"{}\" y=\"{}\" font-size=\"{}\"{anchor}{weight}>{}</text>",
-                class(*ink),
-                number(at.0),
-                number(at.1),
-                number(*size),
-                escape(line)
+            let [x, y, size] = [at.0, at.1, *size].map(number);
+            let (class, text) = (class(*ink), escape(text));
+            format!(
+                "<text class=\"f {class}\" x=\"{x}\" y=\"{y}\" font-size=\"{size}\"{anchor}{weight}>{text}</text>"
             )
         }
-    };
+    }
 }
 
-fn mark(at: Place, ink: Ink) -> String {
-    let slot = match ink {
-        Ink::Series(slot) => slot,
-        _ => 0,
-    };
+fn mark(at: Place, slot: usize) -> String {
     let corners = corners(slot);
     if corners.is_empty() {
-        return format!(
-            "<circle cx=\"{}\" cy=\"{}\" r=\"{}\"/>",
-            number(at.0),
-            number(at.1),
-            number(MARK)
-        );
+        let [x, y, radius] = [at.0, at.1, MARK].map(number);
+        return format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"/>");
     }
     let points: Vec<Place> = corners.iter().map(|(x, y)| (at.0 + x, at.1 + y)).collect();
     format!("<polygon points=\"{}\"/>", list(&points))
 }
 
 fn list(points: &[Place]) -> String {
-    let pairs: Vec<String> = points
-        .iter()
-        .map(|(x, y)| format!("{},{}", number(*x), number(*y)))
-        .collect();
-    pairs.join(" ")
+    let pair = |(x, y): &Place| format!("{},{}", number(*x), number(*y));
+    points.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
 /// To a tenth of what a screen can show.
@@ -153,8 +120,8 @@ mod tests {
         let mut drawing = Drawing::new(10.0);
         let nasty = "</svg><script>alert('&\")</script>";
         drawing.text((1.0, 2.25), nasty, 12.0, Anchor::End, Ink::Text);
-        drawing.mark((1.0, 2.0), 0, true, nasty.into());
-        drawing.mark((1.0, 2.0), 1, false, String::new());
+        drawing.mark((1.0, 2.0), 0, nasty.into());
+        drawing.mark((1.0, 2.0), 1, String::new());
         drawing.line(vec![(0.0, 1.04), (2.0, 3.0)], Ink::Grid, 1.0);
         let text = render(&drawing, nasty);
         assert!(!text.contains("<script") && text.matches("</svg>").count() == 1);

@@ -17,9 +17,7 @@ pub fn section(object: &Value) -> Section {
         table.rows.push(vec![
             name.clone(),
             Unit::Time.show(median),
-            interval.map_or("–".into(), |(low, high)| {
-                format!("{} to {}", Unit::Time.show(low), Unit::Time.show(high))
-            }),
+            interval.map_or("–".into(), |ends| Unit::Time.range(ends)),
         ]);
         // `spawn/watched` stands under `spawn`.
         let (group, label) = name.split_once('/').unwrap_or((&name, &name));
@@ -46,7 +44,7 @@ pub fn section(object: &Value) -> Section {
             caption:
                 "Medians with 95 % intervals. The axis is logarithmic where they span decades."
                     .into(),
-            plot: rows(Unit::Time, groups),
+            plot: rows(Unit::Time, None, groups),
             table,
         }],
         ..Section::default()

@@ -5,15 +5,13 @@ pub mod log;
 mod rows;
 mod scale;
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::claims::{at, text, yes};
 use super::plot::Plot;
-use super::plot::lines::{Across, Line, Lines, Point, Style};
+use super::plot::lines::{Across, Line, Lines};
 use super::plot::palette;
-use super::plot::rows::{Axis, Row, Rows};
+use super::plot::rows::{Row, Rows};
 use crate::interrupt;
 use crate::unit::Unit;
 
@@ -97,24 +95,18 @@ pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
     if objects.iter().any(|object| at(object, "record").is_some()) {
         return scale::section(objects).map(|section| vec![section]);
     }
-    let mut sections = Vec::new();
-    for object in objects {
-        sections.push(one(object)?);
-    }
-    Ok(sections)
+    objects.iter().map(one).collect()
 }
 
 const KNOWN: &str = "starvation, latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint, instructions and scale";
 
 fn one(object: &Value) -> Result<Section, String> {
-    let Some(bench) = text(object, "bench") else {
-        return Err(format!(
-            "does not say of which benchmark it is: it is to be what {KNOWN} print with --json"
-        ));
-    };
+    let bench = text(object, "bench").ok_or_else(|| {
+        format!("does not say of which benchmark it is: it is to be what {KNOWN} print with --json")
+    })?;
     let mut section = match bench.as_str() {
         "compare" | "escalation" | "footprint" | "governor" | "instructions" | "jitter"
-        | "latency" | "liar" | "loops" | "overhead" | "service" | "starvation" => {
+        | "latency" | "liar" | "loops" | "overhead" | "scale" | "service" | "starvation" => {
             rows::section(object, &bench)
         }
         "criterion" => criterion::section(object),
@@ -124,68 +116,63 @@ fn one(object: &Value) -> Result<Section, String> {
             ));
         }
     };
-    if section
-        .figures
-        .iter()
-        .all(|figure| figure.table.rows.is_empty())
-    {
+    let is_empty = |figure: &Figure| figure.table.rows.is_empty();
+    if section.figures.iter().all(is_empty) {
         return Err(format!(
             "has no figure of {bench} in it: measure again, with `{bench} --json` of this version"
         ));
     }
-    finish(&mut section, object);
-    Ok(section)
-}
-
-fn finish(section: &mut Section, object: &Value) {
     section.host = at(object, "host").filter(|host| host.is_object()).cloned();
     if yes(object, "interrupted") {
         section.notes.push(interrupt::ENDED_EARLY.into());
     }
+    Ok(section)
 }
 
-/// Percentile curves; none where no curve has two points.
-fn curves_of(mut entries: Vec<(String, Vec<Point>)>) -> Option<Plot> {
-    entries.retain(|(_, points)| points.len() > 1);
-    let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
-    let line = |((label, mut points), slot): ((String, Vec<Point>), usize)| {
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+/// Lines with their names; none where no line has two points.
+fn lines(across: Across, unit: Unit, mut all: Vec<(String, Vec<(f64, f64)>)>) -> Option<Plot> {
+    all.retain(|(_, points)| points.len() > 1);
+    all.truncate(MOST_LINES);
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    let line = |((label, mut points), slot): ((String, Vec<(f64, f64)>), usize)| {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Line {
             label,
             slot,
-            style: Style::Marked,
             points,
         }
     };
-    let lines = entries.into_iter().zip(palette::places(&names)).map(line);
-    let lines: Vec<Line> = lines.take(MOST_LINES).collect();
+    let lines: Vec<Line> = all
+        .into_iter()
+        .zip(palette::places(&names))
+        .map(line)
+        .collect();
     (!lines.is_empty()).then_some(Plot::Lines(Lines {
-        across: Across::Percentiles,
-        unit: Unit::Time,
-        from_zero: true,
-        reference: None,
+        across,
+        unit,
         lines,
     }))
 }
 
-/// Rows of times, in groups; none where there is no number.
-fn rows(unit: Unit, mut groups: Vec<(String, Vec<Row>)>) -> Option<Plot> {
+/// Rows of numbers in groups, and what they are compared with; none where there is no number.
+fn rows(
+    unit: Unit,
+    reference: Option<(f64, String)>,
+    mut groups: Vec<(String, Vec<Row>)>,
+) -> Option<Plot> {
     let mut left = MOST_ROWS;
     for (_, rows) in &mut groups {
         rows.truncate(left);
         left -= rows.len();
     }
     groups.retain(|(_, rows)| !rows.is_empty());
-    let any = groups
-        .iter()
-        .flat_map(|(_, rows)| rows)
-        .any(|row| row.value.is_some());
-    any.then_some(Plot::Rows(Rows {
-        unit,
-        axis: Axis::Fitting,
-        reference: None,
-        groups,
-    }))
+    let mut all = groups.iter().flat_map(|(_, rows)| rows);
+    all.any(|row| row.value.is_some())
+        .then_some(Plot::Rows(Rows {
+            unit,
+            reference,
+            groups,
+        }))
 }
 
 /// Gives the rows of each group their colours.
@@ -201,15 +188,9 @@ fn coloured(mut rows: Vec<Row>) -> Vec<Row> {
 const PERCENTILES: &str = "The axis below is stretched: 90, 99 and 99.9 % are equally far apart.";
 
 /// Every n-th point, so that at most [`MOST_POINTS`] are left.
-fn thinned(points: Vec<Point>) -> Vec<Point> {
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let every = points.len().div_ceil(MOST_POINTS).max(1);
     points.into_iter().step_by(every).collect()
-}
-
-/// The name of a file as people call what is in it.
-pub fn stem(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(|| "file".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -266,11 +247,7 @@ mod tests {
 
     #[test]
     fn many_points_are_thinned_and_few_are_not() {
-        let points = |n: usize| {
-            (0..n)
-                .map(|i| Point::new(i as f64, 1.0))
-                .collect::<Vec<_>>()
-        };
+        let points = |n: usize| (0..n).map(|i| (i as f64, 1.0)).collect::<Vec<_>>();
         assert_eq!(thinned(points(600)).len(), 600);
         assert!(thinned(points(100_000)).len() <= MOST_POINTS);
         assert!(thinned(Vec::new()).is_empty());

@@ -3,15 +3,11 @@
 
 use serde_json::Value;
 
-use super::{
-    Figure, MOST_LINES, PERCENTILES, Section, Table, coloured, curves_of, rows as plot_of, thinned,
-};
+use super::{Figure, PERCENTILES, Section, Table, coloured, lines, rows as plot_of, thinned};
 use crate::envelope::Course;
 use crate::page::claims::{list, plain_number, text, texts};
-use crate::page::plot::Plot;
-use crate::page::plot::lines::{Across, Line, Lines, Point, Style};
-use crate::page::plot::palette;
-use crate::page::plot::rows::{Axis, Row as Mark};
+use crate::page::plot::lines::Across;
+use crate::page::plot::rows::Row as Mark;
 use crate::rows::text::{held, limits};
 use crate::rows::view::{self, find};
 use crate::rows::{P50, Ratio, Row};
@@ -74,11 +70,11 @@ fn curves(rows: &[Row]) -> Vec<Figure> {
         let own = latencies
             .clone()
             .filter(|row| latency(row).as_ref() == Some(&of));
-        let lines = own.map(|row| (row.contender.clone(), points(&row.curve)));
+        let curves = own.map(|row| (row.contender.clone(), points(&row.curve)));
         Figure {
             title: format!("{}: {}", of.0, of.1),
             caption: format!("Percentiles. {PERCENTILES}"),
-            plot: curves_of(lines.collect()),
+            plot: lines(Across::Percentiles, Unit::Time, curves.collect()),
             table: Table::default(),
         }
     };
@@ -86,10 +82,10 @@ fn curves(rows: &[Row]) -> Vec<Figure> {
 }
 
 /// Points of a percentile curve that may have been measured.
-pub(super) fn points(curve: &[histogram::Point]) -> Vec<Point> {
+pub(super) fn points(curve: &[histogram::Point]) -> Vec<(f64, f64)> {
     let is_share = |share: f64| (0.0..1.0).contains(&share);
     let sane = curve.iter().filter(|point| is_share(point.0));
-    sane.map(|point| Point::new(point.0, (point.1 as f64).max(1.0)))
+    sane.map(|point| (point.0, (point.1 as f64).max(1.0)))
         .collect()
 }
 
@@ -97,38 +93,18 @@ pub(super) fn points(curve: &[histogram::Point]) -> Vec<Point> {
 fn courses(object: &Value) -> Vec<Figure> {
     let typed = |course: &Value| serde_json::from_value::<Course>(course.clone()).ok();
     let all: Vec<Course> = list(object, "courses").iter().filter_map(typed).collect();
+    let line = |course: &&Course| {
+        let points = course.points.iter().copied();
+        let sane = points.filter(|(at, y)| is_sane(*at) && is_sane(*y));
+        (course.contender.clone(), thinned(sane.collect()))
+    };
     let figure = |title: &str| {
-        let mut own: Vec<&Course> = all.iter().filter(|course| course.title == title).collect();
-        own.truncate(MOST_LINES);
-        let names: Vec<String> = own.iter().map(|course| course.contender.clone()).collect();
-        let line = |(course, slot): (&&Course, usize)| {
-            let sane = course
-                .points
-                .iter()
-                .filter(|(at, y)| is_sane(*at) && is_sane(*y));
-            Line {
-                label: course.contender.clone(),
-                slot,
-                style: Style::Plain,
-                points: thinned(sane.map(|(at, y)| Point::new(*at, *y)).collect()),
-            }
-        };
-        let lines = own.iter().zip(palette::places(&names)).map(line);
-        let lines: Vec<Line> = lines.filter(|line| line.points.len() > 1).collect();
-        (!lines.is_empty()).then(|| Figure {
+        let own: Vec<&Course> = all.iter().filter(|course| course.title == title).collect();
+        let plot = lines(Across::Time, own[0].unit, own.iter().map(line).collect())?;
+        Some(Figure {
             title: title.into(),
             caption: "All runs of each, one after another.".into(),
-            plot: Some(Plot::Lines(Lines {
-                across: Across::Numbers {
-                    unit: Unit::Time,
-                    name: "time".into(),
-                    log: false,
-                },
-                unit: own[0].unit,
-                from_zero: true,
-                reference: None,
-                lines,
-            })),
+            plot: Some(plot),
             table: Table::default(),
         })
     };
@@ -178,7 +154,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
             "Medians with 95 % intervals, from six rounds on{}{about}.",
             if about.is_empty() { "" } else { "; " }
         ),
-        plot: plot_of(unit, vec![(String::new(), coloured(marks))]),
+        plot: plot_of(unit, None, vec![(String::new(), coloured(marks))]),
         table,
     }
 }
@@ -225,9 +201,7 @@ fn figure(
             about(&row.case).unwrap_or_else(|| "–".into()),
             median(sane(rows, &row.case, other, name)),
             Unit::Factor.show(times),
-            interval.map_or("n too small".into(), |(low, high)| {
-                format!("{} to {}", Unit::Factor.show(low), Unit::Factor.show(high))
-            }),
+            interval.map_or("n too small".into(), |ends| Unit::Factor.range(ends)),
             row.noise().map_or("–".into(), |noise| {
                 format!("± {}", Unit::Share.show(noise))
             }),
@@ -244,18 +218,14 @@ fn figure(
             ..Mark::default()
         });
     }
-    let mut plot = plot_of(Unit::Factor, vec![(String::new(), marks)]);
-    if let Some(Plot::Rows(rows)) = &mut plot {
-        rows.axis = Axis::Around;
-        rows.reference = Some((1.0, other.to_owned()));
-    }
+    let reference = Some((1.0, other.to_owned()));
     Figure {
         title: format!("{contender} against {other}: {name}"),
         caption: format!(
             "Medians of pairs with 95 % intervals; a ratio beyond {BEYOND} or below a third stands as a number alone."
         ),
-        plot,
-        table: table.without_empty_columns(),
+        plot: plot_of(Unit::Factor, reference, vec![(String::new(), marks)]),
+        table,
     }
 }
 
@@ -288,6 +258,7 @@ fn limit(ratio: &Ratio) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::plot::Plot;
     use crate::pairs::Limit;
     use crate::rows::tests::rows;
     use serde_json::json;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Section, finish, rows};
+use super::{Section, one};
 use crate::record::Record;
 use crate::scale::result::{Report, Run};
 use crate::scale::rows::envelope;
@@ -34,14 +34,12 @@ pub fn section(records: &[Value]) -> Result<Section, String> {
         host.scheduler = Some("as each run says".into());
     }
     let mut found = envelope(&Report { host, runs });
-    found.notes.truncate(MOST_NOTES);
-    let object = serde_json::to_value(found).map_err(|error| format!("has no rows: {error}"))?;
-    let mut section = rows::section(&object, "scale");
-    if section.figures.is_empty() {
+    if found.rows.is_empty() {
         return Err("has no run with a figure: it is to be what `scale --json` prints".into());
     }
-    finish(&mut section, &object);
-    Ok(section)
+    found.notes.truncate(MOST_NOTES);
+    let object = serde_json::to_value(found).map_err(|error| format!("has no rows: {error}"))?;
+    one(&object)
 }
 
 /// Whether it is known, or there is room for one more, which is known from then on.
