@@ -1,4 +1,4 @@
-//! TCP clients at a fixed rate, from threads outside of any runtime.
+//! Clients with a timetable, from threads outside of any runtime: what they send late is not their fault.
 //!
 //! Every request has a time at which it is meant to be sent, and its latency counts from there, whether
 //! the server (or the client's turn on the CPU) was late or not: the histogram is free of coordinated
@@ -7,6 +7,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,115 +19,199 @@ use crate::clock;
 use crate::histogram::{Latencies, Summary};
 use crate::thread;
 
-/// Bytes of a request and of its answer.
+/// Bytes of a request to an echo server and of its answer.
 pub const MESSAGE: usize = 64;
 
+/// When requests are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Timetable {
+    /// Each is a thread.
+    connections: u32,
+    /// Of each connection.
+    period: Duration,
+    /// Nothing is due from here on. `None`: something is due until [`Load::finish`].
+    end: Option<Instant>,
+}
+
+impl Timetable {
+    /// `per_s` requests a second of all `connections` together; no connection if that is 0.
+    pub fn new(connections: u32, per_s: f64, end: Option<Instant>) -> Self {
+        let each_s = f64::from(connections) / per_s;
+        let (connections, period) = match per_s > 0.0 {
+            true => (connections, Duration::from_secs_f64(each_s)),
+            false => (0, Duration::MAX),
+        };
+        Self {
+            connections,
+            period,
+            end,
+        }
+    }
+}
+
 /// What the clients saw.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
     /// Answers a second.
     pub requests_per_s: f64,
     /// Requests a second that were meant to be sent.
     pub wanted_per_s: f64,
     /// Requests without an answer at the end.
-    #[serde(default)]
     pub unanswered: u64,
     /// Latency from the intended time, in nanoseconds; unanswered requests count with their age.
-    #[serde(flatten)]
     pub latency_ns: Summary,
+}
+
+impl LoadSummary {
+    /// The share of what was due that has an answer, from 0 to 1.
+    pub fn answered(&self) -> f64 {
+        let due = self.latency_ns.n;
+        (due - self.unanswered) as f64 / due.max(1) as f64
+    }
 }
 
 /// Clients at work.
 pub struct Load {
     clients: Vec<JoinHandle<Client>>,
     streams: Vec<TcpStream>,
+    /// From here on errors are expected: the sockets were shut down.
+    is_over: Arc<AtomicBool>,
+    timetable: Timetable,
     begin: Begin,
-    period: Duration,
 }
 
 struct Client {
     latencies: Latencies,
     answers: u64,
     next: Instant,
+    result: io::Result<()>,
 }
 
 impl Load {
-    /// Connects `connections` clients to `server`, each with `rate` requests a second; what is meant to
-    /// be sent before `begin` warms up and is not counted.
+    /// Connects `connections` clients to an echo server, each with `rate` requests a second; what is meant to be sent before
+    /// `begin` warms up and is not counted.
     ///
     /// # Errors
     /// When a connection cannot be made within five seconds.
-    pub fn start(
+    pub fn of_echo(
         server: SocketAddr,
         connections: usize,
         rate: f64,
         begin: Begin,
     ) -> io::Result<Self> {
-        let period = Duration::from_secs_f64(1.0 / rate);
+        let timetable = Timetable::new(connections as u32, rate * connections as f64, None);
+        Self::start(timetable, begin, || {
+            let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
+            stream.set_nodelay(true)?;
+            let mut message = [7; MESSAGE];
+            let handle = stream.try_clone()?;
+            let exchange = move |_: u64| {
+                stream.write_all(&message)?;
+                stream.read_exact(&mut message)
+            };
+            Ok((handle, exchange))
+        })
+    }
+
+    /// Starts the clients. `connect` returns a handle of a client's socket, and how it exchanges a request, which has a number from
+    /// 1 on, for its answer. What is due before `begin` does not count.
+    ///
+    /// # Errors
+    /// Those of `connect` and of threads.
+    pub fn start<E: FnMut(u64) -> io::Result<()> + Send + 'static>(
+        timetable: Timetable,
+        begin: Begin,
+        connect: impl Fn() -> io::Result<(TcpStream, E)>,
+    ) -> io::Result<Self> {
         let mut load = Self {
             clients: Vec::new(),
             streams: Vec::new(),
+            is_over: Arc::default(),
+            timetable,
             begin,
-            period,
         };
-        for i in 0..connections {
-            let stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
-            stream.set_nodelay(true)?;
-            load.streams.push(stream.try_clone()?);
+        for i in 0..timetable.connections {
+            let (stream, exchange) = connect()?;
+            load.streams.push(stream);
             // Spread over the period: clients that all fire at once would measure their own queue.
-            let first = Instant::now() + period.mul_f64(i as f64 / connections as f64);
+            let first = Instant::now() + timetable.period * i / timetable.connections;
             let client = std::thread::Builder::new().name("client".into());
-            let begin = load.begin.clone();
-            load.clients
-                .push(client.spawn(move || run(stream, first, period, &begin))?);
+            let (begin, is_over) = (load.begin.clone(), load.is_over.clone());
+            let run = move || run(exchange, first, timetable, &begin, &is_over);
+            load.clients.push(client.spawn(run)?);
         }
         Ok(load)
     }
 
-    /// Ends the clients; `end` is the end of what is measured.
-    pub fn finish(self, end: Instant) -> LoadSummary {
+    /// Whether there is an answer to everything that was due until the end of the timetable.
+    pub fn is_done(&self) -> bool {
+        self.clients.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Ends the clients; `end` is the end of what is measured, and what has no answer `now` counts with its age. Returns also the
+    /// first error that a client met before that.
+    pub fn finish(self, end: Instant, now: Instant) -> (LoadSummary, io::Result<()>) {
+        // Release: a client that finds its socket shut down afterwards finds this as well (Acquire in `run`).
+        self.is_over.store(true, Ordering::Release);
         for stream in &self.streams {
             // Ends a client that waits for an answer. An error means that it is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let (mut latencies, mut answers, mut unanswered) = (Latencies::default(), 0, 0);
-        let connections = self.clients.len();
+        let mut result = Ok(());
         let from = self.begin.from().unwrap_or(end);
-        for client in self.clients.into_iter().flat_map(JoinHandle::join) {
+        for client in self.clients {
+            let Ok(client) = client.join() else {
+                result = Err(io::Error::other("a client panicked"));
+                continue;
+            };
+            result = result.and(client.result);
             answers += client.answers;
             latencies.add(&client.latencies);
             let mut due = client.next.max(from);
             while due < end {
-                latencies.record(end - due);
+                latencies.record(now.saturating_duration_since(due));
                 unanswered += 1;
-                due += self.period;
+                due += self.timetable.period;
             }
         }
         let elapsed = end.saturating_duration_since(from).as_secs_f64();
-        LoadSummary {
+        let connections = f64::from(self.timetable.connections);
+        let seen = LoadSummary {
             requests_per_s: answers as f64 / elapsed,
-            wanted_per_s: connections as f64 / self.period.as_secs_f64(),
+            wanted_per_s: connections / self.timetable.period.as_secs_f64(),
             unanswered,
             latency_ns: latencies.summary(),
-        }
+        };
+        (seen, result)
     }
 }
 
-fn run(mut stream: TcpStream, first: Instant, period: Duration, begin: &Begin) -> Client {
+fn run(
+    mut exchange: impl FnMut(u64) -> io::Result<()>,
+    first: Instant,
+    timetable: Timetable,
+    begin: &Begin,
+    is_over: &AtomicBool,
+) -> Client {
     thread::precise();
-    let mut message = [7; MESSAGE];
     let mut client = Client {
         latencies: Latencies::default(),
         answers: 0,
         next: first,
+        result: Ok(()),
     };
-    loop {
+    for number in 1.. {
+        if timetable.end.is_some_and(|end| client.next >= end) {
+            break;
+        }
         clock::sleep_until(client.next);
-        let exchange = stream
-            .write_all(&message)
-            .and_then(|()| stream.read_exact(&mut message));
-        if exchange.is_err() {
-            return client;
+        if let Err(error) = exchange(number) {
+            // Acquire: its partner is the store in `finish`, before the sockets are shut down.
+            if !is_over.load(Ordering::Acquire) {
+                client.result = Err(error);
+            }
+            break;
         }
         let now = Instant::now();
         if begin.counts(now) {
@@ -134,8 +220,9 @@ fn run(mut stream: TcpStream, first: Instant, period: Duration, begin: &Begin) -
         if begin.counts(client.next) {
             client.latencies.record(now - client.next);
         }
-        client.next += period;
+        client.next += timetable.period;
     }
+    client
 }
 
 #[cfg(test)]
@@ -148,12 +235,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = Instant::now();
         let load =
-            Load::start(listener.local_addr().unwrap(), 2, 1_000.0, Begin::at(from)).unwrap();
+            Load::of_echo(listener.local_addr().unwrap(), 2, 1_000.0, Begin::at(from)).unwrap();
         std::thread::sleep(Duration::from_millis(200));
-        let summary = load.finish(Instant::now());
+        let end = Instant::now();
+        let (summary, result) = load.finish(end, end);
+        assert!(result.is_ok(), "{result:?}");
         assert_eq!(summary.requests_per_s, 0.0);
         assert!(summary.latency_ns.n >= 300, "{summary:?}");
         assert_eq!(summary.unanswered, summary.latency_ns.n);
+        assert_eq!((summary.answered(), summary.wanted_per_s), (0.0, 2_000.0));
         assert!(summary.latency_ns.p50.unwrap() > 50_000_000, "{summary:?}");
     }
 }

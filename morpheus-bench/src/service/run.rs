@@ -19,20 +19,20 @@ use crate::unit::Unit;
 const AROUND: Duration = Duration::from_millis(500);
 
 const P99: Figure<Seen> =
-    Figure::<Seen>::latency("/ping p99", Part::P99, |seen| Some(&seen.ping.late))
-        .or_more(|seen| seen.ping.share() < 0.99);
+    Figure::<Seen>::latency("/ping p99", Part::P99, |seen| Some(&seen.ping.latency_ns))
+        .or_more(|seen| seen.ping.answered() < 0.99);
 const RATE: Figure<Seen> = Figure::new("answers/s", Unit::Count, |seen| Some(seen.work_per_s));
 /// All figures, the less important last.
 const FIGURES: [Figure<Seen>; 6] = [
     P99,
     RATE,
-    Figure::<Seen>::latency("/ping p50", Part::P50, |seen| Some(&seen.ping.late))
-        .or_more(|seen| seen.ping.share() < 0.5),
-    Figure::<Seen>::latency("/ping max", Part::Max, |seen| Some(&seen.ping.late))
-        .or_more(|seen| seen.ping.share() < 1.0),
-    Figure::<Seen>::latency("/db p99", Part::P99, |seen| Some(&seen.db.late))
-        .or_more(|seen| seen.db.share() < 0.99),
-    Figure::new("answered", Unit::Share, |seen| Some(seen.ping.share())),
+    Figure::<Seen>::latency("/ping p50", Part::P50, |seen| Some(&seen.ping.latency_ns))
+        .or_more(|seen| seen.ping.answered() < 0.5),
+    Figure::<Seen>::latency("/ping max", Part::Max, |seen| Some(&seen.ping.latency_ns))
+        .or_more(|seen| seen.ping.answered() < 1.0),
+    Figure::<Seen>::latency("/db p99", Part::P99, |seen| Some(&seen.db.latency_ns))
+        .or_more(|seen| seen.db.answered() < 0.99),
+    Figure::new("answered", Unit::Share, |seen| Some(seen.ping.answered())),
 ];
 
 const TO_BOUNDED: &str = "p99 ÷ tokio-bounded";
@@ -182,23 +182,23 @@ fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::Asked;
     use super::*;
     use crate::histogram::Summary;
+    use crate::load::LoadSummary;
     use crate::pairs::Bar;
 
     /// Pings that were answered after `ping_ms`, or had no answer, and the rate of answers to the other requests.
     fn seen(ping_ms: f64, is_answered: bool, work_per_s: f64) -> Seen {
-        let late = Summary {
+        let latency_ns = Summary {
             n: 8_000,
             p50: Some((ping_ms * 5e5) as u64),
             p99: Some((ping_ms * 1e6) as u64),
             ..Summary::default()
         };
-        let ping = Asked {
-            due: 8_000,
-            answered: if is_answered { 8_000 } else { 400 },
-            late,
+        let ping = LoadSummary {
+            unanswered: if is_answered { 0 } else { 7_600 },
+            latency_ns,
+            ..LoadSummary::default()
         };
         Seen {
             ping,

@@ -79,7 +79,7 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
     let load_begin = Begin::at(Instant::now() + workload.warmup());
     let load = (workload.load > 0).then(|| {
         let server = ([127, 0, 0, 1], ready.port).into();
-        Load::start(server, workload.load, workload.load_rate, load_begin)
+        Load::of_echo(server, workload.load, workload.load_rate, load_begin)
     });
     let load = load.transpose().map_err(said)?;
     let stamps = Stamps::start(program.stdin.take().ok_or("no stdin")?, workload.warmup());
@@ -100,7 +100,7 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
     let (first, last) = run::watch(read, wakes, workload, from, stop);
     probe.stop();
     let (end, end_ns) = (Instant::now(), clock::monotonic_ns());
-    let load = load.map(|load| load.finish(end));
+    let load = load.map(|load| load.finish(end, end).0);
     let sent = stamps.lock().expect("no code panics under it").close();
     let figures: Figures = program.line()?;
 

@@ -81,7 +81,7 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     if job.histogram {
         result.log = log::of_run(&wakes.wake, &timers, end - from);
     }
-    result.load = load.map(|load| load.finish(end));
+    result.load = load.map(|load| load.finish(end, end).0);
     result.escalations = executor.escalations();
     work.finish(workload, (&first, &last), end, &mut result);
     result.neighbours_cpu =
@@ -116,7 +116,7 @@ fn start_load<E: Executor>(executor: &E, job: &Job, begin: &Begin) -> io::Result
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     executor.serve_echo(listener, job.iterations(REQUEST_US))?;
-    Load::start(server, workload.load, workload.load_rate, begin.clone()).map(Some)
+    Load::of_echo(server, workload.load, workload.load_rate, begin.clone()).map(Some)
 }
 
 /// What runs beside the probes.
