@@ -33,6 +33,7 @@ pub mod governor;
 pub mod hdr_log;
 pub mod histogram;
 pub mod host;
+mod http;
 pub mod idle;
 pub mod instructions;
 pub mod interrupt;

@@ -5,9 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// The maximum size of an answer's head, in bytes: more than the service ever sends.
-const LONGEST_HEAD: usize = 16 * 1024;
-const HEAD_END: &[u8] = b"\r\n\r\n";
+use crate::http::is_whole;
+
 /// How long a connection may take to come about: the kernel accepts it for the service.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -88,16 +87,6 @@ impl AsRawFd for Connection {
     }
 }
 
-/// Whether the answer has all its bytes.
-fn is_whole(answer: &[u8]) -> io::Result<bool> {
-    match length_of(answer)? {
-        Some(whole) if answer.len() > whole => {
-            Err(bad("more bytes than the answer's content-length says"))
-        }
-        whole => Ok(whole == Some(answer.len())),
-    }
-}
-
 fn read_more(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
     let mut chunk = [0; 1024];
     loop {
@@ -111,33 +100,6 @@ fn read_more(stream: &mut impl Read, answer: &mut Vec<u8>) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// The length of head and body together, once the head is complete.
-fn length_of(answer: &[u8]) -> io::Result<Option<usize>> {
-    let ends = answer.windows(HEAD_END.len());
-    let Some(end) = ends.into_iter().position(|bytes| bytes == HEAD_END) else {
-        if answer.len() > LONGEST_HEAD {
-            return Err(bad("a head without end"));
-        }
-        return Ok(None);
-    };
-    let head = std::str::from_utf8(&answer[..end]).map_err(|_| bad("a head that is no text"))?;
-    let mut lines = head.split("\r\n");
-    let status = lines.next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(bad(&format!("'{status}'")));
-    }
-    let body = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, value)| value.trim().parse::<usize>().ok())
-        .ok_or_else(|| bad("an answer without content-length"))?;
-    Ok(Some(end + HEAD_END.len() + body))
-}
-
-fn bad(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("the server sent {what}"))
 }
 
 #[cfg(test)]
@@ -194,7 +156,7 @@ mod tests {
             let error = read(text, 1_000).unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
-        let endless = "x".repeat(2 * LONGEST_HEAD);
+        let endless = "x".repeat(2 * crate::http::LONGEST_HEAD);
         assert!(
             read(&endless, 1_000)
                 .unwrap_err()

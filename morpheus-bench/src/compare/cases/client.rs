@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::{Done, shares};
 use crate::histogram::Latencies;
+use crate::http::is_whole;
 use crate::{clock, load};
 
 /// What a client says and expects.
@@ -182,35 +183,11 @@ impl Connection {
                 ));
             }
             have += more;
-            if let Some(length) = length(&answer[..have])? {
-                return match have.cmp(&length) {
-                    std::cmp::Ordering::Less => continue,
-                    std::cmp::Ordering::Equal => Ok(()),
-                    std::cmp::Ordering::Greater => Err(io::Error::other("more than was asked for")),
-                };
+            if is_whole(&answer[..have])? {
+                return Ok(());
             }
         }
     }
-}
-
-/// How long an answer is by what has come of it; none where its head is not complete.
-fn length(answer: &[u8]) -> io::Result<Option<usize>> {
-    let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return Ok(None);
-    };
-    let wrong = |what: &str| io::Error::other(format!("an answer {what}"));
-    let text = std::str::from_utf8(&answer[..head]).map_err(|_| wrong("that is no text"))?;
-    if !text.starts_with("HTTP/1.1 200 ") {
-        return Err(wrong("that is not 200"));
-    }
-    let of = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        let is_it = name.eq_ignore_ascii_case("content-length");
-        is_it.then(|| value.trim().parse::<usize>().ok())?
-    };
-    let body = text.lines().find_map(of);
-    let body = body.ok_or_else(|| wrong("that does not say its length"))?;
-    Ok(Some(head + 4 + body))
 }
 
 #[cfg(test)]
@@ -220,21 +197,21 @@ mod tests {
     #[test]
     fn the_end_of_an_answer_is_known() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        assert_eq!(length(answer).unwrap(), Some(answer.len()));
-        assert_eq!(length(&answer[..40]).unwrap(), Some(answer.len()));
-        assert_eq!(length(&answer[..30]).unwrap(), None);
+        assert!(is_whole(answer).unwrap());
+        assert!(!is_whole(&answer[..40]).unwrap());
+        assert!(!is_whole(&answer[..30]).unwrap());
         for (bad, expected) in [
             (
                 &b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"[..],
-                "not 200",
+                "500 No",
             ),
-            (b"HTTP/1.1 200 OK\r\ndate: x\r\n\r\n", "its length"),
+            (b"HTTP/1.1 200 OK\r\ndate: x\r\n\r\n", "content-length"),
             (
                 b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-                "its length",
+                "content-length",
             ),
         ] {
-            assert!(length(bad).unwrap_err().to_string().contains(expected));
+            assert!(is_whole(bad).unwrap_err().to_string().contains(expected));
         }
     }
 
