@@ -1,7 +1,6 @@
 //! What a blocking hog waits for: a lock that is held outside, or a pipe that is written to outside.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -42,11 +41,13 @@ impl Blocker {
     /// When there are no descriptors left for pipes, or no thread.
     pub fn start(kind: HogKind, count: usize) -> io::Result<Vec<Self>> {
         let (ask, asked) = channel();
-        let (mut blockers, mut pipes) = (Vec::new(), Vec::new());
+        let (mut blockers, mut locks, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for index in 0..count {
             let what = if kind == HogKind::Mutex {
                 // Leaked, so that a guard may live in a list beside its lock; a child process is short.
-                What::Locks(Box::leak(Box::default()))
+                let pair: &'static [Mutex<()>; 2] = Box::leak(Box::default());
+                locks.push(pair);
+                What::Locks(pair)
             } else {
                 let (reader, writer) = io::pipe()?;
                 pipes.push(writer);
@@ -59,7 +60,6 @@ impl Blocker {
                 what,
             });
         }
-        let locks: Vec<_> = blockers.iter().filter_map(|b| b.what.locks()).collect();
         let (ready, is_ready) = channel();
         let builder = std::thread::Builder::new().name("releaser".into());
         builder.spawn(move || {
@@ -93,33 +93,18 @@ impl Blocker {
     }
 }
 
-impl What {
-    fn locks(&self) -> Option<&'static [Mutex<()>; 2]> {
-        match self {
-            Self::Locks(pair) => Some(pair),
-            Self::Pipe(_) => None,
-        }
-    }
-}
-
 fn release(asked: &Receiver<(Instant, usize, u64)>, held: &mut [Held]) {
-    let mut due: BinaryHeap<Reverse<(Instant, usize, u64)>> = BinaryHeap::new();
+    let mut due: BTreeSet<(Instant, usize, u64)> = BTreeSet::new();
     loop {
-        let wait = due
-            .peek()
-            .map_or(Duration::from_secs(3_600), |Reverse((at, ..))| {
-                at.saturating_duration_since(Instant::now())
-            });
+        let wait = due.first().map_or(Duration::from_secs(3_600), |(at, ..)| {
+            at.saturating_duration_since(Instant::now())
+        });
         match asked.recv_timeout(wait) {
-            Ok(request) => due.push(Reverse(request)),
-            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+            request => due.extend(request),
         }
-        while due
-            .peek()
-            .is_some_and(|Reverse((at, ..))| *at <= Instant::now())
-        {
-            let Some(Reverse((_, index, turn))) = due.pop() else {
+        while due.first().is_some_and(|(at, ..)| *at <= Instant::now()) {
+            let Some((_, index, turn)) = due.pop_first() else {
                 break;
             };
             match &mut held[index] {

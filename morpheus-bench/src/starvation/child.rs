@@ -42,17 +42,14 @@ impl Job {
 pub fn main() -> ! {
     supervised::answer("starvation", |job: &Job| {
         let stop = Arc::new(AtomicBool::new(false));
-        stop_at_end_of_input(stop.clone());
+        let told = stop.clone();
+        // The parent closes our stdin to end the window early, and it is closed when the parent is killed.
+        std::thread::spawn(move || {
+            let _ = io::stdin().read(&mut [0]);
+            told.store(true, Relaxed);
+        });
         measure(job, &stop)
     })
-}
-
-/// The parent closes our stdin to end the window early, and it is closed when the parent is killed.
-fn stop_at_end_of_input(stop: Arc<AtomicBool>) {
-    std::thread::spawn(move || {
-        let _ = io::stdin().read(&mut [0]);
-        stop.store(true, Relaxed);
-    });
 }
 
 fn measure(job: &Job, stop: &AtomicBool) -> Result<RunResult, String> {

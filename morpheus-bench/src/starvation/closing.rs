@@ -12,15 +12,8 @@ pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
     if workload.idle {
         return idle(rows, workload.duration_s);
     }
-    let all = view::distinct(rows.iter().map(|row| row.contender.as_str()));
-    let named = |runtime: Runtime, all: &[&'_ str]| {
-        let name = runtime.to_string();
-        all.iter().position(|own| *own == name)
-    };
-    let Some(main) = all
-        .get(named(Runtime::Morpheus, &all).unwrap_or(0))
-        .copied()
-    else {
+    let mut all = view::distinct(rows.iter().map(|row| row.contender.as_str()));
+    let Some(main) = this_or_first(Runtime::Morpheus, &all) else {
         return "Nothing could be measured.".into();
     };
     let Some(own) = Slowest::of(main, rows) else {
@@ -38,10 +31,8 @@ pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
         time(own.wake as u64),
         time(own.timer as u64)
     );
-    let others: Vec<&str> = all.into_iter().filter(|other| *other != main).collect();
-    let other = others
-        .get(named(Runtime::TOKIO, &others).unwrap_or(0))
-        .copied();
+    all.retain(|other| *other != main);
+    let other = this_or_first(Runtime::TOKIO, &all);
     if let Some((other, slowest)) = other.and_then(|other| Some((other, Slowest::of(other, rows)?)))
     {
         text += &compared(other, &own, &slowest);
@@ -50,18 +41,22 @@ pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
     text + "."
 }
 
+fn this_or_first<'a>(runtime: Runtime, all: &[&'a str]) -> Option<&'a str> {
+    let name = runtime.to_string();
+    all.iter()
+        .find(|own| **own == name)
+        .or(all.first())
+        .copied()
+}
+
 /// A figure of the one case that there is.
 fn find<'a>(rows: &'a [Row], contender: &str, figure: &str) -> Option<&'a Row> {
     view::find(rows, &rows.first()?.case, contender, figure)
 }
 
-fn median(rows: &[Row], contender: &str, figure: &str) -> Option<f64> {
-    find(rows, contender, figure)?.median
-}
-
 /// p99 of both probes, or their maximum where there are too few samples for that.
 struct Slowest {
-    percent: f64,
+    percent: u32,
     wake: f64,
     timer: f64,
     stands_still: bool,
@@ -71,25 +66,22 @@ struct Slowest {
 
 impl Slowest {
     fn of(contender: &str, rows: &[Row]) -> Option<Self> {
-        let stands_still = find(rows, contender, WAKE_P50).is_some_and(Row::is_least);
-        let is_least = [WAKE_P99, TIMER_P99]
-            .iter()
-            .any(|figure| find(rows, contender, figure).is_some_and(Row::is_least));
-        let p99s = median(rows, contender, WAKE_P99).zip(median(rows, contender, TIMER_P99));
-        let (percent, (wake, timer)) = match p99s {
-            Some(p99s) => (99.0, p99s),
+        let row = |figure| find(rows, contender, figure);
+        let median = |figure| row(figure)?.median;
+        let is_least = |figure| row(figure).is_some_and(Row::is_least);
+        let (percent, (wake, timer)) = match median(WAKE_P99).zip(median(TIMER_P99)) {
+            Some(p99s) => (99, p99s),
             None => {
-                let wake = median(rows, contender, WAKE_MAX)?;
-                let timer = median(rows, contender, TIMER_MAX).unwrap_or(wake);
-                (100.0, (wake, timer))
+                let wake = median(WAKE_MAX)?;
+                (100, (wake, median(TIMER_MAX).unwrap_or(wake)))
             }
         };
         Some(Self {
             percent,
             wake,
             timer,
-            stands_still,
-            is_least,
+            stands_still: is_least(WAKE_P50),
+            is_least: is_least(WAKE_P99) || is_least(TIMER_P99),
         })
     }
 }
@@ -120,7 +112,8 @@ fn compared(other: &str, own: &Slowest, others: &Slowest) -> String {
 }
 
 fn hogs(main: &str, other: &str, rows: &[Row]) -> String {
-    let both = median(rows, main, HOG_CPU).zip(median(rows, other, HOG_CPU));
+    let cpu = |contender| find(rows, contender, HOG_CPU)?.median;
+    let both = cpu(main).zip(cpu(other));
     match both.filter(|(_, others)| *others >= 0.05) {
         Some((own, others)) => format!(
             "; hogs on {main} got {:.0} % of the CPU time that they got on {other}",
@@ -131,16 +124,12 @@ fn hogs(main: &str, other: &str, rows: &[Row]) -> String {
 }
 
 fn idle(rows: &[Row], seconds: f64) -> String {
+    let woke = |row: &Row| {
+        let times = count(row.median? as u64);
+        Some(format!("{} woke {times} times", row.contender))
+    };
     let wakeups = rows.iter().filter(|row| row.figure == WAKEUPS);
-    let each: Vec<String> = wakeups
-        .filter_map(|row| {
-            Some(format!(
-                "{} woke {} times",
-                row.contender,
-                count(row.median? as u64)
-            ))
-        })
-        .collect();
+    let each: Vec<String> = wakeups.filter_map(woke).collect();
     if each.is_empty() {
         return "Nothing could be measured.".into();
     }

@@ -9,12 +9,11 @@ use crate::histogram::Latencies;
 
 /// What a child sends: wakes and timers of one run.
 pub fn of_run(wakes: &Latencies, timers: &Latencies, lasted: Duration) -> Option<String> {
-    let entry = |tag: &str, latencies| Entry {
+    let entries = [("wake", wakes), ("timer", timers)].map(|(tag, latencies)| Entry {
         tag: tag.into(),
         about: String::new(),
         latencies,
-    };
-    let entries = [entry("wake", wakes), entry("timer", timers)];
+    });
     let bytes = hdr_log::render(SystemTime::now(), lasted, &entries).ok()?;
     String::from_utf8(bytes).ok()
 }
@@ -41,14 +40,12 @@ pub fn write(path: &Path, start: SystemTime, runs: &mut [RunResult]) -> Result<(
         true => "from an outside thread's wake until the task runs",
         false => "how late sleepers woke up, from the time meant",
     };
-    let entries: Vec<Entry> = all
-        .iter()
-        .map(|(tag, latencies)| Entry {
-            tag: tag.clone(),
-            about: about(tag).into(),
-            latencies,
-        })
-        .collect();
+    let entries = all.iter().map(|(tag, latencies)| Entry {
+        tag: tag.clone(),
+        about: about(tag).into(),
+        latencies,
+    });
+    let entries: Vec<Entry> = entries.collect();
     hdr_log::write(path, start, lasted, &entries)
 }
 

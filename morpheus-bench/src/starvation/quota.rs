@@ -23,29 +23,23 @@ impl Cgroup {
             .map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
         let quota_us = (cpus * PERIOD_US as f64).round() as u64;
         let name = format!("morpheus-bench-{}", std::process::id());
-        let settings = |version1: bool| {
-            if version1 {
-                vec![
-                    ("cpu.cfs_period_us", PERIOD_US.to_string()),
-                    ("cpu.cfs_quota_us", quota_us.to_string()),
-                ]
-            } else {
-                vec![("cpu.max", format!("{quota_us} {PERIOD_US}"))]
+        let (parent, settings) = match (v1_mount(&mounts), v2_mount(&mounts)) {
+            (Some(path), _) => {
+                let period = ("cpu.cfs_period_us", PERIOD_US.to_string());
+                let quota = ("cpu.cfs_quota_us", quota_us.to_string());
+                (path, vec![period, quota])
             }
-        };
-        let (parent, version1) = match (v1_mount(&mounts), v2_mount(&mounts)) {
-            (Some(path), _) => (path, true),
             (None, Some(path)) => {
                 // Fails where it is on already or a parent forbids it; the quota below tells.
                 let _ = fs::write(path.join("cgroup.subtree_control"), "+cpu");
-                (path, false)
+                (path, vec![("cpu.max", format!("{quota_us} {PERIOD_US}"))])
             }
             (None, None) => return Err("no cgroup CPU controller is mounted".into()),
         };
         let path = parent.join(name);
         fs::create_dir(&path).map_err(|error| explain(&path, &error))?;
         let cgroup = Self { path };
-        for (file, value) in settings(version1) {
+        for (file, value) in settings {
             let file = cgroup.path.join(file);
             fs::write(&file, value).map_err(|error| explain(&file, &error))?;
         }
@@ -76,13 +70,12 @@ impl Drop for Cgroup {
 }
 
 fn explain(path: &Path, error: &io::Error) -> String {
-    let hint = if error.kind() == io::ErrorKind::PermissionDenied
-        || error.raw_os_error() == Some(libc::EROFS)
-    {
-        ": --quota needs root and a writable cgroup file system (with --uid the runs themselves can \
-         be an ordinary user's)"
-    } else {
-        ""
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ": --quota needs root and a writable cgroup file system (with --uid the runs themselves can \
+             be an ordinary user's)"
+        }
+        _ => "",
     };
     format!("{}: {error}{hint}", path.display())
 }

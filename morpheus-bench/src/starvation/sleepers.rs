@@ -16,14 +16,9 @@ use crate::histogram::Latencies;
 /// another's lock; beyond, a histogram each would take too much memory.
 const SHARDS: usize = 64;
 
-#[derive(Default)]
-struct Shard {
-    late: Latencies,
-    closed: bool,
-}
-
 struct Shared {
-    shards: Vec<Mutex<Shard>>,
+    /// `None` when the counting is over.
+    shards: Vec<Mutex<Option<Latencies>>>,
     /// Per sleeper its next time, in nanoseconds after `epoch`. Written under its shard's lock.
     next: Vec<AtomicU64>,
     epoch: Instant,
@@ -49,7 +44,7 @@ impl Sleepers {
         let step = period.as_nanos() as u64;
         let shared = Arc::new(Shared {
             shards: (0..count.clamp(1, SHARDS))
-                .map(|_| Mutex::default())
+                .map(|_| Mutex::new(Some(Latencies::default())))
                 .collect(),
             next: (0..count as u64)
                 .map(|i| AtomicU64::new(step + step * i / count as u64))
@@ -80,8 +75,7 @@ impl Sleepers {
         let from = shared.begin.from().unwrap_or(end);
         for shard in &shared.shards {
             let mut shard = shard.lock().expect("no code panics under it");
-            shard.closed = true;
-            late.add(&shard.late);
+            shard.take().iter().for_each(|own| late.add(own));
         }
         for i in 0..shared.next.len() {
             let mut due = shared.due(i).max(from);
@@ -108,14 +102,14 @@ impl Shared {
     fn record(&self, sleeper: usize) -> bool {
         let shard = &self.shards[sleeper % self.shards.len()];
         let mut shard = shard.lock().expect("no code panics under it");
-        if shard.closed {
+        let Some(late) = &mut *shard else {
             return false;
-        }
+        };
         let (now, step) = (Instant::now(), self.period.as_nanos() as u64);
         let mut due = self.due(sleeper);
         while due <= now {
             if self.begin.counts(due) {
-                shard.late.record(now - due);
+                late.record(now - due);
             }
             self.next[sleeper].fetch_add(step, Relaxed);
             due += self.period;

@@ -6,45 +6,35 @@ use crate::report::count;
 
 /// One line that says what is measured.
 pub fn title(workload: &Workload) -> String {
-    let mut parts = vec![format!("{} workers", workload.workers)];
-    parts.extend(workload.spares.map(|spares| format!("{spares} spares")));
-    if workload.idle {
-        parts.push("nothing to do".into());
-    } else {
-        parts.push(hogs(workload));
-        let sleepers = format!("{} sleepers of {} µs", workload.tasks, workload.period_us);
-        parts.push(sleepers);
-    }
-    if workload.load > 0 {
-        let rate = workload.load as f64 * workload.load_rate;
-        parts.push(format!(
-            "echo {}/s on {} connections",
-            count(rate as u64),
-            workload.load
-        ));
-    }
-    if workload.busy > 0 && !workload.label_mix {
-        parts.push(format!(
-            "{} tasks of {} µs polls",
-            workload.busy, workload.busy_us
-        ));
-    }
-    if workload.neighbours > 0 {
-        parts.push(format!("{} busy neighbours", workload.neighbours));
-    }
-    parts.extend(workload.quota.map(|quota| format!("quota {quota} CPUs")));
-    if workload.confine {
-        parts.push("Morpheus confined to it".into());
-    }
-    if !workload.off.is_empty() {
-        parts.push(format!("without {}", workload.off.join(", ")));
-    }
+    let Workload {
+        load,
+        busy,
+        neighbours,
+        ..
+    } = workload;
+    let is_busy = *busy > 0 && !workload.label_mix;
+    let rate = count((*load as f64 * workload.load_rate) as u64);
     let window = workload.expected_window().as_secs_f64();
-    parts.push(if window > workload.duration_s {
-        format!("{window:.1} s (extended for 1,000 wakes)")
-    } else {
-        format!("{window} s")
-    });
+    let sleepers = format!("{} sleepers of {} µs", workload.tasks, workload.period_us);
+    let parts = [
+        Some(format!("{} workers", workload.workers)),
+        workload.spares.map(|spares| format!("{spares} spares")),
+        Some(match workload.idle {
+            true => "nothing to do".into(),
+            false => format!("{}, {sleepers}", hogs(workload)),
+        }),
+        (*load > 0).then(|| format!("echo {rate}/s on {load} connections")),
+        is_busy.then(|| format!("{busy} tasks of {} µs polls", workload.busy_us)),
+        (*neighbours > 0).then(|| format!("{neighbours} busy neighbours")),
+        workload.quota.map(|quota| format!("quota {quota} CPUs")),
+        workload.confine.then(|| "Morpheus confined to it".into()),
+        (!workload.off.is_empty()).then(|| format!("without {}", workload.off.join(", "))),
+        Some(match window > workload.duration_s {
+            true => format!("{window:.1} s (extended for 1,000 wakes)"),
+            false => format!("{window} s"),
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.join(", ")
 }
 
@@ -68,10 +58,9 @@ fn hogs(workload: &Workload) -> String {
         Code::Bounded => ", in spawn_blocking behind a semaphore",
         Code::InPlace => ", in block_in_place",
     };
-    let fresh = if workload.fresh {
-        ", each a new task"
-    } else {
-        ""
+    let fresh = match workload.fresh {
+        true => ", each a new task",
+        false => "",
     };
     format!(
         "{} hogs {does} {} ms via {via}{code}{fresh}",
