@@ -4,27 +4,20 @@
 
 use super::figures::{
     CONTROLLER, HOG_CPU, LIFO_P99, MIXED_P99, MIXED_POLLS, NEIGHBOURS, POLLS, REQUEST_P99,
-    REQUESTS, TIMER_P99, WAKE_P50, WAKE_P99, WAKEUPS,
+    REQUESTS, TIMER_P99, UNFINISHED, WAKE_P50, WAKE_P99, WAKEUPS,
 };
-use super::workload::{HogKind, Workload};
+use super::workload::Workload;
+use crate::arguments::one_of;
 use crate::executor::Runtime::{self, Morpheus, MorpheusFlag, TokioTuned};
-use Bar::{AtLeastTimes, AtMost, AtMostTimes, Finished};
+use crate::pairs::Limit::{self, AtLeast, AtMost};
 
 /// A case on a runtime.
 pub type At = (&'static str, Runtime);
 
-/// What is asked of a figure, by its name.
+/// What is asked of a figure: its name, where it is measured, what it is divided by (the same figure there, if anything), and what
+/// that is held against. A time is in nanoseconds, a share is one of a CPU.
 #[derive(Clone, Copy, Debug)]
-pub enum Bar {
-    /// Morpheus' figure is at most this (nanoseconds, or a share of a CPU).
-    AtMost(&'static str, &'static str, f64),
-    /// The first figure is at most this many times the second.
-    AtMostTimes(&'static str, At, At, f64),
-    /// The first figure is at least this many times the second.
-    AtLeastTimes(&'static str, At, At, f64),
-    /// Every hog came out of its polls.
-    Finished(&'static str),
-}
+pub struct Bar(pub &'static str, pub At, pub Option<At>, pub Limit);
 
 const TOKIO: Runtime = Runtime::TOKIO;
 const MORE: Runtime = Runtime::TOKIO_32;
@@ -63,71 +56,76 @@ struct Entry {
     name: &'static str,
     about: &'static str,
     least_rounds: usize,
-    /// Whether what every group with hogs is asked comes on top of `bars`; see [`the_usual`].
-    is_usual: bool,
     /// The names of the cases, the runtimes, and the fields of the [`Workload`] that differ from the base.
     cases: &'static [(&'static str, &'static [Runtime], &'static str)],
+    /// What is asked of each case.
+    each: &'static [Each],
     bars: &'static [Bar],
 }
+
+/// What is asked of a figure of Morpheus in a case, and of which runtime the same figure is what it is divided by. A case in which
+/// one of the two is not measured is not asked.
+type Each = (&'static str, Option<Runtime>, Limit);
+
+/// Every hog came out of its polls.
+const FINISHED: Each = (UNFINISHED, None, AtMost(0.0));
+/// The hogs have their share of a machine that is not saturated.
+const FAIR: Each = (HOG_CPU, Some(TOKIO), AtLeast(0.9));
 
 const GROUP: Entry = Entry {
     name: "",
     about: "",
     least_rounds: 1,
-    is_usual: false,
     cases: &[],
+    each: &[],
     bars: &[],
 };
 
 #[rustfmt::skip]
 const GROUPS: &[Entry] = &[
-    Entry { name: "hogs-2", about: "2 computing hogs of 200 ms, nothing watched", is_usual: true, cases: &[
+    Entry { name: "hogs-2", about: "2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], cases: &[
         ("2 hogs", &Runtime::NAMED, "hogs=2"),
     ], bars: &[
-        AtMost("2 hogs", WAKE_P99, us(300)),
-        AtMost("2 hogs", TIMER_P99, us(3_000)),
-        AtLeastTimes(TIMER_P99, ("2 hogs", TOKIO), ("2 hogs", Morpheus), 100.0),
-        AtLeastTimes(TIMER_P99, ("2 hogs", Runtime::GO), ("2 hogs", Morpheus), 10.0),
+        Bar(WAKE_P99, ("2 hogs", Morpheus), None, AtMost(us(300))),
+        Bar(TIMER_P99, ("2 hogs", Morpheus), None, AtMost(us(3_000))),
+        Bar(TIMER_P99, ("2 hogs", TOKIO), Some(("2 hogs", Morpheus)), AtLeast(100.0)),
+        Bar(TIMER_P99, ("2 hogs", Runtime::GO), Some(("2 hogs", Morpheus)), AtLeast(10.0)),
     ], ..GROUP },
-    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", is_usual: true, cases: &[
+    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", each: &[FINISHED, FAIR], cases: &[
         ("6 hogs", CONTENDERS, "hogs=6"),
         ("6 hogs of 5 ms", CONTENDERS, "hogs=6 hog_ms=5"),
         ("2 hogs of 3 ms", CONTENDERS, "hogs=2 hog_ms=3"),
     ], bars: &[
-        AtMost("6 hogs", WAKE_P99, us(500)),
-        AtMost("6 hogs of 5 ms", WAKE_P99, us(500)),
-        AtMost("2 hogs of 3 ms", WAKE_P99, us(1_000)),
+        Bar(WAKE_P99, ("6 hogs", Morpheus), None, AtMost(us(500))),
+        Bar(WAKE_P99, ("6 hogs of 5 ms", Morpheus), None, AtMost(us(500))),
+        Bar(WAKE_P99, ("2 hogs of 3 ms", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
-    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", is_usual: true, cases: &[
+    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", each: &[FINISHED, FAIR], cases: &[
         ("20 hogs", CONTENDERS, "hogs=20"),
         ("20 watched hogs", CONTENDERS, "hogs=20 hog_via=spawn"),
         ("20 hogs in spawn_blocking", &[TOKIO], "hogs=20 hog_code=spawn-blocking"),
         ("20 hogs behind a semaphore", &[TOKIO], "hogs=20 hog_code=bounded"),
         ("20 hogs in block_in_place", &[TOKIO], "hogs=20 hog_code=in-place"),
     ], bars: &[
-        AtMost("20 hogs", WAKE_P99, us(1_500)),
-        AtMost("20 watched hogs", WAKE_P99, us(500)),
-        AtMostTimes(WAKE_P99, ("20 hogs", MorpheusFlag), ("20 hogs in spawn_blocking", TOKIO), 1.0),
-        AtMostTimes(WAKE_P99, ("20 hogs", MorpheusFlag), ("20 hogs behind a semaphore", TOKIO), 1.0),
-        AtMostTimes(WAKE_P99, ("20 hogs", MorpheusFlag), ("20 hogs in block_in_place", TOKIO), 1.0),
-        AtLeastTimes(HOG_CPU, ("20 hogs", MorpheusFlag), ("20 hogs in spawn_blocking", TOKIO), 0.95),
+        Bar(WAKE_P99, ("20 hogs", Morpheus), None, AtMost(us(1_500))),
+        Bar(WAKE_P99, ("20 watched hogs", Morpheus), None, AtMost(us(500))),
+        Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtMost(1.0)),
+        Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TOKIO)), AtMost(1.0)),
+        Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in block_in_place", TOKIO)), AtMost(1.0)),
+        Bar(HOG_CPU, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtLeast(0.95)),
     ], ..GROUP },
-    Entry { name: "crowd", about: "60 and 200 computing hogs at once via spawn, after 500 ms", is_usual: true, cases: &[
+    Entry { name: "crowd", about: "60 and 200 computing hogs at once via spawn, after 500 ms", cases: &[
         ("60 watched hogs", CONTENDERS, "hogs=60 hog_via=spawn warmup_s=0.5"),
         ("60 watched hogs, new tasks", CONTENDERS, "hogs=60 hog_via=spawn fresh=true warmup_s=0.5"),
         ("200 watched hogs", CONTENDERS, "hogs=200 hog_via=spawn warmup_s=0.5"),
         ("200 watched hogs, new tasks", CONTENDERS, "hogs=200 hog_via=spawn fresh=true warmup_s=0.5"),
-    ], bars: &[
-        AtMost("60 watched hogs", WAKE_P99, us(500)),
-        AtMost("60 watched hogs", TIMER_P99, us(50_000)), // "Served throughout": a timer that waited for a hog would be 200 ms late.
-        AtMost("60 watched hogs, new tasks", WAKE_P99, us(500)),
-        AtMost("60 watched hogs, new tasks", TIMER_P99, us(50_000)),
-        AtMost("200 watched hogs", WAKE_P99, us(500)),
-        AtMost("200 watched hogs", TIMER_P99, us(50_000)),
-        AtMost("200 watched hogs, new tasks", WAKE_P99, us(500)),
-        AtMost("200 watched hogs, new tasks", TIMER_P99, us(50_000)),
+    ], each: &[
+        FINISHED,
+        FAIR,
+        (WAKE_P99, None, AtMost(us(500))),
+        (TIMER_P99, None, AtMost(us(50_000))), // "Served throughout": a timer that waited for a hog would be 200 ms late.
     ], ..GROUP },
-    Entry { name: "blocked", about: "2 and 20 hogs blocked in the kernel via tokio-spawn, 200 via spawn", is_usual: true, cases: &[
+    Entry { name: "blocked", about: "2 and 20 hogs blocked in the kernel via tokio-spawn, 200 via spawn", cases: &[
         ("sleep-2", CONTENDERS, "hogs=2 hog_kind=sleep"),
         ("sleep-20", CONTENDERS, "hogs=20 hog_kind=sleep"),
         ("sleep-200-watched", CONTENDERS, "hogs=200 hog_kind=sleep hog_via=spawn warmup_s=1"),
@@ -137,41 +135,36 @@ const GROUPS: &[Entry] = &[
         ("read-2", CONTENDERS, "hogs=2 hog_kind=read"),
         ("read-20", CONTENDERS, "hogs=20 hog_kind=read"),
         ("read-200-watched", CONTENDERS, "hogs=200 hog_kind=read hog_via=spawn warmup_s=1"),
-    ], bars: &[
-        AtMost("sleep-2", WAKE_P99, us(500)),
-        AtMost("sleep-20", WAKE_P99, us(500)),
-        AtMost("sleep-200-watched", WAKE_P99, us(500)),
-        AtMost("mutex-2", WAKE_P99, us(500)),
-        AtMost("mutex-20", WAKE_P99, us(500)),
-        AtMost("mutex-200-watched", WAKE_P99, us(500)),
-        AtMost("read-2", WAKE_P99, us(500)),
-        AtMost("read-20", WAKE_P99, us(500)),
-        AtMost("read-200-watched", WAKE_P99, us(500)),
+    ], each: &[
+        FINISHED,
+        (WAKE_P99, None, AtMost(us(500))),
     ], ..GROUP },
-    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", is_usual: true, cases: &[
+    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", cases: &[
         ("TCP", TWO, "load=16 warmup_s=2"),
         ("TCP, 2 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=2"),
         ("TCP, 20 watched hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20 hog_via=spawn"),
         ("TCP, 20 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20"),
     ], bars: &[
-        AtLeastTimes(REQUESTS, ("TCP, 2 hogs", Morpheus), ("TCP", Morpheus), 0.98),
-        AtMostTimes(REQUEST_P99, ("TCP, 2 hogs", Morpheus), ("TCP", Morpheus), 3.0),
-        AtLeastTimes(HOG_CPU, ("TCP, 2 hogs", Morpheus), ("TCP, 2 hogs", SLICE), 0.85), // Of those that serve both.
-        AtLeastTimes(REQUESTS, ("TCP, 20 watched hogs", Morpheus), ("TCP", Morpheus), 0.98),
-        AtMostTimes(REQUEST_P99, ("TCP, 20 watched hogs", Morpheus), ("TCP", Morpheus), 3.0),
+        Bar(REQUESTS, ("TCP, 2 hogs", Morpheus), Some(("TCP", Morpheus)), AtLeast(0.98)),
+        Bar(REQUEST_P99, ("TCP, 2 hogs", Morpheus), Some(("TCP", Morpheus)), AtMost(3.0)),
+        Bar(HOG_CPU, ("TCP, 2 hogs", Morpheus), Some(("TCP, 2 hogs", SLICE)), AtLeast(0.85)), // Of those that serve both.
+        Bar(REQUESTS, ("TCP, 20 watched hogs", Morpheus), Some(("TCP", Morpheus)), AtLeast(0.98)),
+        Bar(REQUEST_P99, ("TCP, 20 watched hogs", Morpheus), Some(("TCP", Morpheus)), AtMost(3.0)),
+        Bar(UNFINISHED, ("TCP, 2 hogs", Morpheus), None, AtMost(0.0)),
+        Bar(UNFINISHED, ("TCP, 20 watched hogs", Morpheus), None, AtMost(0.0)),
+        Bar(UNFINISHED, ("TCP, 20 hogs", Morpheus), None, AtMost(0.0)),
     ], ..GROUP },
-    Entry { name: "saturated", about: "64 tasks of short polls that saturate the machine, beside hogs", is_usual: true, cases: &[
+    Entry { name: "saturated", about: "64 tasks of short polls that saturate the machine, beside hogs", cases: &[
         ("busy-64x20", CONTENDERS, "hogs=2 busy=64 busy_us=20"),
         ("busy-64x300", CONTENDERS, "hogs=6 busy=64 busy_us=300"),
+    ], each: &[
+        FINISHED,
+        (POLLS, Some(MORE), AtLeast(0.85)),
+        (POLLS, Some(SLICE), AtLeast(0.85)),
+        (HOG_CPU, Some(SLICE), AtLeast(0.5)), // What is left is shared.
     ], bars: &[
-        AtLeastTimes(POLLS, ("busy-64x20", Morpheus), ("busy-64x20", MORE), 0.85),
-        AtLeastTimes(POLLS, ("busy-64x20", Morpheus), ("busy-64x20", SLICE), 0.85),
-        AtLeastTimes(POLLS, ("busy-64x20", Morpheus), ("busy-64x20", TOKIO), 1.3),
-        AtLeastTimes(HOG_CPU, ("busy-64x20", Morpheus), ("busy-64x20", SLICE), 0.5), // What is left is shared.
-        AtLeastTimes(POLLS, ("busy-64x300", Morpheus), ("busy-64x300", MORE), 0.85),
-        AtLeastTimes(POLLS, ("busy-64x300", Morpheus), ("busy-64x300", SLICE), 0.85),
-        AtLeastTimes(POLLS, ("busy-64x300", Morpheus), ("busy-64x300", TOKIO), 1.3),
-        AtLeastTimes(HOG_CPU, ("busy-64x300", Morpheus), ("busy-64x300", SLICE), 0.5),
+        Bar(POLLS, ("busy-64x20", Morpheus), Some(("busy-64x20", TOKIO)), AtLeast(1.3)),
+        Bar(POLLS, ("busy-64x300", Morpheus), Some(("busy-64x300", TOKIO)), AtLeast(1.3)),
     ], ..GROUP },
     Entry { name: "calm", about: "no hogs: the probes alone and short polls, ten interleaved pairs", least_rounds: 10, cases: &[
         ("calm", TWO, "busy=0 busy_us=0"),
@@ -181,39 +174,27 @@ const GROUPS: &[Entry] = &[
         ("calm-64x300-watched", TWO, "busy=64 busy_us=300 busy_via=spawn"),
         ("calm-300x500", TWO, "busy=300 busy_us=500"),
         ("calm-300x500-watched", TWO, "busy=300 busy_us=500 busy_via=spawn"),
+    ], each: &[
+        (WAKE_P50, Some(TOKIO), AtMost(1.1)),
+        (WAKE_P99, Some(TOKIO), AtMost(1.3)),
     ], bars: &[
-        AtMostTimes(WAKE_P50, ("calm", Morpheus), ("calm", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm", Morpheus), ("calm", TOKIO), 1.3),
-        AtMostTimes(WAKE_P50, ("calm-8x300", Morpheus), ("calm-8x300", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-8x300", Morpheus), ("calm-8x300", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-8x300", Morpheus), ("calm-8x300", TOKIO), 0.95),
-        AtMostTimes(WAKE_P50, ("calm-8x300-watched", Morpheus), ("calm-8x300-watched", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-8x300-watched", Morpheus), ("calm-8x300-watched", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-8x300-watched", Morpheus), ("calm-8x300-watched", TOKIO), 0.95),
-        AtMostTimes(WAKE_P50, ("calm-64x300", Morpheus), ("calm-64x300", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-64x300", Morpheus), ("calm-64x300", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-64x300", Morpheus), ("calm-64x300", TOKIO), 0.97),
-        AtMostTimes(WAKE_P50, ("calm-64x300-watched", Morpheus), ("calm-64x300-watched", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-64x300-watched", Morpheus), ("calm-64x300-watched", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-64x300-watched", Morpheus), ("calm-64x300-watched", TOKIO), 0.97),
-        AtMostTimes(WAKE_P50, ("calm-300x500", Morpheus), ("calm-300x500", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-300x500", Morpheus), ("calm-300x500", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-300x500", Morpheus), ("calm-300x500", TOKIO), 0.97),
-        AtMostTimes(WAKE_P50, ("calm-300x500-watched", Morpheus), ("calm-300x500-watched", TOKIO), 1.1),
-        AtMostTimes(WAKE_P99, ("calm-300x500-watched", Morpheus), ("calm-300x500-watched", TOKIO), 1.3),
-        AtLeastTimes(POLLS, ("calm-300x500-watched", Morpheus), ("calm-300x500-watched", TOKIO), 0.97),
-    ], ..GROUP },
+        Bar(POLLS, ("calm-8x300", Morpheus), Some(("calm-8x300", TOKIO)), AtLeast(0.95)),
+        Bar(POLLS, ("calm-8x300-watched", Morpheus), Some(("calm-8x300-watched", TOKIO)), AtLeast(0.95)),
+        Bar(POLLS, ("calm-64x300", Morpheus), Some(("calm-64x300", TOKIO)), AtLeast(0.97)),
+        Bar(POLLS, ("calm-64x300-watched", Morpheus), Some(("calm-64x300-watched", TOKIO)), AtLeast(0.97)),
+        Bar(POLLS, ("calm-300x500", Morpheus), Some(("calm-300x500", TOKIO)), AtLeast(0.97)),
+        Bar(POLLS, ("calm-300x500-watched", Morpheus), Some(("calm-300x500-watched", TOKIO)), AtLeast(0.97)),
+    ] },
     Entry { name: "neighbours", about: "two busy threads of another process; no hogs, 2, and 20 via spawn", cases: &[
         ("neighbours-0", TWO, "neighbours=2 hogs=0"),
         ("neighbours-2", TWO, "neighbours=2 hogs=2"),
         ("neighbours-20-watched", TWO, "neighbours=2 hogs=20 hog_via=spawn"),
+    ], each: &[
+        (NEIGHBOURS, Some(TOKIO), AtLeast(0.85)),
     ], bars: &[
-        AtLeastTimes(NEIGHBOURS, ("neighbours-0", Morpheus), ("neighbours-0", TOKIO), 0.85),
-        AtLeastTimes(NEIGHBOURS, ("neighbours-2", Morpheus), ("neighbours-2", TOKIO), 0.85),
-        AtLeastTimes(NEIGHBOURS, ("neighbours-20-watched", Morpheus), ("neighbours-20-watched", TOKIO), 0.85),
-        AtMostTimes(WAKE_P99, ("neighbours-0", Morpheus), ("neighbours-0", TOKIO), 1.0),
-        AtMost("neighbours-2", WAKE_P99, us(500)),
-        AtMost("neighbours-20-watched", WAKE_P99, us(1_000)),
+        Bar(WAKE_P99, ("neighbours-0", Morpheus), Some(("neighbours-0", TOKIO)), AtMost(1.0)),
+        Bar(WAKE_P99, ("neighbours-2", Morpheus), None, AtMost(us(500))),
+        Bar(WAKE_P99, ("neighbours-20-watched", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
     // With as many workers as tokio has by default under the quota.
     Entry { name: "quota", about: "a CPU quota of 1, 1.5 and 1.9 CPUs: 4 hogs, confined and by default; 64 busy tasks, no hogs (needs root; see --uid)", cases: &[
@@ -226,35 +207,31 @@ const GROUPS: &[Entry] = &[
         ("quota-1.9-confined", OWN, "quota=1.9 workers=1 confine=true hogs=4"),
         ("quota-1.9-hogs", TWO, "quota=1.9 workers=1 hogs=4"),
         ("quota-1.9-busy", TWO, "quota=1.9 workers=1 busy=64"),
+    ], each: &[
+        (TIMER_P99, Some(TOKIO), AtMost(1.0)),
     ], bars: &[
-        AtMost("quota-1-confined", TIMER_P99, us(4_000)),
-        AtMostTimes(TIMER_P99, ("quota-1-hogs", Morpheus), ("quota-1-hogs", TOKIO), 1.0),
-        AtLeastTimes(POLLS, ("quota-1-busy", Morpheus), ("quota-1-busy", TOKIO), 0.97),
-        AtMostTimes(TIMER_P99, ("quota-1-busy", Morpheus), ("quota-1-busy", TOKIO), 1.0),
-        AtMost("quota-1.5-confined", TIMER_P99, us(4_000)),
-        AtMostTimes(TIMER_P99, ("quota-1.5-hogs", Morpheus), ("quota-1.5-hogs", TOKIO), 1.0),
-        AtLeastTimes(POLLS, ("quota-1.5-busy", Morpheus), ("quota-1.5-busy", TOKIO), 0.97),
-        AtMostTimes(TIMER_P99, ("quota-1.5-busy", Morpheus), ("quota-1.5-busy", TOKIO), 1.0),
-        AtMost("quota-1.9-confined", TIMER_P99, us(4_000)),
-        AtMostTimes(TIMER_P99, ("quota-1.9-hogs", Morpheus), ("quota-1.9-hogs", TOKIO), 1.0),
-        AtLeastTimes(POLLS, ("quota-1.9-busy", Morpheus), ("quota-1.9-busy", TOKIO), 0.97),
-        AtMostTimes(TIMER_P99, ("quota-1.9-busy", Morpheus), ("quota-1.9-busy", TOKIO), 1.0),
+        Bar(TIMER_P99, ("quota-1-confined", Morpheus), None, AtMost(us(4_000))),
+        Bar(POLLS, ("quota-1-busy", Morpheus), Some(("quota-1-busy", TOKIO)), AtLeast(0.97)),
+        Bar(TIMER_P99, ("quota-1.5-confined", Morpheus), None, AtMost(us(4_000))),
+        Bar(POLLS, ("quota-1.5-busy", Morpheus), Some(("quota-1.5-busy", TOKIO)), AtLeast(0.97)),
+        Bar(TIMER_P99, ("quota-1.9-confined", Morpheus), None, AtMost(us(4_000))),
+        Bar(POLLS, ("quota-1.9-busy", Morpheus), Some(("quota-1.9-busy", TOKIO)), AtLeast(0.97)),
     ], ..GROUP },
     // Hogs of 20 ms: with 200 the label would have too few polls for a p99.
     Entry { name: "label", about: "innocents under a label of which every tenth poll is a hog's", cases: &[
         ("label-watched", OWN, "label_mix=true hogs=2 hog_ms=20 hog_via=spawn"),
         ("label-plain", TWO, "label_mix=true hogs=2 hog_ms=20"),
     ], bars: &[
-        AtMost("label-watched", MIXED_P99, us(5_000)),
-        AtLeastTimes(MIXED_POLLS, ("label-watched", Morpheus), ("label-plain", Morpheus), 0.9),
+        Bar(MIXED_P99, ("label-watched", Morpheus), None, AtMost(us(5_000))),
+        Bar(MIXED_POLLS, ("label-watched", Morpheus), Some(("label-plain", Morpheus)), AtLeast(0.9)),
     ], ..GROUP },
     Entry { name: "lifo", about: "a task woken by a hog that then computes 200 ms: nothing known, known, with checkpoints", cases: &[
         ("lifo-unknown", TWO, "hogs=2 lifo=unknown"),
         ("lifo-known", OWN, "hogs=2 lifo=known"),
         ("lifo-checkpoint", OWN, "hogs=2 lifo=checkpoint"),
     ], bars: &[
-        AtMost("lifo-known", LIFO_P99, us(1_000)),
-        AtMost("lifo-checkpoint", LIFO_P99, us(1_000)),
+        Bar(LIFO_P99, ("lifo-known", Morpheus), None, AtMost(us(1_000))),
+        Bar(LIFO_P99, ("lifo-checkpoint", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
     // `canary`: more hogs than any reserve, and not asleep, so only the canary sees that nothing serves. `reserve`: the reserve that
     // trouble enlarges is what others share a full machine by. `poke`: a hog that a timer wakes, so that its worker has the driver; the
@@ -279,27 +256,32 @@ const GROUPS: &[Entry] = &[
         ("off-poke", OWN, "hogs=1 lifo=unknown period_us=50000 off=reserve,canary,poke"),
         ("off-all", TWO, "hogs=2 off=takeover,canary,watch,reserve,slice,handoffs,permits,poke,stacks"),
     ], bars: &[
-        AtLeastTimes(WAKE_P99, ("off-takeover", Morpheus), ("on-takeover", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-canary", Morpheus), ("on-canary", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-watch", Morpheus), ("on-watch", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-reserve", Morpheus), ("on-reserve", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-slice", Morpheus), ("on-slice", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-handoffs", Morpheus), ("on-handoffs", Morpheus), 1.3),
-        AtLeastTimes(WAKE_P99, ("off-permits", Morpheus), ("on-permits", Morpheus), 1.3),
-        AtLeastTimes(TIMER_P99, ("off-poke", Morpheus), ("on-poke", Morpheus), 1.3),
-        AtLeastTimes(TIMER_P99, ("off-all", Morpheus), ("off-all", TOKIO), 0.5), // Of the same size: how long a poll of 200 ms is waited for varies.
-        AtMostTimes(TIMER_P99, ("off-all", Morpheus), ("off-all", TOKIO), 2.0),
+        Bar(WAKE_P99, ("off-takeover", Morpheus), Some(("on-takeover", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-canary", Morpheus), Some(("on-canary", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-watch", Morpheus), Some(("on-watch", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-reserve", Morpheus), Some(("on-reserve", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-slice", Morpheus), Some(("on-slice", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-handoffs", Morpheus), Some(("on-handoffs", Morpheus)), AtLeast(1.3)),
+        Bar(WAKE_P99, ("off-permits", Morpheus), Some(("on-permits", Morpheus)), AtLeast(1.3)),
+        Bar(TIMER_P99, ("off-poke", Morpheus), Some(("on-poke", Morpheus)), AtLeast(1.3)),
+        Bar(TIMER_P99, ("off-all", Morpheus), Some(("off-all", TOKIO)), AtLeast(0.5)), // Of the same size: how long a poll of 200 ms is waited for varies.
+        Bar(TIMER_P99, ("off-all", Morpheus), Some(("off-all", TOKIO)), AtMost(2.0)),
     ], ..GROUP },
     Entry { name: "idle", about: "an idle runtime for 10 s, and what the controller costs a busy one", cases: &[
         ("idle", TWO, "idle=true duration_s=10"),
         ("controller-64", OWN, "busy=64 busy_us=300 busy_via=spawn"),
         ("controller-200-asleep", OWN, "hogs=200 hog_kind=sleep hog_via=spawn warmup_s=1"),
     ], bars: &[
-        AtMost("idle", WAKEUPS, 0.0),
-        AtMost("controller-64", CONTROLLER, 0.015),
-        AtMost("controller-200-asleep", CONTROLLER, 0.03),
+        Bar(WAKEUPS, ("idle", Morpheus), None, AtMost(0.0)),
+        Bar(CONTROLLER, ("controller-64", Morpheus), None, AtMost(0.015)),
+        Bar(CONTROLLER, ("controller-200-asleep", Morpheus), None, AtMost(0.03)),
     ], ..GROUP },
 ];
+
+/// The name of a group, on the command line.
+pub fn group_name(name: &str) -> Result<String, String> {
+    one_of(name, "row", GROUPS.iter().map(|group| group.name))
+}
 
 /// All groups, upon a base that has no hogs.
 pub fn groups(base: &Workload) -> Vec<Group> {
@@ -311,12 +293,21 @@ pub fn groups(base: &Workload) -> Vec<Group> {
             least_rounds: entry.least_rounds,
         };
         let cases: Vec<Case> = entry.cases.iter().map(case).collect();
-        let usual = cases.iter().filter(|_| entry.is_usual).flat_map(the_usual);
+        let mut bars = entry.bars.to_vec();
+        for case in &cases {
+            let is_there = |runtime| case.runtimes.contains(&runtime);
+            let own = |runtime| (case.name, runtime);
+            for &(figure, to, limit) in entry.each {
+                if is_there(Morpheus) && to.is_none_or(is_there) {
+                    bars.push(Bar(figure, own(Morpheus), to.map(own), limit));
+                }
+            }
+        }
         Group {
             name: entry.name,
             about: entry.about,
-            bars: entry.bars.iter().copied().chain(usual).collect(),
             cases,
+            bars,
         }
     };
     GROUPS.iter().map(group).collect()
@@ -333,18 +324,4 @@ fn changed(base: &Workload, change: &str) -> Workload {
         };
     }
     serde_json::from_value(fields).expect("a value that the field can have")
-}
-
-/// What is asked of a case of every group with hogs: every poll finished, and the hogs' share of an unsaturated machine.
-fn the_usual(case: &Case) -> Vec<Bar> {
-    let (name, workload) = (case.name, &case.workload);
-    if !case.runtimes.contains(&MORE) || workload.hogs == 0 {
-        return Vec::new();
-    }
-    let mut bars = vec![Finished(name)];
-    let is_saturated = workload.busy > 0 || workload.load > 0;
-    if workload.hog_kind == HogKind::Cpu && !is_saturated {
-        bars.push(AtLeastTimes(HOG_CPU, (name, Morpheus), (name, TOKIO), 0.9));
-    }
-    bars
 }

@@ -24,6 +24,13 @@ pub const NEIGHBOURS: &str = "neighbours' CPU";
 pub const WAKEUPS: &str = "wakeups";
 pub const CONTROLLER: &str = "controller";
 
+/// What the runtime counted of its own interventions: a name, and the field of [`Escalations`].
+macro_rules! escalation {
+    ($name:literal, $field:ident) => {
+        count($name, |run| Some(run.escalations.as_ref()?.$field as f64))
+    };
+}
+
 /// All figures, the less important last. Those that a run does not have are left out.
 pub const FIGURES: [Figure<RunResult>; 39] = [
     wake(WAKE_P50, Part::P50).or_more(|run| unserved(run) > 0.5),
@@ -35,35 +42,25 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     lifo("LIFO max", Part::Max),
     mixed("mixed p50", Part::P50),
     mixed(MIXED_P99, Part::P99),
-    count(MIXED_POLLS, |run| Some(run.mix.as_ref()?.polls_per_s)),
+    count(MIXED_POLLS, |run| run.mix_polls_per_s),
     count(REQUESTS, |run| Some(run.load.as_ref()?.requests_per_s)),
-    request("request p50", Part::P50).or_more(|run| unanswered(run) > 0.5),
-    request(REQUEST_P99, Part::P99).or_more(|run| unanswered(run) > 0.01),
-    count(POLLS, |run| Some(run.busy.as_ref()?.polls_per_s)),
+    request("request p50", Part::P50).or_more(|run| answered(run) < 0.5),
+    request(REQUEST_P99, Part::P99).or_more(|run| answered(run) < 0.99),
+    count(POLLS, |run| run.busy_polls_per_s),
     share(HOG_CPU, |run| Some(run.hog.as_ref()?.cpu_share)),
     share(NEIGHBOURS, |run| run.neighbours_cpu),
-    count(WAKEUPS, |run| Some(run.idle.as_ref()?.wakeups as f64)),
+    count(WAKEUPS, |run| Some(run.wakeups? as f64)),
     wake(WAKE_MAX, Part::Max).or_more(|run| unserved(run) > 0.01),
     timer(TIMER_MAX, Part::Max).or_more(|run| unwoken(run) > 0.01),
     share(CONTROLLER, |run| run.controller_cpu_share),
     wake("wake p99.9", Part::P999).or_more(|run| unserved(run) > 0.001),
     count("hog polls", |run| Some(run.hog.as_ref()?.polls as f64)),
     count(UNFINISHED, |run| Some(run.hog.as_ref()?.unfinished as f64)),
-    count("requests to yield", |run| {
-        Some(run.escalations.as_ref()?.requests as f64)
-    }),
-    count("takeovers", |run| {
-        Some(run.escalations.as_ref()?.takeovers as f64)
-    }),
-    count("demotions", |run| {
-        Some(run.escalations.as_ref()?.demotions as f64)
-    }),
-    count("throttles", |run| {
-        Some(run.escalations.as_ref()?.throttles as f64)
-    }),
-    count("most spares", |run| {
-        Some(run.escalations.as_ref()?.spares_peak as f64)
-    }),
+    escalation!("requests to yield", requests),
+    escalation!("takeovers", takeovers),
+    escalation!("demotions", demotions),
+    escalation!("throttles", throttles),
+    escalation!("most spares", spares_peak),
     count("link's events", |run| Some(linked(run)?.link_events as f64)),
     Figure::new("detected p99", Unit::Time, |run| {
         Some(linked(run)?.detection_p99_ns as f64)
@@ -80,15 +77,9 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     count("hogs without a poll", |run| {
         Some(run.hog.as_ref()?.without_a_poll as f64)
     }),
-    count("convictions", |run| {
-        Some(run.escalations.as_ref()?.convictions as f64)
-    }),
-    count("polls in place", |run| {
-        Some(run.escalations.as_ref()?.in_place_polls as f64)
-    }),
-    count("most in place", |run| {
-        Some(run.escalations.as_ref()?.in_place_peak as f64)
-    }),
+    escalation!("convictions", convictions),
+    escalation!("polls in place", in_place_polls),
+    escalation!("most in place", in_place_peak),
     Figure::new("detected p50", Unit::Time, |run| {
         Some(linked(run)?.detection_p50_ns as f64)
     }),
@@ -110,7 +101,7 @@ const fn lifo(name: &'static str, part: Part) -> Figure<RunResult> {
 }
 
 const fn mixed(name: &'static str, part: Part) -> Figure<RunResult> {
-    Figure::latency(name, part, |run| run.mix.as_ref().map(|mix| &mix.late_ns))
+    Figure::latency(name, part, |run| run.mix_late_ns.as_ref())
 }
 
 const fn request(name: &'static str, part: Part) -> Figure<RunResult> {
@@ -142,10 +133,9 @@ fn unwoken(run: &RunResult) -> f64 {
     part(run.timer_unserved, &run.timer_ns)
 }
 
-/// The share of the requests that had no answer by the end.
-fn unanswered(run: &RunResult) -> f64 {
-    let share = |load: &LoadSummary| part(load.unanswered, &load.latency_ns);
-    run.load.as_ref().map_or(0.0, share)
+/// The share of the requests that had an answer by the end.
+fn answered(run: &RunResult) -> f64 {
+    run.load.as_ref().map_or(1.0, LoadSummary::answered)
 }
 
 fn part(of: u64, all: &Summary) -> f64 {

@@ -9,16 +9,17 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use serde::Deserialize;
 
 use super::child::Job;
 use super::log;
-use super::result::{BusySummary, HogSummary, RunResult};
+use super::result::{HogSummary, RunResult};
 use super::run;
-use super::workload::{HogKind, Workload};
+use super::workload::Workload;
 use crate::begin::Begin;
 use crate::clock;
 use crate::histogram::Latencies;
@@ -50,15 +51,14 @@ struct Figures {
 
 /// What is not in the Go program.
 pub fn unsupported(workload: &Workload) -> Option<&'static str> {
-    let what = match workload {
-        Workload {
-            label_mix: true, ..
-        } => "--label-mix is about Morpheus' labels",
-        Workload { lifo: Some(_), .. } => "--lifo is about tokio's LIFO slot",
-        Workload { idle: true, .. } => "--idle counts threads of the own process",
-        _ => return None,
-    };
-    Some(what)
+    let lacks = [
+        (workload.label_mix, "--label-mix is about Morpheus' labels"),
+        (workload.lifo.is_some(), "--lifo is about tokio's LIFO slot"),
+        (workload.idle, "--idle counts threads of the own process"),
+    ];
+    lacks
+        .into_iter()
+        .find_map(|(is_so, why)| is_so.then_some(why))
 }
 
 /// Runs the Go program through one window.
@@ -66,9 +66,6 @@ pub fn unsupported(workload: &Workload) -> Option<&'static str> {
 /// # Errors
 /// In words for people.
 pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, String> {
-    if let Some(why) = unsupported(&job.workload) {
-        return Err(format!("not measured: {why}"));
-    }
     let program = job.go_program.as_ref().ok_or("go not found")?;
     let mut program = Program::start(program, &job.workload, extra)?;
     let said = |error: io::Error| error.to_string();
@@ -76,43 +73,36 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
 
     let workload = &job.workload;
     // The program prints nothing from here to its end, so this process cannot see whether it has settled.
-    let load_begin = Begin::at(Instant::now() + workload.warmup());
+    let from = Instant::now() + workload.warmup();
     let load = (workload.load > 0).then(|| {
         let server = ([127, 0, 0, 1], ready.port).into();
-        Load::of_echo(server, workload.load, workload.load_rate, load_begin)
+        Load::of_echo(server, workload.load, workload.load_rate, Begin::at(from))
     });
     let load = load.transpose().map_err(said)?;
-    let stamps = Stamps::start(program.stdin.take().ok_or("no stdin")?, workload.warmup());
-    let (from, from_ns) = (stamps.from, stamps.from_ns);
-    let stamps = Arc::new(Mutex::new(stamps));
+    let stdin = program.child.stdin.take().ok_or("no stdin")?;
+    let stamps = Arc::new(Mutex::new(Stamps::start(stdin, from)));
     let writer = stamps.clone();
     let probe = Clockwork::start(workload.period(), move |deadline| {
-        writer
-            .lock()
-            .expect("no code panics under it")
-            .wake(deadline);
-    })
-    .map_err(said)?;
+        lock(&writer).wake(deadline)
+    });
+    let probe = probe.map_err(said)?;
 
     let read = || (Instant::now(), neighbours::cpu(&job.neighbours));
-    let wakes = || stamps.lock().expect("no code panics under it").counted();
+    let wakes = || lock(&stamps).counted();
     run::sleep(from, stop);
     let (first, last) = run::watch(read, wakes, workload, from, stop);
     probe.stop();
     let (end, end_ns) = (Instant::now(), clock::monotonic_ns());
     let load = load.map(|load| load.finish(end, end).0);
-    let sent = stamps.lock().expect("no code panics under it").close();
+    let (sent, from_ns) = lock(&stamps).close();
     let figures: Figures = program.line()?;
 
     let mut wake = of(&figures.wake);
     let mut intended = of(&figures.intended);
-    let unserved = sent
-        .iter()
-        .skip(figures.served)
-        .filter(|(due, _)| *due >= from_ns);
-    let mut unserved_count = 0;
-    for (due, at) in unserved {
-        unserved_count += 1;
+    let mut wake_unserved = 0;
+    let unserved = sent.iter().skip(figures.served);
+    for (due, at) in unserved.filter(|(due, _)| *due >= from_ns) {
+        wake_unserved += 1;
         wake.record_ns(end_ns.saturating_sub(*at));
         intended.record_ns(end_ns.saturating_sub(*due));
     }
@@ -122,19 +112,16 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
         elapsed_s: elapsed,
         wake_ns: wake.summary(),
         wake_intended_ns: intended.summary(),
-        wake_unserved: unserved_count,
+        wake_unserved,
         timer_ns: timer.summary(),
         load,
         hog: (workload.hogs > 0).then(|| HogSummary {
             polls: figures.hog_polls,
-            cpu_ns: figures.hog_cpu_ns,
             cpu_share: figures.hog_cpu_ns as f64 / 1e9 / elapsed,
             unfinished: figures.unfinished,
             without_a_poll: figures.without_a_poll,
         }),
-        busy: (workload.busy > 0).then(|| BusySummary {
-            polls_per_s: figures.busy_polls as f64 / elapsed,
-        }),
+        busy_polls_per_s: (workload.busy > 0).then(|| figures.busy_polls as f64 / elapsed),
         neighbours_cpu: neighbours::share(&first.1, &last.1, last.0 - first.0),
         log: job
             .histogram
@@ -142,6 +129,10 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
             .flatten(),
         ..RunResult::empty(job.runtime)
     })
+}
+
+fn lock(stamps: &Mutex<Stamps>) -> MutexGuard<'_, Stamps> {
+    stamps.lock().expect("no code panics under it")
 }
 
 fn of(samples: &[u64]) -> Latencies {
@@ -153,25 +144,19 @@ fn of(samples: &[u64]) -> Latencies {
 /// The program at work.
 struct Program {
     child: Child,
-    stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Program {
     fn start(path: &std::path::Path, workload: &Workload, extra: usize) -> Result<Self, String> {
-        let kind = match workload.hog_kind {
-            HogKind::Cpu => "cpu",
-            HogKind::Sleep => "sleep",
-            HogKind::Mutex => "mutex",
-            HogKind::Read => "read",
-        };
+        let kind = workload.hog_kind.to_possible_value().ok_or("no name")?;
         let mut child = Command::new(path)
             .arg(format!("-workers={}", workload.workers + extra))
             .arg(format!("-tasks={}", workload.tasks))
             .arg(format!("-period-us={}", workload.period_us))
             .arg(format!("-hogs={}", workload.hogs))
             .arg(format!("-hog-ms={}", workload.hog_ms))
-            .arg(format!("-hog-kind={kind}"))
+            .arg(format!("-hog-kind={}", kind.get_name()))
             .arg(format!("-fresh={}", workload.fresh))
             .arg(format!("-busy={}", workload.busy))
             .arg(format!("-busy-us={}", workload.busy_us))
@@ -182,13 +167,8 @@ impl Program {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start the Go program: {error}"))?;
-        let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
-        Ok(Self {
-            child,
-            stdin,
-            stdout,
-        })
+        Ok(Self { child, stdout })
     }
 
     fn line<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
@@ -212,45 +192,43 @@ impl Drop for Program {
 struct Stamps {
     stdin: Option<ChildStdin>,
     sent: Vec<(u64, u64)>,
-    from: Instant,
-    from_ns: u64,
     epoch: (Instant, u64),
+    from_ns: u64,
 }
 
 impl Stamps {
-    /// The first pair says from when on wakes count.
-    fn start(stdin: ChildStdin, warmup: Duration) -> Self {
+    /// The first pair says that wakes count `from` then on.
+    fn start(stdin: ChildStdin, from: Instant) -> Self {
         // Room for 65,536 wakes; a goroutine that is later than that makes the probe wait.
         const ROOM: libc::c_int = 1 << 20;
         // SAFETY: F_SETPIPE_SZ takes a number and touches no memory of ours; a refusal leaves 64 KiB.
         unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, ROOM) };
-        let epoch = (Instant::now(), clock::monotonic_ns());
-        let from_ns = epoch.1 + warmup.as_nanos() as u64;
         let mut stamps = Self {
             stdin: Some(stdin),
             sent: Vec::new(),
-            from: epoch.0 + warmup,
-            from_ns,
-            epoch,
+            epoch: (Instant::now(), clock::monotonic_ns()),
+            from_ns: 0,
         };
-        stamps.write(from_ns, 0);
+        stamps.from_ns = stamps.ns(from);
+        stamps.write(stamps.from_ns, 0);
         stamps
     }
 
+    fn ns(&self, at: Instant) -> u64 {
+        self.epoch.1 + at.saturating_duration_since(self.epoch.0).as_nanos() as u64
+    }
+
     fn wake(&mut self, deadline: Instant) {
-        let due = self.epoch.1 + (deadline - self.epoch.0).as_nanos() as u64;
-        let now = clock::monotonic_ns();
+        let (due, now) = (self.ns(deadline), clock::monotonic_ns());
         self.sent.push((due, now));
         self.write(due, now);
     }
 
     fn write(&mut self, due: u64, now: u64) {
-        let mut message = [0; 16];
-        message[..8].copy_from_slice(&due.to_le_bytes());
-        message[8..].copy_from_slice(&now.to_le_bytes());
+        let message = [due, now].map(u64::to_le_bytes);
         if let Some(stdin) = &mut self.stdin {
             // Fails when the program has ended; the wake is unserved then.
-            let _ = stdin.write_all(&message);
+            let _ = stdin.write_all(message.as_flattened());
         }
     }
 
@@ -260,9 +238,9 @@ impl Stamps {
         (self.sent.len() - before) as u64
     }
 
-    /// The end of the program's input ends its window.
-    fn close(&mut self) -> Vec<(u64, u64)> {
+    /// The end of the program's input ends its window. Returns what was sent, and from when on it counts.
+    fn close(&mut self) -> (Vec<(u64, u64)>, u64) {
         self.stdin = None;
-        std::mem::take(&mut self.sent)
+        (std::mem::take(&mut self.sent), self.from_ns)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -48,52 +48,38 @@ impl Hog {
 pub struct Hogs {
     /// Padded: hogs that count on different CPUs do not share a cache line.
     hogs: Vec<Arc<CachePadded<Hog>>>,
-    end: Arc<End>,
-    written: Written,
+    herd: Arc<Herd>,
 }
 
-/// How the code of the hogs is written, and what limits it.
-#[derive(Clone)]
-struct Written {
+/// How the code of the hogs is written, how they are told to end, and how many have not yet.
+pub struct Herd {
     code: Code,
-    permits: Arc<Semaphore>,
+    permits: Semaphore,
+    stop: AtomicBool,
+    /// Each hog that has not ended has another handle.
+    alive: Arc<()>,
 }
 
-impl Written {
-    /// Gets stuck once, in a task.
+impl Herd {
+    /// A hog gets stuck once, in a task.
     async fn stick(&self, hog: Arc<CachePadded<Hog>>) {
         let stuck = self.code.run(&self.permits, move || hog.stick(|| ()));
         // An error means that the runtime ends.
         drop(stuck.await);
     }
-}
 
-/// How hogs are told to end, and how many have not yet.
-#[derive(Default)]
-pub struct End {
-    stop: AtomicBool,
-    alive: AtomicUsize,
-}
-
-impl End {
     /// Whether the hogs are to end.
     pub fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
     /// Counts a hog for as long as what is returned lives.
-    pub fn living(self: &Arc<Self>) -> Living {
-        self.alive.fetch_add(1, Relaxed);
-        Living(self.clone())
+    pub fn living(&self) -> Arc<()> {
+        self.alive.clone()
     }
-}
 
-/// A hog that has not ended.
-pub struct Living(Arc<End>);
-
-impl Drop for Living {
-    fn drop(&mut self) {
-        self.0.alive.fetch_sub(1, Relaxed);
+    fn count_alive(&self) -> usize {
+        Arc::strong_count(&self.alive) - 1
     }
 }
 
@@ -126,27 +112,28 @@ impl Hogs {
             hogs: (0..workload.hogs)
                 .map(|_| Arc::new(CachePadded::new(hog())))
                 .collect(),
-            end: Arc::default(),
-            written: Written {
+            herd: Arc::new(Herd {
                 code: workload.hog_code,
-                permits: Arc::new(Semaphore::new(workload.workers)),
-            },
+                permits: Semaphore::new(workload.workers),
+                stop: AtomicBool::new(false),
+                alive: Arc::default(),
+            }),
         })
     }
 
     /// The hogs, for those who start them in their own way.
-    pub fn each(&self) -> impl Iterator<Item = (Arc<CachePadded<Hog>>, Arc<End>)> {
-        self.hogs.iter().map(|hog| (hog.clone(), self.end.clone()))
+    pub fn each(&self) -> impl Iterator<Item = (Arc<CachePadded<Hog>>, Arc<Herd>)> {
+        self.hogs.iter().map(|hog| (hog.clone(), self.herd.clone()))
     }
 
     /// Starts them: each stalls, yields, and stalls again.
     pub fn spawn<E: Executor>(&self, executor: &E, via: Via) {
-        for (hog, end) in self.each() {
-            let (living, written) = (end.living(), self.written.clone());
+        for (hog, herd) in self.each() {
+            let living = herd.living();
             executor.spawn(via.into(), async move {
                 let _living = living;
-                while !end.stopped() {
-                    written.stick(hog.clone()).await;
+                while !herd.stopped() {
+                    herd.stick(hog.clone()).await;
                     E::yield_now().await;
                 }
             });
@@ -155,18 +142,18 @@ impl Hogs {
 
     /// Starts small unwatched parents; each poll of a hog is a new task of its parent.
     pub fn spawn_fresh<E: Executor>(&self, executor: &E, via: Via) {
-        for (hog, end) in self.each() {
-            let (living, own, written) = (end.living(), executor.clone(), self.written.clone());
+        for (hog, herd) in self.each() {
+            let (living, own) = (herd.living(), executor.clone());
             executor.spawn(Spawn::Plain, async move {
                 let _living = living;
-                while !end.stopped() {
+                while !herd.stopped() {
                     let (done, is_done) = oneshot::channel::<()>();
-                    let (hog, end, written) = (hog.clone(), end.clone(), written.clone());
+                    let (hog, herd) = (hog.clone(), herd.clone());
                     own.spawn(via.into(), async move {
                         let _done = done;
                         // One that has waited for its turn until the end need not begin.
-                        if !end.stopped() {
-                            written.stick(hog).await;
+                        if !herd.stopped() {
+                            herd.stick(hog).await;
                         }
                     });
                     // An error is how a sender that is dropped says so.
@@ -191,22 +178,18 @@ impl Hogs {
         elapsed: Duration,
         bound: Duration,
     ) -> HogSummary {
-        self.end.stop.store(true, Relaxed);
+        self.herd.stop.store(true, Relaxed);
         let deadline = Instant::now() + bound;
-        while self.end.alive.load(Relaxed) > 0 && Instant::now() < deadline {
+        while self.herd.count_alive() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         let cpu_ns = window.1.cpu_ns - window.0.cpu_ns;
+        let polls = self.hogs.iter().map(|hog| hog.polls.load(Relaxed));
         HogSummary {
             polls: window.1.polls - window.0.polls,
-            cpu_ns,
             cpu_share: cpu_ns as f64 / elapsed.as_nanos().max(1) as f64,
-            unfinished: self.end.alive.load(Relaxed),
-            without_a_poll: self
-                .hogs
-                .iter()
-                .filter(|hog| hog.polls.load(Relaxed) == 0)
-                .count(),
+            unfinished: self.herd.count_alive(),
+            without_a_poll: polls.filter(|polls| *polls == 0).count(),
         }
     }
 }

@@ -9,7 +9,8 @@ use super::hog::Hogs;
 use super::workload::Lifo as Known;
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
-use crate::wake::{Mailbox, Wakes};
+use crate::histogram::Latencies;
+use crate::wake::Mailbox;
 
 /// Between two polls that get stuck, so that the woken task waits again when it is woken.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -26,12 +27,12 @@ impl Lifo {
             Known::Checkpoint => Spawn::NeverOffender,
         };
         let mut mailboxes = Vec::new();
-        for (hog, end) in hogs.each() {
+        for (hog, herd) in hogs.each() {
             let mailbox = Mailbox::start(executor, begin.clone());
-            let (woken, living) = (mailbox.clone(), end.living());
+            let (woken, living) = (mailbox.clone(), herd.living());
             executor.spawn(how, async move {
                 let _living = living;
-                while !end.stopped() {
+                while !herd.stopped() {
                     woken.wake(Instant::now());
                     hog.stick(|| {
                         if known == Known::Checkpoint {
@@ -47,14 +48,11 @@ impl Lifo {
         Self(mailboxes)
     }
 
-    /// Ends the counting at `end`.
-    pub fn close(&self, end: Instant) -> Wakes {
-        let mut all = Wakes::default();
+    /// Ends the counting at `end`: how long the woken tasks waited.
+    pub fn close(&self, end: Instant) -> Latencies {
+        let mut all = Latencies::default();
         for mailbox in &self.0 {
-            let wakes = mailbox.close(end);
-            all.wake.add(&wakes.wake);
-            all.intended.add(&wakes.intended);
-            all.unserved += wakes.unserved;
+            all.add(&mailbox.close(end).wake);
         }
         all
     }

@@ -23,7 +23,7 @@ use crate::executor::go::GoProgram;
 use crate::interrupt;
 use crate::neighbours;
 use crate::progress::Progress;
-use crate::rows::{Rounds, Row, rounds};
+use crate::rows::{Rounds, rounds};
 use crate::{thread, work};
 
 /// What was asked for, as `--json` repeats it.
@@ -69,22 +69,18 @@ pub fn main() -> ExitCode {
 fn one(options: &Options, workload: &Workload) -> Envelope<Config> {
     let mut found = Envelope::new("starvation", Config::new(options, workload.clone()));
     let (runtimes, rounds) = (options.runtimes(), options.rounds());
-    let mut bench = Bench::new(options);
-    bench.expect(supervise::expected(workload) * (runtimes.len() * rounds) as u32);
+    let total = supervise::expected(workload) * (runtimes.len() * rounds) as u32;
+    let mut bench = Bench::new(options, total);
     let start = SystemTime::now();
     let case = title(workload);
-    let mut measured = bench.measure(workload, &runtimes, rounds);
+    let about = "p99 and longest of what others see beside these hogs";
+    found.begin(&case, about);
+    let mut runs = bench.measure((&case, workload), &runtimes, rounds, &mut found);
     bench.progress.clear();
     if let Some(path) = &options.histogram {
-        found
-            .failed
-            .extend(log::write(path, start, &mut measured.runs).err());
+        let written = log::write(path, start, &mut runs);
+        found.failed.extend(written.err());
     }
-    found.begin(
-        &case,
-        "p99 and longest of what others see beside these hogs",
-    );
-    bench.report(&case, &measured, &mut found);
     let sentence = closing::sentence(workload, &found.rows);
     found.notes.push(sentence);
     found
@@ -98,55 +94,35 @@ fn is_excused(run: &RunResult, is_named: bool) -> bool {
 
 const NO_GO: &str = "go not found";
 
-/// The runs of one workload.
-pub struct Measured {
-    runtimes: Vec<Runtime>,
-    rounds: Rounds<RunResult>,
-    /// All of them, in their order.
-    runs: Vec<RunResult>,
-}
-
-impl Measured {
-    /// The rows of those runtimes that have figures.
-    fn rows(&self, case: &str) -> Vec<Row> {
-        let names: Vec<String> = self.runtimes.iter().map(Runtime::to_string).collect();
-        self.rounds.rows(case, &names, &FIGURES, |_, _| None)
-    }
-}
-
 /// What all runs share.
-pub struct Bench {
+pub struct Bench<'a> {
+    options: &'a Options,
     iterations_per_us: f64,
-    uid: Option<u32>,
-    quiet: bool,
-    histogram: bool,
-    names_go: bool,
     go: Option<Result<GoProgram, String>>,
     /// How far it is.
     pub progress: Progress,
 }
 
-impl Bench {
-    /// Calibrates.
-    pub fn new(options: &Options) -> Self {
+impl<'a> Bench<'a> {
+    /// Calibrates, and starts a progress bar over so much time.
+    pub fn new(options: &'a Options, total: Duration) -> Self {
         Self {
+            options,
             iterations_per_us: work::iterations_per_us(),
-            uid: options.uid,
-            quiet: options.json,
-            histogram: options.histogram.is_some(),
-            names_go: options.named(Runtime::GO),
             go: None,
-            progress: Progress::new(Duration::ZERO, true),
+            progress: Progress::new(total, options.json),
         }
     }
 
-    /// Starts a progress bar over so much time.
-    pub fn expect(&mut self, total: Duration) {
-        self.progress = Progress::new(total, self.quiet);
-    }
-
-    /// Measures a workload on every runtime, for `count` rounds, or until Ctrl-C.
-    pub fn measure(&mut self, workload: &Workload, runtimes: &[Runtime], count: usize) -> Measured {
+    /// Measures a workload as a case, on every runtime, for `count` rounds, or until Ctrl-C. Adds its rows to what is `found`, and
+    /// what one should know of its runs, which it returns in their order.
+    pub fn measure(
+        &mut self,
+        (case, workload): (&str, &Workload),
+        runtimes: &[Runtime],
+        count: usize,
+        found: &mut Envelope<Config>,
+    ) -> Vec<RunResult> {
         let mut rounds = Rounds::in_turns(runtimes.len());
         let mut runs = Vec::new();
         for place in rounds::in_turns(runtimes.len(), count) {
@@ -161,33 +137,25 @@ impl Bench {
             rounds.add(place, run);
             self.progress.finish_run(supervise::expected(workload));
         }
-        Measured {
-            runtimes: runtimes.to_vec(),
-            rounds,
-            runs,
-        }
-    }
-
-    /// Adds the rows of a case, and what one should know of its runs.
-    pub fn report(&self, case: &str, measured: &Measured, found: &mut Envelope<Config>) {
-        found.rows.extend(measured.rows(case));
-        for run in &measured.runs {
-            let runtime = run.runtime;
-            let said = run.failed.as_ref().map(|why| format!("{runtime}: {why}"));
-            let to = match is_excused(run, self.names_go) {
+        let names: Vec<String> = runtimes.iter().map(Runtime::to_string).collect();
+        let rows = rounds.rows(case, &names, &FIGURES, |_, _| None);
+        found.rows.extend(rows);
+        for run in &runs {
+            let said = run.failed.as_ref();
+            let said = said.map(|why| format!("{}: {why}", run.runtime));
+            let to = match is_excused(run, self.options.named(Runtime::GO)) {
                 true => &mut found.notes,
                 false => &mut found.failed,
             };
             to.extend(said.filter(|said| !to.contains(said)));
         }
-        let unsettled = |run: &&RunResult| run.warmup.is_some_and(|warmup| !warmup.settled);
-        let count = measured.runs.iter().filter(unsettled).count();
-        if count > 0 {
-            let all = measured.runs.len();
-            found.notes.push(format!(
-                "{case}: in {count} of {all} runs the median wake had not settled when counting began."
-            ));
-        }
+        let unsettled = runs.iter().filter(|run| run.settled == Some(false));
+        let (count, all) = (unsettled.count(), runs.len());
+        let note = format!(
+            "{case}: in {count} of {all} runs the median wake had not settled when counting began."
+        );
+        found.notes.extend((count > 0).then_some(note));
+        runs
     }
 
     fn run(&mut self, runtime: Runtime, workload: &Workload) -> RunResult {
@@ -209,10 +177,10 @@ impl Bench {
             workload,
             iterations_per_us: self.iterations_per_us,
             neighbours: Vec::new(),
-            histogram: self.histogram,
+            histogram: self.options.histogram.is_some(),
             go_program,
         };
-        supervise::run(job, self.uid, |lasted| self.progress.tick(lasted))
+        supervise::run(job, self.options.uid, |lasted| self.progress.tick(lasted))
     }
 
     fn go_program(&mut self, workload: &Workload) -> Result<std::path::PathBuf, String> {

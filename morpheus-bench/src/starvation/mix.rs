@@ -42,12 +42,12 @@ impl Mix {
         };
         let turns = Arc::new(Semaphore::new(0));
         let polls = Arc::new(AtomicU64::new(0));
-        for (hog, end) in hogs.each() {
-            let (living, turns) = (end.living(), turns.clone());
+        for (hog, herd) in hogs.each() {
+            let (living, turns) = (herd.living(), turns.clone());
             executor.spawn(how, async move {
                 let _living = living;
                 let mut stuck = false;
-                while !end.stopped() {
+                while !herd.stopped() {
                     // No poll but those that get stuck: a hog waits its turn where it can, and yields
                     // only if the next turn is there already.
                     match turns.try_acquire() {

@@ -6,15 +6,12 @@
 //! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`, `log`) becomes rows of
 //! `figures` and a `closing` sentence. With `--suite` all cases of the table of `bars` are measured and judged (`suite`).
 
-pub mod config;
-pub mod workload;
-
-mod arguments;
 mod bars;
 mod blocker;
 mod busy;
 mod child;
 mod closing;
+mod config;
 mod figures;
 mod go;
 mod hog;
@@ -29,5 +26,6 @@ mod sleepers;
 mod suite;
 mod supervise;
 mod title;
+mod workload;
 
 pub use main::main;

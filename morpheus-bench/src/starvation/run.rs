@@ -11,7 +11,7 @@ use super::hog::Hogs;
 use super::lifo::Lifo;
 use super::log;
 use super::mix::Mix;
-use super::result::{BusySummary, IdleSummary, MixSummary, RunResult, Warmup};
+use super::result::RunResult;
 use super::sleepers::Sleepers;
 use super::workload::Workload;
 use crate::begin::Begin;
@@ -67,10 +67,7 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     let end = Instant::now();
 
     let mut result = RunResult::empty(job.runtime);
-    result.warmup = Some(Warmup {
-        lasted_s: (from - begun).as_secs_f64(),
-        settled,
-    });
+    result.settled = Some(settled);
     let wakes = mailbox.close(end);
     result.wake_ns = wakes.wake.summary();
     result.wake_intended_ns = wakes.intended.summary();
@@ -83,11 +80,7 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     }
     result.load = load.map(|load| load.finish(end, end).0);
     result.escalations = executor.escalations();
-    work.finish(workload, (&first, &last), end, &mut result);
-    result.neighbours_cpu =
-        neighbours::share(&first.neighbours, &last.neighbours, last.at - first.at);
-    result.controller_cpu_share =
-        share(first.controller_ns, last.controller_ns, last.at - first.at);
+    work.finish(workload, (first, last), end, &mut result);
     Ok(result)
 }
 
@@ -131,8 +124,8 @@ struct Work {
 struct Reading {
     at: Instant,
     hogs: super::hog::Reading,
-    busy: u64,
-    mix: u64,
+    /// Of the innocents.
+    polls: u64,
     controller_ns: Option<u64>,
     neighbours: Vec<Duration>,
 }
@@ -142,40 +135,33 @@ impl Work {
         let workload = &job.workload;
         let iterations = job.iterations(workload.busy_us);
         let hogs = Hogs::new(workload)?;
-        let mut work = Self {
+        let mix = workload
+            .label_mix
+            .then(|| Mix::start(executor, workload, &hogs, iterations, begin.clone()));
+        let busy = (workload.busy > 0 && mix.is_none())
+            .then(|| Busy::start(executor, workload.busy_via, workload.busy, iterations));
+        let lifo = workload.lifo;
+        let lifo = lifo.map(|known| Lifo::start(executor, known, &hogs, begin));
+        // The others have started the hogs in their own way.
+        match mix.is_some() || lifo.is_some() {
+            true => {}
+            false if workload.fresh => hogs.spawn_fresh(executor, workload.hog_via),
+            false => hogs.spawn(executor, workload.hog_via),
+        }
+        Ok(Self {
             hogs,
-            busy: None,
-            mix: None,
-            lifo: None,
-        };
-        if workload.label_mix {
-            work.mix = Some(Mix::start(
-                executor,
-                workload,
-                &work.hogs,
-                iterations,
-                begin.clone(),
-            ));
-            return Ok(work);
-        }
-        if workload.busy > 0 {
-            let busy = Busy::start(executor, workload.busy_via, workload.busy, iterations);
-            work.busy = Some(busy);
-        }
-        match workload.lifo {
-            Some(known) => work.lifo = Some(Lifo::start(executor, known, &work.hogs, begin)),
-            None if workload.fresh => work.hogs.spawn_fresh(executor, workload.hog_via),
-            None => work.hogs.spawn(executor, workload.hog_via),
-        }
-        Ok(work)
+            busy,
+            mix,
+            lifo,
+        })
     }
 
     fn read<E: Executor>(&self, executor: &E, job: &Job) -> Reading {
+        let (busy, mix) = (self.busy.as_ref(), self.mix.as_ref());
         Reading {
             at: Instant::now(),
             hogs: self.hogs.read(),
-            busy: self.busy.as_ref().map_or(0, Busy::polls),
-            mix: self.mix.as_ref().map_or(0, Mix::polls),
+            polls: busy.map_or(0, Busy::polls) + mix.map_or(0, Mix::polls),
             controller_ns: executor.escalations().map(|e| e.controller_cpu_ns),
             neighbours: neighbours::cpu(&job.neighbours),
         }
@@ -184,31 +170,24 @@ impl Work {
     fn finish(
         self,
         workload: &Workload,
-        (first, last): (&Reading, &Reading),
+        (first, last): (Reading, Reading),
         end: Instant,
         result: &mut RunResult,
     ) {
         let elapsed = last.at - first.at;
-        let per_s = |polls: u64| polls as f64 / elapsed.as_secs_f64();
+        let polls_per_s = (last.polls - first.polls) as f64 / elapsed.as_secs_f64();
         result.elapsed_s = elapsed.as_secs_f64();
-        result.busy = self.busy.as_ref().map(|busy| {
-            busy.stop();
-            BusySummary {
-                polls_per_s: per_s(last.busy - first.busy),
-            }
-        });
-        result.mix = self.mix.as_ref().map(|mix| MixSummary {
-            polls_per_s: per_s(last.mix - first.mix),
-            late_ns: mix.close(end).summary(),
-        });
-        result.lifo_ns = self
-            .lifo
-            .as_ref()
-            .map(|lifo| lifo.close(end).wake.summary());
+        result.busy_polls_per_s = self.busy.as_ref().map(|_| polls_per_s);
+        self.busy.iter().for_each(Busy::stop);
+        result.mix_polls_per_s = self.mix.as_ref().map(|_| polls_per_s);
+        result.mix_late_ns = self.mix.map(|mix| mix.close(end).summary());
+        result.lifo_ns = self.lifo.map(|lifo| lifo.close(end).summary());
         result.hog = (workload.hogs > 0).then(|| {
             let window = (first.hogs, last.hogs);
             self.hogs.finish(window, elapsed, workload.drain())
         });
+        result.neighbours_cpu = neighbours::share(&first.neighbours, &last.neighbours, elapsed);
+        result.controller_cpu_share = share(first.controller_ns, last.controller_ns, elapsed);
     }
 }
 
@@ -254,7 +233,7 @@ fn idle<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> RunResult {
     let controller_now = escalations.as_ref().map(|e| e.controller_cpu_ns);
     RunResult {
         elapsed_s: start.elapsed().as_secs_f64(),
-        idle: Some(IdleSummary { wakeups }),
+        wakeups: Some(wakeups),
         controller_cpu_share: share(controller, controller_now, start.elapsed()),
         escalations,
         ..RunResult::empty(job.runtime)

@@ -3,19 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
-
-use super::bars::{At, Bar, Case, Group, groups};
+use super::bars::{At, Bar, Case, groups};
 use super::config::Options;
-use super::figures::{FIGURES, UNFINISHED};
+use super::figures::FIGURES;
 use super::main::{Bench, Config};
 use super::supervise;
 use super::title::title;
 use super::workload::Workload;
+use crate::arguments::asked;
 use crate::envelope::Envelope;
 use crate::executor::Runtime;
-use crate::pairs::{self, Limit};
+use crate::pairs;
 use crate::rows::Row;
 use crate::rows::view::find;
 use crate::unit::Unit;
@@ -24,16 +22,17 @@ use crate::{host, interrupt};
 /// Measures the groups that are asked for. A missed bar is a failure only with `--strict`.
 pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let base = base(workload);
-    let groups = chosen(options, &base).unwrap_or_else(|error| error.exit());
+    let mut groups = groups(&base);
+    groups.retain(|group| asked(&options.suite_only, group.name));
     let mut found = Envelope::new("starvation", Config::new(options, base));
     if workload.workers != 2 || host::cpus() != 2 {
         let note =
             "The bars are meant for two CPUs and two workers: elsewhere the verdicts are a hint.";
         found.notes.push(note.into());
     }
-    let mut bench = Bench::new(options);
     let cases = groups.iter().flat_map(|group| &group.cases);
-    bench.expect(cases.map(|case| time(case, options)).sum());
+    let total = cases.map(|case| time(case, options)).sum();
+    let mut bench = Bench::new(options, total);
     for group in &groups {
         // What was not begun has no bars.
         if interrupt::happened() {
@@ -43,13 +42,10 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
             if interrupt::happened() {
                 break;
             }
-            let runtimes = runtimes(case, options);
-            let measured = bench.measure(&case.workload, &runtimes, rounds(case, options));
-            found.begin(
-                case.name,
-                &format!("{}; {}", group.about, title(&case.workload)),
-            );
-            bench.report(case.name, &measured, &mut found);
+            let about = format!("{}; {}", group.about, title(&case.workload));
+            found.begin(case.name, &about);
+            let (runtimes, rounds) = (runtimes(case, options), rounds(case, options));
+            bench.measure((case.name, &case.workload), &runtimes, rounds, &mut found);
         }
         for bar in &group.bars {
             hold(bar, &mut found.rows);
@@ -62,9 +58,7 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
         .filter_map(|row| Some((format!("{}, {}", row.case, row.figure), row.judged?)))
         .collect();
     found.notes.push(summary(&judged));
-    let missed = judged
-        .iter()
-        .any(|(_, judged)| *judged == pairs::Bar::Missed);
+    let missed = judged.iter().any(|bar| bar.1 == pairs::Bar::Missed);
     let code = found.conclude(options.json);
     match missed && options.strict && code == ExitCode::SUCCESS {
         true => ExitCode::FAILURE,
@@ -80,21 +74,6 @@ fn base(workload: &Workload) -> Workload {
         off: Vec::new(),
         ..workload.clone()
     }
-}
-
-fn chosen(options: &Options, base: &Workload) -> Result<Vec<Group>, clap::Error> {
-    let mut groups = groups(base);
-    let names: Vec<&str> = groups.iter().map(|group| group.name).collect();
-    for name in &options.suite_only {
-        if !names.contains(&name.as_str()) {
-            let text = format!("unknown row '{name}': there are {}", names.join(", "));
-            return Err(Options::command().error(ErrorKind::ValueValidation, text));
-        }
-    }
-    if !options.suite_only.is_empty() {
-        groups.retain(|group| options.suite_only.iter().any(|name| name == group.name));
-    }
-    Ok(groups)
 }
 
 fn rounds(case: &Case, options: &Options) -> usize {
@@ -114,24 +93,17 @@ fn time(case: &Case, options: &Options) -> Duration {
 }
 
 /// Holds what was measured against a bar. A figure that is not there is undecided.
-fn hold(bar: &Bar, rows: &mut Vec<Row>) {
-    match *bar {
-        Bar::AtMost(case, figure, most) => hold_own(case, figure, Limit::AtMost(most), rows),
-        Bar::Finished(case) => hold_own(case, UNFINISHED, Limit::AtMost(0.0), rows),
-        Bar::AtMostTimes(figure, of, to, most) => {
-            rows.push(times(figure, of, to, rows).held(Limit::AtMost(most)));
-        }
-        Bar::AtLeastTimes(figure, of, to, least) => {
-            rows.push(times(figure, of, to, rows).held(Limit::AtLeast(least)));
-        }
+fn hold(&Bar(figure, of, to, limit): &Bar, rows: &mut Vec<Row>) {
+    if let Some(to) = to {
+        rows.push(times(figure, of, to, rows).held(limit));
+        return;
     }
-}
-
-fn hold_own(case: &str, figure: &str, limit: Limit, rows: &mut Vec<Row>) {
-    let runtime = Runtime::Morpheus.to_string();
+    let (case, runtime) = (of.0, of.1.to_string());
     let is = |row: &Row| row.case == case && row.contender == runtime && row.figure == figure;
     let place = rows.iter().position(is).unwrap_or_else(|| {
-        rows.push(Row::new(case, &runtime, figure, unit(figure), Vec::new()));
+        let known = FIGURES.iter().find(|known| known.name == figure);
+        let unit = known.map_or(Unit::Count, |known| known.unit);
+        rows.push(Row::new(case, &runtime, figure, unit, Vec::new()));
         rows.len() - 1
     });
     rows[place] = rows[place].clone().held(limit);
@@ -153,22 +125,14 @@ fn times(figure: &str, (case, runtime): At, (other_case, other): At, rows: &[Row
     times.unwrap_or_else(|| Row::new(case, &runtime, &named, Unit::Factor, Vec::new()))
 }
 
-fn unit(figure: &str) -> Unit {
-    let known = FIGURES.iter().find(|known| known.name == figure);
-    known.map_or(Unit::Count, |known| known.unit)
-}
-
 /// How many bars are met, and which are not.
 fn summary(judged: &[(String, pairs::Bar)]) -> String {
     let of = |which: pairs::Bar| -> Vec<&str> {
         let own = judged.iter().filter(|(_, judged)| *judged == which);
         own.map(|(name, _)| name.as_str()).collect()
     };
-    let mut text = format!(
-        "{} of {} bars are met",
-        of(pairs::Bar::Met).len(),
-        judged.len()
-    );
+    let (met, all) = (of(pairs::Bar::Met).len(), judged.len());
+    let mut text = format!("{met} of {all} bars are met");
     for which in [pairs::Bar::Missed, pairs::Bar::Undecided] {
         let names = of(which);
         if !names.is_empty() {
@@ -182,18 +146,8 @@ fn summary(judged: &[(String, pairs::Bar)]) -> String {
 mod tests {
     use super::super::workload::tests::workload;
     use super::*;
+    use crate::pairs::Limit::{AtLeast, AtMost};
     use std::collections::HashSet;
-
-    /// The cases and figures that a bar is about.
-    fn about(bar: &Bar) -> (Vec<&'static str>, &'static str) {
-        match *bar {
-            Bar::AtMost(case, figure, _) => (vec![case], figure),
-            Bar::AtMostTimes(figure, of, to, _) | Bar::AtLeastTimes(figure, of, to, _) => {
-                (vec![of.0, to.0], figure)
-            }
-            Bar::Finished(case) => (vec![case], UNFINISHED),
-        }
-    }
 
     #[test]
     fn every_bar_is_about_a_figure_of_a_case_of_its_group() {
@@ -203,9 +157,13 @@ mod tests {
             assert!(new && !group.bars.is_empty(), "{}", group.name);
             let cases: Vec<&str> = group.cases.iter().map(|case| case.name).collect();
             for bar in &group.bars {
-                let (own, figure) = about(bar);
-                assert!(own.iter().all(|case| cases.contains(case)), "{bar:?}");
-                assert!(FIGURES.iter().any(|known| known.name == figure), "{bar:?}");
+                let Bar(figure, of, to, _) = bar;
+                let own = [Some(*of), *to].into_iter().flatten();
+                assert!(
+                    own.into_iter().all(|(case, _)| cases.contains(&case)),
+                    "{bar:?}"
+                );
+                assert!(FIGURES.iter().any(|known| known.name == *figure), "{bar:?}");
             }
         }
     }
@@ -255,15 +213,14 @@ mod tests {
             row("off", Runtime::Morpheus, [4e5, 4e5, 9e5]),
         ];
         let own = |case| (case, Runtime::Morpheus);
-        hold(&Bar::AtMost("on", "wake p99", 3e5), &mut rows);
-        hold(
-            &Bar::AtLeastTimes("wake p99", own("off"), own("on"), 1.3),
-            &mut rows,
-        );
-        hold(
-            &Bar::AtMostTimes("wake p99", own("on"), ("on", Runtime::TOKIO), 1.0),
-            &mut rows,
-        );
+        let on = own("on");
+        for bar in [
+            Bar("wake p99", on, None, AtMost(3e5)),
+            Bar("wake p99", own("off"), Some(on), AtLeast(1.3)),
+            Bar("wake p99", on, Some(("on", Runtime::TOKIO)), AtMost(1.0)),
+        ] {
+            hold(&bar, &mut rows);
+        }
         assert_eq!(rows[0].judged, Some(pairs::Bar::Met));
         let times = &rows[2];
         assert_eq!(

@@ -1,13 +1,16 @@
-//! What is put on a runtime in one run, as the child process gets it and as `--json` repeats it.
+//! What is put on a runtime in one run: by the command line, as the child process gets it, and as `--json` repeats it.
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use morpheus_runtime::Mechanism;
 use serde::{Deserialize, Serialize};
 
+use crate::arguments::{counted, measured};
 use crate::code::Code;
-pub use crate::executor::morpheus::LinkName;
+use crate::executor::morpheus::LinkName;
 use crate::histogram::SAMPLES_FOR_P99;
+use crate::host;
 
 /// What a hog does in its poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -46,58 +49,118 @@ pub enum Lifo {
 }
 
 /// Everything that one run does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Workers of the runtime.
-    pub workers: usize,
-    /// Morpheus's spares; without a number, its default.
-    pub spares: Option<usize>,
-    /// Sleeping tasks whose lateness is measured.
+    /// Tasks that sleep for one period and measure how late they wake up
+    #[arg(short = 'n', long, value_name = "N", default_value = "32", value_parser = counted(0, 100_000))]
     pub tasks: usize,
-    /// Their period, and that of the outside wakes.
-    pub period_us: u64,
-    /// Tasks that get stuck in every poll.
+
+    /// Tasks that get stuck in every poll: what [`Options::check`](super::config::Options::check) makes of the option.
+    #[arg(skip)]
     pub hogs: usize,
-    /// For how long.
+
+    /// How long a hog is stuck in one poll (a computing one by CPU time of its thread)
+    #[arg(long, value_name = "MS", default_value = "200", value_parser = measured(0.01, 60_000.0))]
     pub hog_ms: f64,
-    /// On what.
+
+    /// What a hog does: compute, sleep in the kernel, wait for a lock that is held outside, read a pipe
+    #[arg(long, value_name = "KIND", default_value = "cpu")]
     pub hog_kind: HogKind,
-    /// Spawned how.
+
+    /// How hogs are spawned: spawn is morpheus_runtime::spawn (watched); tokio-spawn is what libraries call
+    #[arg(long, value_name = "HOW", default_value = "tokio-spawn")]
     pub hog_via: Via,
-    /// How their code is written.
+
+    /// How the code of the hogs is written; all but the first need tokio's functions, so smol and go have them not
+    #[arg(long, value_name = "CODE", default_value = "inline")]
     pub hog_code: Code,
-    /// Whether each of their polls is a new task.
+
+    /// Each poll of a hog is a new task, started by a small parent that is not watched
+    #[arg(long)]
     pub fresh: bool,
-    /// TCP connections.
+
+    /// TCP echo clients, each a thread outside, with 20 µs of work per request
+    #[arg(long, value_name = "CONNECTIONS", default_value = "0", hide_default_value = true, value_parser = counted(0, 4_096))]
     pub load: usize,
-    /// Requests a second on each.
+
+    /// Requests a second of each client
+    #[arg(long, value_name = "HZ", default_value = "1000", value_parser = measured(0.1, 100_000.0))]
     pub load_rate: f64,
-    /// Innocent tasks that poll and yield for ever.
+
+    /// Innocent tasks that poll for a short while and yield, for ever
+    #[arg(long, value_name = "TASKS", default_value = "0", hide_default_value = true, value_parser = counted(0, 100_000))]
     pub busy: usize,
-    /// For how long each poll.
+
+    /// For how long each such poll computes
+    #[arg(long, value_name = "US", default_value = "20", value_parser = measured(0.1, 1e6))]
     pub busy_us: f64,
-    /// Spawned how.
+
+    /// How they are spawned
+    #[arg(long, value_name = "HOW", default_value = "tokio-spawn")]
     pub busy_via: Via,
-    /// Whether hogs and innocents share a label, every tenth poll of which is a hog's.
+
+    /// Hogs share a label with innocent tasks (9 per hog, or --busy): every tenth poll under it is a hog's
+    #[arg(long, conflicts_with_all = ["lifo", "fresh"])]
     pub label_mix: bool,
-    /// Whether the hogs wake a task in the poll in which they get stuck.
+
+    /// Hogs wake a task in the poll in which they get stuck; nothing is known of them, or they are watched,
+    /// or they pass checkpoints
+    #[arg(long, value_name = "HOG", conflicts_with = "fresh")]
     pub lifo: Option<Lifo>,
-    /// Busy threads of another process.
-    pub neighbours: usize,
-    /// CPUs that a cgroup leaves to the benchmark.
-    pub quota: Option<f64>,
-    /// Whether Morpheus confines its threads to as many CPUs as the quota pays for.
-    pub confine: bool,
-    /// Morpheus's link.
-    pub link: LinkName,
-    /// Mechanisms of Morpheus that are switched off.
-    pub off: Vec<String>,
-    /// Nothing at all is run: the wakeups of the runtime's threads are counted.
+
+    /// Run nothing at all and count the wakeups of the runtime's threads
+    #[arg(long, conflicts_with_all = ["hogs", "busy", "load", "label_mix", "lifo"])]
     pub idle: bool,
-    /// Seconds before anything counts; up to twice as long where the wakes have not settled.
-    pub warmup_s: f64,
-    /// Seconds that count, before any extension.
+
+    /// Workers of the runtime [default: the CPUs that there are]
+    #[arg(long, value_name = "N", default_value_t = host::cpus().min(1_024), hide_default_value = true, value_parser = counted(1, 1_024))]
+    pub workers: usize,
+
+    /// Spares of Morpheus [default: as many as it has by itself]
+    #[arg(long, value_name = "N", value_parser = counted(0, 4_000))]
+    pub spares: Option<usize>,
+
+    /// Period of the wakes and of the sleepers
+    #[arg(long, value_name = "US", default_value = "1000", value_parser = counted(10, 10_000_000))]
+    pub period_us: usize,
+
+    /// Seconds to measure (extended up to 4 times until there are 1,000 wakes)
+    #[arg(long = "duration", value_name = "S", default_value = "5", value_parser = measured(0.1, 3_600.0))]
     pub duration_s: f64,
+
+    /// Seconds before anything counts (up to twice as long, until the median wake has settled)
+    #[arg(long = "warmup", value_name = "S", default_value = "0.5", value_parser = measured(0.0, 600.0))]
+    pub warmup_s: f64,
+
+    /// Busy threads of another process
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = counted(0, 1_024))]
+    pub neighbours: usize,
+
+    /// Run in a cgroup that has this many CPUs (needs root)
+    #[arg(long, value_name = "CPUS", value_parser = measured(0.05, 1_024.0))]
+    pub quota: Option<f64>,
+
+    /// Morpheus confines its threads to as many CPUs as the quota pays for, rounded down
+    #[arg(long, requires = "quota")]
+    pub confine: bool,
+
+    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it (scx_morpheus
+    /// --observe, or scx_morpheus, which must run)
+    #[arg(long, value_name = "LINK", default_value = "watchdog")]
+    pub link: LinkName,
+
+    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, handoffs, permits,
+    /// poke, stacks, or all
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = mechanism)]
+    pub off: Vec<String>,
+}
+
+/// One name in `--off`.
+fn mechanism(name: &str) -> Result<String, String> {
+    match name.parse::<Mechanism>() {
+        Err(error) if name != "all" => Err(format!("{error}, all")),
+        _ => Ok(name.to_owned()),
+    }
 }
 
 /// A run is extended to at most this many times its duration.
@@ -106,7 +169,7 @@ pub const LONGEST: u32 = 4;
 impl Workload {
     /// The period of the probes.
     pub fn period(&self) -> Duration {
-        Duration::from_micros(self.period_us)
+        Duration::from_micros(self.period_us as u64)
     }
 
     /// Time before anything counts.
