@@ -142,18 +142,27 @@ fn section(number: usize, part: &Part) -> String {
         if section.about.is_empty() { "" } else { " · " },
         escape(&part.file)
     );
-    if !section.notes.is_empty() {
-        text += "<ul class=\"notes\">";
-        for note in &section.notes {
-            text += &format!("<li>{}</li>", escape(note));
-        }
-        text += "</ul>\n";
-    }
     text += "<div class=\"figures\">\n";
-    for (figure, picture) in section.figures.iter().zip(&part.pictures) {
+    let mut figures = section.figures.iter().zip(&part.pictures);
+    // The picture that answers the section's question, then the verdicts, then the others.
+    if let Some((figure, picture)) = figures.next() {
+        text += &one(figure, picture.as_deref());
+    }
+    text += &notes(&section.notes);
+    for (figure, picture) in figures {
         text += &one(figure, picture.as_deref());
     }
     text + "</div>\n</section>\n"
+}
+
+fn notes(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let items = notes
+        .iter()
+        .map(|note| format!("<li>{}</li>", escape(note)));
+    format!("<ul class=\"notes\">{}</ul>\n", items.collect::<String>())
 }
 
 fn one(figure: &Figure, picture: Option<&str>) -> String {
@@ -277,6 +286,26 @@ mod tests {
         assert!(!text.contains("<script") && !text.contains('\u{202E}') && !text.contains('\u{0}'));
         assert_eq!(text.matches("</title>").count(), 1);
         assert!(text.contains("&lt;script&gt;alert(&#39;&amp;&quot;)"));
+    }
+
+    #[test]
+    fn verdicts_stand_behind_the_first_picture_and_before_the_others() {
+        let figure = |title: &str| Figure {
+            title: title.into(),
+            ..Figure::default()
+        };
+        let part = Part {
+            file: "a.json".into(),
+            section: Section {
+                figures: vec![figure("first"), figure("second")],
+                notes: vec!["a verdict".into()],
+                ..Section::default()
+            },
+            pictures: vec![None, None],
+        };
+        let text = section(0, &part);
+        let places = ["first", "a verdict", "second"].map(|part| text.find(part).unwrap());
+        assert!(places.is_sorted(), "{text}");
     }
 
     #[test]

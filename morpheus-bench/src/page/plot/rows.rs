@@ -30,6 +30,8 @@ pub struct Row {
     pub is_least: bool,
     /// Where it lies.
     pub interval: Option<(f64, f64)>,
+    /// Where a thing that is compared with itself lies: a difference within this says nothing.
+    pub noise: Option<(f64, f64)>,
     /// What stands in the place of the number where there is none.
     pub instead: String,
 }
@@ -119,7 +121,8 @@ fn scale(plot: &Rows, rows: &[&Row]) -> Scale {
     let mut values: Vec<f64> = Vec::new();
     for row in rows {
         values.extend(row.value);
-        values.extend(row.interval.into_iter().flat_map(<[f64; 2]>::from));
+        let ends = row.interval.into_iter().chain(row.noise);
+        values.extend(ends.flat_map(<[f64; 2]>::from));
     }
     match &plot.reference {
         Some((value, _)) => Scale::linear(&[&values[..], &[*value]].concat()),
@@ -179,6 +182,13 @@ fn shape(
     let Some(value) = row.value else {
         return;
     };
+    if let Some((low, high)) = row.noise {
+        drawing.shapes.push(Shape::Bar {
+            at: (x(low), y - 7.0),
+            size: (x(high) - x(low), 14.0),
+            ink: Ink::Grid,
+        });
+    }
     if as_bar {
         drawing.shapes.push(Shape::Bar {
             at: (x(0.0), y - 6.0),

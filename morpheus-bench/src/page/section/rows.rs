@@ -214,15 +214,25 @@ fn figure(
             slot,
             value: fits(times).then_some(times),
             interval: interval.filter(|(low, high)| fits(*low) && fits(*high)),
+            noise: row.noise().filter(|noise| is_sane(*noise)).map(|noise| {
+                let lowest = (1.0 - noise).max(1.0 / BEYOND);
+                (lowest, (1.0 + noise).min(BEYOND))
+            }),
             instead: Unit::Factor.show(times),
             ..Mark::default()
         });
     }
     let reference = Some((1.0, other.to_owned()));
+    let band = match marks.iter().any(|mark| mark.noise.is_some()) {
+        true => {
+            format!(" The grey band is {other} against itself: a ratio within it says nothing.")
+        }
+        false => String::new(),
+    };
     Figure {
         title: format!("{contender} against {other}: {name}"),
         caption: format!(
-            "Medians of pairs with 95 % intervals; a ratio beyond {BEYOND} or below a third stands as a number alone."
+            "Medians of pairs with 95 % intervals.{band} A ratio beyond {BEYOND} or below a third stands as a number alone."
         ),
         plot: plot_of(Unit::Factor, reference, vec![(String::new(), marks)]),
         table,
@@ -291,6 +301,8 @@ mod tests {
         let values: Vec<_> = plot.groups[0].1.iter().map(|row| row.value).collect();
         assert_eq!(values[0], None);
         assert!((values[1].unwrap() - 1.1).abs() < 0.01);
+        let (low, high) = plot.groups[0].1[1].noise.unwrap();
+        assert!(low < 1.0 && high > 1.0 && high < 1.1, "{low} to {high}");
         assert_eq!(
             rate.table.rows[1][6..],
             ["more", "at least 0.970: met"].map(str::to_owned)
