@@ -119,6 +119,7 @@ const ROWS: &[Row] = &[
 /// What the documents show, at sizes that can be quoted.
 #[rustfmt::skip]
 const FIGURES: &[Row] = &[
+    row("starvation", &["starvation", "--suite", "--suite-only", "hogs-2,hogs-20,load", "--runtime", "all,morpheus-flag,tokio-tuned,smol+32,go+32", "--uid", "65534", "--rounds", "3", "--duration", "3"], None),
     row("compare", &["compare", "--pairs", "20"], None),
     row("loops", &["loops", "--pairs", "30"], None),
     row("footprint", &["footprint"], None),
