@@ -40,7 +40,14 @@ pub fn current() -> Option<u64> {
 /// let _took = morpheus_system::slice::set_current(morpheus_system::slice::WORKER_SLICE_NS);
 /// ```
 pub fn set_current(ns: u64) -> bool {
-    SchedAttr::of_current_thread().is_some_and(|attr| attr.set_slice(ns))
+    replace_current(ns).is_some()
+}
+
+/// Does the same as [`set_current`], and returns the previous slice in nanoseconds; `None` if the kernel did not take the new one.
+pub fn replace_current(ns: u64) -> Option<u64> {
+    let attr = SchedAttr::of_current_thread()?;
+    let before = attr.slice()?;
+    attr.set_slice(ns).then_some(before)
 }
 
 /// The slice that this module has given to a thread.
@@ -79,14 +86,9 @@ pub fn become_worker() -> bool {
 }
 
 fn take_workers_slice() -> bool {
-    let attr = SchedAttr::of_current_thread();
-    let own = attr.as_ref().and_then(SchedAttr::slice);
-    let is_taken = attr.is_some_and(|attr| attr.set_slice(WORKER_SLICE_NS));
-    STATE.set(match own {
-        Some(own) if is_taken => State::Worker(own),
-        _ => State::Refused,
-    });
-    is_workers()
+    let own = replace_current(WORKER_SLICE_NS);
+    STATE.set(own.map_or(State::Refused, State::Worker));
+    own.is_some()
 }
 
 /// Restores the slice that the calling thread had before [`become_worker`].

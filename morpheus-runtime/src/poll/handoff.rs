@@ -284,11 +284,7 @@ pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
     if !short || slice::is_workers() {
         return None;
     }
-    let before = slice::current();
-    if before.is_some() {
-        slice::set_current(slice::WORKER_SLICE_NS);
-    }
-    before
+    slice::replace_current(slice::WORKER_SLICE_NS)
 }
 
 /// Restores the slice after a handoff. A thread of this runtime that lost its core gets the slice from before
