@@ -45,3 +45,29 @@ fn length_of(answer: &[u8]) -> io::Result<Option<usize>> {
 fn bad(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the server sent {what}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_answer_is_known() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        assert!(is_whole(answer).unwrap());
+        assert!(!is_whole(&answer[..40]).unwrap());
+        assert!(!is_whole(&answer[..30]).unwrap());
+        for (bad, expected) in [
+            (
+                &b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"[..],
+                "500 No",
+            ),
+            (b"HTTP/1.1 200 OK\r\ndate: x\r\n\r\n", "content-length"),
+            (
+                b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+                "content-length",
+            ),
+        ] {
+            assert!(is_whole(bad).unwrap_err().to_string().contains(expected));
+        }
+    }
+}

@@ -251,7 +251,10 @@ impl Sleeper {
             }
             self.polls.fetch_add(1, Ordering::Relaxed);
             let waker = context.waker().clone();
-            *self.waker.lock().expect("nobody panics with it") = Some(waker);
+            *self
+                .waker
+                .lock()
+                .expect("no thread panics while it holds the lock") = Some(waker);
             Poll::Pending
         })
         .await;
@@ -260,7 +263,11 @@ impl Sleeper {
     /// Wakes it, and waits until it was polled. Tokio polls who was woken last first.
     async fn wake(&self) {
         let polls = self.polls.load(Ordering::Relaxed);
-        let waker = self.waker.lock().expect("nobody panics with it").take();
+        let waker = self
+            .waker
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .take();
         if let Some(waker) = waker {
             waker.wake();
         }

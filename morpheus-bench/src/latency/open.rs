@@ -261,7 +261,8 @@ fn due_ns(pace: &Pace, number: u64, task: usize, tasks: usize) -> u64 {
     pace.at(number * tasks as u64 + task as u64 + 1)
 }
 
-/// The ages of the operations that a task (of so many) should have begun within the window, and has not done, at its end.
+/// The ages, at the window's end, of the operations that a task should have begun within the window and has not done. `tasks` tasks
+/// share the timetable.
 fn undone(
     pace: &Pace,
     done: u64,
