@@ -27,9 +27,10 @@ use morpheus_system::clock;
 const TAKE_CORE_NS: u64 = 500_000_000;
 /// How often a thread offers its core. Each time that it comes back, another task has been handed off in between.
 const MOST_OFFERS: u32 = 64;
-/// The thread yields for this time before it sleeps between two looks, in nanoseconds: a thread of the pool needs tens of
-/// microseconds to wake up.
-const YIELDS_FOR_NS: u64 = 200_000;
+/// The thread yields for this time before it sleeps between two looks, in nanoseconds. A thread of the pool needs tens of
+/// microseconds to wake up, and where all CPUs are busy it waits for some slices. A sleep then costs a timer and two switches
+/// more, for each handoff.
+const YIELDS_FOR_NS: u64 = 2_000_000;
 /// A task that is not known to be slow, and whose label is not, waits for its permit for this time, in nanoseconds. Then it is
 /// polled beyond the limits, because its poll is probably short. A first hog of its label is found within this time.
 const UNKNOWN_WAITS_NS: u64 = 3_000_000;
