@@ -87,6 +87,8 @@ pub enum Mechanism {
     Timer,
     /// The running task competes with those that wait
     Previous,
+    /// A task that may run on one CPU only is compared with those of that CPU when it wakes
+    PinnedClock,
     /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
     Cpuperf,
     /// And while a task of the tier LAT_CRITICAL runs there
@@ -456,6 +458,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             }
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
+            Mechanism::PinnedClock => &mut constants.pinned_clock_on,
             Mechanism::Cpuperf => &mut constants.cpuperf_on,
             Mechanism::CpuperfTiers => &mut constants.cpuperf_tiers_on,
             Mechanism::Rescue => &mut constants.rescue_on,

@@ -62,6 +62,8 @@ const volatile __u32 domain_count = 1;
 const volatile __u8 domains_of_cpus[MOST_CPUS];
 /* The running task's vtime counts when a CPU chooses. Off for tests. */
 const volatile bool previous_on = true;
+/* A task that may run on one CPU only is compared with that CPU's runner (reference_of). Off for tests. */
+const volatile bool pinned_clock_on = true;
 
 /* At most; a power of two. */
 #define DOMAINS 16
@@ -263,6 +265,30 @@ static __always_inline void advance_clock(__u64 vtime)
 		vtime_now = vtime;
 }
 
+/* Whether a task may run on one of several CPUs only. */
+static __always_inline bool is_pinned(const struct task_struct *task)
+{
+	return cpu_count > 1 && task->nr_cpus_allowed == 1;
+}
+
+/*
+ * What a task's vtime may not be far before: the clock. A pinned task competes with the tasks of its own CPU. These may be
+ * behind the clock by `lag_ns`, because a task that is alone on another CPU takes the clock along. So a pinned task may be as
+ * far behind as the one that runs there: placed by the clock, it would wait until that one has caught up.
+ */
+static __always_inline __u64 reference_of(const struct task_struct *task)
+{
+	__u64 clock = vtime_now;
+	struct cpu *cpu;
+
+	if (!pinned_clock_on || !is_pinned(task))
+		return clock;
+	cpu = cpu_at(scx_bpf_task_cpu(task));
+	if (!cpu || !cpu->since_ns || !before(cpu->vtime, clock))
+		return clock;
+	return cpu->vtime;
+}
+
 /* Brings a task's vtime into bounds: nobody is helped or harmed for ever by what was long ago. */
 __noinline __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
@@ -279,7 +305,7 @@ __noinline __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 mos
 		if (ceiling_ns)
 			ceiling_ns += 2 * turn_ns;
 	}
-	least = vtime_now - most_lag_ns;
+	least = reference_of(task) - most_lag_ns;
 	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
 	if (ceiling_ns && before(vtime_now + ceiling_ns, vtime)) {
 		vtime = vtime_now + ceiling_ns;
@@ -423,12 +449,6 @@ static __always_inline bool may_move(const struct task_struct *task, __u64 flags
 	__u32 forbidden = task->migration_disabled;
 
 	return !forbidden || (bpf_get_current_task_btf() == task && forbidden <= (flags & ENQ_REENQ ? 2 : 1));
-}
-
-/* Whether a task may run on one of several CPUs only. */
-static __always_inline bool is_pinned(const struct task_struct *task)
-{
-	return cpu_count > 1 && task->nr_cpus_allowed == 1;
 }
 
 /*

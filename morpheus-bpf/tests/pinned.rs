@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks that may run on one CPU only, beside others that compute.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::daemon::Daemon;
+use common::guest::{can_run, cpus, state};
+use common::load::{Busy, pin};
+use common::{now_ns, say, sleep, turn};
+
+/// Time between two wakes.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// How long wakes are measured, in seconds, if not 12.
+const SECONDS: &str = "MORPHEUS_PINNED_SECONDS";
+
+fn window() -> Duration {
+    let seconds = std::env::var(SECONDS).map_or(12, |text| text.parse().unwrap());
+    Duration::from_secs(seconds)
+}
+
+/// How late a thread on the first CPU wakes, at p99, while a thread on each CPU computes.
+fn lateness(arguments: &[&str]) -> Duration {
+    let daemon = Daemon::schedule(arguments);
+    let computing: Vec<Busy> = (0..cpus()).map(|cpu| Busy::new(move || pin(cpu))).collect();
+    // The thread that runs alone on its CPU takes the clock along from here on.
+    std::thread::sleep(Duration::from_secs(1));
+    let late = Arc::new(Mutex::new(Vec::new()));
+    let own = Arc::clone(&late);
+    let wake = move || {
+        let begun_ns = now_ns();
+        sleep(EVERY);
+        let slept_ns = now_ns() - begun_ns;
+        own.lock().unwrap().push(slept_ns - EVERY.as_nanos() as u64);
+    };
+    let sleeping = Busy::repeating(|| pin(0), wake);
+    std::thread::sleep(window());
+    drop((sleeping, computing));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    let mut late = late.lock().unwrap();
+    late.sort_unstable();
+    assert!(late.len() > 100, "woke {} times only", late.len());
+    Duration::from_nanos(late[late.len() * 99 / 100])
+}
+
+/// One that sleeps on the first CPU, where another computes, does not wait because one on the other CPU is ahead of both.
+#[test]
+fn a_pinned_task_that_sleeps_does_not_wait_for_another_cpus_clock() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let (with, without) = (lateness(&[]), lateness(&["--without", "pinned-clock"]));
+    say(&format!(
+        "p99 of lateness {with:?}, by the clock of all CPUs {without:?}"
+    ));
+    assert!(with <= Duration::from_millis(2), "{with:?}");
+    assert!(without >= 5 * with, "{without:?}");
+}
