@@ -77,6 +77,8 @@ pub enum Mechanism {
     WorkerSlice,
     /// Who has run for a short time is not preempted
     MinRun,
+    /// A CPU that is idle is told of each task that it may run
+    KickIdle,
     /// Skipped preemptions are made up
     MakeUp,
     /// Who is woken by somebody that is about to sleep preempts only now and then
@@ -437,6 +439,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::ExtensionBound => &mut constants.extension_bound_on,
             Mechanism::Kick => &mut constants.kicks_on,
             Mechanism::KickServing => &mut constants.serving_kicks_on,
+            Mechanism::KickIdle => &mut constants.idle_kicks_on,
             Mechanism::Loan => &mut constants.loans_on,
             Mechanism::WorkerSlice => {
                 constants.worker_slice_ns = 0;

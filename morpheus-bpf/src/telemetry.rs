@@ -199,15 +199,22 @@ impl Rates {
             .into_iter()
             .filter_map(|name| self.of(name))
             .sum::<f64>();
-        self.all_of("from_").map(|taken| taken + past_queues)
+        // Each pick for this reason is counted by its queue as well; and who may go on after its group had spent its quota
+        // goes to a queue first.
+        let no_picks = ["from_overflow_rescue", "from_limited"]
+            .into_iter()
+            .filter_map(|name| self.of(name))
+            .sum::<f64>();
+        self.all_of("from_")
+            .map(|taken| taken - no_picks + past_queues)
     }
 
     /// Kicks that take the CPU away.
     #[must_use]
     pub fn hard_kicks(&self) -> Option<f64> {
-        let soft = |name: &str| matches!(name, "skipped" | "soft" | "idle");
+        let takes_none = |name: &str| name.starts_with("skipped") || name == "idle";
         self.starting_with("kicks_")
-            .filter(|(name, _)| !soft(name))
+            .filter(|(name, _)| !takes_none(name))
             .map(|(_, rate)| rate)
             .reduce(|sum, rate| sum + rate)
     }
@@ -215,7 +222,7 @@ impl Rates {
     /// Kicks that only wake a CPU up.
     #[must_use]
     pub fn soft_kicks(&self) -> Option<f64> {
-        [self.of("kicks_soft"), self.of("kicks_idle")]
+        [self.of("near_waits_over"), self.of("kicks_idle")]
             .into_iter()
             .flatten()
             .reduce(|sum, rate| sum + rate)

@@ -39,7 +39,7 @@ const LADDER: &[&str] = &["scheduler", "runtime", "crowd"];
 const LINK: &[&str] = &["observer", "broker", "isolation"];
 
 /// Tasks of all other processes.
-const MACHINE: &[&str] = &["tiers", "cgroups"];
+const MACHINE: &[&str] = &["tiers", "cgroups", "pinned", "idle"];
 
 /// Operators, and processes that mean harm.
 const OTHERS: &[&str] = &["hostile", "kernel_memory", "operator", "ejection"];

@@ -33,6 +33,7 @@
 	X(kicks_at_demotion) \
 	X(kicks_at_extension_end) \
 	X(kicks_at_quota) \
+	X(kicks_idle) \
 	X(kicks_for_tier) \
 	X(kicks_in_crowd) \
 	X(preempted_at_tick) \

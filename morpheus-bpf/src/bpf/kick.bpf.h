@@ -21,6 +21,8 @@
 /* 0: no task is safe. */
 const volatile __u64 min_run_ns = 200000;
 const volatile bool kicks_on = true;
+/* A CPU that is idle is told of each task that it may run. Off for tests. */
+const volatile bool idle_kicks_on = true;
 /* Stuck workers are preempted at once by those that serve. Off for tests. */
 const volatile bool serving_kicks_on = true;
 /*
@@ -142,6 +144,44 @@ static __always_inline int start_kick_timer(__u32 index)
 __noinline bool may_run_on(struct task_struct *task __arg_trusted, __s32 index)
 {
 	return bpf_cpumask_test_cpu(index, task->cpus_ptr);
+}
+
+/*
+ * An idle CPU that the task may use, its last one before others. Until it sleeps anew it is not found again; -1: none is.
+ *
+ * Where all CPUs are busy, this only reads: to try and claim one would write to a line that all CPUs share, at each wake.
+ */
+__noinline __s32 claim_idle(struct task_struct *task __arg_trusted)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool none = bpf_cpumask_empty(idle);
+	__s32 own = scx_bpf_task_cpu(task);
+
+	scx_bpf_put_idle_cpumask(idle);
+	if (none)
+		return -1;
+	if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own))
+		return own;
+	return task->nr_cpus_allowed > 1 ? UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0)) : -1;
+}
+
+/*
+ * A task was put into a queue: an idle CPU that may run it is told. That is so for a task that did not wake (it was put back
+ * for a class above, or its CPUs have changed), and for one that woke while a CPU became idle. Without this it would wait
+ * until some CPU chooses. Returns whether there was an idle CPU.
+ */
+static __always_inline bool tell_idle(struct task_struct *task)
+{
+	__s32 index;
+
+	if (!idle_kicks_on)
+		return false;
+	index = claim_idle(task);
+	if (index < 0)
+		return false;
+	scx_bpf_kick_cpu(index, KICK_IDLE);
+	count(COUNTER_kicks_idle);
+	return true;
 }
 
 /* Whether the stuck worker that runs there may be interrupted for a task that serves. */

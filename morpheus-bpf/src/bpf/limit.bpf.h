@@ -196,16 +196,11 @@ __noinline int wait_in(__u32 index, struct task_struct *task __arg_trusted, __u6
  */
 __noinline bool wake_idle(struct task_struct *task __arg_trusted)
 {
-	__s32 index;
+	__s32 index = claim_idle(task);
 
-	if (is_pinned(task)) {
-		scx_bpf_kick_cpu(scx_bpf_task_cpu(task), KICK_IDLE);
-		return true;
-	}
-	index = UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0));
 	if (index >= 0)
 		scx_bpf_kick_cpu(index, KICK_IDLE);
-	return index >= 0;
+	return index >= 0 || is_pinned(task);
 }
 
 /* It stays where it is. */

@@ -318,8 +318,12 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (!put(task, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
 		claim.tier = TIER_BATCH;
 	watch_over_queues();
+	if (wakes && !is_among_many && stays(task, behaviour))
+		return 0;
+	if (tell_idle(task))
+		return 0;
 	/* One of many has its turn when it comes, as those that compute. */
-	if (wakes && !is_among_many && !stays(task, behaviour) && !(worker && worker->demoted)) {
+	if (wakes && !is_among_many && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
 		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
 	}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Idle CPUs beside tasks that wait: each CPU that may run one is told of it.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::daemon::Daemon;
+use common::guest::{can_run, cpus, state};
+use common::load::{Busy, compute, pin, take_precedence};
+use common::{now_ns, say, sleep, turn};
+
+/// How long threads are measured.
+const WHILE: Duration = Duration::from_secs(4);
+
+/// From one thread of a class above to the next, on the next CPU.
+const STEP_NS: u64 = 10_000_000;
+
+/// How long each of them computes: a part of [`STEP_NS`].
+const PART: f64 = 0.3;
+
+/// Takes a CPU as a real-time thread, and computes there: on one CPU after the other, so that it is never for long where
+/// another thread has gone.
+fn passing(cpu: usize) -> Busy {
+    let round_ns = STEP_NS * cpus() as u64;
+    let again = move || {
+        let now = now_ns();
+        let next = (now / round_ns + 1) * round_ns + STEP_NS * cpu as u64;
+        sleep(Duration::from_nanos(next - now));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_nanos(STEP_NS).mul_f64(PART) {
+            compute();
+        }
+    };
+    let above = move || {
+        pin(cpu);
+        take_precedence();
+    };
+    Busy::repeating(above, again)
+}
+
+/// Which part of the time a thread has a CPU that computes where one CPU is always idle.
+fn part(arguments: &[&str]) -> (f64, u64) {
+    let daemon = Daemon::schedule(arguments);
+    let passing: Vec<Busy> = (0..cpus()).map(passing).collect();
+    let computing = Busy::new(|| ());
+    std::thread::sleep(Duration::from_millis(500));
+    let (begun_ns, before_ns) = (now_ns(), computing.cpu_ns());
+    std::thread::sleep(WHILE);
+    let part = (computing.cpu_ns() - before_ns) as f64 / (now_ns() - begun_ns) as f64;
+    drop((computing, passing));
+    let kicks = daemon.counter("kicks_idle");
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    (part, kicks)
+}
+
+/// A thread that loses its CPU to a real-time thread goes on at once where another is idle.
+#[test]
+fn a_displaced_task_goes_to_an_idle_cpu() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let ((with, kicks), (without, none)) = (part(&[]), part(&["--without", "kick-idle"]));
+    say(&format!(
+        "part of the time that it has a CPU: {with:.3}, {without:.3} where idle CPUs are not told"
+    ));
+    assert!(kicks > 0);
+    assert_eq!(none, 0);
+    assert!(with > 0.95, "{with:.3}");
+    assert!(without < 1.0 - PART / 2.0, "{without:.3}");
+}
