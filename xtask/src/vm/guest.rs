@@ -29,6 +29,8 @@ pub(super) struct Machine {
     pub(super) cpus: u16,
     /// NUMA nodes, each a socket with its share of the CPUs and the memory.
     pub(super) nodes: u16,
+    /// Last-level caches of each node, with the same number of CPUs.
+    pub(super) caches: u16,
     pub(super) accel: Accel,
     /// Time follows the instructions executed: 2 to this power ns each.
     pub(super) icount: Option<u8>,
@@ -129,11 +131,12 @@ fn introduce(machine: &Machine, files: &Files<'_>, pid: u32) {
         ""
     };
     eprintln!(
-        "vm: Linux {}, {}, CPUs {}, nodes {}, tcg thread={}{icount}; {main_loop}",
+        "vm: Linux {}, {}, CPUs {}, nodes {}, caches {}, tcg thread={}{icount}; {main_loop}",
         kernel.release,
         machine.arch.name(),
         machine.cpus,
         machine.nodes,
+        machine.nodes * machine.caches,
         machine.accel.name(),
     );
     if files.frequencies.is_some() {
@@ -167,8 +170,8 @@ fn hurry(pid: u32) -> io::Result<()> {
 /// What the CPUs are. Its name says whose time it is: who measures in a guest shows it.
 fn cpu(machine: &Machine, files: &Files<'_>) -> String {
     let mut cpu = "max".to_string();
-    if files.frequencies.is_some() {
-        // Their driver binds to no CPU of the emulator's own vendor.
+    // The driver of frequencies binds to no CPU of the emulator's own vendor, and for those a cache is a node's.
+    if files.frequencies.is_some() || machine.caches > 1 {
         cpu += ",vendor=GenuineIntel";
     }
     if machine.arch == Arch::Aarch64 {
@@ -209,13 +212,22 @@ fn arguments(machine: &Machine, memory_mib: u64, verbose: bool) -> Vec<OsString>
     let mut add = |name: &str, value: String| arguments.extend([name.to_string(), value]);
     add("-accel", format!("tcg,thread={}", machine.accel.name()));
     add("-m", format!("{}M", node_mib * nodes));
-    if machine.nodes == 1 {
+    if machine.nodes * machine.caches == 1 {
         add("-smp", machine.cpus.to_string());
     } else {
+        let (cpus, dies) = (machine.cpus, machine.caches);
+        let of_die = cores / dies;
+        let dies = match dies {
+            // Not every machine has dies.
+            1 => String::new(),
+            _ => format!("dies={dies},"),
+        };
         add(
             "-smp",
-            format!("{},sockets={nodes},cores={cores}", machine.cpus),
+            format!("{cpus},sockets={nodes},{dies}cores={of_die}"),
         );
+    }
+    if machine.nodes > 1 {
         for node in 0..machine.nodes {
             let (first, last) = (node * cores, (node + 1) * cores - 1);
             add(
@@ -400,6 +412,7 @@ mod tests {
         arch: Arch::X86_64,
         cpus: 2,
         nodes: 1,
+        caches: 1,
         accel: Accel::Single,
         icount: None,
         seed: 1,

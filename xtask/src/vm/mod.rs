@@ -90,6 +90,9 @@ pub(crate) struct VmArgs {
     /// NUMA nodes, each with the same number of CPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     numa: u16,
+    /// Last-level caches of each node, with the same number of CPUs: each is a die
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    caches: u16,
     /// The kernel's preemption mode; its own choice if not given
     #[arg(long)]
     preempt: Option<Preempt>,
@@ -296,7 +299,7 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
     let cpus = args.cpus.unwrap_or(if args.icount.is_some() {
         1
     } else {
-        2.max(args.numa)
+        2.max(args.numa * args.caches)
     });
     if args.icount.is_some() && args.accel == Accel::Multi {
         return Err("--icount needs --accel single".to_string());
@@ -304,16 +307,20 @@ fn machine(args: &VmArgs) -> Result<Machine, String> {
     if args.cpufreq && args.arch != Arch::X86_64 {
         return Err("--cpufreq needs --arch x86_64".to_string());
     }
-    if !cpus.is_multiple_of(args.numa) {
+    if args.caches > 1 && args.arch != Arch::X86_64 {
+        return Err("--caches needs --arch x86_64".to_string());
+    }
+    if !cpus.is_multiple_of(args.numa * args.caches) {
         return Err(format!(
-            "--cpus {cpus} cannot be shared by --numa {}",
-            args.numa
+            "--cpus {cpus} cannot be shared by --numa {} and --caches {}",
+            args.numa, args.caches
         ));
     }
     Ok(Machine {
         arch: args.arch,
         cpus,
         nodes: args.numa,
+        caches: args.caches,
         accel: args.accel,
         icount: args.icount,
         seed: args.seed,
@@ -448,6 +455,8 @@ mod tests {
         for line in [
             "--cpus 3 --numa 2 -- true",
             "--cpus 2 --numa 4 -- true",
+            "--cpus 4 --numa 2 --caches 4 -- true",
+            "--arch aarch64 --cpus 4 --caches 2 -- true",
             "--icount --accel multi -- true",
             "--icount=3 --accel multi -- true",
             "--arch aarch64 --cpufreq -- true",
