@@ -107,6 +107,7 @@ pub mod tier;
 pub mod top;
 pub mod topology;
 
+mod domains;
 mod leases;
 mod placement;
 mod skeleton;

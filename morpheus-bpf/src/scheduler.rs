@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::adapt::Switches;
 use crate::check;
+use crate::domains::{Domains, MOST_DOMAINS};
 use crate::exit::{self, Exit};
 use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
 use crate::leases::MOST_CHANGES;
@@ -28,7 +29,7 @@ use crate::machine::{self, Machine};
 use crate::placement;
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
-use crate::topology::{self, Level, Topology};
+use crate::topology::{self, Topology};
 
 /// `SCX_OPS_ENQ_LAST`: a task that could go on because its CPU has nothing else to do is put into a queue all the same. Else
 /// a limit would not hold for it.
@@ -45,8 +46,6 @@ const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
 const MOST_GROUPS: u32 = 4096;
 const FIRST_RESERVED: u32 = MOST_GROUPS - 512;
 const MOST_LEVELS: u32 = 16;
-/// `DOMAINS` in queue.bpf.h: as many nodes have queues of their own.
-const DOMAINS: u32 = 16;
 /// `WINDOW_NS` in detect.bpf.h, and the tick of a kernel with 250 Hz.
 const WINDOW_AND_TICK_MS: (u32, u32) = (10, 4);
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
@@ -89,6 +88,8 @@ pub enum Mechanism {
     Timer,
     /// The running task competes with those that wait
     Previous,
+    /// A task that comes to another domain of CPUs is as far from that domain's clock as it was from the other one
+    DomainClock,
     /// A task that may run on one CPU only is compared with those of that CPU when it wakes
     PinnedClock,
     /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
@@ -130,7 +131,7 @@ pub enum Mechanism {
     SojournRescue,
     /// Far behind the others is not as far on many CPUs
     VtimeCeiling,
-    /// A CPU without work takes it from other nodes
+    /// A CPU without work takes it from other domains, the nearest first
     Steal,
     /// Groups share the CPU by their weights (cpu.weight)
     CgroupWeight,
@@ -399,16 +400,37 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
     constants.idle_depth = scaled.cpu_queue_depth;
     constants.vtime_ceiling_ns = scaled.vtime_ceiling_ns.unwrap_or(0);
     constants.burst_wakeups = in_a_window(scaled.burst_wakeups_per_tick);
-    let nodes = topology.count(Level::Node).clamp(1, DOMAINS);
-    constants.domain_count = nodes;
+    set_domains(constants, &Domains::of(topology));
     for cpu in topology.cpus() {
-        if let Some(domain) = constants.domains_of_cpus.get_mut(cpu.id as usize) {
-            // More nodes than queues share them.
-            *domain = (cpu.domain(Level::Node) % nodes) as u8;
-        }
         if let Some(near) = constants.near_cpus.get_mut(cpu.id as usize) {
             *near = placement::near(topology, cpu);
             constants.l2_affinity_on |= *near != 0;
+        }
+    }
+}
+
+/// Which CPUs share queues.
+fn set_domains(constants: &mut types::rodata, domains: &Domains) {
+    constants.domain_count = domains.cpus.len() as u32;
+    let sizes: &mut [u32; MOST_DOMAINS] = &mut constants.domain_sizes;
+    for (index, cpus) in domains.cpus.iter().enumerate() {
+        let places = &mut constants.cpus_of_domains[index];
+        sizes[index] = cpus.len().min(places.len()) as u32;
+        for (place, cpu) in cpus.iter().enumerate() {
+            let id = *cpu as usize;
+            let Some(domain) = constants.domains_of_cpus.get_mut(id) else {
+                continue;
+            };
+            *domain = index as u8;
+            // From the length of `places` on it has none.
+            constants.places_of_cpus[id] = place.min(u8::MAX.into()) as u8;
+            if let Some(there) = places.get_mut(place) {
+                *there = *cpu as u16;
+            }
+        }
+        let nearest = &mut constants.nearest_domains[index];
+        for (own, other) in nearest.iter_mut().zip(&domains.nearest[index]) {
+            *own = *other;
         }
     }
 }
@@ -461,6 +483,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             }
             Mechanism::Timer => &mut constants.timer_on,
             Mechanism::Previous => &mut constants.previous_on,
+            Mechanism::DomainClock => &mut constants.domain_clock_on,
             Mechanism::PinnedClock => &mut constants.pinned_clock_on,
             Mechanism::Cpuperf => &mut constants.cpuperf_on,
             Mechanism::CpuperfTiers => &mut constants.cpuperf_tiers_on,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a machine of several nodes of memory makes a difference to: each has queues of its own.
+//! What a machine with several last-level caches makes a difference to: each is a domain, with queues and a clock of its own.
 
 mod common;
 
@@ -13,38 +13,38 @@ use common::guest::{can_run, cpus, state};
 use common::load::Busy;
 use common::{now_ns, say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Long enough that many CPUs become idle, however slow they are.
 const WHILE: Duration = Duration::from_secs(4);
 
-/// CPUs of a node.
-fn node(domain: u32) -> CpuSet {
+/// CPUs of a last-level cache.
+fn cache(domain: u32) -> CpuSet {
     let topology = Topology::read(Path::new(SYSFS));
     assert!(
-        topology.count(Level::Node) > 1,
-        "this test needs a guest with two nodes (--numa 2): {topology}"
+        topology.count(Level::L3) > 1,
+        "this test needs a guest with two caches (--numa 2, --caches 2): {topology}"
     );
     let mut set = CpuSet::new();
     for cpu in topology.online() {
-        if cpu.domain(Level::Node) == domain {
+        if cpu.domain(Level::L3) == domain {
             set.set(cpu.id as usize);
         }
     }
     set
 }
 
-/// More threads than CPUs compute, and go to the first node again and again, from where they may go anywhere. On each CPU
-/// of the second is one that sleeps often: when it does, its CPU has nothing to do but what waits in the first node.
+/// More threads than CPUs compute, and go to the first domain again and again, from where they may go anywhere. On each CPU
+/// of the second is one that sleeps often: when it does, its CPU has nothing to do but what waits in the first domain.
 fn lopsided() -> Vec<Busy> {
-    let (first, second) = (node(0), node(1));
+    let (first, second) = (cache(0), cache(1));
     let mut all = CpuSet::new();
     (0..cpus()).for_each(|cpu| all.set(cpu));
     let computing = (0..3 * cpus()).map(|_| {
         let mut turns = 0u32;
         let again = move || {
             turns += 1;
-            // Some milliseconds later it is back, or both nodes would soon have as many.
+            // Some milliseconds later it is back, or both domains would soon have as many.
             if turns.is_multiple_of(500) {
                 sched_setaffinity(None, &first).unwrap();
                 sched_setaffinity(None, &all).unwrap();
@@ -62,7 +62,7 @@ fn lopsided() -> Vec<Busy> {
 }
 
 #[test]
-fn an_idle_cpu_takes_work_from_the_other_node() {
+fn an_idle_cpu_takes_work_from_another_domain() {
     if !can_run() {
         return;
     }
@@ -71,7 +71,7 @@ fn an_idle_cpu_takes_work_from_the_other_node() {
     let threads = lopsided();
     daemon.all_move(&["from_other_domains"]);
     say(&format!(
-        "taken from other nodes: {}",
+        "taken from other domains: {}",
         daemon.counter("from_other_domains")
     ));
     drop(threads);
@@ -80,7 +80,7 @@ fn an_idle_cpu_takes_work_from_the_other_node() {
 }
 
 #[test]
-fn switched_off_each_node_keeps_its_own() {
+fn switched_off_each_domain_keeps_its_own() {
     if !can_run() {
         return;
     }
@@ -104,7 +104,7 @@ fn switched_off_each_node_keeps_its_own() {
 
 /// A thread that computes, and the longest time in ns between two of its readings of the clock.
 struct Timed {
-    _thread: Busy,
+    thread: Busy,
     longest_ns: Arc<AtomicU64>,
 }
 
@@ -120,7 +120,7 @@ impl Timed {
             own.fetch_max(now - last.replace(now).unwrap_or(now), Ordering::Relaxed);
         };
         Timed {
-            _thread: Busy::repeating(prepare, read_clock),
+            thread: Busy::repeating(prepare, read_clock),
             longest_ns,
         }
     }
@@ -157,18 +157,65 @@ impl Drop for Offline {
     }
 }
 
+/// How long a thread has no CPU that comes from a domain where each CPU has one thread that computes to one where each has
+/// four: the median of some, each of which lived where the clock runs four times as fast.
+fn wait_of_newcomers(arguments: &[&str]) -> Duration {
+    let daemon = Daemon::schedule(arguments);
+    let (fast, slow) = (cache(0), cache(1));
+    let threads_on = |set: CpuSet, count: usize| -> Vec<Timed> {
+        let pinned = move || sched_setaffinity(None, &set).unwrap();
+        (0..count).map(|_| Timed::new(pinned)).collect()
+    };
+    let count = |set: &CpuSet| (0..cpus()).filter(|cpu| set.is_set(*cpu)).count();
+    let crowd = threads_on(slow, 4 * count(&slow));
+    let newcomers = threads_on(fast, count(&fast));
+    std::thread::sleep(WHILE);
+    let mut waits: Vec<Duration> = newcomers
+        .iter()
+        .map(|thread| {
+            thread.longest();
+            let tid = Pid::from_raw(thread.thread.tid as i32);
+            sched_setaffinity(tid, &slow).unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            let wait = thread.longest();
+            sched_setaffinity(tid, &fast).unwrap();
+            wait
+        })
+        .collect();
+    drop((crowd, newcomers));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    waits.sort_unstable();
+    waits[waits.len() / 2]
+}
+
+/// Where it comes to, the others have had less CPU time since the start. That is no reason for it to wait.
+#[test]
+fn a_task_keeps_its_place_when_it_comes_to_another_domain() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let with = wait_of_newcomers(&[]);
+    let without = wait_of_newcomers(&["--without", "domain-clock"]);
+    say(&format!(
+        "a newcomer waits {with:?}, by the clock of the domain that it left {without:?}"
+    ));
+    assert!(2 * with < without, "{with:?} {without:?}");
+}
+
 /// The kernel throws out a scheduler that lets a thread wait for 5 s; this is a fifth of it.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 #[test]
-fn no_thread_waits_for_a_node_whose_cpus_are_offline() {
+fn no_thread_waits_for_a_domain_whose_cpus_are_offline() {
     if !can_run() {
         return;
     }
     let _turn = turn();
     let daemon = Daemon::schedule(&[]);
-    let second = node(1);
-    // Some may run on the second node only: the kernel has to find them other CPUs.
+    let second = cache(1);
+    // Some may run on the second domain only: the kernel has to find them other CPUs.
     let threads: Vec<Timed> = (0..4 * cpus())
         .map(|index| {
             Timed::new(move || {
@@ -194,7 +241,7 @@ fn no_thread_waits_for_a_node_whose_cpus_are_offline() {
     std::thread::sleep(WHILE);
     let again = longest(&threads);
     say(&format!(
-        "longest wait with both nodes {with_all:?}, without the second {without:?}, with both again {again:?}"
+        "longest wait with all domains {with_all:?}, without the second {without:?}, with all again {again:?}"
     ));
     drop(threads);
     assert_eq!(state(), "enabled");

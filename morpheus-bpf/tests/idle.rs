@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, compute, pin, take_precedence};
+use common::load::{Busy, compute, pin, pin_to, take_precedence};
 use common::{now_ns, say, sleep, turn};
 
 /// How long threads are measured.
@@ -16,13 +16,16 @@ const WHILE: Duration = Duration::from_secs(4);
 /// From one thread of a class above to the next, on the next CPU.
 const STEP_NS: u64 = 10_000_000;
 
+/// The threads stay on the first CPUs, of which one is always idle.
+const CPUS: usize = 2;
+
 /// How long each of them computes: a part of [`STEP_NS`].
 const PART: f64 = 0.3;
 
 /// Takes a CPU as a real-time thread, and computes there: on one CPU after the other, so that it is never for long where
 /// another thread has gone.
 fn passing(cpu: usize) -> Busy {
-    let round_ns = STEP_NS * cpus() as u64;
+    let round_ns = STEP_NS * CPUS as u64;
     let again = move || {
         let now = now_ns();
         let next = (now / round_ns + 1) * round_ns + STEP_NS * cpu as u64;
@@ -39,11 +42,11 @@ fn passing(cpu: usize) -> Busy {
     Busy::repeating(above, again)
 }
 
-/// Which part of the time a thread has a CPU that computes where one CPU is always idle.
+/// Which part of the time a thread that computes has a CPU.
 fn part(arguments: &[&str]) -> (f64, u64) {
     let daemon = Daemon::schedule(arguments);
-    let passing: Vec<Busy> = (0..cpus()).map(passing).collect();
-    let computing = Busy::new(|| ());
+    let passing: Vec<Busy> = (0..CPUS).map(passing).collect();
+    let computing = Busy::new(|| pin_to(&std::array::from_fn::<_, CPUS, _>(|cpu| cpu)));
     std::thread::sleep(Duration::from_millis(500));
     let (begun_ns, before_ns) = (now_ns(), computing.cpu_ns());
     std::thread::sleep(WHILE);
@@ -61,7 +64,7 @@ fn a_displaced_task_goes_to_an_idle_cpu() {
     if !can_run() {
         return;
     }
-    assert!(cpus() > 1, "this test needs several CPUs");
+    assert!(cpus() >= CPUS, "this test needs several CPUs");
     let _turn = turn();
     let ((with, kicks), (without, none)) = (part(&[]), part(&["--without", "kick-idle"]));
     say(&format!(

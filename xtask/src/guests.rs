@@ -64,8 +64,11 @@ const SHARES: &[&str] = &["shares", "crowd"];
 /// What depends on which CPUs share a cache: each of two pairs.
 const PLACEMENT: &[&str] = &["placement"];
 
-/// What needs several nodes of memory.
-const NODES: &[&str] = &["nodes"];
+/// What needs several last-level caches.
+const DOMAINS: &[&str] = &["domains"];
+
+/// What needs many CPUs in several domains.
+const SERVER: &[&str] = &["domains", "conserving"];
 
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
@@ -147,7 +150,11 @@ pub(crate) const GUESTS: &[Guest] = &[
     command("4 CPUs in 2 nodes", "--cpus 4 --numa 2", SHAPE_OF_NODES),
     Guest {
         options: "--cpus 4 --numa 2 --icount=3 --timeout 1500",
-        ..tests(LONG_TERM, "work taken from other nodes", NODES)
+        ..tests(LONG_TERM, "domains in 2 nodes", DOMAINS)
+    },
+    Guest {
+        options: "--cpus 16 --numa 2 --caches 2 --icount=3 --timeout 3000",
+        ..tests(LONG_TERM, "16 CPUs in 4 domains", SERVER)
     },
     Guest {
         options: "--cpus 4 --icount=3 --timeout 1500",

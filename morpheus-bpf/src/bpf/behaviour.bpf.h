@@ -85,7 +85,8 @@ struct behaviour {
 	__u32 sync;
 	/* It woke, and waits near its last CPU before any other is told (place.bpf.h). */
 	__u32 stays;
-	__u32 padding;
+	/* The number, and one, of the domain by whose clock its vtime is; 0: it is not known. Without tiers as well. */
+	__u32 home;
 	char name[NAME_BYTES];
 };
 
@@ -226,14 +227,17 @@ static __noinline int look_at_name(struct task_struct *task, struct behaviour *b
 	return 1;
 }
 
-static __always_inline void meet(struct task_struct *task)
+static __always_inline void meet(struct task_struct *task, __u32 home)
 {
 	struct behaviour *behaviour;
 
-	if (!tiers_on)
+	if (!tiers_on && domain_count < 2)
 		return;
 	behaviour = bpf_task_storage_get(&behaviours, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!behaviour)
+		return;
+	behaviour->home = home;
+	if (!tiers_on)
 		return;
 	behaviour->exec_ns = task->se.sum_exec_runtime;
 	behaviour->tier = TIER_INTERACTIVE;

@@ -90,6 +90,7 @@
 	X(from_throttled) \
 	X(from_pinned) \
 	X(from_other_domains) \
+	X(domains_changed) \
 	X(kept) \
 	X(yields) \
 	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \

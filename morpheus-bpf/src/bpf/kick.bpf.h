@@ -7,6 +7,8 @@
  * over. A CPU that runs a stuck worker is given up at once for a worker that serves and for a runtime's controller. All
  * that a kick does is to make the CPU choose; whom it takes is a matter of vtime, so that nobody gains a share by it.
  *
+ * All CPUs that are looked at are of the domain where the task waits: one of another domain would look into its own queues.
+ *
  * Who goes before those that compute (tiers INTERACTIVE and LAT_CRITICAL) preempts one of them at once: it will not sleep
  * soon. The bits of `batch_cpus` tell where.
  *
@@ -146,8 +148,27 @@ __noinline bool may_run_on(struct task_struct *task __arg_trusted, __s32 index)
 	return bpf_cpumask_test_cpu(index, task->cpus_ptr);
 }
 
+/* An idle CPU of a domain that the task may use, or -1. */
+static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, const struct cpumask *idle)
+{
+	__u32 size = domain_sizes[domain & (DOMAINS - 1)], place;
+	__s32 index;
+
+	if (!task)
+		return -1;
+	bpf_for(place, 0, DOMAIN_CPUS) {
+		if (place >= size)
+			break;
+		index = cpu_in(domain, place);
+		if (bpf_cpumask_test_cpu(index, idle) && UNDER_RCU(bpf_cpumask_test_cpu(index, task->cpus_ptr)))
+			return index;
+	}
+	return -1;
+}
+
 /*
- * An idle CPU that the task may use, its last one before others. Until it sleeps anew it is not found again; -1: none is.
+ * An idle CPU that the task may use: its last one before others of its domain, and these before all others. Until it sleeps
+ * anew it is not found again. -1: none is idle.
  *
  * Where all CPUs are busy, this only reads: to try and claim one would write to a line that all CPUs share, at each wake.
  */
@@ -155,13 +176,17 @@ __noinline __s32 claim_idle(struct task_struct *task __arg_trusted)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
 	bool none = bpf_cpumask_empty(idle);
-	__s32 own = scx_bpf_task_cpu(task);
+	__s32 own = scx_bpf_task_cpu(task), near = -1;
 
+	if (!none && domain_count > 1 && task->nr_cpus_allowed > 1)
+		near = idle_in_domain(task, domain_of(own), idle);
 	scx_bpf_put_idle_cpumask(idle);
 	if (none)
 		return -1;
 	if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own))
 		return own;
+	if (near >= 0 && scx_bpf_test_and_clear_cpu_idle(near))
+		return near;
 	return task->nr_cpus_allowed > 1 ? UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0)) : -1;
 }
 
@@ -190,47 +215,47 @@ static __always_inline bool may_interrupt(const struct cpu *cpu, const struct ta
 	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stuck_kicked_ns + stuck_pause_ns);
 }
 
-/* A CPU that runs a stuck worker and that the task may use, or -1. */
+/* A CPU of the task's domain that runs a stuck worker and that the task may use, or -1. */
 static __noinline __s32 find_stuck(struct task_struct *task, __u64 now)
 {
-	__u32 word;
+	struct domain *domain;
+	__u32 own, seen;
+	__u64 bits;
 
 	if (!task)
 		return -1;
-	bpf_for(word, 0, CPU_WORDS) {
-		__u64 bits;
-		__u32 seen;
+	own = domain_of(scx_bpf_task_cpu(task));
+	domain = domain_at(own);
+	if (!domain)
+		return -1;
+	bits = READ_ONCE(domain->stuck_cpus);
+	bpf_for(seen, 0, DOMAIN_CPUS) {
+		struct cpu *cpu;
+		__s32 index;
 
-		if (word * 64 >= cpu_count)
+		if (!bits)
 			break;
-		bits = stuck_cpus[word & (CPU_WORDS - 1)];
-		bpf_for(seen, 0, 64) {
-			struct cpu *cpu;
-			__s32 index;
-
-			if (!bits)
-				break;
-			index = word * 64 + __builtin_ctzll(bits);
-			bits &= bits - 1;
-			cpu = cpu_at(index);
-			if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
-			    may_run_on(task, index))
-				return index;
-		}
+		index = cpu_in(own, __builtin_ctzll(bits));
+		bits &= bits - 1;
+		cpu = cpu_at(index);
+		if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
+		    may_run_on(task, index))
+			return index;
 	}
 	return -1;
 }
 
-/* CPUs that run tasks of the tier BATCH: a hint, as `stuck_cpus` is. Bits of idle ones stay. */
-__u64 batch_cpus[CPU_WORDS];
-
 static __always_inline void mark_batch(__s32 index, struct cpu *cpu, __u32 tier)
 {
 	bool was_batch = cpu->tier == TIER_BATCH, is_batch = tier == TIER_BATCH;
+	struct domain *domain;
 
 	cpu->tier = tier;
-	if (was_batch != is_batch)
-		mark(batch_cpus, index, is_batch);
+	if (was_batch == is_batch)
+		return;
+	domain = domain_at(domain_of(index));
+	if (domain)
+		mark(&domain->batch_cpus, index, is_batch);
 }
 
 /* So many of them are looked at, from the one after this CPU on. */
@@ -325,18 +350,21 @@ static __always_inline void kick_later(__u32 index, struct cpu *cpu, const struc
 }
 
 /*
- * A CPU of this word of `batch_cpus` that a task may have at once, or -1.
+ * A CPU of the domain of `own`, from the one after it on, that runs a task of the tier BATCH and that `task` may have at once;
+ * or -1.
  */
-static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 own, const struct claim *claim)
+static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const struct claim *claim)
 {
+	__u32 index_of_domain = domain_of(own), place, seen;
+	struct domain *domain = domain_at(index_of_domain);
 	__u64 bits, later;
-	__u32 seen;
 
-	if (!task || word >= CPU_WORDS)
+	if (!task || !domain)
 		return -1;
-	bits = batch_cpus[word];
+	bits = READ_ONCE(domain->batch_cpus);
 	/* Not always the first. */
-	later = own % 64 < 63 ? ~0ULL << (own % 64 + 1) : 0;
+	place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)];
+	later = place < DOMAIN_CPUS ? ~0ULL << (place + 1) : 0;
 	bpf_for(seen, 0, BATCH_LOOKS) {
 		__u64 rest = bits & later ? bits & later : bits;
 		struct cpu *cpu;
@@ -344,7 +372,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __u32 word, __u32 o
 
 		if (!rest)
 			break;
-		index = word * 64 + __builtin_ctzll(rest);
+		index = cpu_in(index_of_domain, __builtin_ctzll(rest));
 		bits &= ~(rest & -rest);
 		cpu = cpu_at(index);
 		if (cpu && cpu->tier == TIER_BATCH && may_run_on(task, index) && assess(index, cpu, claim) == TARGET_NOW)
@@ -383,8 +411,7 @@ __noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving
 {
 	__s32 own = scx_bpf_task_cpu(task), other = own, chosen = -1;
 	enum target own_target, other_target = TARGET_NO;
-	struct cpu *own_cpu, *other_cpu;
-	struct domain *domain;
+	struct cpu *own_cpu, *other_cpu, *here;
 
 	if (!kicks_on || !claim)
 		return 0;
@@ -402,8 +429,8 @@ __noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving
 		}
 	}
 	own_cpu = cpu_at(own);
-	domain = domain_at(domain_of(own));
-	if (!own_cpu || !domain)
+	here = cpu_at(bpf_get_smp_processor_id());
+	if (!own_cpu || !here)
 		return 0;
 	own_target = assess(own, own_cpu, claim);
 	if (own_target == TARGET_NOW) {
@@ -411,7 +438,7 @@ __noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving
 		return 0;
 	}
 	if (tiers_on && wakeup_preemption_on && claim->tier != TIER_BATCH && cpu_count > 1) {
-		chosen = find_batch(task, (__u32)own / 64, own, claim);
+		chosen = find_batch(task, own, claim);
 		if (chosen >= 0) {
 			struct cpu *cpu = cpu_at(chosen);
 
@@ -421,15 +448,17 @@ __noinline int preempt_for(struct task_struct *task __arg_trusted, __u32 serving
 		}
 	}
 	if (task->nr_cpus_allowed > 1 && cpu_count > 1) {
-		/* Two that do so at once take the same one, which is no harm. */
-		__u32 next = domain->cursor + 1;
+		/* Each CPU goes through the domain by itself: two that come to the same one at once are no harm. */
+		__u32 domain = domain_of(own), size = domain_sizes[domain], next = here->cursor + 1;
 
-		if (next >= cpu_count)
+		if (next >= size)
 			next = 0;
-		domain->cursor = next;
-		other = next;
-		if (other == own)
-			other = other + 1 < cpu_count ? other + 1 : 0;
+		other = cpu_in(domain, next);
+		if (other == own) {
+			next = next + 1 < size ? next + 1 : 0;
+			other = cpu_in(domain, next);
+		}
+		here->cursor = next;
 		other_cpu = cpu_at(other);
 		if (other_cpu && may_run_on(task, other)) {
 			other_target = assess(other, other_cpu, claim);

@@ -53,6 +53,9 @@ enum affinity {
 	AFFINITY_STRONG,
 };
 
+/* Scheduling domains: CPUs that share queues and a clock (queue.bpf.h). */
+const volatile __u32 domain_count = 1;
+
 /* By the number of CPUs; the defaults are those of two. */
 const volatile __u64 overflow_rescue_ns = 4000000;
 const volatile __u64 starvation_ns = 50000000;

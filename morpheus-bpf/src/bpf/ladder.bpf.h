@@ -24,10 +24,6 @@ const volatile __u64 extension_ns = 500000;
 /* From so many offences of a label on, its polls are throttled. */
 const volatile __u32 repeat_offences = 8;
 
-/* CPUs that run a stuck worker: a hint for who looks for one. */
-#define CPU_WORDS 16
-__u64 stuck_cpus[CPU_WORDS];
-
 /* Offences by a process's label. Those that were not seen for long are forgotten first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -40,26 +36,16 @@ struct {
 static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct words *slot,
 					  __u64 now);
 
-/* Sets or clears a CPU's bit. */
-static __always_inline void mark(__u64 *words, __s32 index, bool on)
-{
-	__u32 word = (__u32)index / 64;
-	__u64 bit = 1ULL << ((__u32)index % 64);
-
-	if (word >= CPU_WORDS)
-		return;
-	if (on)
-		__sync_fetch_and_or(&words[word], bit);
-	else
-		__sync_fetch_and_and(&words[word], ~bit);
-}
-
 static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
 {
+	struct domain *domain;
+
 	if (!!cpu->stuck == stuck)
 		return;
 	cpu->stuck = stuck;
-	mark(stuck_cpus, index, stuck);
+	domain = domain_at(domain_of(index));
+	if (domain)
+		mark(&domain->stuck_cpus, index, stuck);
 }
 
 /* The label of what runs: the runtime's number, or where it has none the slot's, with the highest bit set. */

@@ -172,12 +172,9 @@ __noinline int wait_in(__u32 index, struct task_struct *task __arg_trusted, __u6
 {
 	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
 	struct group *group = group_at(index);
-	struct worker *worker = worker_of(task);
 
 	if (!group || !group->prepared)
 		return false;
-	if (worker)
-		restore_vtime(task, worker);
 	bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
 	/* It does not want the CPU at the expense of others meanwhile. */
 	note_sleep(task);
@@ -303,7 +300,7 @@ static __noinline int release(__u32 own, __u32 by_quota, __u32 breaths, __u64 no
 		bpf_for(seen, 0, by_quota + (breaths + 1) * HURRY) {
 			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
 			bool breath = seen >= by_quota, moved;
-			__u64 queue, vtime;
+			__u64 queue, vtime, least;
 
 			if (!task)
 				break;
@@ -315,8 +312,9 @@ static __noinline int release(__u32 own, __u32 by_quota, __u32 breaths, __u64 no
 			if (queue & BY_VTIME) {
 				vtime = task->scx.dsq_vtime;
 				/* As one that has slept: else it would be far behind the others. */
-				if (before(vtime, vtime_now - sleeper_ns))
-					vtime = vtime_now - sleeper_ns;
+				least = clock_of(task) - sleeper_ns;
+				if (before(vtime, least))
+					vtime = least;
 				scx_bpf_dsq_move_set_vtime(&iterator, vtime);
 				moved = scx_bpf_dsq_move_vtime(&iterator, task, queue & ~BY_VTIME, 0);
 			} else {

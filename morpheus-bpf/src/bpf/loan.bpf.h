@@ -58,12 +58,12 @@ static __always_inline bool serves(struct worker *worker, const struct words *sl
 /* A worker that serves wakes, and will wait in a queue. */
 static __always_inline void borrow(struct task_struct *task, struct worker *worker)
 {
-	__u64 vtime = task->scx.dsq_vtime, target = vtime_now - sleeper_ns, lent_ns, *debt;
+	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), target = clock - sleeper_ns, lent_ns, *debt;
 	struct process process = worker->process;
 	__u32 weight = weight_of(task);
 
 	/* It is far enough ahead of those that compute. */
-	if (!loans_on || !before(vtime_now - sleeper_ns / 2, vtime))
+	if (!loans_on || !before(clock - sleeper_ns / 2, vtime))
 		return;
 	lent_ns = of_weight(vtime - target, weight);
 	debt = bpf_map_lookup_elem(&debts, &process);
@@ -86,7 +86,7 @@ static __always_inline void borrow(struct task_struct *task, struct worker *work
 /* A worker has just been charged, and wants to go on. */
 static __always_inline void repay(struct task_struct *task, struct cpu *cpu, struct worker *worker)
 {
-	__u64 vtime = task->scx.dsq_vtime, room = vtime_now + lead_ns - vtime, owed_ns, paid_ns, *debt;
+	__u64 vtime = task->scx.dsq_vtime, room = clock_of(task) + lead_ns - vtime, owed_ns, paid_ns, *debt;
 	struct process process = worker->process;
 	__u32 weight = weight_of(task);
 

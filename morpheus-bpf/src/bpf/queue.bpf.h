@@ -7,12 +7,12 @@
  * sleep is placed a little before it, wherever it was. So the clock moves with those who are picked for their vtime, and
  * with nobody else: not with who goes on after an interruption, whose time is over or has waited too long.
  *
- * Each domain of CPUs, a node of memory, has these queues: front (tasks that sleep more than they compute, and have had
- * less than others), main, demoted, and throttled (in order of the time at which they may run again). Each CPU has one
- * for the tasks that may run nowhere else. A CPU that has to choose takes the least vtime of the heads that concern it and
- * of the task that it ran up to now, which is in no queue: without that comparison it would go last, and weights would
- * mean nothing to a task that runs through. Only who is in the front queue goes before those of the main one with less
- * vtime; how often it may is bounded thrice (turn_of_main).
+ * Each domain of CPUs, a last-level cache or a part of a large one (src/domains.rs), has a clock and these queues: front
+ * (tasks that sleep more than they compute, and have had less than others), main, demoted, and throttled (in order of the
+ * time at which they may run again). Each CPU has one for the tasks that may run nowhere else. A CPU that has to choose
+ * takes the least vtime of the heads that concern it and of the task that it ran up to now, which is in no queue: without
+ * that comparison it would go last, and weights would mean nothing to a task that runs through. Only who is in the front
+ * queue goes before those of the main one with less vtime; how often it may is bounded thrice (turn_of_main).
  *
  * In the order in which a CPU that has nothing looks:
  *	-  at every second pick, the rescue queues (rescue.bpf.h)
@@ -21,11 +21,11 @@
  *	2, 3, 5  the main queue, when it is its turn before the front one
  *	4  the front queue
  *	6  the main queue, and demoted ones by their vtime
- *	7  other domains
+ *	7  other domains, the nearest first
  *	8  the task that it ran goes on
  *
- * Nothing here goes through all CPUs, so that what grows with their number is the contention for the lock of a domain's
- * queue: at 64 CPUs and slices of 4 ms that is 16,000 picks in a second, plus wakes, which one lock can bear.
+ * Nothing here goes through all CPUs, and at most 16 CPUs contend for the lock of a queue: what grows with their number is
+ * how many domains a CPU without work looks into.
  */
 #ifndef MORPHEUS_QUEUE_BPF_H
 #define MORPHEUS_QUEUE_BPF_H
@@ -57,16 +57,25 @@ const volatile __u64 quota_ns = 5000000;
 /* CPUs have numbers below this. */
 const volatile __u32 cpu_count = 1;
 #define MOST_CPUS 1024
-/* Nodes of memory, and which one a CPU is in. */
-const volatile __u32 domain_count = 1;
+/* Domains at most, as in src/domains.rs; a power of two. */
+#define DOMAINS 64
+/* So many CPUs of a domain are looked at by a task that wants to preempt one. Few domains have more. */
+#define DOMAIN_CPUS 32
+/* The domain of each CPU, and its place there, from DOMAIN_CPUS on for those that are not looked at. */
 const volatile __u8 domains_of_cpus[MOST_CPUS];
+const volatile __u8 places_of_cpus[MOST_CPUS];
+/* The CPUs of each domain by their places, and how many have one. */
+const volatile __u16 cpus_of_domains[DOMAINS][DOMAIN_CPUS];
+const volatile __u32 domain_sizes[DOMAINS];
+/* The other domains of each, the nearest first. */
+const volatile __u8 nearest_domains[DOMAINS][DOMAINS];
 /* The running task's vtime counts when a CPU chooses. Off for tests. */
 const volatile bool previous_on = true;
+/* A task that comes to another domain keeps its distance from the clock. Off for tests. */
+const volatile bool domain_clock_on = true;
 /* A task that may run on one CPU only is compared with that CPU's runner (reference_of). Off for tests. */
 const volatile bool pinned_clock_on = true;
 
-/* At most; a power of two. */
-#define DOMAINS 16
 /* Queues of domain d are 8 * d and so on; those of CPUs come after all domains. */
 #define QUEUES_PER_DOMAIN 8
 /* Shorter turns cost more than they help. */
@@ -89,8 +98,8 @@ const volatile bool pinned_clock_on = true;
 /* A clock that every CPU writes would be slow: it moves in steps. */
 #define CLOCK_STEP_NS 50000ULL
 
-/* Far from 0, so that whoever is before it is not after it. */
-__u64 vtime_now = 1ULL << 48;
+/* A clock begins far from 0, so that what is before it is not after it. */
+#define CLOCK_BEGINS (1ULL << 48)
 
 /* Why a CPU was last kicked. */
 enum kick {
@@ -100,6 +109,12 @@ enum kick {
 	/* One of its own kernel threads woke. */
 	KICK_KERNEL,
 };
+
+/*
+ * No two elements share a line of a cache: their size is a multiple of one, and the memory of a map that can be mapped begins
+ * with a page.
+ */
+#define OWN_LINES __attribute__((aligned(64)))
 
 /* Written on the CPU that it is about, and read by who wants it; `kicked` and `make_up_ns` are written by those. */
 struct cpu {
@@ -162,16 +177,24 @@ struct cpu {
 	__u64 crowded_until_ns;
 	/* For when the timer is armed that ends turns, or 0. */
 	__u64 turn_timer_ns;
-};
+	/* The place in the domain of the CPU that was last looked at for a task which woke here. */
+	__u32 cursor;
+} OWN_LINES;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
 struct domain {
+	/* The vtime at which its tasks are picked at present. */
+	__u64 clock;
+	/* By the places of its CPUs: those that run a stuck worker, and a task of the tier BATCH. Hints: bits of idle ones stay. */
+	__u64 stuck_cpus;
+	__u64 batch_cpus;
 	/* Until when its demoted and throttled queues are looked into. */
 	__u64 demoted_until_ns;
 	__u64 throttled_until_ns;
@@ -179,8 +202,6 @@ struct domain {
 	__u32 rescue;
 	/* The first one there has waited for so long that each pick has to be a rescue. */
 	__u32 urgent;
-	/* Whom to look at next for somebody to preempt. */
-	__u32 cursor;
 	/* When somebody was last taken from there, or came where nobody was. */
 	__u64 main_served_ns;
 	__u64 front_served_ns;
@@ -192,10 +213,11 @@ struct domain {
 	__u32 online;
 	__u64 load;
 	__u64 crowded_until_ns;
-};
+} OWN_LINES;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, DOMAINS);
 	__type(key, __u32);
 	__type(value, struct domain);
@@ -216,6 +238,56 @@ static __always_inline __u32 domain_of(__s32 cpu)
 static __always_inline struct domain *domain_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&domains, &index);
+}
+
+/* The CPU at a place of a domain. */
+static __always_inline __s32 cpu_in(__u32 domain, __u32 place)
+{
+	return cpus_of_domains[domain & (DOMAINS - 1)][place & (DOMAIN_CPUS - 1)];
+}
+
+/* Sets or clears a CPU's bit in a word of its domain. */
+static __always_inline void mark(__u64 *word, __s32 index, bool on)
+{
+	__u32 place = places_of_cpus[(__u32)index & (MOST_CPUS - 1)];
+
+	if (place >= DOMAIN_CPUS)
+		return;
+	if (on)
+		__sync_fetch_and_or(word, 1ULL << place);
+	else
+		__sync_fetch_and_and(word, ~(1ULL << place));
+}
+
+/* The clock of the domain where a task runs or waits. */
+static __always_inline __u64 clock_of(const struct task_struct *task)
+{
+	struct domain *domain = domain_at(domain_of(scx_bpf_task_cpu(task)));
+
+	return domain ? READ_ONCE(domain->clock) : task->scx.dsq_vtime;
+}
+
+/*
+ * A task comes to a domain: its vtime keeps its distance from the clock. Each clock runs as fast as its domain's tasks get CPU
+ * time, so that by another clock a task would wait for long, or have much for nothing.
+ */
+__noinline int come_to_domain(struct task_struct *task __arg_trusted, __u32 index)
+{
+	struct behaviour *behaviour;
+	struct domain *domain, *home;
+
+	if (domain_count < 2 || !domain_clock_on)
+		return 0;
+	behaviour = bpf_task_storage_get(&behaviours, task, 0, 0);
+	domain = domain_at(index);
+	if (!behaviour || !domain || behaviour->home == index + 1)
+		return 0;
+	home = behaviour->home ? domain_at(behaviour->home - 1) : 0;
+	behaviour->home = index + 1;
+	if (home)
+		set_vtime(task, task->scx.dsq_vtime - READ_ONCE(home->clock) + READ_ONCE(domain->clock));
+	count(COUNTER_domains_changed);
+	return 0;
 }
 
 /* The worker that a task is, if it is one. */
@@ -257,12 +329,10 @@ static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
 	return ns * (USUAL_WEIGHT << WEIGHT_SHIFT) / (weight ? weight : 1);
 }
 
-static __always_inline void advance_clock(__u64 vtime)
+static __always_inline void advance_clock(struct domain *domain, __u64 vtime)
 {
-	__u64 clock = vtime_now;
-
-	if (before(clock + CLOCK_STEP_NS, vtime))
-		vtime_now = vtime;
+	if (before(READ_ONCE(domain->clock) + CLOCK_STEP_NS, vtime))
+		WRITE_ONCE(domain->clock, vtime);
 }
 
 /* Whether a task may run on one of several CPUs only. */
@@ -276,9 +346,8 @@ static __always_inline bool is_pinned(const struct task_struct *task)
  * behind the clock by `lag_ns`, because a task that is alone on another CPU takes the clock along. So a pinned task may be as
  * far behind as the one that runs there: placed by the clock, it would wait until that one has caught up.
  */
-static __always_inline __u64 reference_of(const struct task_struct *task)
+static __always_inline __u64 reference_of(const struct task_struct *task, __u64 clock)
 {
-	__u64 clock = vtime_now;
 	struct cpu *cpu;
 
 	if (!pinned_clock_on || !is_pinned(task))
@@ -294,8 +363,8 @@ __noinline __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 mos
 {
 	__u32 weight = weight_of(task);
 	__u64 turn_ns = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
-	__u64 vtime = task->scx.dsq_vtime, least;
-	__u64 most = vtime_now + lead_ns + 2 * demotion * turn_ns;
+	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), least;
+	__u64 most = clock + lead_ns + 2 * demotion * turn_ns;
 
 	if (group_count) {
 		/* A heavy group could keep all others waiting for as much CPU time as that makes. */
@@ -305,10 +374,10 @@ __noinline __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 mos
 		if (ceiling_ns)
 			ceiling_ns += 2 * turn_ns;
 	}
-	least = reference_of(task) - most_lag_ns;
+	least = reference_of(task, clock) - most_lag_ns;
 	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
-	if (ceiling_ns && before(vtime_now + ceiling_ns, vtime)) {
-		vtime = vtime_now + ceiling_ns;
+	if (ceiling_ns && before(clock + ceiling_ns, vtime)) {
+		vtime = clock + ceiling_ns;
 		count(COUNTER_vtime_ceilings);
 	}
 	if (before(vtime, least))
@@ -332,7 +401,7 @@ static __always_inline void restore_vtime(struct task_struct *task, struct worke
 /* A task that was demoted owes nothing for that when it is over: it has waited for each tenfold charge but the last. */
 static __always_inline void forgive(struct task_struct *task, struct worker *worker)
 {
-	__u64 most = vtime_now + by_weight(slice_ns, weight_of(task));
+	__u64 most = clock_of(task) + by_weight(slice_ns, weight_of(task));
 
 	if (!worker->relieved)
 		return;
@@ -455,9 +524,9 @@ static __always_inline bool may_move(const struct task_struct *task, __u64 flags
  * Whether a task may go before those that compute: it is known to sleep, and has had no more than the others. By the tier
  * alone, whoever sleeps now and then would have all of the CPU.
  */
-static __always_inline bool is_entitled(__u32 tier, __u64 vtime)
+static __always_inline bool is_entitled(__u32 tier, __u64 vtime, const struct domain *domain)
 {
-	return tiers_on && tier != TIER_BATCH && before(vtime, vtime_now + slice_ns / 2);
+	return tiers_on && tier != TIER_BATCH && before(vtime, READ_ONCE(domain->clock) + slice_ns / 2);
 }
 
 /* Somebody comes where nobody was: from here on it is counted how long nobody is taken. */
@@ -476,10 +545,8 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	struct domain *domain = domain_at(domain_index);
 	__u64 vtime;
 
-	if (worker) {
-		restore_vtime(task, worker);
+	if (worker)
 		forgive(task, worker);
-	}
 	vtime = bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
 	/*
 	 * Demoted or not: it is charged for it all the same. Throttled ones are not capped here: they compete with who
@@ -510,7 +577,7 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 		count(COUNTER_to_demoted);
 		return false;
 	}
-	if (is_entitled(tier, vtime)) {
+	if (is_entitled(tier, vtime, domain)) {
 		note_arrival(FRONT_QUEUE(domain_index), &domain->front_served_ns, now);
 		insert_by_vtime(task, FRONT_QUEUE(domain_index), slice, vtime, flags);
 		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
@@ -711,12 +778,10 @@ static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 
 	if (domain_count < 2 || !steal_on)
 		return false;
-	bpf_for(step, 1, domain_count) {
-		__u32 domain = own + step;
+	bpf_for(step, 0, domain_count - 1) {
+		__u32 domain = nearest_domains[own & (DOMAINS - 1)][step & (DOMAINS - 1)];
 		struct domain *other;
 
-		if (domain >= domain_count)
-			domain -= domain_count;
 		other = domain_at(domain);
 		if (other && READ_ONCE(other->rescue) && take(RESCUE_QUEUE(domain), COUNTER_from_other_domains)) {
 			cpu->rescued = cpu->out_of_turn = 1;

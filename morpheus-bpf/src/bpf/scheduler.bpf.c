@@ -52,8 +52,8 @@ struct {
 
 int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 {
-	set_vtime(task, vtime_now);
-	meet(task);
+	set_vtime(task, clock_of(task));
+	meet(task, domain_of(scx_bpf_task_cpu(task)) + 1);
 	return 0;
 }
 
@@ -274,6 +274,9 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	}
 	worker = worker_of(task);
+	if (worker)
+		restore_vtime(task, worker);
+	come_to_domain(task, domain_of(scx_bpf_task_cpu(task)));
 	now = scx_now();
 	if (group_count) {
 		__u32 group;
@@ -437,7 +440,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		if (heads.least == NOBODY && !(worker && worker->demoted))
 			/* Who runs alone takes the clock along, or it would wait for those who come later. */
-			advance_clock(previous->scx.dsq_vtime);
+			advance_clock(domain, previous->scx.dsq_vtime);
 		keep(previous, cpu, worker, now);
 		return 0;
 	}
@@ -459,13 +462,14 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 int STRUCT_OPS(morpheus_running, struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
+	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
 	struct behaviour *behaviour = behaviour_of(task);
 	__u64 now = scx_now();
 	__u32 tier = TIER_BATCH;
 
-	if (!cpu)
+	if (!cpu || !domain)
 		return 0;
 	if (behaviour) {
 		note_wait(behaviour, now);
@@ -482,6 +486,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 			extend_again(task, cpu, index, now);
 		worker->resumes = 0;
 	}
+	come_to_domain(task, domain_of(index));
 	mark_stuck(index, cpu, false);
 	cpu->rest_ns = 0;
 	cpu->group = group_count ? join_group(task) : ROOT_GROUP;
@@ -508,7 +513,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	else if (cpu->out_of_turn)
 		cpu->out_of_turn = 0;
 	else if (!worker || !worker->demoted)
-		advance_clock(cpu->vtime);
+		advance_clock(domain, cpu->vtime);
 	speed_at_start(index, worker, now);
 	if (limit_count)
 		begin_limited(task, now);
@@ -674,6 +679,10 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 	int error;
 
 	bpf_for(index, 0, domain_count) {
+		struct domain *domain = domain_at(index);
+
+		if (domain)
+			domain->clock = CLOCK_BEGINS;
 		error = scx_bpf_create_dsq(MAIN_QUEUE(index), -1);
 		if (error)
 			return error;

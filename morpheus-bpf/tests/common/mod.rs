@@ -4,6 +4,7 @@
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
 //! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
+//! - [`waiting`]: CPUs that idle while a task waits.
 //! - [`eject`]: the kernel's way to end a scheduler.
 //! - [`load`]: threads that want the CPU. [`group`]: their groups.
 //! - [`wire`]: packets on the broker's socket.
@@ -22,6 +23,7 @@ pub mod load;
 pub mod memory;
 pub mod random;
 pub mod ring;
+pub mod waiting;
 pub mod wire;
 
 use std::io::Write;
