@@ -26,12 +26,9 @@
 /* A burst that lasts so long is how things are: the average begins anew. */
 #define BURST_MOST_NS 1000000000ULL
 #define LONGRUN_AFTER_NS 2000000000ULL
-/* CPUs add up what they count in steps. */
-#define COUNT_STEP 8
-
 struct detectors {
 	__u64 window_ns;
-	/* Added to by all CPUs. */
+	/* What all CPUs had counted at the end of the last window. */
 	__u64 enqueues;
 	__u64 strangers;
 	/* Of earlier windows, in 1/16 enqueues. */
@@ -47,12 +44,9 @@ struct detectors detectors;
 /* A task was put into a queue. Strangers are those that are not known yet, and are new or have just woken. */
 static __always_inline void note_enqueue(struct cpu *cpu, bool stranger)
 {
+	cpu->enqueues++;
 	if (stranger)
-		__sync_fetch_and_add(&detectors.strangers, 1);
-	if (!cusum_on || ++cpu->enqueues < COUNT_STEP)
-		return;
-	cpu->enqueues = 0;
-	__sync_fetch_and_add(&detectors.enqueues, COUNT_STEP);
+		cpu->strangers++;
 }
 
 /* Whether the rate of enqueues has changed. The window took `passed_ns`. */
@@ -79,10 +73,25 @@ static __always_inline bool has_changed(__u64 enqueues, __u64 passed_ns)
 
 static __always_inline void look_for_burst(__u64 now, __u64 passed_ns)
 {
-	__u64 enqueues = __sync_lock_test_and_set(&detectors.enqueues, 0);
-	__u64 strangers = __sync_lock_test_and_set(&detectors.strangers, 0);
-	bool changed = cusum_on && has_changed(enqueues, passed_ns);
-	bool storm = wakeup_burst_on && strangers * WINDOW_NS / passed_ns > burst_wakeups;
+	__u64 enqueues = 0, strangers = 0;
+	bool changed, storm;
+	__u32 index;
+
+	/* Each CPU counts its own, so that a wake writes to no line that CPUs share. */
+	bpf_for(index, 0, cpu_count) {
+		const struct cpu *cpu = cpu_at(index);
+
+		if (!cpu)
+			break;
+		enqueues += READ_ONCE(cpu->enqueues);
+		strangers += READ_ONCE(cpu->strangers);
+	}
+	enqueues -= detectors.enqueues;
+	detectors.enqueues += enqueues;
+	strangers -= detectors.strangers;
+	detectors.strangers += strangers;
+	changed = cusum_on && has_changed(enqueues, passed_ns);
+	storm = wakeup_burst_on && strangers * WINDOW_NS / passed_ns > burst_wakeups;
 
 	if (changed || storm) {
 		if (!burst_now) {

@@ -151,8 +151,9 @@ struct cpu {
 	__u32 out_of_turn;
 	/* Of the task that runs: enum tier; at first that of none. */
 	__u32 tier;
-	/* Not yet added to those of the machine (detect.bpf.h). */
-	__u32 enqueues;
+	/* Tasks that were put into queues by this CPU, and those of them that nothing was known of (detect.bpf.h). */
+	__u64 enqueues;
+	__u64 strangers;
 	/* Of the task that runs: its group's index, and up to which CPU time of its own the group has paid. */
 	__u32 group;
 	__u64 paid_ns;
