@@ -199,14 +199,26 @@ impl Rates {
             .into_iter()
             .filter_map(|name| self.of(name))
             .sum::<f64>();
+        self.picks().map(|picks| picks + past_queues)
+    }
+
+    /// How often a CPU took a task from a queue.
+    fn picks(&self) -> Option<f64> {
         // Each pick for this reason is counted by its queue as well; and who may go on after its group had spent its quota
         // goes to a queue first.
         let no_picks = ["from_overflow_rescue", "from_limited"]
             .into_iter()
             .filter_map(|name| self.of(name))
             .sum::<f64>();
-        self.all_of("from_")
-            .map(|taken| taken - no_picks + past_queues)
+        self.all_of("from_").map(|taken| taken - no_picks)
+    }
+
+    /// How many locks of queues a CPU took for each task that it took from one.
+    #[must_use]
+    pub fn locks_per_pick(&self) -> Option<f64> {
+        let locks = self.all_of("locks_to_")?;
+        let picks = self.picks().filter(|picks| *picks > 0.0)?;
+        Some(locks / picks)
     }
 
     /// Kicks that take the CPU away.
@@ -317,6 +329,9 @@ fn scheduling(now: &Reading, rates: &Rates) -> impl Iterator<Item = String> {
         wake_text(rates),
         list("to", rates.starting_with("to_")),
         list("from", rates.starting_with("from_")),
+        rates
+            .locks_per_pick()
+            .map(|locks| format!("locks per pick {locks:.2}")),
         per_second("kept", rates.of("kept")),
         per_second("preempted at tick", rates.of("preempted_at_tick")),
         per_second("kicks hard", rates.hard_kicks()),

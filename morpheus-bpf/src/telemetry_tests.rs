@@ -29,7 +29,7 @@ fn a_full_line() {
         "counters": { "to_main": 300, "from_main": 250, "to_idle_cpu": 20, "kicks_for_waiting": 30,
             "kicks_idle": 40, "near_waits_over": 4, "kicks_skipped": 1000, "kicks_skipped_for_sync": 1000,
             "from_limited": 1000, "from_overflow_rescue": 10, "rescues": 2, "from_sojourn_rescue": 1, "demotions": 1,
-            "wakeups": 80, "preempted_at_tick": 5, "l2_hits_batch": 67, "l2_misses_batch": 33 },
+            "wakeups": 80, "preempted_at_tick": 5, "locks_to_look": 20, "locks_to_take": 201, "l2_hits_batch": 67, "l2_misses_batch": 33 },
         "tiers": { "interactive": { "wake_latency": histogram(&[(2, 100)]) } },
         "sleeps": [87, 10, 2, 1], "regime": "heavy", "burst": true, "longrun": true,
         "batch_waits_ns": 3_000_000, "knobs": { "sojourn_thresh_ns": 5_000_000 },
@@ -44,7 +44,7 @@ fn a_full_line() {
         line(&now, &rates),
         "processes 1, workers 2, refused 0; dispatches 110/s; idle 5 %; wake: interactive 6.0 µs p99 8.0 µs; \
          to: main 100/s, idle cpu 10/s; from: limited 500/s, main 100/s, overflow rescue 5.0/s, \
-         sojourn rescue 0.5/s; preempted at tick 2.5/s; \
+         sojourn rescue 0.5/s; locks per pick 1.10; preempted at tick 2.5/s; \
          kicks hard 10/s; kicks soft 22/s; wakeups 40/s; L2: batch 67 %; procdb 42/5; sleeps for io 87 %; \
          sojourn 3.0/5.0 ms; rescues 6.5/s; workers: demotions 0.5/s; [HEAVY BURST LONGRUN]"
     );

@@ -49,10 +49,31 @@ fn waste() -> Waiting {
     waste
 }
 
+/// How many locks of queues a CPU takes for each task that it takes from one.
+fn locks_per_pick(counters: &serde_json::Value) -> f64 {
+    let counters = counters.as_object().unwrap();
+    let sum = |prefix: &str| {
+        let those = counters.iter().filter(|(name, _)| name.starts_with(prefix));
+        those.map(|(_, count)| count.as_u64().unwrap()).sum::<u64>()
+    };
+    sum("locks_to_") as f64 / sum("from_") as f64
+}
+
+/// Whether the kernel tells which task is the first of a queue without a lock, from Linux 6.19 on.
+fn can_peek() -> bool {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    symbols.contains(" scx_bpf_dsq_peek\n")
+}
+
 /// Under this scheduler, with these arguments.
 fn waste_with(arguments: &[&str]) -> Waiting {
     let daemon = Daemon::schedule(arguments);
     let waste = waste();
+    let locks = locks_per_pick(&daemon.numbers()["counters"]);
+    say(&format!("locks of queues for each pick: {locks:.2}"));
+    if can_peek() {
+        assert!(locks <= 1.1, "{locks:.2}");
+    }
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
     waste

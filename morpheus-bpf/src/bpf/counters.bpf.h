@@ -92,6 +92,9 @@
 	X(from_other_domains) \
 	X(domains_changed) \
 	X(kept) \
+	/* Locks of queues that it took: to look at the first task, and to take one. */ \
+	X(locks_to_look) \
+	X(locks_to_take) \
 	X(yields) \
 	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \
 	 * its quota, and those that could go on; who was stopped for it, and who got a breath while waiting. Limits that do not \

@@ -450,13 +450,23 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 	cpu->vtime = vtime;
 }
 
-/* The least vtime in a queue, or NOBODY. */
+/*
+ * The least vtime in a queue, or NOBODY. Before Linux 6.19 that takes the queue's lock, so that a queue which is empty is not
+ * asked.
+ */
 static __noinline __u64 head_of(__u64 queue)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
 	__u64 vtime = NOBODY;
 
+	if (scx_bpf_dsq_nr_queued(queue) <= 0)
+		return NOBODY;
+	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
+		task = scx_bpf_dsq_peek(queue);
+		return task ? task->scx.dsq_vtime : NOBODY;
+	}
+	count(COUNTER_locks_to_look);
 	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
 		task = bpf_iter_scx_dsq_next(&iterator);
 		if (task)
@@ -478,12 +488,11 @@ static __always_inline __u64 lesser(__u64 a, __u64 b)
 static __always_inline __u64 least_waiting(__s32 index, const struct cpu *cpu)
 {
 	__u32 domain = domain_of(index);
-	__u64 waits = NOBODY;
+	__u64 waits;
 
 	bpf_rcu_read_lock();
-	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain)) > 0)
-		waits = head_of(MAIN_QUEUE(domain));
-	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain)) > 0)
+	waits = head_of(MAIN_QUEUE(domain));
+	if (tiers_on)
 		waits = lesser(waits, head_of(FRONT_QUEUE(domain)));
 	if (cpu->pinned)
 		waits = lesser(waits, head_of(PINNED_QUEUE(index)));
@@ -593,6 +602,10 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 
 static __always_inline bool take(__u64 queue, enum counter counter)
 {
+	/* An empty one is not locked. */
+	if (scx_bpf_dsq_nr_queued(queue) <= 0)
+		return false;
+	count(COUNTER_locks_to_take);
 	if (!move_to_local(queue))
 		return false;
 	count(counter);
@@ -641,9 +654,7 @@ __noinline int look_into_queues(struct heads *heads, __u32 domain_index, __s32 i
 
 	if (!heads || !domain || !cpu)
 		return 0;
-	heads->front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 ?
-			       head_of(FRONT_QUEUE(domain_index)) :
-			       NOBODY;
+	heads->front = tiers_on ? head_of(FRONT_QUEUE(domain_index)) : NOBODY;
 	heads->main = head_of(MAIN_QUEUE(domain_index));
 	heads->demoted = heads->pinned = NOBODY;
 	heads->due = heads->throttled = false;
@@ -728,6 +739,21 @@ static __always_inline bool take_by_tier(__u32 index, struct domain *domain, boo
 			return true;
 	}
 	return take_main(index, domain, COUNTER_from_main, now);
+}
+
+/* Whether those that wait for a CPU are in the front and main queues only. */
+static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct domain *domain, __u64 now)
+{
+	return !cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns);
+}
+
+/* Takes from these by who is there. */
+static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u64 now)
+{
+	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0;
+	bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0;
+
+	return take_by_tier(index, domain, front, main, now);
 }
 
 /*

@@ -397,12 +397,9 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		if (is_rescue_due(cpu, domain) && take_rescued(domain_index, index))
 			return 0;
-		/* Most often: it went to sleep, and nobody is in the other queues. */
-		if (!cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns)) {
-			bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0;
-			bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_index)) > 0;
-
-			if (!take_by_tier(domain_index, domain, front, main, now))
+		/* Most often it went to sleep. */
+		if (waits_by_tier(cpu, domain, now)) {
+			if (!take_waiting(domain_index, domain, now))
 				take_rest(domain_index, index, cpu);
 			return 0;
 		}
@@ -426,6 +423,10 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		if (take_rescued(domain_index, index))
 			return 0;
 	}
+	/* It does not go on, whatever its vtime is (goes_on): so no head is looked at, which takes a lock on older kernels. */
+	if (!worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
+	    scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 && take_waiting(domain_index, domain, now))
+		return 0;
 	look_into_queues(&heads, domain_index, index, now);
 	if (is_spent(previous, cpu, now)) {
 		/* It goes to wait when this CPU has another task, or none. */

@@ -189,6 +189,8 @@ void scx_bpf_cpuperf_set(__s32 cpu, __u32 speed) __ksym __weak;
 __u32 scx_bpf_reenqueue_local___first(void) __ksym __weak;
 void scx_bpf_reenqueue_local___v2___second(void) __ksym __weak;
 void scx_bpf_dsq_reenq(__u64 dsq, __u64 flags) __ksym __weak;
+/* Linux 6.19: the first task of a queue, without its lock. Under RCU. */
+struct task_struct *scx_bpf_dsq_peek(__u64 dsq) __ksym __weak;
 /* 6.19; before, the words were written. */
 bool scx_bpf_task_set_slice(struct task_struct *task, __u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime(struct task_struct *task, __u64 vtime) __ksym __weak;
