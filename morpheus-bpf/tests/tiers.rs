@@ -300,10 +300,11 @@ fn mixed_load() -> Vec<Busy> {
     others.chain([Busy::new(|| pin(0))]).collect()
 }
 
-/// Sleep for short, and have to wait for the one that computes.
+/// Sleep for short, and have to wait for the one that computes: enough of them that CPUs choose more than a thousand times in a
+/// second, from where on the sojourn follows, and that most sleeps are short.
 fn waiting_for_the_first_cpu() -> Vec<Busy> {
     let one = |_| Busy::repeating(|| pin(0), || sleep(MS / 3));
-    (0..3).map(one).collect()
+    (0..8).map(one).collect()
 }
 
 /// Without preemption, so that wakes wait for long.
