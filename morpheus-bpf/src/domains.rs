@@ -46,7 +46,7 @@ impl Domains {
     }
 }
 
-/// The CPUs of each last-level cache, in parts of so many at most, but that no core is split.
+/// The CPUs of each last-level cache, in parts of at most this size. No core is split.
 fn split(topology: &Topology, most_cpus: usize) -> Vec<Vec<&Cpu>> {
     let mut cpus: Vec<&Cpu> = topology.cpus().iter().collect();
     // CPUs that are online come first, so that they fill as few domains as they can: a machine may say that it could have
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with so many CPUs, a range of which is online: cores, last-level caches and nodes have so many each.
+    /// A machine of `cpus` CPUs, of which the first `online` are online. The others say how many CPUs share each level.
     fn machine(cpus: u32, online: u32, core: u32, cache: u32, node: u32) -> Domains {
         let root = tempfile::tempdir().unwrap();
         let write = |file: String, text: String| {

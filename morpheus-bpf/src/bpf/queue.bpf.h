@@ -59,7 +59,7 @@ const volatile __u32 cpu_count = 1;
 #define MOST_CPUS 1024
 /* Domains at most, as in src/domains.rs; a power of two. */
 #define DOMAINS 64
-/* So many CPUs of a domain are looked at by a task that wants to preempt one. Few domains have more. */
+/* A task that wants to preempt a CPU looks at this many of a domain at most. Few domains have more. */
 #define DOMAIN_CPUS 32
 /* The domain of each CPU, and its place there, from DOMAIN_CPUS on for those that are not looked at. */
 const volatile __u8 domains_of_cpus[MOST_CPUS];
@@ -747,7 +747,7 @@ static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct do
 	return !cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns);
 }
 
-/* Takes from these by who is there. */
+/* Takes from these. */
 static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u64 now)
 {
 	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0;
