@@ -76,6 +76,14 @@ struct sched_ext_entity {
 	__u64 slice;
 } __attribute__((preserve_access_index));
 
+enum cpuhp_state { CPUHP_OFFLINE = 0 };
+
+/* How far a CPU is between offline and online, and where it is to be: more is nearer to online. */
+struct cpuhp_cpu_state {
+	enum cpuhp_state state;
+	enum cpuhp_state target;
+} __attribute__((preserve_access_index));
+
 struct sched_entity {
 	/* CPU time, without that of interrupts where the kernel tells it apart. */
 	__u64 sum_exec_runtime;

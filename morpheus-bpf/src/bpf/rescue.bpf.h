@@ -155,7 +155,24 @@ static __noinline bool head_has_waited(__u64 queue, __u64 ns)
 	return waited;
 }
 
-/* Counts the CPUs of each domain that are online. */
+extern const struct cpuhp_cpu_state cpuhp_state __ksym __weak;
+
+/*
+ * Whether a CPU that is online takes tasks. One that goes offline stops to ask for tasks before this scheduler is told of it:
+ * in between, the kernel waits until RCU's readers are done, for up to seconds where CPUs are busy. Global, so that no loop has
+ * what was read as a state.
+ */
+__noinline bool takes_tasks(__u32 index)
+{
+	const struct cpuhp_cpu_state *state;
+
+	if (!bpf_ksym_exists(&cpuhp_state))
+		return true;
+	state = bpf_per_cpu_ptr(&cpuhp_state, index);
+	return !state || state->target >= state->state;
+}
+
+/* Counts the CPUs of each domain that take tasks. */
 static __always_inline void count_online(void)
 {
 	const struct cpumask *online = scx_bpf_get_online_cpumask();
@@ -170,7 +187,7 @@ static __always_inline void count_online(void)
 	bpf_for(index, 0, cpu_count) {
 		struct domain *domain = domain_at(domain_of(index));
 
-		if (domain && bpf_cpumask_test_cpu(index, online))
+		if (domain && bpf_cpumask_test_cpu(index, online) && takes_tasks(index))
 			domain->online++;
 	}
 	scx_bpf_put_cpumask(online);
@@ -185,7 +202,8 @@ static __always_inline int look_at_queues(__u32 index, __u64 now)
 
 	if (!domain)
 		return false;
-	if (READ_ONCE(domain->gone))
+	/* No CPU of it would take them, and those of others only if they were idle. */
+	if (READ_ONCE(domain->gone) || !domain->online)
 		handed_over = hand_over_domain(index);
 	found = (struct found){ .cpus = domain->online };
 	rescued = scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index));
