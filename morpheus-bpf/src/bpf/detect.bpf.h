@@ -26,6 +26,7 @@
 /* A burst that lasts so long is how things are: the average begins anew. */
 #define BURST_MOST_NS 1000000000ULL
 #define LONGRUN_AFTER_NS 2000000000ULL
+
 struct detectors {
 	__u64 window_ns;
 	/* What all CPUs had counted at the end of the last window. */

@@ -167,44 +167,44 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
 }
 
 /*
- * An idle CPU that the task may use: its last one before others of its domain, and these before all others. Until it sleeps
- * anew it is not found again. -1: none is idle.
+ * Tells an idle CPU that it may run a task which waits: the task's last one before others of its domain, and these before all
+ * others. Until it sleeps anew it is not told of another. Returns whether there was an idle CPU.
  *
  * Where all CPUs are busy, this only reads: to try and claim one would write to a line that all CPUs share, at each wake.
  */
-__noinline __s32 claim_idle(struct task_struct *task __arg_trusted)
+__noinline bool kick_idle(struct task_struct *task __arg_trusted)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	bool none = bpf_cpumask_empty(idle);
-	__s32 own = scx_bpf_task_cpu(task), near = -1;
+	bool is_movable = task->nr_cpus_allowed > 1, none = bpf_cpumask_empty(idle);
+	__s32 own = scx_bpf_task_cpu(task), index = -1;
 
-	if (!none && domain_count > 1 && task->nr_cpus_allowed > 1)
-		near = idle_in_domain(task, domain_of(own), idle);
+	if (!none) {
+		if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
+			index = own;
+		} else if (domain_count > 1 && is_movable) {
+			index = idle_in_domain(task, domain_of(own), idle);
+			if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
+				index = -1;
+		}
+	}
 	scx_bpf_put_idle_cpumask(idle);
-	if (none)
-		return -1;
-	if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own))
-		return own;
-	if (near >= 0 && scx_bpf_test_and_clear_cpu_idle(near))
-		return near;
-	return task->nr_cpus_allowed > 1 ? UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0)) : -1;
-}
-
-/*
- * A task was put into a queue: an idle CPU that may run it is told. That is so for a task that did not wake (it was put back
- * for a class above, or its CPUs have changed), and for one that woke while a CPU became idle. Without this it would wait
- * until some CPU chooses. Returns whether there was an idle CPU.
- */
-static __always_inline bool tell_idle(struct task_struct *task)
-{
-	__s32 index;
-
-	if (!idle_kicks_on)
-		return false;
-	index = claim_idle(task);
+	if (index < 0 && !none && is_movable)
+		index = UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0));
 	if (index < 0)
 		return false;
 	scx_bpf_kick_cpu(index, KICK_IDLE);
+	return true;
+}
+
+/*
+ * A task was put into a queue. An idle CPU is told where the task did not wake (it was put back for a class above, or its CPUs
+ * have changed), and where it woke while a CPU became idle. Without this it would wait until some CPU chooses. Returns whether
+ * there was an idle CPU.
+ */
+static __always_inline bool tell_idle(struct task_struct *task)
+{
+	if (!idle_kicks_on || !kick_idle(task))
+		return false;
 	count(COUNTER_kicks_idle);
 	return true;
 }

@@ -187,19 +187,6 @@ __noinline int wait_in(__u32 index, struct task_struct *task __arg_trusted, __u6
 	return true;
 }
 
-/*
- * A task was moved to where CPUs take it from: one that is idle looks there, if it may run it. Returns whether another one may
- * be idle. Global for the same reason as may_run_on().
- */
-__noinline bool wake_idle(struct task_struct *task __arg_trusted)
-{
-	__s32 index = claim_idle(task);
-
-	if (index >= 0)
-		scx_bpf_kick_cpu(index, KICK_IDLE);
-	return index >= 0 || is_pinned(task);
-}
-
 /* It stays where it is. */
 #define STAYS (~0ULL)
 /* Beside a queue's number: it is one in order of vtime. */
@@ -324,8 +311,9 @@ static __noinline int release(__u32 own, __u32 by_quota, __u32 breaths, __u64 no
 				continue;
 			if (queue & BREATH)
 				announce_breath(task);
+			/* A pinned one has one CPU to tell, which says nothing of others. */
 			if (idle)
-				idle = wake_idle(task);
+				idle = kick_idle(task) || is_pinned(task);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);

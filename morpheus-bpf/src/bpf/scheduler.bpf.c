@@ -386,7 +386,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = 0;
 	struct heads heads = {};
-	bool wants_on;
+	bool wants_on, spent;
 	__u64 now;
 
 	if (!cpu || !domain)
@@ -423,12 +423,13 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		if (take_rescued(domain_index, index))
 			return 0;
 	}
+	spent = is_spent(previous, cpu, now);
 	/* It does not go on, whatever its vtime is (goes_on): so no head is looked at, which takes a lock on older kernels. */
-	if (!worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
+	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
 	    scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 && take_waiting(domain_index, domain, now))
 		return 0;
 	look_into_queues(&heads, domain_index, index, now);
-	if (is_spent(previous, cpu, now)) {
+	if (spent) {
 		/* It goes to wait when this CPU has another task, or none. */
 		cpu->kicked = KICK_NONE;
 		set_slice(previous, 0);
