@@ -476,6 +476,19 @@ mod tests {
     }
 
     #[test]
+    fn nodes_share_caches() {
+        let machine = Machine {
+            cpus: 16,
+            nodes: 2,
+            caches: 2,
+            ..MACHINE
+        };
+        let line = line(&machine);
+        assert!(line.contains("-smp 16,sockets=2,dies=2,cores=4 "), "{line}");
+        assert!(line.contains("nodeid=1,cpus=8-15,"), "{line}");
+    }
+
+    #[test]
     fn virtual_time_and_preemption() {
         let line = line(&Machine {
             cpus: 1,
