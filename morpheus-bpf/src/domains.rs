@@ -92,43 +92,20 @@ fn nearest(own: usize, domains: &[Vec<&Cpu>]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::topology::made_up::{Shape, Tree};
 
     /// A machine of `cpus` CPUs, of which the first `online` are online. The others say how many CPUs share each level.
     fn machine(cpus: u32, online: u32, core: u32, cache: u32, node: u32) -> Domains {
-        let root = tempfile::tempdir().unwrap();
-        let write = |file: String, text: String| {
-            let path = root.path().join("devices/system").join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let group = |cpu: u32, size: u32| {
-            let first = cpu - cpu % size;
-            format!("{first}-{}\n", (first + size).min(cpus) - 1)
-        };
-        write("cpu/possible".into(), format!("0-{}\n", cpus - 1));
-        write("cpu/online".into(), format!("0-{}\n", online - 1));
-        for first in (0..cpus).step_by(node as usize) {
-            let file = format!("node/node{}/cpulist", first / node);
-            write(file, group(first, node));
-        }
-        // As in a machine: nothing is said of CPUs that are offline.
-        for cpu in 0..online {
-            let directory = format!("cpu/cpu{cpu}");
-            let package = format!("{directory}/topology/physical_package_id");
-            write(package, format!("{}\n", cpu / node));
-            let siblings = format!("{directory}/topology/core_cpus_list");
-            write(siblings, group(cpu, core));
-            for (index, (level, size)) in [(2, core), (3, cache)].into_iter().enumerate() {
-                let file = format!("{directory}/cache/index{index}");
-                write(format!("{file}/level"), format!("{level}\n"));
-                write(format!("{file}/type"), "Unified\n".into());
-                write(format!("{file}/shared_cpu_list"), group(cpu, size));
-            }
-        }
-        Domains::of(&Topology::read(root.path()))
+        let tree = Tree::regular(&Shape {
+            cpus,
+            online,
+            core,
+            l2: core,
+            l3: cache,
+            node,
+        });
+        Domains::of(&tree.read())
     }
 
     fn sizes(domains: &Domains) -> Vec<usize> {

@@ -24,38 +24,21 @@ pub(crate) fn near(topology: &Topology, cpu: &Cpu) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::topology::made_up::{Shape, Tree};
 
     /// A machine of so many CPUs, each of a core and a second-level cache with as many as these, below last-level caches
     /// of so many.
     fn machine(cpus: u32, core: u32, l2: u32, l3: u32) -> Vec<u64> {
-        let root = tempfile::tempdir().unwrap();
-        let write = |file: String, text: String| {
-            let path = root.path().join("devices/system/cpu").join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let group = |cpu: u32, size: u32| {
-            let first = cpu - cpu % size;
-            format!("{first}-{}\n", (first + size).min(cpus) - 1)
-        };
-        write("possible".into(), format!("0-{}\n", cpus - 1));
-        write("online".into(), format!("0-{}\n", cpus - 1));
-        for cpu in 0..cpus {
-            write(
-                format!("cpu{cpu}/topology/core_cpus_list"),
-                group(cpu, core),
-            );
-            for (index, (level, size)) in [(2, l2), (3, l3)].into_iter().enumerate() {
-                let cache = format!("cpu{cpu}/cache/index{index}");
-                write(format!("{cache}/level"), format!("{level}\n"));
-                write(format!("{cache}/type"), "Unified\n".into());
-                write(format!("{cache}/shared_cpu_list"), group(cpu, size));
-            }
-        }
-        let topology = Topology::read(root.path());
+        let topology = Tree::regular(&Shape {
+            cpus,
+            online: cpus,
+            core,
+            l2,
+            l3,
+            node: cpus,
+        })
+        .read();
         let cpus = topology.cpus().iter();
         cpus.map(|cpu| near(&topology, cpu)).collect()
     }

@@ -6,10 +6,12 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
-use common::guest::{can_run, cpus, state};
+use common::guest::{can_run, cpus, kernel_has, state};
 use common::load::Busy;
 use common::waiting::{Trace, Waiting};
 use common::{say, sleep, turn};
+use morpheus_bpf::reading::Reading;
+use morpheus_bpf::telemetry::Rates;
 
 /// Computes in steps of a few microseconds. An emulated CPU that is to wake up waits for a step of each of the others.
 fn step_for(duration: Duration) {
@@ -49,29 +51,16 @@ fn waste() -> Waiting {
     waste
 }
 
-/// How many locks of queues a CPU takes for each task that it takes from one.
-fn locks_per_pick(counters: &serde_json::Value) -> f64 {
-    let counters = counters.as_object().unwrap();
-    let sum = |prefix: &str| {
-        let those = counters.iter().filter(|(name, _)| name.starts_with(prefix));
-        those.map(|(_, count)| count.as_u64().unwrap()).sum::<u64>()
-    };
-    sum("locks_to_") as f64 / sum("from_") as f64
-}
-
-/// Whether the kernel tells which task is the first of a queue without a lock, from Linux 6.19 on.
-fn can_peek() -> bool {
-    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
-    symbols.contains(" scx_bpf_dsq_peek\n")
-}
-
 /// Under this scheduler, with these arguments.
 fn waste_with(arguments: &[&str]) -> Waiting {
     let daemon = Daemon::schedule(arguments);
+    let (begun, before) = (Instant::now(), Reading::parse(&daemon.numbers()));
     let waste = waste();
-    let locks = locks_per_pick(&daemon.numbers()["counters"]);
+    let rates = Rates::between(&before, &Reading::parse(&daemon.numbers()), begun.elapsed());
+    let locks = rates.locks_per_pick().unwrap();
     say(&format!("locks of queues for each pick: {locks:.2}"));
-    if can_peek() {
+    // Where the kernel tells without a lock which task is the first of a queue.
+    if kernel_has("scx_bpf_dsq_peek") {
         assert!(locks <= 1.1, "{locks:.2}");
     }
     assert_eq!(state(), "enabled");

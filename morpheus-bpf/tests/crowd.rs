@@ -16,18 +16,13 @@ use common::daemon::Daemon;
 use common::group::Group;
 use common::guest::{can_run, cpus, state};
 use common::load::{own_cpu_ns, pin_to, set_nice};
-use common::{now_ns, say, turn};
+use common::{now_ns, say, turn, window};
 
 /// The longest wait allowed. The kernel's limit is 5 s.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// How long a crowd computes, in seconds, if not 12.
 const SECONDS: &str = "MORPHEUS_CROWD_SECONDS";
-
-fn window() -> Duration {
-    let seconds = std::env::var(SECONDS).map_or(12, |text| text.parse().unwrap());
-    Duration::from_secs(seconds)
-}
 
 /// How a thread of a crowd differs from others.
 #[derive(Clone, Default)]
@@ -142,7 +137,7 @@ fn longest_wait_is_bounded(what: &str, crowds: Vec<Vec<Member>>) -> Vec<f64> {
     let before: Vec<u64> = crowds.iter().map(Crowd::cpu_ns).collect();
     let (begun, step) = (Instant::now(), Duration::from_millis(500));
     let mut late = Duration::ZERO;
-    while begun.elapsed() < window() && state() == "enabled" {
+    while begun.elapsed() < window(SECONDS) && state() == "enabled" {
         let due = Instant::now() + step;
         std::thread::sleep(step);
         late = late.max(due.elapsed());

@@ -9,18 +9,13 @@ use std::time::Duration;
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
 use common::load::{Busy, pin};
-use common::{now_ns, say, sleep, turn};
+use common::{now_ns, say, sleep, turn, window};
 
 /// Time between two wakes.
 const EVERY: Duration = Duration::from_millis(5);
 
 /// How long wakes are measured, in seconds, if not 12.
 const SECONDS: &str = "MORPHEUS_PINNED_SECONDS";
-
-fn window() -> Duration {
-    let seconds = std::env::var(SECONDS).map_or(12, |text| text.parse().unwrap());
-    Duration::from_secs(seconds)
-}
 
 /// How late a thread on the first CPU wakes, at p99, while a thread on each CPU computes.
 fn lateness(arguments: &[&str]) -> Duration {
@@ -37,7 +32,7 @@ fn lateness(arguments: &[&str]) -> Duration {
         own.lock().unwrap().push(slept_ns - EVERY.as_nanos() as u64);
     };
     let sleeping = Busy::repeating(|| pin(0), wake);
-    std::thread::sleep(window());
+    std::thread::sleep(window(SECONDS));
     drop((sleeping, computing));
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());

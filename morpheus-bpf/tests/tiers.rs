@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
-use common::guest::{can_run, cpus, state};
+use common::guest::{can_run, cpus, kernel_has, state};
 use common::load::{Busy, pin, set_nice, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
@@ -454,10 +454,7 @@ fn threads_above_that_come_at_each_tick() {
     }
     daemon.all_move(&["rescues"]);
     // Newer kernels put back whoever waits there at another moment.
-    if !std::fs::read_to_string("/proc/kallsyms")
-        .unwrap()
-        .contains(" scx_bpf_dsq_reenq\n")
-    {
+    if !kernel_has("scx_bpf_dsq_reenq") {
         daemon.all_move(&["rescued_again"]);
     }
     drop(threads);

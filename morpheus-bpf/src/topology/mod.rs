@@ -283,4 +283,6 @@ fn efficient(sysfs: &Sysfs<'_>, ids: &[u32], capacities: &[u32]) -> Vec<bool> {
 }
 
 #[cfg(test)]
+pub(crate) mod made_up;
+#[cfg(test)]
 mod tests;

@@ -4,57 +4,9 @@
 use std::fs;
 
 use proptest::prelude::*;
-use tempfile::TempDir;
 
+use super::made_up::Tree;
 use super::*;
-
-/// A sysfs of files that a test writes.
-struct Tree(TempDir);
-
-impl Tree {
-    fn new(cpus: &str) -> Tree {
-        let tree = Tree(tempfile::tempdir().unwrap());
-        tree.write("devices/system/cpu/possible", cpus);
-        tree.write("devices/system/cpu/online", cpus);
-        tree
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        let path = self.0.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, format!("{text}\n")).unwrap();
-    }
-
-    fn of_cpu(&self, cpu: u32, file: &str, text: &str) {
-        self.write(&format!("devices/system/cpu/cpu{cpu}/{file}"), text);
-    }
-
-    fn core(&self, cpu: u32, package: &str, threads: &str) {
-        self.of_cpu(cpu, "topology/physical_package_id", package);
-        self.of_cpu(cpu, "topology/core_cpus_list", threads);
-    }
-
-    /// As x86 has them: two first-level caches, and the others after them.
-    fn caches(&self, cpu: u32, core: &str, l2: &str, l3: Option<&str>) {
-        let caches = [
-            ("1", "Data", Some(core)),
-            ("1", "Instruction", Some(core)),
-            ("2", "Unified", Some(l2)),
-            ("3", "Unified", l3),
-        ];
-        for (index, (level, kind, cpus)) in caches.into_iter().enumerate() {
-            if let Some(cpus) = cpus {
-                self.of_cpu(cpu, &format!("cache/index{index}/level"), level);
-                self.of_cpu(cpu, &format!("cache/index{index}/type"), kind);
-                self.of_cpu(cpu, &format!("cache/index{index}/shared_cpu_list"), cpus);
-            }
-        }
-    }
-
-    fn read(&self) -> Topology {
-        Topology::read(self.0.path())
-    }
-}
 
 fn counts(topology: &Topology) -> [u32; LEVELS] {
     Level::ALL.map(|level| topology.count(level))

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const TRACING: &str = "/sys/kernel/tracing";
+use super::tracing::{self, Line};
+
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// What cpufreq has for a CPU.
@@ -101,26 +102,20 @@ pub struct Trace {
 impl Trace {
     /// Of all frequencies, and of this thread.
     pub fn start(tid: u32) -> Trace {
-        let file = |name: &str| Path::new(TRACING).join(name);
-        write(&file("tracing_on"), "0");
-        write(&file("trace"), "");
-        write(&file("trace_clock"), "mono");
-        write(&file("buffer_size_kb"), "4096");
-        write(
-            &file("events/sched/sched_switch/filter"),
+        tracing::prepare(4096);
+        tracing::write(
+            "events/sched/sched_switch/filter",
             &format!("next_pid == {tid} || prev_pid == {tid}"),
         );
-        write(&file("events/sched/sched_switch/enable"), "1");
-        write(&file("events/power/cpu_frequency/enable"), "1");
-        write(&file("tracing_on"), "1");
+        tracing::write("events/sched/sched_switch/enable", "1");
+        tracing::write("events/power/cpu_frequency/enable", "1");
+        tracing::write("tracing_on", "1");
         Trace { tid }
     }
 
     /// What there was, by time.
     pub fn events(self) -> Vec<Event> {
-        write(&Path::new(TRACING).join("tracing_on"), "0");
-        let text = read(&Path::new(TRACING).join("trace"));
-        let mut events: Vec<Event> = text
+        let mut events: Vec<Event> = tracing::end()
             .lines()
             .filter_map(|line| parse(line, self.tid))
             .collect();
@@ -135,36 +130,32 @@ impl Drop for Trace {
             "events/sched/sched_switch/enable",
             "events/power/cpu_frequency/enable",
         ] {
-            let _ = fs::write(Path::new(TRACING).join(file), "0");
+            let _ = fs::write(tracing::file(file), "0");
         }
     }
 }
 
 /// `name-12 [001] d..2. 12.345678: cpu_frequency: state=3000000 cpu_id=1`
 fn parse(line: &str, tid: u32) -> Option<Event> {
-    let (head, rest) = line.split_once(": ")?;
-    let mut words = head.split_whitespace().rev();
-    let (seconds, micros) = words.next()?.split_once('.')?;
-    let at_ns = seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000;
-    let number = |name: &str| -> Option<u64> {
-        let (_, value) = rest.split_once(name)?;
-        value.split_whitespace().next()?.parse().ok()
-    };
-    if rest.starts_with("cpu_frequency: ") {
+    if let Some(asked) = Line::read(line, "cpu_frequency") {
         return Some(Event {
-            at_ns,
-            cpu: number("cpu_id=")? as usize,
-            what: What::Asked(number("state=")?),
+            at_ns: asked.at_ns,
+            cpu: asked.number("cpu_id")?,
+            what: What::Asked(asked.number("state")?),
         });
     }
-    let cpu = head.rsplit_once('[')?.1.split_once(']')?.0.parse().ok()?;
-    let is = |name| number(name) == Some(tid.into());
-    let what = match (is("prev_pid="), is("next_pid=")) {
+    let switch = Line::read(line, "sched_switch")?;
+    let is = |field| switch.number(field) == Some(tid);
+    let what = match (is("prev_pid"), is("next_pid")) {
         (false, true) => What::In,
         (true, false) => What::Out,
         _ => return None,
     };
-    Some(Event { at_ns, cpu, what })
+    Some(Event {
+        at_ns: switch.at_ns,
+        cpu: switch.cpu,
+        what,
+    })
 }
 
 /// A thread that slept for long enough got a CPU.

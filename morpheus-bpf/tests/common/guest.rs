@@ -33,6 +33,12 @@ pub fn state() -> String {
     fs::read_to_string(STATE).unwrap().trim().to_owned()
 }
 
+/// Whether the kernel has a function of this name.
+pub fn kernel_has(function: &str) -> bool {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    symbols.contains(&format!(" {function}\n"))
+}
+
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {

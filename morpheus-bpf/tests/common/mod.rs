@@ -4,7 +4,7 @@
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
 //! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
-//! - [`waiting`]: CPUs that idle while a task waits.
+//! - [`tracing`]: the kernel's. [`waiting`]: CPUs that idle while a task waits.
 //! - [`eject`]: the kernel's way to end a scheduler.
 //! - [`load`]: threads that want the CPU. [`group`]: their groups.
 //! - [`wire`]: packets on the broker's socket.
@@ -23,6 +23,7 @@ pub mod load;
 pub mod memory;
 pub mod random;
 pub mod ring;
+pub mod tracing;
 pub mod waiting;
 pub mod wire;
 
@@ -38,6 +39,12 @@ pub const PAGE: usize = 4096;
 pub const BUDGET: Duration = Duration::from_millis(1);
 /// Whoever waits longer has waited in vain. A machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a load lasts: so many seconds as this variable of the environment says, or 12.
+pub fn window(variable: &str) -> Duration {
+    let seconds = std::env::var(variable).map_or(12, |text| text.parse().unwrap());
+    Duration::from_secs(seconds)
+}
 
 /// What a test says whether or not it passes; `eprintln!` would be kept back.
 pub fn say(text: &str) {

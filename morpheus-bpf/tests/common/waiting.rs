@@ -2,20 +2,14 @@
 //! CPUs that idle while a task waits which may run there: from the kernel's own tracing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs;
-use std::path::Path;
 
-const TRACING: &str = "/sys/kernel/tracing";
+use super::tracing::{self, Line};
+
 const EVENTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_wakeup_new"];
-
-fn write(file: &str, text: &str) {
-    let path = Path::new(TRACING).join(file);
-    fs::write(&path, text).unwrap_or_else(|error| panic!("{text} to {}: {error}", path.display()));
-}
 
 fn switch_events(on: &str) {
     for event in EVENTS {
-        write(&format!("events/sched/{event}/enable"), on);
+        tracing::write(&format!("events/sched/{event}/enable"), on);
     }
 }
 
@@ -24,28 +18,24 @@ pub struct Trace(());
 
 impl Trace {
     pub fn start() -> Trace {
-        write("tracing_on", "0");
-        write("trace", "");
-        write("trace_clock", "mono");
-        // Of each CPU; a line of the trace takes about 80 bytes there.
-        write("buffer_size_kb", "8192");
-        write("events/sched/sched_switch/filter", "0");
+        // A line of the trace takes about 80 bytes there.
+        tracing::prepare(8192);
+        tracing::write("events/sched/sched_switch/filter", "0");
         switch_events("1");
-        write("tracing_on", "1");
+        tracing::write("tracing_on", "1");
         Trace(())
     }
 
     /// What there was of these threads, each of which may run on every CPU.
     pub fn end(self, cpus: usize, threads: &HashSet<u32>) -> Waiting {
-        write("tracing_on", "0");
+        let trace = tracing::end();
         switch_events("0");
-        let trace = fs::read_to_string(Path::new(TRACING).join("trace")).unwrap();
         assert!(
             !trace.contains("LOST"),
             "the trace has lost events: its buffers are too small"
         );
         let waiting = Waiting::of(&trace, cpus, threads);
-        write("trace", "");
+        tracing::write("trace", "");
         waiting
     }
 }
@@ -137,37 +127,22 @@ struct Event {
 }
 
 impl Event {
-    /// A line such as "  sh-12  [003] d..2.  1.500000: sched_wakeup: comm=sh pid=13 prio=120 target_cpu=001". Names may have
-    /// blanks and brackets.
     fn read(line: &str) -> Option<Event> {
-        let (head, what) = EVENTS.iter().find_map(|event| {
-            let (head, what) = line.split_once(&format!(": {event}: "))?;
-            Some((head, what))
-        })?;
-        let (head, at) = head.rsplit_once(' ')?;
-        let (seconds, micros) = at.split_once('.')?;
-        let at_ns =
-            seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000;
-        let (_, cpu) = head.rsplit_once('[')?;
-        let (cpu, _) = cpu.split_once(']')?;
-        let number = |text: &str, name: &str| -> Option<u32> {
-            let (_, value) = text.rsplit_once(&format!("{name}="))?;
-            value.split(' ').next()?.parse().ok()
-        };
-        let what = match what.split_once(" ==> ") {
+        let line = EVENTS.iter().find_map(|event| Line::read(line, event))?;
+        let what = match line.fields.split_once(" ==> ") {
             None => What::Woken {
-                thread: number(what, " pid")?,
-                cpu: number(what, "target_cpu")? as usize,
+                thread: line.number(" pid")?,
+                cpu: line.number("target_cpu")?,
             },
-            Some((from, to)) => What::Switched {
-                from: number(from, "prev_pid")?,
+            Some((from, _)) => What::Switched {
+                from: line.number("prev_pid")?,
                 wants_on: from.rsplit_once("prev_state=")?.1.starts_with('R'),
-                to: number(to, "next_pid")?,
+                to: line.number("next_pid")?,
             },
         };
         Some(Event {
-            at_ns,
-            cpu: cpu.parse().ok()?,
+            at_ns: line.at_ns,
+            cpu: line.cpu,
             what,
         })
     }
