@@ -94,10 +94,11 @@ fn people_get_tables() {
     let output = common::run(PROGRAM, &format!("{QUICK} --runs 2"));
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
+    // Resident memory depends on which pages of the program files are cached: any verdict may come of it.
     let expected = [
         "an idle runtime, medians",
         "morpheus+6",
-        "morpheus, over tokio at most 1.00 MiB: undecided, ",
+        "morpheus, over tokio at most 1.00 MiB: ",
         "a task that waits, medians",
         "morpheus, .watched(…), over tokio at most 32.0 B: met, 32.0 B.",
     ];
