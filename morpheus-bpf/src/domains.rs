@@ -7,7 +7,7 @@
 
 use crate::topology::{Cpu, Level, Topology};
 
-/// As many as there are queues for: `DOMAINS` of `src/bpf/queue.bpf.h`.
+/// As many as there are queues for: `DOMAINS` of `src/bpf/policy/policy.bpf.h`.
 pub(crate) const MOST_DOMAINS: usize = 64;
 
 /// CPUs in a domain, as far as there are domains enough.

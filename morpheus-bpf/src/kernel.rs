@@ -22,7 +22,7 @@ use crate::quota::MapId;
 use crate::session::{Areas, Binding, ENTRY_BYTES, KernelSide, LeaseNumber, RING_BYTES, Terms};
 
 /// What the programs count, by name; made of the header that says so to them.
-const COUNTERS: &str = include_str!("bpf/counters.bpf.h");
+const COUNTERS: &str = include_str!("bpf/kernel/counters.bpf.h");
 /// How soon it is found that the kernel has thrown the scheduler out.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 

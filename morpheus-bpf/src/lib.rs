@@ -40,28 +40,33 @@
 //! - [`signals`]: being told to stop.
 //! - [`check`], [`status`], [`probe`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`.
 //!
-//! The BPF programs, in `src/bpf`:
+//! The BPF programs, in `src/bpf`. Each `.bpf.c` is an object; `build.rs` links the objects of the observer and of the scheduler.
+//! Where an object offers something to others, a header of the same name is its interface:
 //!
 //! | file | what |
 //! |---|---|
-//! | `observer.bpf.c` | the observer, which is `watch` and nothing else |
-//! | `scheduler.bpf.c` | the scheduler's callbacks, in the order of a task's life |
-//! | `slot.bpf.h` | areas, bindings, events; what a worker is busy with |
-//! | `lease.bpf.h` | what the daemon calls: bind, unbind, heartbeat |
-//! | `watch.bpf.h` | sees workers block, and polls use up their budget |
-//! | `queue.bpf.h` | who runs next: vtime, queues, what a CPU chooses |
-//! | `ladder.bpf.h` | demotion, throttling, critical sections |
-//! | `kick.bpf.h` | preemption |
-//! | `place.bpf.h` | where a task goes that wakes: near its last CPU |
-//! | `loan.bpf.h` | what workers of a process lend each other |
-//! | `cpuperf.bpf.h` | how fast a CPU should be, for the frequency governor |
-//! | `rescue.bpf.h` | against stalls |
-//! | `hotplug.bpf.h` | tasks that wait for a CPU that goes offline |
-//! | `crowd.bpf.h` | shorter turns where many tasks wait |
-//! | `cgroup.bpf.h` | groups, and what a task weighs in them |
-//! | `quota.bpf.h`, `limit.bpf.h` | what groups may use at most: accounts, and who waits |
-//! | `counters.bpf.h` | what is counted, by name |
-//! | `kernel.bpf.h`, `scx.bpf.h` | the few types of the kernel that are used; sched_ext under all its names |
+//! | `observer.bpf.c`, `scheduler.bpf.c` | what the kernel gets: the link and nothing else; and the table of callbacks |
+//! | **`policy/`** | **how tasks are scheduled, in five files** |
+//! | `policy.bpf.h` | what the policy knows of the machine, of CPUs, of domains and of tasks |
+//! | `classify.bpf.h` | what a task is like: its tier, and how long its turns are |
+//! | `queue.bpf.h` | which task runs next: vtime, queues, what a CPU chooses |
+//! | `place.bpf.h` | which CPU a task gets that wakes: an idle one, or one that it preempts |
+//! | `policy.bpf.c` | the callbacks, in the order of a task's life |
+//! | **`link/`** | **what the kernel side does for workers of applications** |
+//! | `slot` | areas, bindings, events; what a worker is busy with |
+//! | `lease` | what the daemon calls: bind, unbind, heartbeat |
+//! | `watch` | sees workers block, and polls use up their budget |
+//! | `ladder` | demotion, throttling, critical sections |
+//! | `loan` | what workers of a process lend each other |
+//! | **`options/`** | **what can be left out, behind `options.bpf.h`** |
+//! | `names`, `latency` | tasks that are known by their names; how long tasks waited |
+//! | `near`, `sync`, `later` | second-level caches; wakes by tasks that are about to sleep; preemption that is not due yet |
+//! | `detect`, `turns` | bursts and long runs; when the main queue goes before the front queue |
+//! | `rescue`, `crowd` | against stalls; shorter turns where many tasks wait |
+//! | `hotplug`, `reenqueue` | tasks that wait for a CPU that goes offline, or that a class above takes |
+//! | `groups`, `quota`, `limit` | what a task weighs in its groups; accounts of what they may use at most, and tasks that wait for it |
+//! | `speed` | how fast a CPU should be, for the frequency governor |
+//! | **`kernel/`** | **the few types of the kernel that are used, sched_ext under all its names, and the counters** |
 //!
 //! # Invariants
 //!

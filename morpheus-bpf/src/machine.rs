@@ -370,7 +370,7 @@ fn waits(skeleton: &SchedulerSkel<'_>) -> ([Histogram; TIERS], Sleeps) {
     }
     const _: () = assert!(
         size_of::<types::histograms>() == 8 * (TIERS * BUCKETS + SLEEP_BUCKETS),
-        "as histograms in behaviour.bpf.h"
+        "as histograms in options/latency.bpf.c"
     );
     (by_tier, sleeps)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which CPUs are near to which, for those who place tasks that wake (`src/bpf/place.bpf.h`).
+//! Which CPUs are near to which, for tasks that wake (`src/bpf/options/near.bpf.c`).
 
 use crate::topology::{Cpu, Level, Topology};
 

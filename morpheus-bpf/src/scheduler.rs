@@ -3,7 +3,7 @@
 //!
 //! On libbpf-rs alone. The crates of the sched_ext project (`scx_utils`, `scx_cargo`) would bring the kernel's types, its
 //! functions under all their names, the exit report and the restart. Here the types are those few that are used, relocated
-//! by name when the programs are loaded (`src/bpf/kernel.bpf.h`, `src/bpf/scx.bpf.h`), as they were for the observer; the
+//! by name when the programs are loaded (`src/bpf/kernel`), as they were for the observer; the
 //! rest is this file and [`exit`]. What that saves is their dependencies (among them bindgen, for which
 //! libclang has to be installed) and a pin on one exact version of libbpf-rs. What it costs is that a function which a
 //! future kernel renames has to be added to one header by hand.
@@ -42,11 +42,11 @@ const ENQ_MIGRATION_DISABLED: u64 = 1 << 4;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
-/// These are in cgroup.bpf.h, under the same names.
+/// These are in options/groups.bpf.h, under the same names.
 const MOST_GROUPS: u32 = 4096;
 const FIRST_RESERVED: u32 = MOST_GROUPS - 512;
 const MOST_LEVELS: u32 = 16;
-/// `WINDOW_NS` in detect.bpf.h, and the tick of a kernel with 250 Hz.
+/// `WINDOW_NS` in options/detect.bpf.c, and the tick of a kernel with 250 Hz.
 const WINDOW_AND_TICK_MS: (u32, u32) = (10, 4);
 /// Counts the CPUs that came and went; a scheduler that was prepared before that is told to start anew.
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_bpf_programs_have_the_same_numbers() {
-        let constants = constants_of(include_str!("bpf/behaviour.bpf.h"), "tier");
+        let constants = constants_of(include_str!("bpf/policy/policy.bpf.h"), "tier");
         let mut expected: Vec<_> = Tier::ALL
             .map(|tier| format!("TIER_{}", tier.name().to_uppercase()))
             .into();

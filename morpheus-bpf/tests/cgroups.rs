@@ -367,7 +367,7 @@ fn limits_hold_however_many_groups_there_are() {
         return;
     }
     let _turn = turn();
-    // `MOST_GROUPS` in cgroup.bpf.h, and a few.
+    // `MOST_GROUPS` in groups.bpf.h, and a few.
     let many = Cgroups::new(4200);
     let daemon = Daemon::schedule(&[]);
     assert!(daemon.counter("groups_merged") > 0);

@@ -2,23 +2,57 @@
 //! What the BPF programs must be like, and no run can show.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The BPF sources, by name.
 fn sources() -> Vec<(String, String)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf");
-    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    paths.sort();
-    paths
-        .iter()
-        .map(|path| {
+    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf")];
+    let mut found = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, fs::read_to_string(path).unwrap())
-        })
-        .collect()
+            found.push((name, fs::read_to_string(path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The core policy can be read in half an hour: five files, without options, groups and the link.
+#[test]
+fn the_policy_is_five_files_of_1500_lines() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf/policy");
+    let sources: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    assert_eq!(sources.len(), 5);
+    let lines: usize = sources.iter().map(|source| lines_of_code(source)).sum();
+    assert!((1000..=1500).contains(&lines), "{lines}");
+}
+
+/// Lines that have something beside a comment.
+fn lines_of_code(source: &str) -> usize {
+    let mut in_comment = false;
+    let is_code = |line: &&str| {
+        let line = line.trim();
+        let begins = line.starts_with("/*");
+        let comment = in_comment || begins || line.starts_with("//");
+        in_comment = (in_comment || begins) && !line.ends_with("*/");
+        !line.is_empty() && !comment
+    };
+    source.lines().filter(is_code).count()
+}
+
+#[test]
+fn comments_and_blank_lines_are_no_code() {
+    let source = "// a\n/* b */\n/*\n * c\n */\n\nint d; /* e */\n\treturn d;\n";
+    assert_eq!(lines_of_code(source), 2);
 }
 
 /// A process writes its slots while the kernel side decides by them. So one function loads them, each word once, and all else

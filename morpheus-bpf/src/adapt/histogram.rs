@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_bpf_programs_have_as_many() {
-        let header = include_str!("../bpf/behaviour.bpf.h");
+        let header = include_str!("../bpf/options/latency.bpf.c");
         assert!(header.contains(&format!("\n#define LATENCY_BUCKETS {BUCKETS}\n")));
     }
 

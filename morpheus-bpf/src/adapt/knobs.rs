@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_bpf_programs_have_the_same_affinity_modes() {
-        let constants = constants_of(include_str!("../bpf/knobs.bpf.h"), "affinity");
+        let constants = constants_of(include_str!("../bpf/options/options.bpf.h"), "affinity");
         let modes = [AffinityMode::Off, AffinityMode::Weak, AffinityMode::Strong];
         assert_eq!(modes.map(|mode| mode as u32), [0, 1, 2]);
         assert_eq!(

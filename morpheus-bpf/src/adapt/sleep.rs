@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_bpf_programs_have_the_same_buckets() {
-        let header = include_str!("../bpf/behaviour.bpf.h");
+        let header = include_str!("../bpf/options/latency.bpf.c");
         assert!(header.contains(&format!("\n#define SLEEP_BUCKETS {SLEEP_BUCKETS}\n")));
         let [io, short, moderate] = SLEEP_BOUNDS_NS;
         assert!(header.contains(&format!(

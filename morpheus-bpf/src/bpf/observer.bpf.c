@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The observer: watches workers, and schedules nothing. */
-#include "kernel.bpf.h"
+#define DEFINES_SHARED
+#include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
 #include "morpheus_abi.h"
-#include "lease.bpf.h"
-#include "watch.bpf.h"
+#include "link/watch.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-static __always_inline void over_budget(struct worker *worker, const struct words *slot,
-					__u64 episode, __u64 used_ns, __u64 now, bool runs)
+int over_budget(struct worker *worker, const struct words *slot, const struct overrun *overrun)
 {
+	return 0;
 }
 
-static __always_inline void episode_ended(struct worker *worker, __u64 now)
+int episode_ended(struct worker *worker)
 {
+	return 0;
 }
 
-static __always_inline __u64 looked(struct worker *worker, const struct words *slot)
+__u64 looked(struct worker *worker, const struct words *slot)
 {
 	return ~0ULL;
 }
 
-static __always_inline void switching(struct task_struct *next)
+int switching(struct task_struct *next __arg_trusted)
 {
+	return 0;
 }
 
 struct start_arguments {

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where a task goes that wakes: near its data, if that is nearly free.
+ * A task that wakes goes near its data, if that is nearly free.
  *
  * The kernel's own search for an idle CPU knows cores, last-level caches and nodes, and no second-level cache. Where one
  * is shared by several cores (clusters of small cores, most of all), a CPU that shares it with the previous one still
@@ -22,13 +22,12 @@
  *
  * A wake that says that the waker is about to sleep goes by the kernel's search: it may put the two on one CPU.
  */
-#ifndef MORPHEUS_PLACE_BPF_H
-#define MORPHEUS_PLACE_BPF_H
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
 
-#include "kick.bpf.h"
-
-/* There are CPUs that are near to others. Set by the daemon, and off where it is switched off. */
-const volatile bool l2_affinity_on = false;
 /* The CPUs near one, of those whose numbers begin with the same CPU / 64; others are not considered. */
 const volatile __u64 near_cpus[MOST_CPUS];
 /* For so long an idle CPU far away is not told: some times what it takes to fill a second-level cache. */
@@ -110,8 +109,7 @@ static __always_inline void count_by_tier(enum counter first, __u32 tier)
 	count(first + (tier < TIERS ? tier : TIER_BATCH));
 }
 
-/* A CPU near the previous one, or that one, which is not idle; -1: it does not matter which. */
-static __noinline __s32 find_near(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle)
+__s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags)
 {
 	__u32 tier = TIER_BATCH;
 	struct behaviour *behaviour;
@@ -119,7 +117,7 @@ static __noinline __s32 find_near(struct task_struct *task, __s32 previous, __u6
 	bool whole, some;
 	__s32 cpu = -1;
 
-	if (!task || !is_idle)
+	if (knobs.affinity == AFFINITY_OFF || !near(previous))
 		return -1;
 	idle = scx_bpf_get_idle_smtmask();
 	whole = bpf_cpumask_test_cpu(previous, idle);
@@ -133,9 +131,8 @@ static __noinline __s32 find_near(struct task_struct *task, __s32 previous, __u6
 	if (behaviour)
 		tier = behaviour->tier;
 	if (cpu >= 0) {
-		*is_idle = true;
 		count_by_tier(COUNTER_l2_hits_lat_critical, tier);
-		return cpu;
+		return cpu | NEAR_IS_IDLE;
 	}
 	if (knobs.affinity == AFFINITY_STRONG && may_stay(task, behaviour, previous, flags)) {
 		count(COUNTER_near_waits);
@@ -145,19 +142,7 @@ static __noinline __s32 find_near(struct task_struct *task, __s32 previous, __u6
 	return -1;
 }
 
-/* Whether a task that wakes goes to an idle CPU, and which one it is put to. */
-static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle)
-{
-	if (l2_affinity_on && knobs.affinity != AFFINITY_OFF && near(previous) && !(flags & WAKE_SYNC)) {
-		__s32 cpu = find_near(task, previous, flags, is_idle);
-
-		if (cpu >= 0)
-			return cpu;
-	}
-	return scx_bpf_select_cpu_dfl(task, previous, flags, is_idle);
-}
-
-/* A moment is over. Who still waits is told to idle CPUs. */
+/* A moment is over. Idle CPUs are told of tasks that wait still. */
 static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 {
 	const struct cpumask *idle;
@@ -165,7 +150,7 @@ static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 	bool told = false;
 	__u32 seen;
 
-	/* Before the look: who comes after it arms the timer again. */
+	/* Before the look: a task that comes after it arms the timer again. */
 	__sync_lock_test_and_set(&timer->armed, 0);
 	waiting = waiting_in(domain_of(*index));
 	if (waiting <= 0)
@@ -192,13 +177,13 @@ static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 	return 0;
 }
 
-/* After it was put into a queue: whether it stays for a while, so that no other CPU is to be preempted for it. */
-static __always_inline bool stays(struct task_struct *task, struct behaviour *behaviour)
+bool waits_near(struct task_struct *task __arg_trusted)
 {
+	struct behaviour *behaviour = behaviour_of(task);
 	__u32 key = scx_bpf_task_cpu(task);
 	struct near_timer *timer;
 
-	if (!l2_affinity_on || !behaviour || !behaviour->stays)
+	if (!behaviour || !behaviour->stays)
 		return false;
 	behaviour->stays = 0;
 	timer = bpf_map_lookup_elem(&near_timers, &key);
@@ -211,18 +196,13 @@ static __always_inline bool stays(struct task_struct *task, struct behaviour *be
 	return true;
 }
 
-/* To be called once for each CPU. */
-static __always_inline int start_near_timer(__u32 index)
+int start_near_timer(__u32 index)
 {
 	struct near_timer *timer = bpf_map_lookup_elem(&near_timers, &index);
 
-	if (!l2_affinity_on)
-		return 0;
 	if (!timer)
 		return -ESRCH;
 	if (bpf_timer_init(&timer->timer, &near_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
 	return bpf_timer_set_callback(&timer->timer, stop_waiting);
 }
-
-#endif /* MORPHEUS_PLACE_BPF_H */

@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /* What the daemon calls: programs of the section "syscall", the same for the observer and the scheduler. */
-#ifndef MORPHEUS_LEASE_BPF_H
-#define MORPHEUS_LEASE_BPF_H
-
-#include "slot.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "link/slot.bpf.h"
 
 /* Linux 6.2. */
 struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
@@ -154,5 +154,3 @@ int greet(struct greet_arguments *arguments)
 {
 	return bpf_get_current_pid_tgid() >> 32 == arguments->tgid ? 0 : -EINVAL;
 }
-
-#endif /* MORPHEUS_LEASE_BPF_H */

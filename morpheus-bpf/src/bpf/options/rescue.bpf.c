@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Against stalls: a task that has waited for too long goes first, whatever its vtime says.
  *
@@ -22,15 +22,14 @@
  * and so at most 2.3 s for up to 1,000 tasks for each CPU, beside what switching takes. Beyond that every pick is a rescue after
  * URGENT_NS. A rescued task pays for its turn by vtime as for any other.
  */
-#ifndef MORPHEUS_RESCUE_BPF_H
-#define MORPHEUS_RESCUE_BPF_H
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "options/crowd.bpf.h"
+#include "options/rescue.bpf.h"
 
-#include "queue.bpf.h"
-#include "crowd.bpf.h"
-#include "hotplug.bpf.h"
-
+/* A task that has waited for this time may go first. */
 const volatile __u64 rescue_ns = 500000000;
-const volatile bool rescue_on = true;
 
 #define RESCUE_PERIOD_NS 100000000ULL
 /* Up to this many tasks of a queue are looked at, */
@@ -42,16 +41,8 @@ const volatile bool rescue_on = true;
 /* Rescued turns stay short for this time after a task had aged. */
 #define CROWDED_FOR_NS 2000000000ULL
 
-/*
- * Since when a task waits, the kernel tells in jiffies, and how many of those make a second is not told to programs: it is
- * measured since the start, once that was a second ago.
- */
-__u64 jiffies_in_second = 250;
 __u64 started_jiffies;
 __u64 started_ns;
-
-/* Armed while something waits. */
-__u32 rescue_armed;
 
 struct rescue_timer {
 	struct bpf_timer timer;
@@ -63,12 +54,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rescue_timer);
 } rescue_timers SEC(".maps");
-
-/* Whether a task has waited for so long. */
-static __always_inline bool has_waited(const struct task_struct *task, __u64 ns)
-{
-	return (bpf_jiffies64() - task->scx.runnable_at) * 1000000000 >= ns * jiffies_in_second;
-}
 
 static __always_inline void measure_jiffies(__u64 now)
 {
@@ -140,8 +125,7 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 	return 0;
 }
 
-/* Whether the first task of a queue has waited for this time. */
-static __noinline bool head_has_waited(__u64 queue, __u64 ns)
+__hidden bool head_has_waited(__u64 queue, __u64 ns)
 {
 	struct bpf_iter_scx_dsq iterator;
 	bool waited = false;
@@ -162,7 +146,7 @@ extern const struct cpuhp_cpu_state cpuhp_state __ksym __weak;
  * in between, the kernel waits until RCU's readers are done, for up to seconds where CPUs are busy. Global, so that no loop has
  * what was read as a state.
  */
-__noinline bool takes_tasks(__u32 index)
+bool takes_tasks(__u32 index)
 {
 	const struct cpuhp_cpu_state *state;
 
@@ -230,7 +214,7 @@ static __always_inline int look_at_queues(__u32 index, __u64 now)
 }
 
 /* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
-__noinline int look_at_domain(__u32 index, __u64 now)
+int look_at_domain(__u32 index, __u64 now)
 {
 	return UNDER_RCU(look_at_queues(index, now));
 }
@@ -265,7 +249,7 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 }
 
 /* The same, with what it needs. */
-__noinline int look_at_cpu(__u32 index, __u64 now)
+int look_at_cpu(__u32 index, __u64 now)
 {
 	return UNDER_RCU(look_at_own_queue(index, now));
 }
@@ -292,7 +276,7 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 	return 0;
 }
 
-static __always_inline int init_rescue(void)
+int init_rescue(void)
 {
 	__u32 key = 0;
 	struct rescue_timer *timer = bpf_map_lookup_elem(&rescue_timers, &key);
@@ -307,59 +291,41 @@ static __always_inline int init_rescue(void)
 }
 
 /* Something waits. Whether it is armed is looked at without a lock: who is missed arms it with the next wait. */
-static __always_inline void watch_over_queues(void)
+int watch_over_queues(void)
 {
 	__u32 key = 0;
 	struct rescue_timer *timer;
 
-	if (!rescue_on || rescue_armed)
-		return;
 	timer = bpf_map_lookup_elem(&rescue_timers, &key);
 	if (!timer)
-		return;
+		return 0;
 	rescue_armed = 1;
 	if (bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0))
 		rescue_armed = 0;
+	return 0;
 }
 
 /*
  * Who was brought forward, and put back by a class above before it ran, does not wait for the timer once more, and then
  * perhaps again: it stays in front. Returns whether it does.
  */
-static __always_inline bool rescue_again(struct task_struct *task, __u64 slice, __u64 flags)
+bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 flags)
 {
 	__u32 index = domain_of(scx_bpf_task_cpu(task));
 	struct domain *domain = domain_at(index);
 
-	if (!rescue_on || !domain || is_pinned(task) || !has_waited(task, rescue_ns))
+	if (!domain || is_pinned(task) || !has_waited(task, rescue_ns))
 		return false;
 	insert_fifo(task, RESCUE_QUEUE(index), slice, flags);
 	WRITE_ONCE(domain->rescue, 1);
-	watch_over_queues();
+	if (!rescue_armed)
+		watch_over_queues();
 	count(COUNTER_rescued_again);
 	return true;
 }
 
-/* Whether a rescued task may wait for this CPU. */
-static __always_inline bool is_rescue_pending(const struct cpu *cpu, __u32 domain_index)
-{
-	struct domain *domain = domain_at(domain_index);
-
-	return READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue));
-}
-
-/* Whether a CPU that has to choose takes a rescued task first, if there is one. */
-static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *domain)
-{
-	bool was_rescued = cpu->rescued;
-
-	cpu->rescued = 0;
-	return (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) &&
-	       (!was_rescued || READ_ONCE(domain->urgent) || READ_ONCE(cpu->urgent));
-}
-
 /* Takes a task from a rescue queue, pinned ones first: none of them comes back there before AGED_NS. */
-__noinline int take_rescued(__u32 domain_index, __s32 index)
+bool take_rescued(__u32 domain_index, __s32 index)
 {
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
@@ -390,5 +356,3 @@ __noinline int take_rescued(__u32 domain_index, __s32 index)
 		WRITE_ONCE(domain->rescue, 1);
 	return false;
 }
-
-#endif /* MORPHEUS_RESCUE_BPF_H */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What groups may use of the CPU at most (cpu.max): which tasks wait, and until when.
  *
@@ -39,11 +39,11 @@
  * Not limited are the kernel's threads, tasks that end, those that may not migrate at present, and those in the midst of
  * reading what RCU protects: others may wait for what they hold. What they use is charged all the same.
  */
-#ifndef MORPHEUS_LIMIT_BPF_H
-#define MORPHEUS_LIMIT_BPF_H
-
-#include "quota.bpf.h"
-#include "rescue.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "options/groups.bpf.h"
+#include "options/rescue.bpf.h"
 
 /* The queue of the group with this index. */
 #define LIMIT_QUEUE(index) (1ULL << 33 | (index))
@@ -125,7 +125,7 @@ static __always_inline bool can_wait(const struct task_struct *task)
 }
 
 /* The index of the group for whose quota a task has to wait, or ROOT_GROUP. */
-__noinline __u32 waits_for(struct task_struct *task __arg_trusted, __u64 now)
+__u32 waits_for(struct task_struct *task __arg_trusted, __u64 now)
 {
 	struct member *member;
 
@@ -168,12 +168,13 @@ static __always_inline void watch_group(__u32 index, struct group *group, __u64 
 }
 
 /* Puts a task that wants a CPU into the queue of a group whose quota is used up. */
-__noinline int wait_in(__u32 index, struct task_struct *task __arg_trusted, __u64 flags, __u64 now)
+bool wait_in(__u32 index, struct task_struct *task __arg_trusted, __u64 flags, __u64 now)
 {
 	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
 	struct group *group = group_at(index);
 
-	if (!group || !group->prepared)
+	/* The queue is in order of age: an old task is not put at its end. */
+	if (!group || !group->prepared || has_waited(task, OLD_NS))
 		return false;
 	bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
 	/* It does not want the CPU at the expense of others meanwhile. */
@@ -207,7 +208,7 @@ static __always_inline __u64 place_for_breath(struct task_struct *task)
  * The queue to which a task goes that waits in the queue of group `own`, which has quota left or owes the task a breath. A
  * task whose inner group is spent, and which is old, goes on: it runs for a moment and waits there then.
  */
-__noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bool breath, __u64 now)
+__u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bool breath, __u64 now)
 {
 	__s32 index = scx_bpf_task_cpu(task);
 	__u32 domain_index = domain_of(index), spent = ROOT_GROUP;
@@ -253,7 +254,7 @@ __noinline __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bo
 }
 
 /* A task was moved to a rescue queue: CPUs look there at each pick. */
-__noinline int announce_breath(struct task_struct *task __arg_trusted)
+int announce_breath(struct task_struct *task __arg_trusted)
 {
 	__s32 index = scx_bpf_task_cpu(task);
 	struct domain *domain = domain_at(domain_of(index));
@@ -269,7 +270,8 @@ __noinline int announce_breath(struct task_struct *task __arg_trusted)
 		WRITE_ONCE(domain->urgent, 1);
 		WRITE_ONCE(domain->rescue, 1);
 	}
-	watch_over_queues();
+	if (rescue_on && !rescue_armed)
+		watch_over_queues();
 	return 0;
 }
 
@@ -335,7 +337,7 @@ static __always_inline __u64 crowd_slice(const struct group *group, __u32 waitin
 }
 
 /* How many of the tasks that wait in a group's queue its quota serves now. Finds out whether they are a crowd. */
-static __always_inline __u32 served_by_quota(struct group *group, __u32 waiting, __u64 now)
+static __always_inline __u32 served_by_quota(__u32 own, struct group *group, __u32 waiting, __u64 now)
 {
 	__u32 most = MOST_RELEASED + 4 * cpu_count;
 	__s32 released = READ_ONCE(group->released);
@@ -346,7 +348,7 @@ static __always_inline __u32 served_by_quota(struct group *group, __u32 waiting,
 		WRITE_ONCE(group->crowd_slice_ns, 0);
 		return most;
 	}
-	refill(group, now);
+	refill(own, now);
 	left_ns = READ_ONCE(group->left_ns);
 	if (left_ns <= 0)
 		return 0;
@@ -387,7 +389,7 @@ static __always_inline __u64 look_at_queue(__u32 own, __u64 now)
 	if (!group)
 		return LONGEST_LOOK_NS;
 	if (waiting > 0) {
-		release(own, served_by_quota(group, waiting, now), breaths_due(group, waiting, now), now);
+		release(own, served_by_quota(own, group, waiting, now), breaths_due(group, waiting, now), now);
 		waiting = scx_bpf_dsq_nr_queued(LIMIT_QUEUE(own));
 	}
 	if (waiting <= 0) {
@@ -402,7 +404,7 @@ static __always_inline __u64 look_at_queue(__u32 own, __u64 now)
 }
 
 /* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
-__noinline __u64 look_at_waiting(__u32 own, __u64 now)
+__u64 look_at_waiting(__u32 own, __u64 now)
 {
 	return UNDER_RCU(look_at_queue(own, now));
 }
@@ -437,7 +439,7 @@ static int quota_ended(void *map, __u32 *index, struct quota_timer *quota_timer)
 	return 0;
 }
 
-static __always_inline int start_quota_timer(__u32 index)
+int start_quota_timer(__u32 index)
 {
 	struct quota_timer *quota_timer = bpf_map_lookup_elem(&quota_timers, &index);
 
@@ -461,7 +463,7 @@ static __always_inline void time_quota(__u32 index, __s64 left_ns)
 }
 
 /* A task of a group was switched in. */
-__noinline int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
+int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
@@ -482,7 +484,7 @@ __noinline int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 }
 
 /* A task of a group has run up to a tick. What it weighs may be another thing by now. */
-__noinline int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
+int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
@@ -497,7 +499,7 @@ __noinline int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 		cpu->paid_ns = task->se.sum_exec_runtime;
 		return 0;
 	}
-	left_ns = pay(task, cpu, now);
+	left_ns = pay_for(task, cpu, now);
 	if (!can_wait(task))
 		return 0;
 	if (left_ns > 0) {
@@ -509,19 +511,14 @@ __noinline int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 	return 0;
 }
 
-/* Whether the task that ran here has to wait now. It was charged. */
-static __always_inline bool is_spent(struct task_struct *task, const struct cpu *cpu, __u64 now)
-{
-	return limit_count && cpu->group != ROOT_GROUP && waits_for(task, now) != ROOT_GROUP;
-}
-
 /* What a group needs to have a limit: once for each index. */
-static __always_inline int prepare_limit(__u32 index, struct group *group)
+int prepare_limit(__u32 index)
 {
 	struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);
+	struct group *group = group_at(index);
 	int error;
 
-	if (!period_timer || group->prepared)
+	if (!period_timer || !group || group->prepared)
 		return 0;
 	error = scx_bpf_create_dsq(LIMIT_QUEUE(index), -1);
 	if (error)
@@ -535,15 +532,16 @@ static __always_inline int prepare_limit(__u32 index, struct group *group)
 }
 
 /* A limit was set or lifted, or the group goes: those that wait need not, perhaps. */
-static __always_inline void limit_changed(__u32 index, struct group *group)
+int limit_changed(__u32 index)
 {
-	if (group->prepared && scx_bpf_dsq_nr_queued(LIMIT_QUEUE(index)) > 0) {
+	struct group *group = group_at(index);
+
+	if (group && group->prepared && scx_bpf_dsq_nr_queued(LIMIT_QUEUE(index)) > 0) {
 		struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);
 
 		group->armed = 1;
 		if (period_timer)
 			bpf_timer_start(&period_timer->timer, 0, 0);
 	}
+	return 0;
 }
-
-#endif /* MORPHEUS_LIMIT_BPF_H */

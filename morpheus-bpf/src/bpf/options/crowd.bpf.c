@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Crowds: where many tasks wait for a CPU, turns are shorter, so that a round of all of them takes ROUND_NS.
  *
@@ -10,19 +10,15 @@
  * The timer is armed once, and not for each turn: when it comes it looks when the present turn ends. So it comes about as
  * often as turns end on time, however short those are that sleep earlier.
  */
-#ifndef MORPHEUS_CROWD_BPF_H
-#define MORPHEUS_CROWD_BPF_H
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "link/watch.bpf.h"
+#include "options/crowd.bpf.h"
 
-#include "queue.bpf.h"
-
-/* How long a round takes of all tasks that wait for a CPU, as long as turns are not shorter than LEAST_SLICE_NS. */
-#define ROUND_NS 500000000ULL
 /* The timer looks again after this time at least, and is armed anew if it did not come for LOST_NS. */
 #define SHORTEST_TURN_LOOK_NS 100000ULL
 #define LOST_NS 10000000ULL
-/* Loads of CPUs are counted in parts of 1024 tasks. */
-#define LOAD_SHIFT 10
-
 /* Of a CPU, ends turns. */
 struct turn_timer {
 	struct bpf_timer timer;
@@ -34,19 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct turn_timer);
 } turn_timers SEC(".maps");
-
-/* The longest turn where this many tasks wait for a CPU, or 0 where ticks do. */
-static __always_inline __u64 turn_in_crowd(__u64 load)
-{
-	__u64 turn_ns = load ? (ROUND_NS << LOAD_SHIFT) / load : ROUND_NS;
-
-	/* With ticks alone a turn takes up to two slices. */
-	if (turn_ns >= 2 * slice_ns)
-		return 0;
-	if (turn_ns > slice_ns)
-		return slice_ns;
-	return turn_ns < LEAST_SLICE_NS ? LEAST_SLICE_NS : turn_ns;
-}
 
 static __always_inline void start_turn(__u32 index, struct cpu *cpu, __u64 now, __u64 rest_ns)
 {
@@ -88,7 +71,7 @@ static int turn_ended(void *map, __u32 *index, struct turn_timer *turn_timer)
 	return 0;
 }
 
-static __always_inline int start_turn_timer(__u32 index)
+int start_turn_timer(__u32 index)
 {
 	struct turn_timer *turn_timer = bpf_map_lookup_elem(&turn_timers, &index);
 
@@ -99,19 +82,16 @@ static __always_inline int start_turn_timer(__u32 index)
 	return bpf_timer_set_callback(&turn_timer->timer, turn_ended);
 }
 
-/* A task is switched in: shortens its slice where many wait. Threads of the kernel keep theirs. */
-static __always_inline void bound_turn(struct task_struct *task, __u32 index, struct cpu *cpu, __u64 now)
+/* A task is switched in. */
+int bound_turn(struct task_struct *task __arg_trusted, __u32 index, __u64 turn_ns, __u64 now)
 {
-	__u64 turn_ns = cpu->turn_ns;
+	struct cpu *cpu = cpu_at(index);
 
-	if (cpu->rescued && cpu->rescued_turn_ns)
-		turn_ns = cpu->rescued_turn_ns;
-	if (!turn_ns || cpu->kernel || cpu->extended_until_ns)
-		return;
+	if (!cpu)
+		return 0;
 	if (task->scx.slice > turn_ns)
 		set_slice(task, turn_ns);
 	if (!cpu->turn_timer_ns || before(cpu->turn_timer_ns + LOST_NS, now) || before(now + turn_ns, cpu->turn_timer_ns))
 		start_turn(index, cpu, now, turn_ns);
+	return 0;
 }
-
-#endif /* MORPHEUS_CROWD_BPF_H */

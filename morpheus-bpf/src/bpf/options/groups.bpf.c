@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Groups of tasks (cgroups) with weights (cpu.weight).
  *
@@ -22,72 +22,20 @@
  * indices are kept for groups with a limit (cpu.max), since nothing holds a limit but a group of its own: a merged group gets
  * one of them when a limit is set for it. Limits for which none is left are counted (limits_lost), and the daemon says so.
  */
-#ifndef MORPHEUS_CGROUP_BPF_H
-#define MORPHEUS_CGROUP_BPF_H
-
-#include "scx.bpf.h"
-#include "counters.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "options/groups.bpf.h"
 
 /* Off: a group's weight is that of its tasks. */
 const volatile bool group_weights_on = true;
-/* Off where the kernel does not tell. */
-const volatile bool group_limits_on = true;
-
-#define MOST_GROUPS 4096
-/* The last of them are for groups with a limit. */
-#define RESERVED_GROUPS 512
-#define FIRST_RESERVED (MOST_GROUPS - RESERVED_GROUPS)
 /* A cgroup deeper than this below one with an index counts as part of the root. */
 #define MOST_DEPTH 256
-#define MOST_LEVELS 16
-#define ROOT_GROUP 0
-/* An ordinary task has this weight, and an ordinary group. */
-#define USUAL_WEIGHT 100
-/* Effective weights are counted in parts of 1024: many in a light group have less than 1 each. */
-#define WEIGHT_SHIFT 10
 /* Nobody has less: a 64th. What is charged for a turn then is some 6,000 times the turn, and is waited for. */
 #define LEAST_WEIGHT (1U << WEIGHT_SHIFT >> 6)
 /* Of the products on the way there. A task's weight and a group's have 14 bits each. */
 #define PRODUCT_SHIFT 30
-
-struct group {
-	/* The cgroup's number; 0: nobody has this index. */
-	__u64 id;
-	__u32 parent;
-	__u32 level;
-	__u32 weight;
-	/* Its weight as it is counted in its parent at present, or 0. */
-	__u32 counted;
-	/* How many of its tasks, and of the groups in it, want the CPU, and the sum of their weights. */
-	__u32 active;
-	/* Of this index, there are the queue and the timer (limit.bpf.h). */
-	__u32 prepared;
-	__u64 total;
-	/* In each period, so much CPU time; 0: no limit. */
-	__u64 quota_ns;
-	__u64 period_ns;
-	/* So much that was left over may be used later. */
-	__u64 burst_ns;
-	/* When the present period began, and what is left of its quota; less than 0 is owed. */
-	__u64 began_ns;
-	__s64 left_ns;
-	/* When somebody last had to wait for the next period; and its timer is armed. */
-	__u64 waited_ns;
-	__u32 armed;
-	/* Tasks that were released from its queue and have not run since (limit.bpf.h). */
-	__s32 released;
-	/* While more tasks wait in its queue than its quota serves at once: the longest slice in the group; else 0. */
-	__u64 crowd_slice_ns;
-	/* When its queue was last looked at. */
-	__u64 looked_ns;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MOST_GROUPS);
-	__type(key, __u32);
-	__type(value, struct group);
-} groups SEC(".maps");
 
 /* The index of a cgroup's group, by the cgroup's number. */
 struct {
@@ -117,61 +65,13 @@ struct {
 /* Goes up when a merged group gets an index: where tasks belong, as they remember it, may be out of date. */
 __u32 group_epoch;
 
-/* How many there are beside the root. While it is 0 nothing else here is looked at. */
-__u32 group_count;
 /* Where to look for the next index, of all and of the reserved ones. */
 __u32 group_cursor;
 __u32 reserved_cursor;
 
-/* Where a task belongs, and what it is counted as. */
-struct member {
-	__u64 cgroup;
-	/* The group's `id`: the index may have got another one. */
-	__u64 id;
-	__u32 index;
-	/* Of its own, as it is counted; 0: not counted. */
-	__u32 counted;
-	/* Effective, in parts of 1024. */
-	__u32 weight;
-	/* The group from whose queue it was released and has not run since, or ROOT_GROUP (limit.bpf.h). */
-	__u32 released;
-	/* `group_epoch` when it was seen. */
-	__u32 epoch;
-	__u32 padding;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct member);
-} members SEC(".maps");
-
-static __always_inline struct group *group_at(__u32 index)
+__u32 group_weight(struct task_struct *task __arg_trusted)
 {
-	return bpf_map_lookup_elem(&groups, &index);
-}
-
-/*
- * A thread of the kernel has at least an ordinary weight. It may hold a lock that others wait for: khugepaged, at nice 19,
- * holds that of a process's memory, and beside busy threads it kept all of the process waiting for half a second.
- */
-static __always_inline __u32 own_weight(const struct task_struct *task)
-{
-	__u32 weight = task->scx.weight;
-
-	if (task->flags & PF_KTHREAD && weight < USUAL_WEIGHT)
-		return USUAL_WEIGHT;
-	return weight ? weight : 1;
-}
-
-/*
- * A task's weight in parts of 1024, as of when it was last put into a queue or switched in. Not static, as others here: the
- * verifier then looks at it once (count).
- */
-__noinline __u32 weight_of(struct task_struct *task __arg_trusted)
-{
-	if (group_count && group_weights_on) {
+	if (group_weights_on) {
 		struct member *member = bpf_task_storage_get(&members, task, 0, 0);
 
 		if (member && member->weight)
@@ -185,7 +85,7 @@ __noinline __u32 weight_of(struct task_struct *task __arg_trusted)
  * difference. Others do the same at the same time, without a lock: whoever changes something looks afterwards whether what
  * it has counted is still right, so that the last one leaves it right.
  */
-__noinline int count_group(__u32 index)
+int count_group(__u32 index)
 {
 	__u32 step;
 
@@ -215,7 +115,7 @@ __noinline int count_group(__u32 index)
 }
 
 /* A task's effective weight, by its own. */
-__noinline __u32 weight_in(__u32 index, __u32 own)
+__u32 weight_in(__u32 index, __u32 own)
 {
 	__u64 weight = (__u64)own << PRODUCT_SHIFT;
 	__u32 least = own, level;
@@ -252,16 +152,6 @@ static __always_inline void leave_group(struct member *member)
 		count_group(member->index);
 }
 
-/* A task that was released from the queue of a group runs now, or waits anew. */
-static __always_inline void end_release(struct member *member)
-{
-	struct group *group = group_at(member->released);
-
-	member->released = ROOT_GROUP;
-	if (group)
-		__sync_fetch_and_add(&group->released, -1);
-}
-
 static __always_inline __u64 id_of(const struct cgroup *cgroup)
 {
 	return UNTRUSTED(struct cgroup, cgroup)->kn->id;
@@ -295,8 +185,7 @@ static __always_inline __u32 group_of(const struct cgroup *cgroup)
 	return ROOT_GROUP;
 }
 
-/* Whether a task that had been seen in one cgroup is in another now, or was never seen. */
-static __always_inline bool find_group(struct task_struct *task, struct member *member)
+bool find_group(struct task_struct *task __arg_trusted, struct member *member)
 {
 	const struct task_group *where = UNTRUSTED(struct task_struct, task)->sched_task_group;
 	/* Tasks of a session that has no cgroup of its own (autogroup) belong to the root. */
@@ -305,6 +194,8 @@ static __always_inline bool find_group(struct task_struct *task, struct member *
 	__u32 epoch = READ_ONCE(group_epoch), index;
 	struct group *group;
 
+	if (!member)
+		return false;
 	if (member->cgroup == id && member->id && member->epoch == epoch)
 		return false;
 	leave_group(member);
@@ -319,7 +210,7 @@ static __always_inline bool find_group(struct task_struct *task, struct member *
 }
 
 /* A task wants the CPU or has got it: where it belongs, and what it weighs there. Returns its group's index. */
-__noinline __u32 join_group(struct task_struct *task __arg_trusted)
+__u32 join_group(struct task_struct *task __arg_trusted)
 {
 	struct member *member;
 	struct group *group;
@@ -352,12 +243,10 @@ __noinline __u32 join_group(struct task_struct *task __arg_trusted)
 }
 
 /* A task no longer wants the CPU. */
-__noinline int note_sleep(struct task_struct *task __arg_trusted)
+int note_sleep(struct task_struct *task __arg_trusted)
 {
 	struct member *member;
 
-	if (!group_count)
-		return 0;
 	member = bpf_task_storage_get(&members, task, 0, 0);
 	if (!member)
 		return 0;
@@ -546,4 +435,69 @@ static __always_inline void remove_group(const struct cgroup *cgroup)
 	STORE_RELEASE(group->id, 0);
 }
 
-#endif /* MORPHEUS_CGROUP_BPF_H */
+/* Not in the table where groups have no say: these are told of all that there are, and of what becomes of them. */
+int STRUCT_OPS_SLEEPABLE(morpheus_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *arguments)
+{
+	bool tells = group_limits_on && bpf_core_field_exists(arguments->bw_quota_us);
+	bool limited = tells && is_limit(arguments->bw_period_us, arguments->bw_quota_us);
+	__u32 index = add_group(cgroup, arguments->weight, limited);
+	struct group *group = index == ROOT_GROUP ? 0 : group_at(index);
+	int error;
+
+	if (!group || !tells)
+		return 0;
+	error = prepare_limit(index);
+	if (!error)
+		set_quota(index, arguments->bw_period_us, arguments->bw_quota_us, arguments->bw_burst_us);
+	return error;
+}
+
+int STRUCT_OPS(morpheus_cgroup_exit, struct cgroup *cgroup)
+{
+	struct group *group = own_group(cgroup);
+
+	if (group) {
+		set_quota(own_index(cgroup), 0, ~0ULL, 0);
+		limit_changed(own_index(cgroup));
+	}
+	remove_group(cgroup);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_cgroup_set_weight, struct cgroup *cgroup, __u32 weight)
+{
+	weigh_group(cgroup, weight);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_cgroup_set_bandwidth, struct cgroup *cgroup, __u64 period_us, __u64 quota_us, __u64 burst_us)
+{
+	struct group *group = own_group(cgroup);
+	bool limited = is_limit(period_us, quota_us);
+
+	if (!group && limited)
+		group = separate_group(cgroup);
+	if (group && group->prepared) {
+		set_quota(own_index(cgroup), period_us, quota_us, burst_us);
+		limit_changed(own_index(cgroup));
+	} else if (limited) {
+		count(COUNTER_limits_lost);
+	}
+	return 0;
+}
+
+int init_groups(void)
+{
+	__u32 index;
+	int error = 0;
+
+	/* A limit is set where nothing can be made. */
+	bpf_for(index, FIRST_RESERVED, MOST_GROUPS) {
+		struct group *group = group_at(index);
+
+		error = group ? prepare_limit(index) : 0;
+		if (error)
+			break;
+	}
+	return error;
+}

@@ -1,26 +1,21 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Watching workers: sees when one goes to sleep within a poll, and when a poll uses up its budget.
  *
  * In the order of a worker's life: it is switched in and out (on_switch), and looked at while it runs (tick; and
- * on_interrupt, where nobody has set that timer). Who
- * includes this says what follows from it, by defining the functions that are only declared here. They may not write
- * to the task: tracing programs call them, too.
+ * on_interrupt, where that timer is not set). What follows from it is decided elsewhere (watch.bpf.h).
  */
-#ifndef MORPHEUS_WATCH_BPF_H
-#define MORPHEUS_WATCH_BPF_H
-
-#include "slot.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "link/watch.bpf.h"
 
 /*
  * How often a running worker is looked at. The start of a poll is seen up to one period late, and so is its budget's
  * end; each look costs the worker the time of a timer interrupt.
  */
 const volatile __u64 period_ns = 250000;
-/* BPF_F_TIMER_CPU_PIN where the kernel has it. */
-const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
-/* CPU time that counts against a poll's label: as the runtime's watchdog has it. */
-const volatile __u64 offence_ns = 5000000;
 /* A poll that is over its budget is asked to yield. Off for tests. */
 const volatile bool requests_on = true;
 /* Running workers are looked at by a timer. Off for tests. */
@@ -40,20 +35,6 @@ struct {
 } look_timers SEC(".maps");
 
 /*
- * The episode that the worker is in has used `used_ns` of CPU time, and is over its budget. Said at every look. Without
- * `runs` the worker has just been switched out, and what is known of this CPU is about the next task: the kernel tells a
- * scheduler of that one before the tracepoint comes.
- */
-static __always_inline void over_budget(struct worker *worker, const struct words *slot,
-					__u64 episode, __u64 used_ns, __u64 now, bool runs);
-/* The worker is in another episode than it was. */
-static __always_inline void episode_ended(struct worker *worker, __u64 now);
-/* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU. */
-static __always_inline __u64 looked(struct worker *worker, const struct words *slot);
-/* A CPU goes from one task to another; said first. */
-static __always_inline void switching(struct task_struct *next);
-
-/*
  * Looks at what a worker is busy with: remembers when its CPU time began, and asks it to yield when it has used up its
  * budget.
  *
@@ -67,7 +48,7 @@ static __always_inline void look(struct worker *worker, const struct words *slot
 	__u64 used_ns;
 
 	if (episode != worker->episode) {
-		episode_ended(worker, now);
+		episode_ended(worker);
 		worker->episode = episode;
 		worker->episode_ran_ns = ran_ns;
 		if (episode & EPISODE_HOG)
@@ -100,7 +81,9 @@ static __always_inline void look(struct worker *worker, const struct words *slot
 		emit(worker, MORPHEUS_EVENT_BUDGET, seq, now, used_ns, BPF_RB_FORCE_WAKEUP);
 	}
 	worker->over = episode;
-	over_budget(worker, slot, episode, used_ns, now, runs);
+	struct overrun overrun = { .episode = episode, .used_ns = used_ns, .now = now, .runs = runs };
+
+	over_budget(worker, slot, &overrun);
 }
 
 /* How long until the next look: as long as the budget lasts, and at most a period. */
@@ -149,8 +132,7 @@ static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 	return 0;
 }
 
-/* To be called once for each CPU. */
-static __always_inline int start_look_timer(__u32 index)
+int start_look_timer(__u32 index)
 {
 	struct look_timer *look_timer = bpf_map_lookup_elem(&look_timers, &index);
 
@@ -159,6 +141,16 @@ static __always_inline int start_look_timer(__u32 index)
 	if (bpf_timer_init(&look_timer->timer, &look_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
 	return bpf_timer_set_callback(&look_timer->timer, tick);
+}
+
+int look_after(__u64 delay_ns)
+{
+	__u32 index = bpf_get_smp_processor_id();
+	struct look_timer *look_timer = bpf_map_lookup_elem(&look_timers, &index);
+
+	if (look_timer)
+		arm(look_timer, delay_ns);
+	return 0;
 }
 
 /* A worker that was reported BLOCKED runs again. */
@@ -291,5 +283,3 @@ int BPF_PROG(on_interrupt)
 	switched_in(worker, now);
 	return 0;
 }
-
-#endif /* MORPHEUS_WATCH_BPF_H */

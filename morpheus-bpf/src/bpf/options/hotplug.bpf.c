@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * CPUs that go offline, and the tasks that wait for them.
  *
@@ -8,10 +8,12 @@
  * a node without CPUs only an idle CPU of another node would. So each waiting task of the CPU is handed over to the kernel,
  * which enqueues it again on the CPU that it chooses.
  */
-#ifndef MORPHEUS_HOTPLUG_BPF_H
-#define MORPHEUS_HOTPLUG_BPF_H
-
-#include "queue.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "link/ladder.bpf.h"
+#include "options/rescue.bpf.h"
 
 /* Up to this many tasks of a queue are looked at. */
 #define HAND_OVERS (1 << 20)
@@ -63,11 +65,7 @@ static __always_inline bool hand_over_of(__u32 domain_index, __s32 index)
 	return any;
 }
 
-/*
- * Hands over all that wait in a domain without CPUs, and returns whether there were any: a timer may put a task there in the
- * moment in which the last CPU goes, or when the quota of the task's group is refilled.
- */
-static __always_inline bool hand_over_domain(__u32 domain_index)
+__hidden bool hand_over_domain(__u32 domain_index)
 {
 	return hand_over_of(domain_index, ANY_CPU);
 }
@@ -90,24 +88,30 @@ static __always_inline bool has_another_cpu(__u32 domain_index, __s32 going)
 }
 
 /* The kernel puts no task of this CPU into a queue of ours from here on: it knows that the CPU goes. */
-static __always_inline void cpu_goes(__s32 index)
+int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 {
 	__u32 domain_index = domain_of(index);
 	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
 
 	if (domain && !has_another_cpu(domain_index, index))
 		WRITE_ONCE(domain->gone, 1);
 	hand_over(PINNED_QUEUE(index), index);
 	hand_over(PINNED_RESCUE_QUEUE(index), index);
 	hand_over_of(domain_index, index);
+	if (cpu) {
+		mark_stuck(index, false);
+		cpu->since_ns = 0;
+		cpu->kicked = KICK_NONE;
+	}
+	return 0;
 }
 
-static __always_inline void cpu_came(__s32 index)
+int STRUCT_OPS(morpheus_cpu_online, __s32 index)
 {
 	struct domain *domain = domain_at(domain_of(index));
 
 	if (domain)
 		WRITE_ONCE(domain->gone, 0);
+	return 0;
 }
-
-#endif /* MORPHEUS_HOTPLUG_BPF_H */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What goes on in the machine as a whole, found at ticks, without a timer: in each window of 10 ms one CPU looks.
  *
@@ -10,10 +10,16 @@
  *
  * A *long run* is when the main queue has not been empty for two seconds: others compute all the time.
  */
-#ifndef MORPHEUS_DETECT_BPF_H
-#define MORPHEUS_DETECT_BPF_H
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
 
-#include "queue.bpf.h"
+const volatile bool cusum_on = true;
+const volatile bool wakeup_burst_on = true;
+const volatile bool longrun_on = true;
+/* New tasks, and wakes of tasks that are not known yet, in a detector's window. */
+const volatile __u32 burst_wakeups = 10;
 
 #define WINDOW_NS 10000000ULL
 /* So many windows make the first average. */
@@ -41,14 +47,6 @@ struct detectors {
 };
 
 struct detectors detectors;
-
-/* A task was put into a queue. Strangers are those that are not known yet, and are new or have just woken. */
-static __always_inline void note_enqueue(struct cpu *cpu, bool stranger)
-{
-	cpu->enqueues++;
-	if (stranger)
-		cpu->strangers++;
-}
 
 /* Whether the rate of enqueues has changed. The window took `passed_ns`. */
 static __always_inline bool has_changed(__u64 enqueues, __u64 passed_ns)
@@ -143,7 +141,7 @@ static __always_inline void look_for_longrun(__u64 now)
 }
 
 /* At a tick of any CPU. */
-__noinline int detect(__u64 now)
+int detect(__u64 now)
 {
 	__u64 began_ns = READ_ONCE(detectors.window_ns), passed_ns = now - began_ns;
 
@@ -156,29 +154,3 @@ __noinline int detect(__u64 now)
 	look_for_longrun(now);
 	return 0;
 }
-
-/* How long a task's turn is. Without a behaviour it is BATCH. */
-__noinline __u64 slice_for(struct behaviour *behaviour, __u32 tier)
-{
-	__u64 slice;
-
-	if (!tiers_on || !tier_slices_on)
-		return slice_ns;
-	if (tier == TIER_BATCH || !behaviour)
-		slice = knobs.batch_slice_ns;
-	else if (tier == TIER_LAT_CRITICAL)
-		slice = behaviour->runtime_ns + (behaviour->runtime_ns >> 1);
-	else
-		slice = behaviour->runtime_ns * 2;
-	if (tier != TIER_BATCH) {
-		if (slice > knobs.slice_ns)
-			slice = knobs.slice_ns;
-		if (slice < LEAST_SLICE_NS)
-			slice = LEAST_SLICE_NS;
-	}
-	if ((READ_ONCE(burst_now) || READ_ONCE(longrun_now)) && slice > knobs.burst_slice_ns)
-		slice = knobs.burst_slice_ns;
-	return slice;
-}
-
-#endif /* MORPHEUS_DETECT_BPF_H */

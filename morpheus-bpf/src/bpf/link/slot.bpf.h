@@ -12,7 +12,7 @@
 #ifndef MORPHEUS_SLOT_BPF_H
 #define MORPHEUS_SLOT_BPF_H
 
-#include "counters.bpf.h"
+#include "kernel/counters.bpf.h"
 
 /* Both areas: 64 bytes an entry, entry 0 the header. The daemon makes one of each kind for every lease. */
 struct area {
@@ -30,26 +30,24 @@ struct ring {
 };
 
 /* From a lease's number to what it has. The daemon sets the sizes. */
-struct {
+struct areas {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__array(values, struct area);
-} runtime_areas SEC(".maps");
+};
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct area);
-} kernel_areas SEC(".maps");
+SHARED(struct areas runtime_areas SEC(".maps"));
+SHARED(struct areas kernel_areas SEC(".maps"));
 
-struct {
+struct rings {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__array(values, struct ring);
-} rings SEC(".maps");
+};
+
+SHARED(struct rings rings SEC(".maps"));
 
 /*
  * A process, apart from a later one with the same number. What a process owes, and what its polls have done, hangs on this:
@@ -120,15 +118,17 @@ struct worker {
 	__u32 relieved;
 };
 
-struct {
+struct workers {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct worker);
-} workers SEC(".maps");
+};
+
+SHARED(struct workers workers SEC(".maps"));
 
 /* How many leases there are, written by the daemon: without any, a switch costs a look at this. */
-__u32 leases;
+SHARED(__u32 leases);
 
 static __always_inline struct morpheus_kernel_slot *kernel_slot(const struct worker *worker)
 {

@@ -173,6 +173,20 @@ struct task_struct {
 #define ENOMEM 12
 #define EINVAL 22
 
+/*
+ * A program is linked from several objects. What they share, variables and maps, is written once, in the header of its subject:
+ * the object that defines DEFINES_SHARED, one for each program, defines it with the value, and the others declare it.
+ *
+ * Functions that objects call of each other are global: the verifier looks at each once, as if its arguments could be anything. One
+ * that moves tasks of a queue has to be static, since it may do so in an RCU section of its caller only: it is __hidden, which
+ * libbpf takes for that.
+ */
+#ifdef DEFINES_SHARED
+#define SHARED(declaration, value...) declaration value
+#else
+#define SHARED(declaration, value...) extern declaration
+#endif
+
 #define READ_ONCE(word) (*(const volatile typeof(word) *)&(word))
 #define WRITE_ONCE(word, value) (*(volatile typeof(word) *)&(word) = (value))
 /* Everything that was written before is seen by who sees this: the store of BPF that says so is an exchange. */

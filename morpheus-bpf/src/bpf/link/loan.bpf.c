@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Loans among the workers of one process.
  *
@@ -17,10 +17,11 @@
  * none carries the debts of all, nor beyond what it will have to wait for: further ahead of the clock than `lead_ns` its
  * vtime would be cut, and the payment with it.
  */
-#ifndef MORPHEUS_LOAN_BPF_H
-#define MORPHEUS_LOAN_BPF_H
-
-#include "ladder.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "link/loan.bpf.h"
 
 const volatile bool loans_on = true;
 /* CPU time that the workers of a process may owe together. */
@@ -43,28 +44,19 @@ static __always_inline __u64 of_weight(__u64 vtime, __u32 weight)
 	return vtime * weight / (USUAL_WEIGHT << WEIGHT_SHIFT);
 }
 
-/*
- * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stuck. A parked one wakes
- * because there is work, a held one because it is released.
- */
-static __always_inline bool serves(struct worker *worker, const struct words *slot)
-{
-	__u64 episode = episode_of(worker, slot);
-
-	return slot->state == MORPHEUS_WORKER_RUNNING && !worker->demoted && !(episode & EPISODE_HOG) &&
-	       (!episode || worker->over != episode);
-}
-
-/* A worker that serves wakes, and will wait in a queue. */
-static __always_inline void borrow(struct task_struct *task, struct worker *worker)
+int borrow(struct task_struct *task __arg_trusted, struct worker *worker)
 {
 	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), target = clock - sleeper_ns, lent_ns, *debt;
-	struct process process = worker->process;
 	__u32 weight = weight_of(task);
+	struct process process;
+
+	if (!worker)
+		return 0;
+	process = worker->process;
 
 	/* It is far enough ahead of those that compute. */
 	if (!loans_on || !before(clock - sleeper_ns / 2, vtime))
-		return;
+		return 0;
 	lent_ns = of_weight(vtime - target, weight);
 	debt = bpf_map_lookup_elem(&debts, &process);
 	if (!debt) {
@@ -73,31 +65,36 @@ static __always_inline void borrow(struct task_struct *task, struct worker *work
 		bpf_map_update_elem(&debts, &process, &none, BPF_NOEXIST);
 		debt = bpf_map_lookup_elem(&debts, &process);
 		if (!debt)
-			return;
+			return 0;
 	}
 	/* Two that borrow at once may exceed the bound by one loan. */
 	if (READ_ONCE(*debt) + lent_ns > loan_most_ns)
-		return;
+		return 0;
 	__sync_fetch_and_add(debt, lent_ns);
 	set_vtime(task, target);
 	count(COUNTER_loans);
+	return 0;
 }
 
-/* A worker has just been charged, and wants to go on. */
-static __always_inline void repay(struct task_struct *task, struct cpu *cpu, struct worker *worker)
+int repay(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index)
 {
 	__u64 vtime = task->scx.dsq_vtime, room = clock_of(task) + lead_ns - vtime, owed_ns, paid_ns, *debt;
-	struct process process = worker->process;
+	struct cpu *cpu = cpu_at(index);
 	__u32 weight = weight_of(task);
+	struct process process;
+
+	if (!worker || !cpu)
+		return 0;
+	process = worker->process;
 
 	if ((__s64)room <= 0)
-		return;
+		return 0;
 	debt = bpf_map_lookup_elem(&debts, &process);
 	if (!debt)
-		return;
+		return 0;
 	owed_ns = READ_ONCE(*debt);
 	if (!owed_ns)
-		return;
+		return 0;
 	paid_ns = of_weight(room, weight);
 	if (paid_ns > owed_ns)
 		paid_ns = owed_ns;
@@ -105,11 +102,10 @@ static __always_inline void repay(struct task_struct *task, struct cpu *cpu, str
 		paid_ns = slice_ns;
 	/* Another CPU pays or borrows at this moment: next time. */
 	if (__sync_val_compare_and_swap(debt, owed_ns, owed_ns - paid_ns) != owed_ns)
-		return;
+		return 0;
 	vtime += by_weight(paid_ns, weight);
 	set_vtime(task, vtime);
 	cpu->vtime = vtime;
 	count(COUNTER_loans_repaid);
+	return 0;
 }
-
-#endif /* MORPHEUS_LOAN_BPF_H */

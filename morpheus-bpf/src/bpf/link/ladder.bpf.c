@@ -1,27 +1,35 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What follows when a worker is stuck: demotion, throttling; and what a critical section gets.
  *
  * It is decided while the worker runs, by the timer's look and at each switch. Nothing here is undone by an event that
- * could be lost: each is about one episode, and whoever acts upon it compares.
+ * could be lost: each is about one episode, and the code that acts upon it compares.
  */
-#ifndef MORPHEUS_LADDER_BPF_H
-#define MORPHEUS_LADDER_BPF_H
-
-#include "queue.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "link/ladder.bpf.h"
 
 /* Demotes and throttles. Off: sees and reports only. */
 const volatile bool enforce = true;
 const volatile bool demotion_on = true;
 const volatile bool throttling_on = true;
 const volatile bool extensions_on = true;
-/* One extension in a dispatch, and none for a section that outlived one. Off for tests: then lying pays. */
-const volatile bool extension_bound_on = true;
-/* How long a critical section may go on after its slice. */
-const volatile __u64 extension_ns = 500000;
-/* So often it is seen whether the section is over: then the extension is, too, before another section begins. */
+/*
+ * A worker that computes gives way after this time, if a task with less vtime waits: between two ticks, by the timer that looks at
+ * it. A worker that is switched out while it serves others then waits for short turns.
+ */
+const volatile __u64 worker_slice_ns = 500000;
+/*
+ * For this long after a process has interrupted another's stuck worker, none does so again on that CPU because it says
+ * that it serves: that is a claim. It then preempts as any task does that wakes. A process's own stuck workers are
+ * preempted each time. 0: no bound.
+ */
+const volatile __u64 stuck_pause_ns = 2000000;
+/* How often it is seen whether the section is over: then the extension is, too, before another section begins. */
 #define EXTENSION_LOOK_NS 50000
-/* From so many offences of a label on, its polls are throttled. */
+/* From this number of offences of a label on, its polls are throttled. */
 const volatile __u32 repeat_offences = 8;
 
 /* Offences by a process's label. Those that were not seen for long are forgotten first. */
@@ -32,20 +40,16 @@ struct {
 	__type(value, __u32);
 } offences SEC(".maps");
 
-/* A running worker is looked at: for cpuperf.bpf.h. */
-static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct words *slot,
-					  __u64 now);
-
-static __always_inline void mark_stuck(__s32 index, struct cpu *cpu, bool stuck)
+int mark_stuck(__s32 index, bool stuck)
 {
-	struct domain *domain;
+	struct domain *domain = domain_at(domain_of(index));
+	struct cpu *cpu = cpu_at(index);
 
-	if (!!cpu->stuck == stuck)
-		return;
+	if (!cpu || !domain || !!cpu->stuck == stuck)
+		return 0;
 	cpu->stuck = stuck;
-	domain = domain_at(domain_of(index));
-	if (domain)
-		mark(&domain->stuck_cpus, index, stuck);
+	mark(&domain->stuck_cpus, index, stuck);
+	return 0;
 }
 
 /* The label of what runs: the runtime's number, or where it has none the slot's, with the highest bit set. */
@@ -106,59 +110,127 @@ static __always_inline void say_step(struct worker *worker, __u64 episode, __u32
 	emit(worker, event, poll_of(episode), now, detail, BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void over_budget(struct worker *worker, const struct words *slot,
-					__u64 episode, __u64 used_ns, __u64 now, bool runs)
+int over_budget(struct worker *worker, const struct words *slot, const struct overrun *overrun)
 {
 	__s32 index = bpf_get_smp_processor_id();
-	struct cpu *cpu = cpu_at(index);
+	__u64 episode, used_ns, now;
+	struct cpu *cpu;
 	__u32 number;
 
-	if (cpu && runs)
-		mark_stuck(index, cpu, true);
+	if (!worker || !slot || !overrun)
+		return 0;
+	episode = overrun->episode;
+	used_ns = overrun->used_ns;
+	now = overrun->now;
+	cpu = overrun->runs ? cpu_at(index) : 0;
+	if (cpu)
+		mark_stuck(index, true);
 	if (!enforce || !demotion_on || worker->policy < MORPHEUS_POLICY_DEMOTE)
-		return;
+		return 0;
 	if (!may_be_demoted(slot) || is_protected(worker, slot, episode))
-		return;
-	/* The grace is CPU time, as the budget is: who was preempted had no chance to answer the request. */
+		return 0;
+	/* The grace is CPU time, as the budget is: a worker that was preempted had no chance to answer the request. */
 	if (!(episode & EPISODE_HOG) && (used_ns < offence_ns || used_ns < worker->budget_ns + worker->grace_ns))
-		return;
+		return 0;
 	number = count_offence(worker, slot, episode);
 	if (worker->demoted != episode) {
 		worker->demoted = episode;
 		count(COUNTER_demotions);
 		say_step(worker, episode, MORPHEUS_STEP_DEMOTED, MORPHEUS_VERDICT_DEMOTED, MORPHEUS_EVENT_DEMOTED,
 			 used_ns, now);
-		/* Somebody may have waited less long than this one's vtime is now. */
-		if (cpu && runs && !cpu->kicked)
+		/* Its vtime is now more than that of tasks which wait, perhaps. */
+		if (cpu && !cpu->kicked)
 			kick(index, cpu, COUNTER_kicks_at_demotion);
-		return;
+		return 0;
 	}
 	if (!throttling_on || worker->policy < MORPHEUS_POLICY_THROTTLE || worker->throttled == episode ||
 	    number < repeat_offences)
-		return;
+		return 0;
 	worker->throttled = episode;
 	worker->window_ns = scx_now();
 	worker->window_ran_ns = 0;
 	count(COUNTER_throttles);
 	say_step(worker, episode, MORPHEUS_STEP_THROTTLED, MORPHEUS_VERDICT_THROTTLED, MORPHEUS_EVENT_THROTTLED, number,
 		 now);
+	return 0;
 }
 
-static __always_inline void episode_ended(struct worker *worker, __u64 now)
+int episode_ended(struct worker *worker)
 {
-	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
 
+	if (!worker)
+		return 0;
 	if (cpu && cpu->stuck)
-		mark_stuck(bpf_get_smp_processor_id(), cpu, false);
+		mark_stuck(index, false);
 	if (worker->demoted) {
 		worker->demoted = 0;
 		worker->throttled = 0;
 		worker->relieved = 1;
 		count(COUNTER_undemotions);
 	}
+	return 0;
 }
 
-/* Whether a worker has had its turn, and somebody waits for it to end. Within a critical section that waits for the tick. */
+/* Whether the episode for which it was demoted goes on. Read anew: it is about to be charged tenfold, or to wait. */
+static __always_inline bool is_demoted(struct worker *worker)
+{
+	struct words slot;
+
+	if (!worker->demoted)
+		return false;
+	if (load_words(worker, &slot) && episode_of(worker, &slot) == worker->demoted)
+		return true;
+	worker->demoted = 0;
+	worker->throttled = 0;
+	worker->relieved = 1;
+	count(COUNTER_undemotions);
+	return false;
+}
+
+__u64 charge_worker(struct task_struct *task __arg_trusted, struct worker *worker, __u64 ran_ns, __u64 now)
+{
+	__u64 times = 1;
+
+	if (!worker)
+		return times;
+	if (is_demoted(worker))
+		times = demotion;
+	if (worker->throttled) {
+		if (now - worker->window_ns >= window_ns) {
+			worker->window_ns = now;
+			worker->window_ran_ns = 0;
+		}
+		worker->window_ran_ns += ran_ns;
+	}
+	forgive(task, worker);
+	return times;
+}
+
+bool put_demoted(struct task_struct *task __arg_trusted, struct worker *worker, __u64 slice, __u64 flags, __u64 now)
+{
+	__u32 domain_index = domain_of(scx_bpf_task_cpu(task));
+	struct domain *domain = domain_at(domain_index);
+	__u64 vtime = task->scx.dsq_vtime;
+
+	if (!worker || !domain || !is_demoted(worker))
+		return false;
+	if (has_spent(worker, now)) {
+		worker->true_vtime = vtime;
+		worker->has_true_vtime = 1;
+		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
+		insert_by_vtime(task, THROTTLED_QUEUE(domain_index), slice, worker->window_ns + window_ns, flags);
+		count(COUNTER_to_throttled);
+		return true;
+	}
+	WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
+	insert_by_vtime(task, DEMOTED_QUEUE(domain_index), slice, vtime, flags);
+	count(COUNTER_to_demoted);
+	return true;
+}
+
+/* Whether a worker has had its turn, and a task waits for it to end. Within a critical section that waits for the tick. */
 static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, const struct words *slot,
 					 __u64 now)
 {
@@ -167,20 +239,21 @@ static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, con
 	if (!worker_slice_ns || before(now + slice_ns, cpu->slice_end_ns + worker_slice_ns) || !cpu->since_ns ||
 	    slot->critical_depth)
 		return false;
-	waits = least_waiting(index, cpu);
+	waits = least_waiting(index);
 	return waits != NOBODY && before(waits, present_vtime(cpu, now));
 }
 
 /* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
-static __always_inline __u64 looked(struct worker *worker, const struct words *slot)
+__u64 looked(struct worker *worker, const struct words *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
 	__u64 sooner = NOBODY, now = scx_now();
 
-	if (!cpu)
+	if (!cpu || !worker || !slot)
 		return sooner;
-	speed_at_look(index, worker, slot, now);
+	if (cpuperf_on)
+		speed_at_look(worker, slot, now);
 	if (cpu->extended_until_ns) {
 		bool critical = slot->critical_depth;
 
@@ -209,16 +282,15 @@ static __always_inline __u64 looked(struct worker *worker, const struct words *s
 }
 
 /*
- * A worker's slice is over, or it was kicked, and somebody waits. Lets it finish its critical section: once in a
+ * A worker's slice is over, or it was kicked, and a task waits. Lets it finish its critical section: once in a
  * dispatch, for a bounded time, and charged like any other.
  */
-static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, struct worker *worker, __s32 index, __u64 now)
+bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index, __u64 now)
 {
-	struct look_timer *look_timer;
+	struct cpu *cpu = cpu_at(index);
 	struct words slot;
-	__u32 key = index;
 
-	if (!extensions_on)
+	if (!extensions_on || !worker || !cpu)
 		return false;
 	if (!load_words(worker, &slot) || !slot.critical_depth || slot.state != MORPHEUS_WORKER_RUNNING)
 		return false;
@@ -226,7 +298,7 @@ static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, st
 		__u64 episode = episode_of(worker, &slot);
 
 		if (worker->extended && cpu->extended_until_ns && before(now, cpu->extended_until_ns)) {
-			/* Kicked before it is over: that somebody waits was known when it was given. */
+			/* Kicked before it is over: that a task waits was known when it was given. */
 			set_slice(task, cpu->extended_until_ns - now);
 			return true;
 		}
@@ -246,22 +318,66 @@ static __always_inline bool extend(struct task_struct *task, struct cpu *cpu, st
 	count(COUNTER_extensions);
 	set_slice(task, extension_ns);
 	cpu->extended_until_ns = now + extension_ns;
-	look_timer = bpf_map_lookup_elem(&look_timers, &key);
-	if (look_timer)
-		arm(look_timer, extension_ns < EXTENSION_LOOK_NS ? extension_ns : EXTENSION_LOOK_NS);
+	look_after(extension_ns < EXTENSION_LOOK_NS ? extension_ns : EXTENSION_LOOK_NS);
 	return true;
 }
 
 /* An extension goes on after an interruption; the task's slice is what was left of it. */
-static __always_inline void extend_again(struct task_struct *task, struct cpu *cpu, __s32 index, __u64 now)
+int extend_again(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
-	struct look_timer *look_timer;
-	__u32 key = index;
+	struct cpu *cpu = cpu_at(index);
 
-	cpu->extended_until_ns = now + task->scx.slice;
-	look_timer = bpf_map_lookup_elem(&look_timers, &key);
-	if (look_timer)
-		arm(look_timer, EXTENSION_LOOK_NS);
+	if (cpu)
+		cpu->extended_until_ns = now + task->scx.slice;
+	look_after(EXTENSION_LOOK_NS);
+	return 0;
 }
 
-#endif /* MORPHEUS_LADDER_BPF_H */
+int count_preempted_section(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index)
+{
+	struct cpu *cpu = cpu_at(index);
+	struct words slot;
+
+	if (!worker || !cpu || !load_words(worker, &slot) || !slot.critical_depth)
+		return 0;
+	if (cpu->kicked == KICK_OURS)
+		count(COUNTER_critical_preempted_by_kick);
+	else if (!cpu->kicked && !task->scx.slice)
+		count(COUNTER_critical_preempted_at_slice_end);
+	else
+		count(COUNTER_critical_preempted_by_others);
+	return 0;
+}
+
+/* Whether the stuck worker that runs there may be interrupted for a task that serves. */
+static __always_inline bool may_interrupt(const struct cpu *cpu, const struct task_struct *task, __u64 now)
+{
+	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stuck_kicked_ns + stuck_pause_ns);
+}
+
+__s32 find_stuck(struct task_struct *task __arg_trusted, __u64 now)
+{
+	struct domain *domain;
+	__u32 own, seen;
+	__u64 bits;
+
+	own = domain_of(scx_bpf_task_cpu(task));
+	domain = domain_at(own);
+	if (!domain)
+		return -1;
+	bits = READ_ONCE(domain->stuck_cpus);
+	bpf_for(seen, 0, DOMAIN_CPUS) {
+		struct cpu *cpu;
+		__s32 index;
+
+		if (!bits)
+			break;
+		index = cpu_in(own, __builtin_ctzll(bits));
+		bits &= bits - 1;
+		cpu = cpu_at(index);
+		if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
+		    may_run_on(task, index))
+			return index;
+	}
+	return -1;
+}

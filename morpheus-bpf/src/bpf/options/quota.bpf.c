@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What groups may use of the CPU at most (cpu.max): accounts.
  *
@@ -9,13 +9,10 @@
  * What is used beyond the quota is owed and taken from the next periods. So the average is exact, and what is said of one
  * period is off by what was owed: how much that can be is in limit.bpf.h, where tasks are made to wait.
  */
-#ifndef MORPHEUS_QUOTA_BPF_H
-#define MORPHEUS_QUOTA_BPF_H
-
-#include "cgroup.bpf.h"
-
-/* The number of groups with a limit. While it is 0 nothing else here is looked at. */
-__u32 limit_count;
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "options/groups.bpf.h"
 
 /* Nobody owes more than what such a time gives. */
 #define MOST_OWED_NS 4000000000ULL
@@ -23,7 +20,7 @@ __u32 limit_count;
 #define NO_LIMIT (1LL << 62)
 
 /* A new period may have begun. */
-static __always_inline void refill(struct group *group, __u64 now)
+static __always_inline void refill_group(struct group *group, __u64 now)
 {
 	__u64 quota = READ_ONCE(group->quota_ns), period = READ_ONCE(group->period_ns);
 	__u64 began = READ_ONCE(group->began_ns), periods;
@@ -56,7 +53,7 @@ static __always_inline void refill(struct group *group, __u64 now)
  * Takes what was used from a group's account and those above it. Returns the least that is left in one of them, and no more
  * than the slice in a group where many wait (limit.bpf.h).
  */
-__noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
+__s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
 {
 	__s64 least = NO_LIMIT;
 	__u32 level;
@@ -70,7 +67,7 @@ __noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
 			__u64 slice = READ_ONCE(group->crowd_slice_ns);
 			__s64 left;
 
-			refill(group, now);
+			refill_group(group, now);
 			left = __sync_fetch_and_add(&group->left_ns, -(__s64)used_ns) - (__s64)used_ns;
 			if (slice && left > (__s64)slice)
 				left = slice;
@@ -86,7 +83,7 @@ __noinline __s64 pay_quota(__u32 index, __u64 used_ns, __u64 now)
  * Which of a group and those above it has used up its quota, or with `crowded` has more tasks waiting than its quota serves at
  * once; of several, the one next to the root. ROOT_GROUP: none.
  */
-__noinline __u32 spent_group(__u32 index, bool crowded, __u64 now)
+__u32 spent_group(__u32 index, bool crowded, __u64 now)
 {
 	__u32 spent = ROOT_GROUP, level;
 
@@ -96,7 +93,7 @@ __noinline __u32 spent_group(__u32 index, bool crowded, __u64 now)
 		if (index == ROOT_GROUP || !group)
 			break;
 		if (READ_ONCE(group->quota_ns)) {
-			refill(group, now);
+			refill_group(group, now);
 			if (READ_ONCE(group->left_ns) <= 0 || (crowded && READ_ONCE(group->crowd_slice_ns)))
 				spent = index;
 		}
@@ -105,17 +102,15 @@ __noinline __u32 spent_group(__u32 index, bool crowded, __u64 now)
 	return spent;
 }
 
-/* Whether this is a limit, as the kernel says it. */
-static __always_inline bool is_limit(__u64 period_us, __u64 quota_us)
-{
-	return quota_us != ~0ULL && quota_us && period_us;
-}
-
 /* Sets or lifts a group's limit; in microseconds, as the kernel says it. */
-static __always_inline void set_quota(struct group *group, __u64 period_us, __u64 quota_us, __u64 burst_us)
+int set_quota(__u32 index, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
-	bool limited = is_limit(period_us, quota_us), was_limited = group->quota_ns;
+	bool limited = is_limit(period_us, quota_us), was_limited;
+	struct group *group = group_at(index);
 
+	if (!group)
+		return 0;
+	was_limited = group->quota_ns;
 	group->period_ns = period_us * 1000;
 	group->burst_ns = burst_us * 1000;
 	group->began_ns = scx_now();
@@ -125,6 +120,14 @@ static __always_inline void set_quota(struct group *group, __u64 period_us, __u6
 		__sync_fetch_and_add(&limit_count, 1);
 	else if (!limited && was_limited)
 		__sync_fetch_and_add(&limit_count, -1);
+	return 0;
 }
 
-#endif /* MORPHEUS_QUOTA_BPF_H */
+int refill(__u32 index, __u64 now)
+{
+	struct group *group = group_at(index);
+
+	if (group)
+		refill_group(group, now);
+	return 0;
+}

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * How fast a CPU should be, for a governor that asks the scheduler: schedutil.
  *
@@ -23,13 +23,11 @@
  * each switch to such a worker, each look and each tick. (Where the kernel cannot measure a CPU's speed, schedutil goes up
  * in steps of a quarter, one each time.)
  */
-#ifndef MORPHEUS_CPUPERF_BPF_H
-#define MORPHEUS_CPUPERF_BPF_H
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "link/loan.bpf.h"
 
-#include "loan.bpf.h"
-
-/* Set where the kernel has governors; else nothing of this is loaded. */
-const volatile bool cpuperf_on = false;
 /* Tiers count, and not only what slots say. */
 const volatile bool cpuperf_tiers_on = true;
 const volatile __u64 hold_ns = 20000000;
@@ -72,7 +70,7 @@ static __always_inline struct speed *speed_at(__s32 index)
 {
 	__u32 key = index;
 
-	return cpuperf_on ? bpf_map_lookup_elem(&speeds, &key) : 0;
+	return bpf_map_lookup_elem(&speeds, &key);
 }
 
 /* Counts the time since the last call as busy or not. Within a half-life it goes in a straight line. */
@@ -145,38 +143,41 @@ static __always_inline bool is_urgent(struct worker *worker, const struct words 
 }
 
 /* A task is switched in; what is known of it is known of the CPU by now. */
-static __always_inline void speed_at_start(__s32 index, struct worker *worker, __u64 now)
+int speed_at_start(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
+	struct worker *worker = worker_of(task);
 	struct speed *speed = speed_at(index);
 	__u32 wanted, asked;
 	struct words slot;
 
 	if (!speed)
-		return;
+		return 0;
 	count_use(speed, now);
 	speed->busy = 1;
 	if (worker && load_words(worker, &slot) && is_urgent(worker, &slot, true)) {
 		ask_for_worker(index, speed, now);
-		return;
+		return 0;
 	}
 	if (is_fast_by_tier(cpu_at(index))) {
 		ask_for_tier(index, speed, now);
-		return;
+		return 0;
 	}
 	wanted = speed_by_use(speed, now);
 	asked = speed->asked;
 	if (wanted > asked + SPEED_STEP || asked > wanted + SPEED_STEP)
 		ask(index, speed, wanted);
+	return 0;
 }
 
 /* A tick: the only look at who is no worker. */
-static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __u64 now)
+int speed_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
+	struct worker *worker = worker_of(task);
 	struct speed *speed = speed_at(index);
 	struct words slot;
 
 	if (!speed)
-		return;
+		return 0;
 	count_use(speed, now);
 	if (worker && load_words(worker, &slot) && is_urgent(worker, &slot, false))
 		ask_for_worker(index, speed, now);
@@ -184,29 +185,32 @@ static __always_inline void speed_at_tick(__s32 index, struct worker *worker, __
 		ask_for_tier(index, speed, now);
 	else
 		ask(index, speed, speed_by_use(speed, now));
+	return 0;
 }
 
 /* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
-static __always_inline void speed_at_look(__s32 index, struct worker *worker, const struct words *slot,
-					  __u64 now)
+int speed_at_look(struct worker *worker, const struct words *slot, __u64 now)
 {
+	__s32 index = bpf_get_smp_processor_id();
 	struct speed *speed = speed_at(index);
 
-	if (speed && is_urgent(worker, slot, false))
+	if (speed && worker && slot && is_urgent(worker, slot, false))
 		ask_for_worker(index, speed, now);
+	return 0;
 }
 
 /* A task is switched out. */
-static __always_inline void speed_at_end(__s32 index, __u64 now)
+int speed_at_end(__s32 index, __u64 now)
 {
 	struct speed *speed = speed_at(index);
 
 	if (!speed)
-		return;
+		return 0;
 	count_use(speed, now);
 	speed->busy = 0;
 	if (speed->asked && !speed->armed)
 		speed->armed = !bpf_timer_start(&speed->timer, hold_ns, timer_flags);
+	return 0;
 }
 
 /* An idle CPU needs no speed. Where several share one, the others would have it, too. */
@@ -228,12 +232,10 @@ static int speed_at_rest(void *map, __u32 *index, struct speed *speed)
 }
 
 /* To be called once for each CPU. */
-static __always_inline int start_speed(__u32 index)
+int start_speed(__u32 index)
 {
 	struct speed *speed = speed_at(index);
 
-	if (!cpuperf_on)
-		return 0;
 	if (!speed)
 		return -ESRCH;
 	/* The kernel begins with full speed, and has told no governor: nobody wants the same. */
@@ -245,5 +247,3 @@ static __always_inline int start_speed(__u32 index)
 		return -ENOMEM;
 	return bpf_timer_set_callback(&speed->timer, speed_at_rest);
 }
-
-#endif /* MORPHEUS_CPUPERF_BPF_H */

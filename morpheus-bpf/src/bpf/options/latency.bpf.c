@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* How long tasks waited after a wake, and slept before it: histograms that the daemon reads. */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
+
+/*
+ * How long tasks waited from their wake until they ran, by tier: bucket 0 is below 2 us, bucket i from 2^i us on, the last
+ * has no end. Who was put on an idle CPU did not wait in a queue, and stands in bucket 0.
+ */
+#define LATENCY_BUCKETS 16
+/* How long they had slept: below 1 ms, 10 ms, 100 ms, and longer. */
+#define SLEEP_BUCKETS 4
+
+struct histograms {
+	__u64 wakes[TIERS][LATENCY_BUCKETS];
+	__u64 sleeps[SLEEP_BUCKETS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct histograms);
+} histograms SEC(".maps");
+
+static __always_inline __u32 latency_bucket(__u64 ns)
+{
+	__u64 us = ns / 1000;
+	__u32 bucket = us < 2 ? 0 : 63 - __builtin_clzll(us);
+
+	return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
+}
+
+/* A task is switched in. */
+int note_wait(struct behaviour *behaviour, __u64 now)
+{
+	__u64 waited_ns = 0, slept_ns, woke_ns = now;
+	struct histograms *counts;
+	__u32 key = 0, tier, bucket;
+
+	if (!behaviour)
+		return 0;
+	tier = behaviour->tier;
+	/* It has run since it last slept, and was preempted. */
+	if (behaviour->switches)
+		return 0;
+	counts = bpf_map_lookup_elem(&histograms, &key);
+	if (!counts)
+		return 0;
+	if (behaviour->woke_ns) {
+		woke_ns = behaviour->woke_ns;
+		behaviour->woke_ns = 0;
+		/* It was taken out of the queue, and put on an idle CPU at a later wake; or that CPU's clock is ahead. */
+		if ((__s64)(woke_ns - behaviour->slept_ns) < 0)
+			woke_ns = now;
+		if ((__s64)(now - woke_ns) > 0)
+			waited_ns = now - woke_ns;
+	}
+	bucket = latency_bucket(waited_ns) & (LATENCY_BUCKETS - 1);
+	if (tier >= TIERS)
+		return 0;
+	counts->wakes[tier][bucket]++;
+	if (!behaviour->slept_ns || (__s64)(woke_ns - behaviour->slept_ns) < 0)
+		return 0;
+	slept_ns = woke_ns - behaviour->slept_ns;
+	bucket = slept_ns < 1000000 ? 0 : slept_ns < 10000000 ? 1 : slept_ns < 100000000 ? 2 : 3;
+	counts->sleeps[bucket]++;
+	return 0;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Preemption that is not due yet is not forgotten: a timer looks again when the task that runs has had `min_run_ns`, or when the
+ * pause between two kicks of its kind is over.
+ */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
+
+/* Skipped kicks are made up. Off for tests. */
+const volatile bool make_up_on = true;
+/* After this number of tasks in a row that slept before `min_run_ns` was over, the one that runs is taken for such a task, too. */
+#define SHORT_RUNS 64
+
+/* One for each CPU, which is to be kicked later; armed and run anywhere. */
+struct kick_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kick_timer);
+} kick_timers SEC(".maps");
+
+static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
+{
+	struct cpu *cpu = cpu_at(*index);
+	__u64 now = scx_now(), waits;
+
+	if (!cpu)
+		return 0;
+	cpu->make_up_ns = 0;
+	if (!cpu->since_ns || cpu->kicked)
+		return 0;
+	/* Another task runs there by now, and tasks that wake look at that one. */
+	if (before(now, cpu->began_ns + min_run_ns))
+		return 0;
+	waits = least_waiting(*index);
+	if (waits != NOBODY && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now))) {
+		/* It is not known which task woke them. */
+		cpu->sync_kicked_ns = now;
+		kick(*index, cpu, COUNTER_kicks_made_up);
+	}
+	return 0;
+}
+
+int start_kick_timer(__u32 index)
+{
+	struct kick_timer *kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
+
+	if (!kick_timer)
+		return -ESRCH;
+	if (bpf_timer_init(&kick_timer->timer, &kick_timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&kick_timer->timer, make_up);
+}
+
+/* The CPU will be looked at again when its task has run long enough, and for long enough since the last such kick. */
+int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns)
+{
+	struct cpu *cpu = cpu_at(index);
+	struct kick_timer *kick_timer;
+	__u64 rest_ns;
+
+	if (!cpu || !claim)
+		return 0;
+	rest_ns = cpu->began_ns + min_run_ns - claim->now;
+	count(sync_ns ? COUNTER_kicks_skipped_for_sync : COUNTER_kicks_skipped);
+	/* A tick comes as soon, and looks without a timer of its own (preempt_at_tick). */
+	if (!make_up_on || (sync_ns && tick_preemption_on && claim->pause_ns * jiffies_in_second >= 1000000000))
+		return 0;
+	/* Its task has run for longer. */
+	if (rest_ns > min_run_ns)
+		rest_ns = 0;
+	/*
+	 * Where tasks have only come and gone for a while, the one that runs now will go, too, and a timer every time would
+	 * cost more than all of them.
+	 */
+	if (cpu->short_runs >= SHORT_RUNS)
+		rest_ns *= 10;
+	if (rest_ns < sync_ns)
+		rest_ns = sync_ns;
+	if (!rest_ns || (cpu->make_up_ns && before(cpu->make_up_ns, claim->now + rest_ns)))
+		return 0;
+	kick_timer = bpf_map_lookup_elem(&kick_timers, &index);
+	if (!kick_timer)
+		return 0;
+	cpu->make_up_ns = claim->now + rest_ns;
+	if (bpf_timer_start(&kick_timer->timer, rest_ns, 0))
+		cpu->make_up_ns = 0;
+	return 0;
+}

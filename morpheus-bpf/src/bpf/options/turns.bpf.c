@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * When the main queue goes before the front queue: tasks that compute are not to wait for ever for those that sleep and wake.
+ *
+ *	deficit		after a number of tasks from the front queue, one of the main queue has its turn
+ *	starvation	no task was taken from the main queue for far too long
+ *	sojourn		or for too long as things are at present (knobs.sojourn_ns)
+ *	overflow	a queue of pinned tasks that is never empty, with little vtime in it, keeps its CPU from both
+ *
+ * The constants depend on the number of CPUs (src/scaling.rs); those here are for two.
+ */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
+
+const volatile bool deficit_on = true;
+const volatile bool starvation_rescue_on = true;
+const volatile bool sojourn_rescue_on = true;
+const volatile __u64 overflow_rescue_ns = 4000000;
+const volatile __u64 starvation_ns = 50000000;
+const volatile __u32 deficit_budget = 6;
+const volatile __u32 deficit_budget_longrun = 2;
+
+/* Whether no task was taken from a queue for this time. */
+static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now)
+{
+	return before(served_ns + most_ns, now);
+}
+
+int turn_of_main(struct domain *domain, __u64 now)
+{
+	__u32 budget = READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget;
+
+	if (!domain)
+		return COUNTERS;
+	if (deficit_on && domain->fronts_in_a_row >= budget)
+		return COUNTER_from_deficit;
+	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
+		return COUNTER_from_starvation_rescue;
+	/* The turns of those that were taken from it are no sojourn: less would make it overdue at every wake. */
+	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns + 2 * knobs.batch_slice_ns, now))
+		return COUNTER_from_sojourn_rescue;
+	return COUNTERS;
+}
+
+__u32 overdue_queues(const struct domain *domain, const struct heads *heads, __u64 now)
+{
+	__u32 queues = 0;
+
+	if (!domain || !heads)
+		return 0;
+	if (heads->front != NOBODY && is_overdue(domain->front_served_ns, overflow_rescue_ns, now))
+		queues |= FRONT_IS_OVERDUE;
+	if (heads->main != NOBODY && is_overdue(domain->main_served_ns, overflow_rescue_ns, now))
+		queues |= MAIN_IS_OVERDUE;
+	return queues;
+}

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The policy: its callbacks in the order of a task's life.
+ *
+ * The policy is in five files: what it knows (policy.bpf.h), what tasks are like (classify.bpf.h), which task runs next
+ * (queue.bpf.h), which CPU a task gets that wakes (place.bpf.h), and this one. What can be left out of it is in options/, behind
+ * options/options.bpf.h; what it does for workers of applications, in link/. The table of the callbacks is in ../scheduler.bpf.c.
+ */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "morpheus_abi.h"
+#include "policy/place.bpf.h"
+#include "link/loan.bpf.h"
+
+int STRUCT_OPS(morpheus_enable, struct task_struct *task)
+{
+	set_vtime(task, clock_of(task));
+	meet(task, domain_of(scx_bpf_task_cpu(task)) + 1);
+	return 0;
+}
+
+/* An idle CPU, if there is one, and which (place.bpf.h). */
+int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
+{
+	__u32 waker = sync_pause_ns && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
+	bool is_idle = false;
+	__s32 cpu;
+
+	/* It would wait behind its waker while another CPU is idle. */
+	if (waker & ONE_OF_MANY)
+		flags &= ~WAKE_SYNC;
+	cpu = place(task, previous, flags, &is_idle);
+	/* For its group's next period, wherever it is put. */
+	if (is_idle && limit_count && waits_for(task, scx_now()) != ROOT_GROUP)
+		return cpu;
+	if (!is_idle && waker) {
+		struct behaviour *behaviour = behaviour_of(task);
+
+		/* Its wake may be carried out on another CPU. */
+		if (behaviour)
+			behaviour->sync = waker;
+	}
+	if (is_idle && idle_depth_on && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | (__u32)cpu) >= (__s32)idle_depth) {
+		/* Others were sent there before it woke up: whoever is free first takes this one from a queue. */
+		count(COUNTER_idle_cpu_full);
+		return cpu;
+	}
+	if (is_idle) {
+		struct worker *worker = worker_of(task);
+
+		if (worker)
+			restore_vtime(task, worker);
+		/*
+		 * Without its commit "sched_ext: Fix stale direct dispatch state in ddsp_dsq_id" (2026) the kernel may keep an
+		 * insertion that came to nothing (the task was dequeued, or a scheduler came or went just then), and warns of
+		 * the next one. It follows the old one, which is no other, and forgets it.
+		 */
+		if (task->scx.ddsp_dsq_id == DSQ_INVALID)
+			insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		else
+			set_slice(task, slice_ns);
+		count(COUNTER_to_idle_cpu);
+	}
+	return cpu;
+}
+
+/* A CPU's own kernel thread: part of the machine, and others wait for what it does. */
+static __always_inline bool is_kernels_own(const struct task_struct *task)
+{
+	return task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD &&
+	       (cpu_count > 1 || task->flags & PF_NO_SETAFFINITY);
+}
+
+/*
+ * A task that was interrupted for a thread of the kernel's own goes on afterwards, as if nothing had been: it waits in the
+ * CPU's local queue behind that thread. It was asked to stop a moment ago (morpheus_stopping), under the same lock.
+ */
+static __always_inline bool resume(struct task_struct *task, struct worker *worker, __u64 flags)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	__u64 rest_ns;
+
+	if (!cpu || !cpu->rest_ns || flags & ENQ_WAKEUP)
+		return false;
+	rest_ns = cpu->rest_ns;
+	cpu->rest_ns = 0;
+	cpu->out_of_turn = 1;
+	if (worker)
+		worker->resumes = 1;
+	insert_fifo(task, DSQ_LOCAL, rest_ns, flags);
+	count(COUNTER_resumed);
+	return true;
+}
+
+/*
+ * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
+ * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
+ */
+static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, struct claim *claim)
+{
+	__u64 now = claim->now;
+	__s32 index = scx_bpf_task_cpu(task);
+	struct cpu *cpu = cpu_at(index);
+	__u64 vtime;
+
+	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
+		return false;
+	vtime = bounded_vtime(task, sleeper_ns);
+	/* On an idle CPU nobody waits. */
+	if (cpu->since_ns) {
+		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
+			return false;
+		if (is_rescue_pending(cpu, domain_of(index)) || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))) ||
+		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index)))))
+			return false;
+	}
+	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+	count(COUNTER_to_next);
+	claim->vtime = vtime;
+	preempt_own(cpu, index, claim);
+	return true;
+}
+
+/*
+ * What a task is treated as. A worker's slot says whether others wait for what it does; of another one it is known how it
+ * has behaved, and while that is little it does not go before others.
+ */
+static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour *behaviour, struct worker *worker,
+				     const struct words *serving)
+{
+	__u32 tier;
+
+	if (!behaviour)
+		return TIER_BATCH;
+	if (worker)
+		return serving ? TIER_LAT_CRITICAL : TIER_BATCH;
+	tier = tier_within_turn(task, behaviour);
+	if (tier == TIER_INTERACTIVE && immature_gate_on && !is_mature(behaviour)) {
+		count(COUNTER_immature);
+		return TIER_BATCH;
+	}
+	return tier;
+}
+
+/* What to count where a stuck worker is preempted for this slot. */
+static __always_inline enum counter kicks_for(const struct words *serving)
+{
+	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
+								     COUNTER_kicks_for_serving;
+}
+
+/*
+ * Tasks that are about to end do not come here: the kernel puts them into their CPU's local queue, as long as the table's
+ * flags do not ask for them. Those that may not migrate at present are asked for, and put there: to the kernel it is one of
+ * them whoever runs while a program like this does. Where a class above took its CPU it would keep it for another 20 ms each
+ * time (SCX_SLICE_DFL), and where such a thread comes more often than that, for ever.
+ */
+int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
+{
+	const struct words *serving = 0;
+	struct behaviour *behaviour;
+	struct worker *worker;
+	struct cpu *cpu;
+	bool wakes = flags & ENQ_WAKEUP, is_among_many = false;
+	struct claim claim = {};
+	struct words slot = {};
+	__u64 now;
+
+	if (!may_move(task, flags)) {
+		insert_fifo(task, DSQ_LOCAL, slice_ns, flags);
+		count(COUNTER_to_local);
+		return 0;
+	}
+	if (is_kernels_own(task)) {
+		cpu = cpu_at(scx_bpf_task_cpu(task));
+		if (cpu)
+			cpu->kicked = KICK_KERNEL;
+		/*
+		 * Put back for a class above, there is nobody to preempt: who ran here last, and waits by now, would lose the
+		 * slice it waits with.
+		 */
+		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
+		count(COUNTER_to_local);
+		return 0;
+	}
+	worker = worker_of(task);
+	if (worker)
+		restore_vtime(task, worker);
+	come_to_domain(task, domain_of(scx_bpf_task_cpu(task)));
+	now = scx_now();
+	if (group_count) {
+		__u32 group;
+
+		join_group(task);
+		group = waits_for(task, now);
+		if (group != ROOT_GROUP && wait_in(group, task, flags, now))
+			return 0;
+	}
+	if (flags & ENQ_LAST) {
+		/* Its CPU would have nothing to do: it goes on, once that CPU, which idles by then, looks again. */
+		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
+		return 0;
+	}
+	if (resume(task, worker, flags))
+		return 0;
+	if (worker && wakes) {
+		if (load_words(worker, &slot) && serves(worker, &slot))
+			serving = &slot;
+	}
+	behaviour = behaviour_of(task);
+	if (rescue_on && flags & ENQ_REENQ && rescue_again(task, slice_for(behaviour, TIER_BATCH), flags))
+		return 0;
+	claim.now = now;
+	claim.tier = tier_of(task, behaviour, worker, serving);
+	if (behaviour) {
+		if (wakes) {
+			behaviour->woke_ns = now;
+			is_among_many = look_at_waker(task, behaviour, serving, &claim);
+		}
+		cpu = cpu_at(bpf_get_smp_processor_id());
+		if (cpu) {
+			cpu->enqueues++;
+			if (!is_mature(behaviour) && (wakes || !behaviour->switches))
+				cpu->strangers++;
+		}
+	}
+	count(wakes ? COUNTER_wakeups : COUNTER_enqueues_again);
+	if (wakes && goes_next(task, worker, &claim))
+		return 0;
+	if (serving)
+		borrow(task, worker);
+	if (!put(task, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
+		claim.tier = TIER_BATCH;
+	if (rescue_on && !rescue_armed)
+		watch_over_queues();
+	if (l2_affinity_on && wakes && !is_among_many && waits_near(task))
+		return 0;
+	if (tell_idle(task))
+		return 0;
+	/* One of many has its turn when it comes, as those that compute. */
+	if (wakes && !is_among_many && !(worker && worker->demoted)) {
+		claim.vtime = task->scx.dsq_vtime;
+		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
+	}
+	return 0;
+}
+
+/* Whether the task that ran here goes on: it has less vtime than all that wait. */
+static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, struct worker *worker,
+				    const struct heads *heads, __u64 now)
+{
+	if (heads->due || cpu->yielded || !previous_on)
+		return false;
+	if (heads->front != NOBODY && cpu->tier == TIER_BATCH)
+		return false;
+	if (heads->least == NOBODY)
+		return !heads->throttled || !worker || !has_spent(worker, now);
+	if (worker && has_spent(worker, now))
+		return false;
+	return before(task->scx.dsq_vtime, heads->least);
+}
+
+static __always_inline void keep(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
+{
+	__u64 slice;
+
+	if (worker)
+		worker->extended = 0;
+	cpu->yielded = 0;
+	slice = slice_for(behaviour_of(task), cpu->tier);
+	if (cpu->turn_ns && slice > cpu->turn_ns)
+		slice = cpu->turn_ns;
+	cpu->slice_end_ns = now + slice;
+	set_slice(task, slice);
+	count(COUNTER_kept);
+}
+
+/* No task waits for this CPU in an order of vtime. */
+static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cpu *cpu)
+{
+	if (!is_rescue_pending(cpu, domain_index) || !take_rescued(domain_index, index))
+		take_from_others(domain_index, cpu);
+}
+
+/* The task that runs here may have computed for too long by now. */
+static __always_inline void look_at_tier(struct task_struct *task, __s32 index, struct cpu *cpu)
+{
+	struct behaviour *behaviour = cpu->tier == TIER_BATCH ? 0 : behaviour_of(task);
+
+	if (behaviour)
+		mark_batch(index, cpu, tier_within_turn(task, behaviour));
+}
+
+int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
+{
+	__u32 domain_index = domain_of(index);
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+	struct worker *worker = 0;
+	struct heads heads = {};
+	bool wants_on, spent;
+	__u64 now;
+
+	if (!cpu || !domain)
+		return 0;
+	now = scx_now();
+	wants_on = previous && previous->scx.flags & TASK_QUEUED && cpu->since_ns;
+	if (!wants_on) {
+		cpu->kicked = KICK_NONE;
+		if (is_rescue_due(cpu, domain) && take_rescued(domain_index, index))
+			return 0;
+		/* Most often it went to sleep. */
+		if (waits_by_tier(cpu, domain, now)) {
+			if (!take_waiting(domain_index, domain, now))
+				take_rest(domain_index, index, cpu);
+			return 0;
+		}
+		look_into_queues(&heads, domain_index, index, now);
+		if (take_least(&heads, domain_index, index, now))
+			return 0;
+		if (heads.throttled && take_throttled(domain_index, cpu))
+			return 0;
+		take_rest(domain_index, index, cpu);
+		return 0;
+	}
+	if (cpu->worker)
+		worker = worker_of(previous);
+	charge(previous, cpu, worker, now);
+	if (worker)
+		repay(previous, worker, index);
+	else
+		look_at_tier(previous, index, cpu);
+	if (is_rescue_due(cpu, domain)) {
+		cpu->kicked = KICK_NONE;
+		if (take_rescued(domain_index, index))
+			return 0;
+	}
+	spent = limit_count && cpu->group != ROOT_GROUP && waits_for(previous, now) != ROOT_GROUP;
+	/* It does not go on, whatever its vtime is (goes_on): so no head is looked at, which takes a lock on older kernels. */
+	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
+	    scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 && take_waiting(domain_index, domain, now))
+		return 0;
+	look_into_queues(&heads, domain_index, index, now);
+	if (spent) {
+		/* It goes to wait when this CPU has another task, or none. */
+		cpu->kicked = KICK_NONE;
+		set_slice(previous, 0);
+		if (!take_least(&heads, domain_index, index, now) &&
+		    !(heads.throttled && take_throttled(domain_index, cpu)))
+			take_rest(domain_index, index, cpu);
+		return 0;
+	}
+	if (goes_on(previous, cpu, worker, &heads, now)) {
+		cpu->kicked = KICK_NONE;
+		if (heads.least == NOBODY && !(worker && worker->demoted))
+			/* Who runs alone takes the clock along, or it would wait for those who come later. */
+			advance_clock(domain, previous->scx.dsq_vtime);
+		keep(previous, cpu, worker, now);
+		return 0;
+	}
+	if (worker && extend(previous, worker, index, now)) {
+		cpu->kicked = KICK_NONE;
+		return 0;
+	}
+	if (take_least(&heads, domain_index, index, now))
+		return 0;
+	if (worker && has_spent(worker, now) && heads.throttled &&
+	    take_throttled(domain_index, cpu))
+		return 0;
+	/* What waits may not run here. */
+	cpu->kicked = KICK_NONE;
+	keep(previous, cpu, worker, now);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_running, struct task_struct *task)
+{
+	__s32 index = bpf_get_smp_processor_id();
+	struct domain *domain = domain_at(domain_of(index));
+	struct cpu *cpu = cpu_at(index);
+	struct worker *worker = worker_of(task);
+	struct behaviour *behaviour = behaviour_of(task);
+	__u64 now = scx_now(), turn_ns;
+	__u32 tier = TIER_BATCH;
+
+	if (!cpu || !domain)
+		return 0;
+	if (behaviour) {
+		note_wait(behaviour, now);
+		tier = behaviour->tier;
+	}
+	/* Its slot is looked at by who wants to preempt it (stuck_cpus); and a poll that computes is as good a victim. */
+	mark_batch(index, cpu, worker ? TIER_INTERACTIVE : tier);
+	cpu->extended_until_ns = 0;
+	if (worker) {
+		restore_vtime(task, worker);
+		if (!worker->resumes)
+			worker->extended = 0;
+		else if (worker->extended)
+			extend_again(task, index, now);
+		worker->resumes = 0;
+	}
+	come_to_domain(task, domain_of(index));
+	if (cpu->stuck)
+		mark_stuck(index, false);
+	cpu->rest_ns = 0;
+	cpu->group = group_count ? join_group(task) : ROOT_GROUP;
+	cpu->paid_ns = task->se.sum_exec_runtime;
+	cpu->vtime = bounded_vtime(task, lag_ns);
+	cpu->weight = weight_of(task);
+	cpu->worker = worker ? task->tgid : 0;
+	cpu->kernel = !!(task->flags & PF_KTHREAD);
+	cpu->began_ns = now;
+	turn_ns = cpu->rescued && cpu->rescued_turn_ns ? cpu->rescued_turn_ns : cpu->turn_ns;
+	if (turn_ns && !cpu->kernel && !cpu->extended_until_ns)
+		bound_turn(task, index, turn_ns, now);
+	cpu->slice_end_ns = now + task->scx.slice;
+	cpu->exec_ns = task->se.sum_exec_runtime;
+	cpu->kicked = KICK_NONE;
+	cpu->yielded = 0;
+	cpu->sync_wakes = 0;
+	/* Last: who sees it sees the others. */
+	WRITE_ONCE(cpu->since_ns, now);
+	/*
+	 * Who is not picked for its vtime says nothing of where the others are. A demoted worker that goes on after an
+	 * interruption is ahead of all: with the clock there, who runs would be far behind, and who wakes behind those.
+	 */
+	if (is_kernels_own(task))
+		;
+	else if (cpu->out_of_turn)
+		cpu->out_of_turn = 0;
+	else if (!worker || !worker->demoted)
+		advance_clock(domain, cpu->vtime);
+	if (cpuperf_on)
+		speed_at_start(task, index, now);
+	if (limit_count)
+		begin_limited(task, now);
+	return 0;
+}
+
+/* Somebody waits who goes before those that compute, and one of those runs: a wake that could not preempt, or a turn of
+ * the main queue that was due. */
+static __always_inline void preempt_at_tick(struct task_struct *task, __s32 index, struct cpu *cpu, __u64 now)
+{
+	__u64 after_ns = READ_ONCE(burst_now) ? 0 : knobs.preempt_after_ns;
+
+	if (!tick_preemption_on || cpu->tier != TIER_BATCH || !task->scx.slice || cpu->extended_until_ns ||
+	    before(now, cpu->began_ns + after_ns) || !scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index))))
+		return;
+	set_slice(task, 0);
+	count(COUNTER_preempted_at_tick);
+}
+
+/* Not in the table where there are no tiers, no governors, and no groups. */
+int STRUCT_OPS(morpheus_tick, struct task_struct *task)
+{
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
+	__u64 now = scx_now();
+
+	if (tiers_on && cpu) {
+		detect(now);
+		if (!cpu->worker)
+			look_at_tier(task, index, cpu);
+		preempt_at_tick(task, index, cpu, now);
+	}
+	if (group_count && cpu)
+		tick_in_group(task, now);
+	if (cpuperf_on)
+		speed_at_tick(task, index, now);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
+{
+	__s32 index = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_at(index);
+	struct behaviour *behaviour;
+	struct worker *worker = 0;
+	__u64 now = scx_now(), until_ns;
+
+	if (!cpu)
+		return 0;
+	if (cpu->worker)
+		worker = worker_of(task);
+	charge(task, cpu, worker, now);
+	if (!runnable && group_count)
+		note_sleep(task);
+	behaviour = behaviour_of(task);
+	if (behaviour)
+		turn_goes_on_or_ends(task, behaviour, !runnable, now);
+	if (worker && runnable)
+		count_preempted_section(task, worker, index);
+	if (runnable || !before(now, cpu->began_ns + min_run_ns))
+		cpu->short_runs = 0;
+	else
+		cpu->short_runs++;
+	cpu->rest_ns = 0;
+	if (runnable && cpu->kicked == KICK_KERNEL) {
+		until_ns = cpu->slice_end_ns;
+		if (cpu->extended_until_ns)
+			until_ns = cpu->extended_until_ns;
+		if (!extension_bound_on && worker && worker->extended)
+			until_ns = now + extension_ns;
+		if (before(now, until_ns))
+			cpu->rest_ns = until_ns - now;
+	}
+	/*
+	 * A CPU that goes offline asks for nobody (morpheus_dispatch), and a thread that has used up its slice there is put into
+	 * the local queue by the kernel when the CPU has already gone idle: it would wait there, and the CPU's going with it,
+	 * until something else wakes the CPU up.
+	 */
+	if (runnable && is_kernels_own(task))
+		scx_bpf_kick_cpu(index, 0);
+	if (cpu->stuck)
+		mark_stuck(index, false);
+	cpu->since_ns = 0;
+	cpu->worker = 0;
+	cpu->extended_until_ns = 0;
+	cpu->kicked = KICK_NONE;
+	if (cpuperf_on)
+		speed_at_end(index, now);
+	return 0;
+}
+
+int STRUCT_OPS(morpheus_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+
+	if (cpu)
+		cpu->yielded = 1;
+	set_slice(from, 0);
+	count(COUNTER_yields);
+	return 0;
+}
+
+/* It is another class's from now on, or ends. */
+int STRUCT_OPS(morpheus_disable, struct task_struct *task)
+{
+	if (group_count)
+		note_sleep(task);
+	return 0;
+}
