@@ -240,7 +240,7 @@ static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, con
 	    slot->critical_depth)
 		return false;
 	waits = least_waiting(index);
-	return waits != NOBODY && before(waits, present_vtime(cpu, now));
+	return waits != NO_VTIME && before(waits, present_vtime(cpu, now));
 }
 
 /* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
@@ -248,7 +248,7 @@ __u64 looked(struct worker *worker, const struct words *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
-	__u64 sooner = NOBODY, now = scx_now();
+	__u64 sooner = NO_VTIME, now = scx_now();
 
 	if (!cpu || !worker || !slot)
 		return sooner;

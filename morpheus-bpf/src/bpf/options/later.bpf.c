@@ -40,7 +40,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
 	waits = least_waiting(*index);
-	if (waits != NOBODY && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now))) {
+	if (waits != NO_VTIME && before(waits + margin_ns(cpu, TIER_INTERACTIVE), present_vtime(cpu, now))) {
 		/* It is not known which task woke them. */
 		cpu->sync_kicked_ns = now;
 		kick(*index, cpu, COUNTER_kicks_made_up);

@@ -50,9 +50,9 @@ __u32 overdue_queues(const struct domain *domain, const struct heads *heads, __u
 
 	if (!domain || !heads)
 		return 0;
-	if (heads->front != NOBODY && is_overdue(domain->front_served_ns, overflow_rescue_ns, now))
+	if (heads->front != NO_VTIME && is_overdue(domain->front_served_ns, overflow_rescue_ns, now))
 		queues |= FRONT_IS_OVERDUE;
-	if (heads->main != NOBODY && is_overdue(domain->main_served_ns, overflow_rescue_ns, now))
+	if (heads->main != NO_VTIME && is_overdue(domain->main_served_ns, overflow_rescue_ns, now))
 		queues |= MAIN_IS_OVERDUE;
 	return queues;
 }

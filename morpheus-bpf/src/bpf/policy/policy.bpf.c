@@ -253,9 +253,9 @@ static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, s
 {
 	if (heads->due || cpu->yielded || !previous_on)
 		return false;
-	if (heads->front != NOBODY && cpu->tier == TIER_BATCH)
+	if (heads->front != NO_VTIME && cpu->tier == TIER_BATCH)
 		return false;
-	if (heads->least == NOBODY)
+	if (heads->least == NO_VTIME)
 		return !heads->throttled || !worker || !has_spent(worker, now);
 	if (worker && has_spent(worker, now))
 		return false;
@@ -354,7 +354,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
-		if (heads.least == NOBODY && !(worker && worker->demoted))
+		if (heads.least == NO_VTIME && !(worker && worker->demoted))
 			/* Who runs alone takes the clock along, or it would wait for those who come later. */
 			advance_clock(domain, previous->scx.dsq_vtime);
 		keep(previous, cpu, worker, now);

@@ -59,7 +59,7 @@ SHARED(const volatile __u8 nearest_domains[DOMAINS][DOMAINS]);
 #define PINNED_RESCUE_QUEUE(cpu) (1ULL << 34 | (__u32)(cpu))
 
 /* No task's vtime. */
-#define NOBODY (~0ULL)
+#define NO_VTIME (~0ULL)
 /* A clock begins far from 0, so that a vtime before it is not after it. */
 #define CLOCK_BEGINS (1ULL << 48)
 /* Shorter turns cost more than they help. */
@@ -442,7 +442,7 @@ static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
 
 /* Brings a task's vtime into bounds, and returns it (queue.bpf.h). */
 __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns);
-/* The least vtime among the tasks that wait and may be for this CPU, or NOBODY. Not under a run queue's lock. */
+/* The least vtime among the tasks that wait and may be for this CPU, or NO_VTIME. Not under a run queue's lock. */
 __u64 least_waiting(__s32 index);
 /* Tells an idle CPU that it may run a task which waits. Returns whether there was one (place.bpf.h). */
 bool kick_idle(struct task_struct *task __arg_trusted);

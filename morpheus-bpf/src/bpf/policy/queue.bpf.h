@@ -139,20 +139,20 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 }
 
 /*
- * The least vtime in a queue, or NOBODY. Before Linux 6.19 that takes the queue's lock, so that a queue which is empty is not
+ * The least vtime in a queue, or NO_VTIME. Before Linux 6.19 that takes the queue's lock, so that a queue which is empty is not
  * asked.
  */
 static __noinline __u64 head_of(__u64 queue)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
-	__u64 vtime = NOBODY;
+	__u64 vtime = NO_VTIME;
 
 	if (scx_bpf_dsq_nr_queued(queue) <= 0)
-		return NOBODY;
+		return NO_VTIME;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		task = scx_bpf_dsq_peek(queue);
-		return task ? task->scx.dsq_vtime : NOBODY;
+		return task ? task->scx.dsq_vtime : NO_VTIME;
 	}
 	count(COUNTER_locks_to_look);
 	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
@@ -164,12 +164,12 @@ static __noinline __u64 head_of(__u64 queue)
 	return vtime;
 }
 
-/* The lesser vtime, either of which may be NOBODY. */
+/* The lesser vtime, either of which may be NO_VTIME. */
 static __always_inline __u64 lesser(__u64 a, __u64 b)
 {
-	if (a == NOBODY)
+	if (a == NO_VTIME)
 		return b;
-	return b != NOBODY && before(b, a) ? b : a;
+	return b != NO_VTIME && before(b, a) ? b : a;
 }
 
 __u64 least_waiting(__s32 index)
@@ -274,19 +274,19 @@ int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64
 
 	if (!heads || !domain || !cpu)
 		return 0;
-	heads->front = tiers_on ? head_of(FRONT_QUEUE(domain_index)) : NOBODY;
+	heads->front = tiers_on ? head_of(FRONT_QUEUE(domain_index)) : NO_VTIME;
 	heads->main = head_of(MAIN_QUEUE(domain_index));
-	heads->demoted = heads->pinned = NOBODY;
+	heads->demoted = heads->pinned = NO_VTIME;
 	heads->due = heads->throttled = false;
 	if (before(now, domain->demoted_until_ns)) {
 		heads->demoted = head_of(DEMOTED_QUEUE(domain_index));
-		if (heads->demoted != NOBODY)
+		if (heads->demoted != NO_VTIME)
 			WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
 	}
 	if (before(now, domain->throttled_until_ns)) {
 		__u64 time = head_of(THROTTLED_QUEUE(domain_index));
 
-		if (time != NOBODY) {
+		if (time != NO_VTIME) {
 			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
 			heads->throttled = true;
 			heads->due = !before(now, time);
@@ -294,7 +294,7 @@ int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64
 	}
 	if (cpu->pinned) {
 		heads->pinned = head_of(PINNED_QUEUE(index));
-		if (heads->pinned == NOBODY)
+		if (heads->pinned == NO_VTIME)
 			cpu->pinned = 0;
 	}
 	heads->least = lesser(lesser(heads->front, heads->main), lesser(heads->demoted, heads->pinned));
@@ -359,11 +359,11 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 
 	if (!heads || !domain || !cpu)
 		return false;
-	front = heads->front != NOBODY;
-	main = heads->main != NOBODY;
+	front = heads->front != NO_VTIME;
+	main = heads->main != NO_VTIME;
 	if (heads->due && take_throttled(domain_index, cpu))
 		return true;
-	if (tiers_on && overflow_rescue_on && heads->pinned != NOBODY && heads->pinned == heads->least) {
+	if (tiers_on && overflow_rescue_on && heads->pinned != NO_VTIME && heads->pinned == heads->least) {
 		__u32 overdue = overdue_queues(domain, heads, now);
 
 		if ((overdue & FRONT_IS_OVERDUE && take_front(domain_index, domain, main, now)) ||
@@ -372,16 +372,16 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 			return true;
 		}
 	}
-	if (!front && heads->demoted != NOBODY && heads->demoted == heads->least &&
+	if (!front && heads->demoted != NO_VTIME && heads->demoted == heads->least &&
 	    take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted))
 		return true;
-	if (heads->pinned != NOBODY && heads->pinned == heads->least && take_pinned(cpu, index))
+	if (heads->pinned != NO_VTIME && heads->pinned == heads->least && take_pinned(cpu, index))
 		return true;
 	if (take_by_tier(domain_index, domain, front, main, now))
 		return true;
-	if (heads->pinned != NOBODY && take_pinned(cpu, index))
+	if (heads->pinned != NO_VTIME && take_pinned(cpu, index))
 		return true;
-	return heads->demoted != NOBODY && take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted);
+	return heads->demoted != NO_VTIME && take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted);
 }
 
 /* Nothing waits in this domain: looks into the others, one after the other. */
