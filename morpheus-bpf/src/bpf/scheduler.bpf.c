@@ -44,27 +44,27 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 
 		if (domain)
 			domain->clock = CLOCK_BEGINS;
-		error = scx_bpf_create_dsq(MAIN_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(MAIN_DSQ(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(FRONT_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(FRONT_DSQ(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(DEMOTED_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(DEMOTED_DSQ(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(THROTTLED_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(THROTTLED_DSQ(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(RESCUE_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(RESCUE_DSQ(index), -1);
 		if (error)
 			return error;
 	}
 	bpf_for(index, 0, cpu_count) {
-		error = scx_bpf_create_dsq(PINNED_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(PINNED_DSQ(index), -1);
 		if (error)
 			return error;
-		error = scx_bpf_create_dsq(PINNED_RESCUE_QUEUE(index), -1);
+		error = scx_bpf_create_dsq(PINNED_RESCUE_DSQ(index), -1);
 		if (error)
 			return error;
 		error = start_turn_timer(index);

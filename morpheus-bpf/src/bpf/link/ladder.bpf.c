@@ -220,12 +220,12 @@ bool put_demoted(struct task_struct *task __arg_trusted, struct worker *worker, 
 		worker->true_vtime = vtime;
 		worker->has_true_vtime = 1;
 		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
-		insert_by_vtime(task, THROTTLED_QUEUE(domain_index), slice, worker->window_ns + window_ns, flags);
+		insert_by_vtime(task, THROTTLED_DSQ(domain_index), slice, worker->window_ns + window_ns, flags);
 		count(COUNTER_to_throttled);
 		return true;
 	}
 	WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
-	insert_by_vtime(task, DEMOTED_QUEUE(domain_index), slice, vtime, flags);
+	insert_by_vtime(task, DEMOTED_DSQ(domain_index), slice, vtime, flags);
 	count(COUNTER_to_demoted);
 	return true;
 }

@@ -119,7 +119,7 @@ static __always_inline void look_for_longrun(__u64 now)
 		struct domain *domain = domain_at(index);
 		__u64 waits_ns;
 
-		if (!domain || scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) <= 0)
+		if (!domain || scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) <= 0)
 			continue;
 		busy = true;
 		/* The other CPU's clock may be ahead. */

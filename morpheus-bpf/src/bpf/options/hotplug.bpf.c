@@ -24,13 +24,13 @@
  * Hands over the tasks of a queue whose CPU is `index`, or all of them. Returns whether there were any. Static, as a
  * function that moves tasks has to be.
  */
-static __noinline bool hand_over(__u64 queue, __s32 index)
+static __noinline bool hand_over(__u64 dsq, __s32 index)
 {
 	struct bpf_iter_scx_dsq iterator;
 	bool any = false;
 	__u32 seen;
 
-	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
+	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
 		bpf_for(seen, 0, HAND_OVERS) {
 			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
 			__s32 own;
@@ -57,11 +57,11 @@ static __always_inline bool hand_over_of(__u32 domain_index, __s32 index)
 {
 	bool any = false;
 
-	any |= hand_over(MAIN_QUEUE(domain_index), index);
-	any |= hand_over(FRONT_QUEUE(domain_index), index);
-	any |= hand_over(DEMOTED_QUEUE(domain_index), index);
-	any |= hand_over(THROTTLED_QUEUE(domain_index), index);
-	any |= hand_over(RESCUE_QUEUE(domain_index), index);
+	any |= hand_over(MAIN_DSQ(domain_index), index);
+	any |= hand_over(FRONT_DSQ(domain_index), index);
+	any |= hand_over(DEMOTED_DSQ(domain_index), index);
+	any |= hand_over(THROTTLED_DSQ(domain_index), index);
+	any |= hand_over(RESCUE_DSQ(domain_index), index);
 	return any;
 }
 
@@ -96,8 +96,8 @@ int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 
 	if (domain && !has_another_cpu(domain_index, index))
 		WRITE_ONCE(domain->gone, 1);
-	hand_over(PINNED_QUEUE(index), index);
-	hand_over(PINNED_RESCUE_QUEUE(index), index);
+	hand_over(PINNED_DSQ(index), index);
+	hand_over(PINNED_RESCUE_DSQ(index), index);
 	hand_over_of(domain_index, index);
 	if (cpu) {
 		mark_stuck(index, false);

@@ -201,7 +201,7 @@ static __always_inline __u64 place_for_breath(struct task_struct *task)
 	__s32 index = scx_bpf_task_cpu(task);
 
 	count(COUNTER_breaths);
-	return BREATH | (is_pinned(task) ? PINNED_RESCUE_QUEUE(index) : RESCUE_QUEUE(domain_of(index)));
+	return BREATH | (is_pinned(task) ? PINNED_RESCUE_DSQ(index) : RESCUE_DSQ(domain_of(index)));
 }
 
 /*
@@ -242,15 +242,15 @@ __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bool breath, 
 		__sync_fetch_and_add(&group->released, 1);
 	}
 	if (!is_pinned(task)) {
-		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
-		return MAIN_QUEUE(domain_index) | BY_VTIME;
+		note_arrival(MAIN_DSQ(domain_index), &domain->main_served_ns, now);
+		return MAIN_DSQ(domain_index) | BY_VTIME;
 	}
 	/*
 	 * Not the local queue of an idle CPU: Linux 7.2 charges a task that is put there from outside for the time since that CPU
 	 * fell asleep.
 	 */
 	cpu->pinned = 1;
-	return PINNED_QUEUE(index) | BY_VTIME;
+	return PINNED_DSQ(index) | BY_VTIME;
 }
 
 /* A task was moved to a rescue queue: CPUs look there at each pick. */

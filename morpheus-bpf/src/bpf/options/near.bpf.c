@@ -59,9 +59,9 @@ static __always_inline __u64 near(__s32 index)
 /* How many wait in a domain where one goes that woke. */
 static __always_inline __s32 waiting_in(__u32 domain)
 {
-	__s32 waiting = scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain));
+	__s32 waiting = scx_bpf_dsq_nr_queued(MAIN_DSQ(domain));
 
-	return tiers_on ? waiting + scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain)) : waiting;
+	return tiers_on ? waiting + scx_bpf_dsq_nr_queued(FRONT_DSQ(domain)) : waiting;
 }
 
 /* Claims an idle core that shares the second-level cache of `previous`: its CPU, or -1. `idle` are those of idle cores. */

@@ -125,12 +125,12 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 	return 0;
 }
 
-__hidden bool head_has_waited(__u64 queue, __u64 ns)
+__hidden bool head_has_waited(__u64 dsq, __u64 ns)
 {
 	struct bpf_iter_scx_dsq iterator;
 	bool waited = false;
 
-	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
+	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
 		struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
 
 		waited = task && has_waited(task, ns);
@@ -190,24 +190,24 @@ static __always_inline int look_at_queues(__u32 index, __u64 now)
 	if (READ_ONCE(domain->gone) || !domain->online)
 		handed_over = hand_over_domain(index);
 	found = (struct found){ .cpus = domain->online };
-	rescued = scx_bpf_dsq_nr_queued(RESCUE_QUEUE(index));
+	rescued = scx_bpf_dsq_nr_queued(RESCUE_DSQ(index));
 	if (rescued > 0)
 		found.load = ((__u64)rescued << LOAD_SHIFT) / (found.cpus ? found.cpus : 1);
-	if (scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0)
-		bring_forward(MAIN_QUEUE(index), RESCUE_QUEUE(index));
-	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0)
-		bring_forward(FRONT_QUEUE(index), RESCUE_QUEUE(index));
-	if (scx_bpf_dsq_nr_queued(DEMOTED_QUEUE(index)) > 0)
-		bring_forward(DEMOTED_QUEUE(index), RESCUE_QUEUE(index));
-	if (scx_bpf_dsq_nr_queued(THROTTLED_QUEUE(index)) > 0) {
+	if (scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0)
+		bring_forward(MAIN_DSQ(index), RESCUE_DSQ(index));
+	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0)
+		bring_forward(FRONT_DSQ(index), RESCUE_DSQ(index));
+	if (scx_bpf_dsq_nr_queued(DEMOTED_DSQ(index)) > 0)
+		bring_forward(DEMOTED_DSQ(index), RESCUE_DSQ(index));
+	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ(index)) > 0) {
 		/* Its CPUs forget this queue when none of them has chosen for a while. */
 		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
-		bring_forward(THROTTLED_QUEUE(index), RESCUE_QUEUE(index));
+		bring_forward(THROTTLED_DSQ(index), RESCUE_DSQ(index));
 	}
 	domain->load = found.load;
 	if (found.aged)
 		domain->crowded_until_ns = now + CROWDED_FOR_NS;
-	WRITE_ONCE(domain->urgent, rescued > 0 && head_has_waited(RESCUE_QUEUE(index), URGENT_NS));
+	WRITE_ONCE(domain->urgent, rescued > 0 && head_has_waited(RESCUE_DSQ(index), URGENT_NS));
 	if (found.brought || rescued > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return handed_over || found.load > 0;
@@ -230,14 +230,14 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 		return false;
 	found = (struct found){ .cpus = 1 };
 	if (cpu->pinned) {
-		bring_forward(PINNED_QUEUE(index), PINNED_RESCUE_QUEUE(index));
+		bring_forward(PINNED_DSQ(index), PINNED_RESCUE_DSQ(index));
 		if (found.brought)
 			WRITE_ONCE(cpu->rescue, 1);
 	}
 	if (found.aged)
 		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
 	if (cpu->rescue)
-		found.load += (__u64)scx_bpf_dsq_nr_queued(PINNED_RESCUE_QUEUE(index)) << LOAD_SHIFT;
+		found.load += (__u64)scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index)) << LOAD_SHIFT;
 	turn_ns = turn_in_crowd(domain->load + found.load);
 	rescued_turn_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : turn_ns;
 	if (cpu->turn_ns != turn_ns)
@@ -316,7 +316,7 @@ bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 fla
 
 	if (!domain || is_pinned(task) || !has_waited(task, rescue_ns))
 		return false;
-	insert_fifo(task, RESCUE_QUEUE(index), slice, flags);
+	insert_fifo(task, RESCUE_DSQ(index), slice, flags);
 	WRITE_ONCE(domain->rescue, 1);
 	if (!rescue_armed)
 		watch_over_queues();
@@ -335,7 +335,7 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	if (READ_ONCE(cpu->rescue)) {
 		/* First, so that a task that is brought forward meanwhile is not overlooked. */
 		WRITE_ONCE(cpu->rescue, 0);
-		if (move_to_local(PINNED_RESCUE_QUEUE(index))) {
+		if (move_to_local(PINNED_RESCUE_DSQ(index))) {
 			WRITE_ONCE(cpu->rescue, 1);
 			cpu->rescued = cpu->out_of_turn = 1;
 			return true;
@@ -346,13 +346,13 @@ bool take_rescued(__u32 domain_index, __s32 index)
 		return false;
 	/* The same. */
 	WRITE_ONCE(domain->rescue, 0);
-	if (move_to_local(RESCUE_QUEUE(domain_index))) {
+	if (move_to_local(RESCUE_DSQ(domain_index))) {
 		WRITE_ONCE(domain->rescue, 1);
 		cpu->rescued = cpu->out_of_turn = 1;
 		return true;
 	}
 	/* Tasks in it may not run here. */
-	if (scx_bpf_dsq_nr_queued(RESCUE_QUEUE(domain_index)) > 0)
+	if (scx_bpf_dsq_nr_queued(RESCUE_DSQ(domain_index)) > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return false;
 }

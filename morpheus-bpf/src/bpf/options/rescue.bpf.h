@@ -12,7 +12,7 @@ static __always_inline bool has_waited(const struct task_struct *task, __u64 ns)
 }
 
 /* Whether the first task of a queue has waited for this time. */
-bool head_has_waited(__u64 queue, __u64 ns);
+bool head_has_waited(__u64 dsq, __u64 ns);
 /* Hands over to the kernel all that wait in a domain without CPUs, and returns whether there were any (hotplug.bpf.c). */
 bool hand_over_domain(__u32 domain);
 

@@ -111,8 +111,8 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	if (cpu->since_ns) {
 		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
 			return false;
-		if (is_rescue_pending(cpu, domain_of(index)) || scx_bpf_dsq_nr_queued(MAIN_QUEUE(domain_of(index))) ||
-		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index)))))
+		if (is_rescue_pending(cpu, domain_of(index)) || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_of(index))) ||
+		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_of(index)))))
 			return false;
 	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
@@ -340,7 +340,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	spent = limit_count && cpu->group != ROOT_GROUP && waits_for(previous, now) != ROOT_GROUP;
 	/* It does not go on, whatever its vtime is (goes_on): so no head is looked at, which takes a lock on older kernels. */
 	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
-	    scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_index)) > 0 && take_waiting(domain_index, domain, now))
+	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_waiting(domain_index, domain, now))
 		return 0;
 	look_into_queues(&heads, domain_index, index, now);
 	if (spent) {
@@ -447,7 +447,7 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	__u64 after_ns = READ_ONCE(burst_now) ? 0 : knobs.preempt_after_ns;
 
 	if (!tick_preemption_on || cpu->tier != TIER_BATCH || !task->scx.slice || cpu->extended_until_ns ||
-	    before(now, cpu->began_ns + after_ns) || !scx_bpf_dsq_nr_queued(FRONT_QUEUE(domain_of(index))))
+	    before(now, cpu->began_ns + after_ns) || !scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_of(index))))
 		return;
 	set_slice(task, 0);
 	count(COUNTER_preempted_at_tick);

@@ -46,17 +46,17 @@ SHARED(const volatile __u32 domain_sizes[DOMAINS]);
 SHARED(const volatile __u8 nearest_domains[DOMAINS][DOMAINS]);
 
 /* Queues of domain d are 8 * d and so on; those of CPUs come after all domains. */
-#define QUEUES_PER_DOMAIN 8
-#define MAIN_QUEUE(domain) ((__u64)(domain) * QUEUES_PER_DOMAIN)
+#define DSQS_PER_DOMAIN 8
+#define MAIN_DSQ(domain) ((__u64)(domain) * DSQS_PER_DOMAIN)
 /* Demoted workers, and throttled ones in order of the time at which they may run again (link/ladder.bpf.c). */
-#define DEMOTED_QUEUE(domain) (MAIN_QUEUE(domain) + 1)
-#define THROTTLED_QUEUE(domain) (MAIN_QUEUE(domain) + 2)
+#define DEMOTED_DSQ(domain) (MAIN_DSQ(domain) + 1)
+#define THROTTLED_DSQ(domain) (MAIN_DSQ(domain) + 2)
 /* Tasks that have waited for long, in order of arrival (options/rescue.bpf.c). */
-#define RESCUE_QUEUE(domain) (MAIN_QUEUE(domain) + 3)
+#define RESCUE_DSQ(domain) (MAIN_DSQ(domain) + 3)
 /* Tasks that sleep more than they compute, as long as they have had no more than others. */
-#define FRONT_QUEUE(domain) (MAIN_QUEUE(domain) + 4)
-#define PINNED_QUEUE(cpu) (1ULL << 32 | (__u32)(cpu))
-#define PINNED_RESCUE_QUEUE(cpu) (1ULL << 34 | (__u32)(cpu))
+#define FRONT_DSQ(domain) (MAIN_DSQ(domain) + 4)
+#define PINNED_DSQ(cpu) (1ULL << 32 | (__u32)(cpu))
+#define PINNED_RESCUE_DSQ(cpu) (1ULL << 34 | (__u32)(cpu))
 
 /* No task's vtime. */
 #define NO_VTIME (~0ULL)
@@ -388,9 +388,9 @@ static __always_inline bool may_move(const struct task_struct *task, __u64 flags
 }
 
 /* A task comes where none was: from here on it is counted how long none is taken. */
-static __always_inline void note_arrival(__u64 queue, __u64 *served_ns, __u64 now)
+static __always_inline void note_arrival(__u64 dsq, __u64 *served_ns, __u64 now)
 {
-	if (!scx_bpf_dsq_nr_queued(queue))
+	if (!scx_bpf_dsq_nr_queued(dsq))
 		WRITE_ONCE(*served_ns, now);
 }
 

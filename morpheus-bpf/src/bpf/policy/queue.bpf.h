@@ -142,20 +142,20 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
  * The least vtime in a queue, or NO_VTIME. Before Linux 6.19 that takes the queue's lock, so that a queue which is empty is not
  * asked.
  */
-static __noinline __u64 head_of(__u64 queue)
+static __noinline __u64 head_of(__u64 dsq)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
 	__u64 vtime = NO_VTIME;
 
-	if (scx_bpf_dsq_nr_queued(queue) <= 0)
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return NO_VTIME;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
-		task = scx_bpf_dsq_peek(queue);
+		task = scx_bpf_dsq_peek(dsq);
 		return task ? task->scx.dsq_vtime : NO_VTIME;
 	}
 	count(COUNTER_locks_to_look);
-	if (!bpf_iter_scx_dsq_new(&iterator, queue, 0)) {
+	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
 		task = bpf_iter_scx_dsq_next(&iterator);
 		if (task)
 			vtime = task->scx.dsq_vtime;
@@ -179,11 +179,11 @@ __u64 least_waiting(__s32 index)
 	__u64 waits;
 
 	bpf_rcu_read_lock();
-	waits = head_of(MAIN_QUEUE(domain));
+	waits = head_of(MAIN_DSQ(domain));
 	if (tiers_on)
-		waits = lesser(waits, head_of(FRONT_QUEUE(domain)));
+		waits = lesser(waits, head_of(FRONT_DSQ(domain)));
 	if (cpu && cpu->pinned)
-		waits = lesser(waits, head_of(PINNED_QUEUE(index)));
+		waits = lesser(waits, head_of(PINNED_DSQ(index)));
 	bpf_rcu_read_unlock();
 	return waits;
 }
@@ -215,32 +215,32 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 
 		if (cpu)
 			cpu->pinned = 1;
-		insert_by_vtime(task, PINNED_QUEUE(index), slice, vtime, flags);
+		insert_by_vtime(task, PINNED_DSQ(index), slice, vtime, flags);
 		count(COUNTER_to_pinned);
 		return false;
 	}
 	if (!domain || (worker && worker->demoted && put_demoted(task, worker, slice, flags, now)))
 		return false;
 	if (is_entitled(tier, vtime, domain)) {
-		note_arrival(FRONT_QUEUE(domain_index), &domain->front_served_ns, now);
-		insert_by_vtime(task, FRONT_QUEUE(domain_index), slice, vtime, flags);
+		note_arrival(FRONT_DSQ(domain_index), &domain->front_served_ns, now);
+		insert_by_vtime(task, FRONT_DSQ(domain_index), slice, vtime, flags);
 		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
 		return true;
 	}
 	if (tiers_on)
-		note_arrival(MAIN_QUEUE(domain_index), &domain->main_served_ns, now);
-	insert_by_vtime(task, MAIN_QUEUE(domain_index), slice, vtime, flags);
+		note_arrival(MAIN_DSQ(domain_index), &domain->main_served_ns, now);
+	insert_by_vtime(task, MAIN_DSQ(domain_index), slice, vtime, flags);
 	count(COUNTER_to_main);
 	return false;
 }
 
-static __always_inline bool take(__u64 queue, enum counter counter)
+static __always_inline bool take(__u64 dsq, enum counter counter)
 {
 	/* An empty one is not locked. */
-	if (scx_bpf_dsq_nr_queued(queue) <= 0)
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return false;
 	count(COUNTER_locks_to_take);
-	if (!move_to_local(queue))
+	if (!move_to_local(dsq))
 		return false;
 	count(counter);
 	return true;
@@ -249,7 +249,7 @@ static __always_inline bool take(__u64 queue, enum counter counter)
 /* In order of the time at which a task may run again, and not of vtime. */
 static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 {
-	bool taken = take(THROTTLED_QUEUE(domain), COUNTER_from_throttled);
+	bool taken = take(THROTTLED_DSQ(domain), COUNTER_from_throttled);
 
 	if (taken)
 		cpu->out_of_turn = 1;
@@ -259,9 +259,9 @@ static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 /* Both are done under the lock of the CPU's run queue, so that the mark tells the truth. */
 static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 {
-	bool taken = take(PINNED_QUEUE(index), COUNTER_from_pinned);
+	bool taken = take(PINNED_DSQ(index), COUNTER_from_pinned);
 
-	if (!scx_bpf_dsq_nr_queued(PINNED_QUEUE(index)))
+	if (!scx_bpf_dsq_nr_queued(PINNED_DSQ(index)))
 		cpu->pinned = 0;
 	return taken;
 }
@@ -274,17 +274,17 @@ int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64
 
 	if (!heads || !domain || !cpu)
 		return 0;
-	heads->front = tiers_on ? head_of(FRONT_QUEUE(domain_index)) : NO_VTIME;
-	heads->main = head_of(MAIN_QUEUE(domain_index));
+	heads->front = tiers_on ? head_of(FRONT_DSQ(domain_index)) : NO_VTIME;
+	heads->main = head_of(MAIN_DSQ(domain_index));
 	heads->demoted = heads->pinned = NO_VTIME;
 	heads->due = heads->throttled = false;
 	if (before(now, domain->demoted_until_ns)) {
-		heads->demoted = head_of(DEMOTED_QUEUE(domain_index));
+		heads->demoted = head_of(DEMOTED_DSQ(domain_index));
 		if (heads->demoted != NO_VTIME)
 			WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
 	}
 	if (before(now, domain->throttled_until_ns)) {
-		__u64 time = head_of(THROTTLED_QUEUE(domain_index));
+		__u64 time = head_of(THROTTLED_DSQ(domain_index));
 
 		if (time != NO_VTIME) {
 			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
@@ -293,7 +293,7 @@ int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64
 		}
 	}
 	if (cpu->pinned) {
-		heads->pinned = head_of(PINNED_QUEUE(index));
+		heads->pinned = head_of(PINNED_DSQ(index));
 		if (heads->pinned == NO_VTIME)
 			cpu->pinned = 0;
 	}
@@ -303,7 +303,7 @@ int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64
 
 static __always_inline bool take_main(__u32 index, struct domain *domain, enum counter counter, __u64 now)
 {
-	if (!take(MAIN_QUEUE(index), counter))
+	if (!take(MAIN_DSQ(index), counter))
 		return false;
 	if (tiers_on) {
 		domain->fronts_in_a_row = 0;
@@ -314,7 +314,7 @@ static __always_inline bool take_main(__u32 index, struct domain *domain, enum c
 
 static __always_inline bool take_front(__u32 index, struct domain *domain, bool others, __u64 now)
 {
-	if (!take(FRONT_QUEUE(index), COUNTER_from_front))
+	if (!take(FRONT_DSQ(index), COUNTER_from_front))
 		return false;
 	domain->fronts_in_a_row = others ? domain->fronts_in_a_row + 1 : 0;
 	WRITE_ONCE(domain->front_served_ns, now);
@@ -344,8 +344,8 @@ static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct do
 /* Takes from these. */
 static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u64 now)
 {
-	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_QUEUE(index)) > 0;
-	bool main = !front || scx_bpf_dsq_nr_queued(MAIN_QUEUE(index)) > 0;
+	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0;
+	bool main = !front || scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0;
 
 	return take_by_tier(index, domain, front, main, now);
 }
@@ -373,7 +373,7 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 		}
 	}
 	if (!front && heads->demoted != NO_VTIME && heads->demoted == heads->least &&
-	    take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted))
+	    take(DEMOTED_DSQ(domain_index), COUNTER_from_demoted))
 		return true;
 	if (heads->pinned != NO_VTIME && heads->pinned == heads->least && take_pinned(cpu, index))
 		return true;
@@ -381,7 +381,7 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 		return true;
 	if (heads->pinned != NO_VTIME && take_pinned(cpu, index))
 		return true;
-	return heads->demoted != NO_VTIME && take(DEMOTED_QUEUE(domain_index), COUNTER_from_demoted);
+	return heads->demoted != NO_VTIME && take(DEMOTED_DSQ(domain_index), COUNTER_from_demoted);
 }
 
 /* Nothing waits in this domain: looks into the others, one after the other. */
@@ -396,13 +396,13 @@ static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 		struct domain *other;
 
 		other = domain_at(domain);
-		if (other && READ_ONCE(other->rescue) && take(RESCUE_QUEUE(domain), COUNTER_from_other_domains)) {
+		if (other && READ_ONCE(other->rescue) && take(RESCUE_DSQ(domain), COUNTER_from_other_domains)) {
 			cpu->rescued = cpu->out_of_turn = 1;
 			return true;
 		}
-		if (take(FRONT_QUEUE(domain), COUNTER_from_other_domains) ||
-		    take(MAIN_QUEUE(domain), COUNTER_from_other_domains) ||
-		    take(DEMOTED_QUEUE(domain), COUNTER_from_other_domains))
+		if (take(FRONT_DSQ(domain), COUNTER_from_other_domains) ||
+		    take(MAIN_DSQ(domain), COUNTER_from_other_domains) ||
+		    take(DEMOTED_DSQ(domain), COUNTER_from_other_domains))
 			return true;
 	}
 	return false;
