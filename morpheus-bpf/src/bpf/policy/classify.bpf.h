@@ -17,7 +17,7 @@
  * Whoever computes for longer at a stretch than `cpu_bound_ns`, and more than it sleeps, is BATCH whatever its score; from
  * within a turn that is twice as long as usual, until its next sleep.
  *
- * A tier gives no share of the CPU. Only who has had less than the others goes before them (is_entitled, queue.bpf.h): so
+ * A tier gives no share of the CPU. Only who has had less than the others goes before them (is_eligible, queue.bpf.h): so
  * nobody gains by looking interactive.
  *
  * Workers of Morpheus are not guessed at: their slots say whether they serve.

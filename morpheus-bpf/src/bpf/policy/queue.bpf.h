@@ -192,7 +192,7 @@ __u64 least_waiting(__s32 index)
  * Whether a task may go before those that compute: it is known to sleep, and has had no more than the others. By the tier
  * alone, whoever sleeps now and then would have all of the CPU.
  */
-static __always_inline bool is_entitled(__u32 tier, __u64 vtime, const struct domain *domain)
+static __always_inline bool is_eligible(__u32 tier, __u64 vtime, const struct domain *domain)
 {
 	return tiers_on && tier != TIER_BATCH && before(vtime, READ_ONCE(domain->clock) + slice_ns / 2);
 }
@@ -221,7 +221,7 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	}
 	if (!domain || (worker && worker->demoted && put_demoted(task, worker, slice, flags, now)))
 		return false;
-	if (is_entitled(tier, vtime, domain)) {
+	if (is_eligible(tier, vtime, domain)) {
 		note_arrival(FRONT_DSQ(domain_index), &domain->front_served_ns, now);
 		insert_by_vtime(task, FRONT_DSQ(domain_index), slice, vtime, flags);
 		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
