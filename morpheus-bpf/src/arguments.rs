@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) observe: bool,
 
-    /// What the scheduler does with stuck workers
+    /// What the scheduler does with stalled workers
     #[arg(long, value_enum, default_value_t = Mode::Enforce, conflicts_with = "observe")]
     pub(crate) mode: Mode,
 
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
     worker_slice_us: u32,
 
-    /// The most that a poll may compute before it is stuck; an application may ask for less
+    /// The most that a poll may compute before it is stalled; an application may ask for less
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..=60_000_000))]
     budget_us: u32,
 
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     critical_extension_us: u32,
 
-    /// How often a worker that runs is looked at: a stuck poll is found at most so much later than its budget
+    /// How often a worker that runs is looked at: a stalled poll is found at most so much later than its budget
     #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(50..=100_000))]
     timer_period_us: u32,
 
@@ -192,7 +192,7 @@ pub(crate) enum Command {
     Operator(Operator),
 }
 
-/// What is done with stuck workers.
+/// What is done with stalled workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// See, tell, demote and throttle

@@ -30,7 +30,7 @@ const _: () =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
     /// Over the budget, or went to sleep in the kernel within a poll.
-    pub stuck: u32,
+    pub stalled: u32,
     /// Have a tenth of their weight.
     pub demoted: u32,
     /// Are capped.
@@ -50,7 +50,7 @@ impl Ladder {
             return;
         }
         let seq = runtime.observe_poll();
-        let (stuck, demoted, throttled) = if seq & 1 == 1 {
+        let (stalled, demoted, throttled) = if seq & 1 == 1 {
             let verdict = kernel.verdict_for(seq);
             (
                 verdict.contains(VerdictFlags::STALLED) || verdict.contains(VerdictFlags::BLOCKED),
@@ -68,7 +68,7 @@ impl Ladder {
         } else {
             return;
         };
-        self.stuck += u32::from(stuck);
+        self.stalled += u32::from(stalled);
         self.demoted += u32::from(demoted);
         self.throttled += u32::from(throttled);
     }
@@ -101,7 +101,7 @@ pub(crate) fn add_to<'a>(
                 "pid": session.peer().tgid,
                 "comm": comm(session.peer().tgid),
                 "workers": workers,
-                "stuck": ladder.map(|ladder| ladder.stuck),
+                "stalled": ladder.map(|ladder| ladder.stalled),
                 "demoted": ladder.map(|ladder| ladder.demoted),
                 "throttled": ladder.map(|ladder| ladder.throttled),
                 "yields": ladder.map(|ladder| ladder.yields),
@@ -183,11 +183,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_as_stuck() {
+    fn what_counts_as_stalled() {
         let count = |runtime: &RuntimeSlot, kernel: &KernelSlot| {
             let mut ladder = Ladder::default();
             ladder.count(runtime, kernel);
-            (ladder.stuck, ladder.demoted, ladder.throttled)
+            (ladder.stalled, ladder.demoted, ladder.throttled)
         };
         let (runtime, kernel) = (RuntimeSlot::new(), KernelSlot::new());
         assert_eq!(count(&runtime, &kernel), (0, 0, 0), "idle");

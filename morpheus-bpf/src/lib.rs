@@ -8,7 +8,7 @@
 //! There are two of them, which watch workers with the same code:
 //!
 //! - the **observer** (`--observe`): tracing programs only, on a kernel with BTF, and the kernel's own scheduler schedules;
-//! - the **scheduler**: schedules the whole machine with sched_ext, takes the CPU from a stuck worker for one that serves,
+//! - the **scheduler**: schedules the whole machine with sched_ext, takes the CPU from a stalled worker for one that serves,
 //!   demotes and throttles offenders, and lets critical sections finish.
 //!
 //! ```text

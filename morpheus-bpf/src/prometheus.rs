@@ -324,7 +324,7 @@ fn processes(text: &mut Exposition, reading: &Reading) {
     }
     let ladder = |process: &crate::reading::Process| {
         [
-            ("stuck", process.stuck),
+            ("stalled", process.stalled),
             ("demoted", process.demoted),
             ("throttled", process.throttled),
         ]

@@ -138,7 +138,7 @@ fn sample() -> Reading {
         "batch_waits_ns": 6_000_000, "idle_share": 0.25,
         "procdb": { "profiles": 42, "confident": 5 },
         "connections": [
-            { "pid": 9, "comm": "a \"b\\c\nd\u{1b}[2Jé", "workers": 2, "stuck": 1, "demoted": 0, "throttled": 0 },
+            { "pid": 9, "comm": "a \"b\\c\nd\u{1b}[2Jé", "workers": 2, "stalled": 1, "demoted": 0, "throttled": 0 },
             { "pid": 10, "comm": "", "workers": u64::MAX },
         ],
     }))
@@ -174,8 +174,8 @@ fn it_is_read_back() {
     assert_eq!(read.value("procdb_confident_profiles", &[]), 5.0);
     let odd = [("pid", "9"), ("comm", "a \"b\\c\nd\u{1b}[2Jé")];
     assert_eq!(read.value("process_workers", &odd), 2.0);
-    let stuck = [odd[0], odd[1], ("state", "stuck")];
-    assert_eq!(read.value("process_ladder", &stuck), 1.0);
+    let stalled = [odd[0], odd[1], ("state", "stalled")];
+    assert_eq!(read.value("process_ladder", &stalled), 1.0);
 }
 
 #[test]

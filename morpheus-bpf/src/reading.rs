@@ -43,7 +43,7 @@ pub struct Process {
     /// Threads that are bound to slots.
     pub workers: u64,
     /// Those whose present poll is over its budget.
-    pub stuck: Option<u64>,
+    pub stalled: Option<u64>,
     /// Those that have a tenth of their weight for the present poll.
     pub demoted: Option<u64>,
     /// Those that are capped for the present poll.
@@ -168,7 +168,7 @@ fn process(value: &Value) -> Option<Process> {
         pid: value["pid"].as_u64()?,
         comm: value["comm"].as_str().unwrap_or_default().to_owned(),
         workers: value["workers"].as_u64().unwrap_or(0),
-        stuck: value["stuck"].as_u64(),
+        stalled: value["stalled"].as_u64(),
         demoted: value["demoted"].as_u64(),
         throttled: value["throttled"].as_u64(),
     })
@@ -192,7 +192,7 @@ mod tests {
             "knobs": { "slice_ns": 1_000_000, "affinity_mode": "weak" },
             "batch_waits_ns": 6, "idle_share": 0.25,
             "procdb": { "profiles": 42, "confident": 5 },
-            "connections": [{ "pid": 9, "comm": "x", "workers": 2, "stuck": 1, "lease": 1 }],
+            "connections": [{ "pid": 9, "comm": "x", "workers": 2, "stalled": 1, "lease": 1 }],
         }));
         assert_eq!(reading.runs.as_deref(), Some("scheduler"));
         assert_eq!(reading.counter("to_main"), Some(5));
@@ -215,7 +215,7 @@ mod tests {
                 pid: 9,
                 comm: "x".into(),
                 workers: 2,
-                stuck: Some(1),
+                stalled: Some(1),
                 demoted: None,
                 throttled: None,
             }]

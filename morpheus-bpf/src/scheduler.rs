@@ -58,7 +58,7 @@ const FREQUENCIES: &str = "/sys/devices/system/cpu/cpufreq";
 pub enum Mechanism {
     /// Polls over their budget are asked to yield
     Request,
-    /// Stuck workers get a tenth of their weight
+    /// Stalled workers get a tenth of their weight
     Demote,
     /// Repeat offenders are capped
     Throttle,
@@ -68,7 +68,7 @@ pub enum Mechanism {
     ExtensionBound,
     /// Who wakes preempts
     Kick,
-    /// Who serves preempts a stuck worker at once
+    /// Who serves preempts a stalled worker at once
     KickServing,
     /// A worker that serves goes ahead, and those of its process that compute wait for it
     Loan,

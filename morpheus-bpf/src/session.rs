@@ -36,7 +36,7 @@ pub struct Terms {
     pub slots: u32,
     /// A `morpheus_policy`.
     pub policy: u32,
-    /// Nanoseconds after which a poll is stuck.
+    /// Nanoseconds after which a poll is stalled.
     pub budget_ns: u64,
     /// Nanoseconds that it has to answer a request.
     pub grace_ns: u64,

@@ -11,7 +11,7 @@ use crate::reading::{Reading, TIERS, WakeHistogram};
 const NS_PER_US: u64 = 1_000;
 /// The shortest time that two readings are told apart by: a division by less would say nothing.
 const LEAST_SECONDS: f64 = 1e-3;
-/// What the daemon did to stuck workers, and what it did for those that serve; printed where it happens.
+/// What the daemon did to stalled workers, and what it did for those that serve; printed where it happens.
 const FOR_WORKERS: [&str; 9] = [
     "events",
     "events_lost",

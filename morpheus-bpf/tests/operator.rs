@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::client::Client;
 use common::daemon::{Daemon, Kind, program};
-use common::guest::stuck_worker;
+use common::guest::stalled_worker;
 use common::{PATIENCE, can_run, turn};
 use morpheus_bpf::status::{self, Status};
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn numbers_when(daemon: &Daemon, condition: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn connected_processes_and_their_stuck_workers_are_told() {
+fn connected_processes_and_their_stalled_workers_are_told() {
     if !can_run() {
         return;
     }
@@ -46,12 +46,12 @@ fn connected_processes_and_their_stuck_workers_are_told() {
         let daemon = kind.start();
         assert_eq!(daemon.numbers()["connections"], serde_json::json!([]));
         let client = Arc::new(Client::new(&daemon));
-        // Bound and parked, and so not stuck.
+        // Bound and parked, and so not stalled.
         client.register(3);
-        let stuck = stuck_worker(&client, 0, |_| {});
-        let numbers = numbers_when(&daemon, |numbers| numbers["connections"][0]["stuck"] == 1);
+        let stalled = stalled_worker(&client, 0, |_| {});
+        let numbers = numbers_when(&daemon, |numbers| numbers["connections"][0]["stalled"] == 1);
         let process = &numbers["connections"][0];
-        assert_eq!(process["stuck"], 1, "{numbers}");
+        assert_eq!(process["stalled"], 1, "{numbers}");
         assert_eq!(process["workers"], 2, "{numbers}");
         assert_eq!(
             process["demoted"], 0,
@@ -65,12 +65,12 @@ fn connected_processes_and_their_stuck_workers_are_told() {
         assert!(text.status.success());
         let text = String::from_utf8(text.stdout).unwrap();
         let sample = format!(
-            "scx_morpheus_process_ladder{{pid=\"{}\",comm=\"{}\",state=\"stuck\"}} 1\n",
+            "scx_morpheus_process_ladder{{pid=\"{}\",comm=\"{}\",state=\"stalled\"}} 1\n",
             std::process::id(),
             name.trim_end_matches('\n')
         );
         assert!(text.contains(&sample), "{sample} is not in\n{text}");
-        drop(stuck);
+        drop(stalled);
         drop(client);
         let numbers = numbers_when(&daemon, |numbers| numbers["processes"] == 0);
         assert_eq!(numbers["connections"], serde_json::json!([]));
@@ -117,7 +117,7 @@ fn the_monitor_tells_rates_and_ends_with_its_reader() {
     let _turn = turn();
     let daemon = Daemon::start(&[]);
     let client = Arc::new(Client::new(&daemon));
-    let _stuck = stuck_worker(&client, 0, |_| {});
+    let _stalled = stalled_worker(&client, 0, |_| {});
     // Who asks whether it is there is not refused.
     assert_eq!(status::ask(&daemon.socket), Status::Answers);
     assert_eq!(daemon.numbers()["refused"], 0);

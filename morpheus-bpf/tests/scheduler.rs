@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::client::Client;
 use common::daemon::{Daemon, program};
-use common::guest::{can_run, client, cpus, hello, state, stuck_worker, wait_until};
+use common::guest::{can_run, client, cpus, hello, stalled_worker, state, wait_until};
 use common::load::{Busy, cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_common::abi;
@@ -195,7 +195,7 @@ fn a_cpu_goes_and_comes() {
     let _turn = turn();
     let mut daemon = Daemon::schedule(&[]);
     let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
-    let worker = stuck_worker(&client, 0, |_| {});
+    let worker = stalled_worker(&client, 0, |_| {});
     let mut load = Busy::many(2 * cpus(), 0);
     load.extend((0..3).map(|_| Busy::new(|| pin(1))));
     /// The next test finds it as it was.
@@ -244,7 +244,7 @@ fn the_daemon_is_killed() {
     let _turn = turn();
     let mut daemon = Daemon::schedule(&[]);
     let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
-    let worker = stuck_worker(&client, 0, |_| {});
+    let worker = stalled_worker(&client, 0, |_| {});
     wait_until("it is demoted", || daemon.counter("demotions") > 0);
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
@@ -266,7 +266,7 @@ fn the_kernel_takes_it_out() {
     let _turn = turn();
     let mut daemon = Daemon::schedule(&[]);
     let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);
-    let worker = stuck_worker(&client, 0, |_| {});
+    let worker = stalled_worker(&client, 0, |_| {});
     fs::write("/proc/sysrq-trigger", "S").unwrap();
     let status = daemon.child.wait().unwrap();
     assert_eq!(status.code(), Some(3));
@@ -328,7 +328,7 @@ fn other_client() {
         &PathBuf::from(socket),
         hello(abi::MORPHEUS_POLICY_DEMOTE),
     ));
-    let _workers = [0, 1, 2].map(|slot| stuck_worker(&client, slot, |_| {}));
+    let _workers = [0, 1, 2].map(|slot| stalled_worker(&client, slot, |_| {}));
     std::thread::sleep(PATIENCE * 6);
 }
 
@@ -359,10 +359,10 @@ fn an_application_is_killed() {
     assert!(daemon.stop().success());
 }
 
-/// Who serves takes the CPU from a stuck worker at once, and the control: without that, it waits until that one has run
+/// Who serves takes the CPU from a stalled worker at once, and the control: without that, it waits until that one has run
 /// for the least time.
 #[test]
-fn a_serving_worker_preempts_a_stuck_one() {
+fn a_serving_worker_preempts_a_stalled_one() {
     if !can_run() {
         return;
     }
@@ -375,8 +375,8 @@ fn a_serving_worker_preempts_a_stuck_one() {
         let parks = flag != Some(SlotFlag::Hog);
         let before = counted(daemon);
         let client = client(daemon, abi::MORPHEUS_POLICY_REQUEST);
-        let stuck: Vec<Busy> = (0..cpus() as u32)
-            .map(|slot| stuck_worker(&client, slot, |_| {}))
+        let stalled: Vec<Busy> = (0..cpus() as u32)
+            .map(|slot| stalled_worker(&client, slot, |_| {}))
             .collect();
         std::thread::sleep(Duration::from_millis(100));
         let serving = {
@@ -399,7 +399,7 @@ fn a_serving_worker_preempts_a_stuck_one() {
             })
         };
         serving.join().unwrap();
-        drop(stuck);
+        drop(stalled);
         let after = counted(daemon);
         (after[0] - before[0], after[1] - before[1])
     };
@@ -413,7 +413,7 @@ fn a_serving_worker_preempts_a_stuck_one() {
         // A spare that is held wakes when it is released.
         let (serving, _) = kicks(&daemon, Some(SlotFlag::Held));
         assert!(serving >= 100, "{serving}");
-        // A worker that is stuck itself serves none.
+        // A worker that is stalled itself serves none.
         assert_eq!(kicks(&daemon, Some(SlotFlag::Hog)), (0, 0));
     }
     let daemon = Daemon::schedule(&["--off", "kick-serving"]);
@@ -430,7 +430,7 @@ fn a_worker_that_computes_has_short_turns() {
         let daemon = Daemon::schedule(arguments);
         let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
         let workers: Vec<Busy> = (0..2 * cpus() as u32)
-            .map(|slot| stuck_worker(&client, slot, |_| {}))
+            .map(|slot| stalled_worker(&client, slot, |_| {}))
             .collect();
         std::thread::sleep(Duration::from_secs(1));
         drop(workers);
@@ -519,7 +519,7 @@ const MECHANISMS: [(&str, &str); 8] = [
 fn scene(arguments: &[&str]) -> serde_json::Value {
     let daemon = Daemon::schedule(arguments);
     let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
-    let worker = stuck_worker(&client, 0, RuntimeSlot::enter_critical);
+    let worker = stalled_worker(&client, 0, RuntimeSlot::enter_critical);
     let others = Busy::many(cpus(), 0);
     // Wakes all the time, beside tasks that have just begun.
     let sleepers: Vec<Busy> = (0..2 * cpus())

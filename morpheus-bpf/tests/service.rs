@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use common::client::Client;
 use common::daemon::program;
-use common::guest::stuck_worker;
+use common::guest::stalled_worker;
 use common::{PATIENCE, can_run, in_guest, turn};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -174,18 +174,18 @@ fn the_rights_suffice() {
         let first = errors.next().and_then(Result::ok).unwrap_or_default();
         assert!(first.contains(ready), "{first}");
         let client = Arc::new(Client::at(&socket));
-        let stuck = stuck_worker(&client, 0, |_| {});
+        let stalled = stalled_worker(&client, 0, |_| {});
         let until = Instant::now() + PATIENCE;
         loop {
             let numbers = morpheus_bpf::stats::ask(&socket).unwrap();
             let process = &numbers["connections"][0];
-            if process["stuck"] == 1 {
+            if process["stalled"] == 1 {
                 assert_eq!(process["workers"], 1, "{process}");
                 break;
             }
             assert!(Instant::now() < until, "{numbers}");
         }
-        drop(stuck);
+        drop(stalled);
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert!(child.wait().unwrap().success());
         let _ = fs::remove_dir_all(directory);

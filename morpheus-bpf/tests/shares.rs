@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::client::Client;
 use common::daemon::Daemon;
-use common::guest::{be_stuck, can_run, client, cpus, hello, state, stuck_worker};
+use common::guest::{be_stalled, can_run, client, cpus, hello, stalled_worker, state};
 use common::load::{Busy, compute, own_cpu_ns, pin, set_nice, shares, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
@@ -25,7 +25,7 @@ use morpheus_common::slot::{RuntimeSlot, SlotFlag};
 /// How long shares are measured: a hundredth of it is several slices.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// What a stuck worker gets of the CPU beside busy threads, one more than there are CPUs, as a part of what one of them
+/// What a stalled worker gets of the CPU beside busy threads, one more than there are CPUs, as a part of what one of them
 /// gets.
 fn part_of_an_equal(daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
     part_of_one_of(cpus() + 1, daemon, prepare)
@@ -34,7 +34,7 @@ fn part_of_an_equal(daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
 /// The same beside so many.
 fn part_of_one_of(others: usize, daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
     let client = client(daemon, abi::MORPHEUS_POLICY_DEMOTE);
-    let worker = stuck_worker(&client, 0, prepare);
+    let worker = stalled_worker(&client, 0, prepare);
     let others = Busy::many(others, 0);
     // Found, and demoted if it is to be.
     std::thread::sleep(Duration::from_millis(500));
@@ -262,7 +262,7 @@ fn an_honest_critical_section_is_let_finish() {
 fn serves_between_long_polls(arguments: &[&str]) -> (Duration, f64, u64) {
     let daemon = Daemon::schedule(arguments);
     let client = client(&daemon, abi::MORPHEUS_POLICY_REQUEST);
-    let stuck = stuck_worker(&client, 0, |_| {});
+    let stalled = stalled_worker(&client, 0, |_| {});
     let late = Arc::new(Mutex::new(Vec::new()));
     let serving = {
         let (client, late) = (Arc::clone(&client), Arc::clone(&late));
@@ -287,7 +287,7 @@ fn serves_between_long_polls(arguments: &[&str]) -> (Duration, f64, u64) {
     let others = Busy::many(4, 0);
     std::thread::sleep(Duration::from_millis(500));
     late.lock().unwrap().clear();
-    let threads: Vec<&Busy> = others.iter().chain([&stuck, &serving]).collect();
+    let threads: Vec<&Busy> = others.iter().chain([&stalled, &serving]).collect();
     let shares = shares(&threads, 2 * WINDOW);
     let mut late = std::mem::take(&mut *late.lock().unwrap());
     late.sort_unstable();
@@ -472,24 +472,24 @@ fn a_throttled_worker_runs_again_after_a_real_time_thread() {
     assert_eq!(state(), "enabled");
 }
 
-/// Where the process is that [`stuck_elsewhere`] is to make.
-const STUCK_ELSEWHERE: &str = "MORPHEUS_STUCK_ELSEWHERE";
+/// Where the process is that [`stalled_elsewhere`] is to make.
+const STALLED_ELSEWHERE: &str = "MORPHEUS_STALLED_ELSEWHERE";
 
-/// No test: a process of its own, whose worker is stuck for ever. It says when that has begun.
+/// No test: a process of its own, whose worker is stalled for ever. It says when that has begun.
 #[test]
-fn stuck_elsewhere() {
-    let Some(path) = std::env::var_os(STUCK_ELSEWHERE) else {
+fn stalled_elsewhere() {
+    let Some(path) = std::env::var_os(STALLED_ELSEWHERE) else {
         return;
     };
     let client = Client::with(Path::new(&path), hello(abi::MORPHEUS_POLICY_REQUEST));
-    be_stuck(&client, 0, |_| {});
-    say("stuck");
+    be_stalled(&client, 0, |_| {});
+    say("stalled");
     loop {
         compute();
     }
 }
 
-/// How often workers that wake all the time and say that they serve interrupt a stuck worker in a second: one of another
+/// How often workers that wake all the time and say that they serve interrupt a stalled worker in a second: one of another
 /// process, or of their own.
 fn interruptions(of_another: bool) -> f64 {
     let daemon = Daemon::schedule(&[]);
@@ -498,18 +498,18 @@ fn interruptions(of_another: bool) -> f64 {
     let mut own = None;
     if of_another {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "stuck_elsewhere", "--nocapture"])
-            .env(STUCK_ELSEWHERE, &daemon.socket)
+            .args(["--exact", "stalled_elsewhere", "--nocapture"])
+            .env(STALLED_ELSEWHERE, &daemon.socket)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut lines = stderr.lines().map_while(Result::ok);
-        assert!(lines.any(|line| line == "stuck"));
+        assert!(lines.any(|line| line == "stalled"));
         other = Some(child);
     } else {
-        own = Some(stuck_worker(&client, 7, |_| {}));
+        own = Some(stalled_worker(&client, 7, |_| {}));
     }
     let serving: Vec<Busy> = (0..3)
         .map(|index| {
@@ -539,16 +539,16 @@ fn interruptions(of_another: bool) -> f64 {
     rate
 }
 
-/// That a worker serves is a claim. So it interrupts a stuck worker of another process up to once in 2 ms.
+/// That a worker serves is a claim. So it interrupts a stalled worker of another process up to once in 2 ms.
 #[test]
-fn a_process_does_not_interrupt_anothers_stuck_worker_at_will() {
+fn a_process_does_not_interrupt_anothers_stalled_worker_at_will() {
     if !can_run() {
         return;
     }
     let _turn = turn();
     let (own, of_another) = (interruptions(false), interruptions(true));
     say(&format!(
-        "a stuck worker is interrupted {own:.0} times in a second by its own process, {of_another:.0} times by another"
+        "a stalled worker is interrupted {own:.0} times in a second by its own process, {of_another:.0} times by another"
     ));
     assert!(of_another <= 525.0 * cpus() as f64, "{of_another}");
     assert!(own > 1.5 * of_another, "the control: {own} {of_another}");
@@ -613,7 +613,7 @@ fn who_goes_on_out_of_turn_does_not_take_the_clock_along() {
                 ran_ns = own_cpu_ns();
             }
         };
-        Busy::repeating(move || be_stuck(&client, 0, |_| {}), again)
+        Busy::repeating(move || be_stalled(&client, 0, |_| {}), again)
     };
     let _others = Busy::many(2 * cpus(), 0);
     let mut late = Vec::new();

@@ -34,7 +34,7 @@ pub(super) enum Link {
 /// What processes are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
-    Stuck,
+    Stalled,
     Workers,
     Pid,
     Name,
@@ -43,7 +43,7 @@ pub(super) enum Sort {
 impl Sort {
     pub(super) fn word(self) -> &'static str {
         match self {
-            Sort::Stuck => "stuck",
+            Sort::Stalled => "stalled",
             Sort::Workers => "workers",
             Sort::Pid => "pid",
             Sort::Name => "name",
@@ -52,10 +52,10 @@ impl Sort {
 
     fn next(self) -> Sort {
         match self {
-            Sort::Stuck => Sort::Workers,
+            Sort::Stalled => Sort::Workers,
             Sort::Workers => Sort::Pid,
             Sort::Pid => Sort::Name,
-            Sort::Name => Sort::Stuck,
+            Sort::Name => Sort::Stalled,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Model {
             rates: Rates::default(),
             dispatches: History::new(),
             p99: Default::default(),
-            sort: Sort::Stuck,
+            sort: Sort::Stalled,
             paused: false,
             help: false,
             room: Cell::new(1),
@@ -172,8 +172,8 @@ impl Model {
         let connections = self.reading.iter().flat_map(|reading| &reading.connections);
         let mut processes: Vec<_> = connections.collect();
         match self.sort {
-            Sort::Stuck => processes
-                .sort_by_key(|process| (Reverse((process.stuck, process.workers)), process.pid)),
+            Sort::Stalled => processes
+                .sort_by_key(|process| (Reverse((process.stalled, process.workers)), process.pid)),
             Sort::Workers => {
                 processes.sort_by_key(|process| (Reverse(process.workers), process.pid));
             }
@@ -258,7 +258,7 @@ mod tests {
         assert!(model.key_pressed(KeyCode::Esc, KeyModifiers::NONE));
         assert!(!model.help);
         assert!(!model.key_pressed(KeyCode::Esc, KeyModifiers::NONE));
-        for word in ["workers", "pid", "name", "stuck"] {
+        for word in ["workers", "pid", "name", "stalled"] {
             assert!(model.key_pressed(KeyCode::Char('s'), KeyModifiers::NONE));
             assert_eq!(model.sort.word(), word);
         }
@@ -270,13 +270,13 @@ mod tests {
         model.answered(Answer {
             result: Ok(Reading::parse(&json!({ "connections": [
                 { "pid": 3, "comm": "b", "workers": 9 },
-                { "pid": 2, "comm": "c", "workers": 1, "stuck": 1 },
-                { "pid": 1, "comm": "a", "workers": 5, "stuck": 0 },
+                { "pid": 2, "comm": "c", "workers": 1, "stalled": 1 },
+                { "pid": 1, "comm": "a", "workers": 5, "stalled": 0 },
             ] }))),
             at: Instant::now(),
         });
         for (sort, pids) in [
-            (Sort::Stuck, [2, 1, 3]),
+            (Sort::Stalled, [2, 1, 3]),
             (Sort::Workers, [3, 1, 2]),
             (Sort::Pid, [1, 2, 3]),
             (Sort::Name, [1, 3, 2]),

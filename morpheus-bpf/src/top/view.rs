@@ -304,7 +304,7 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
             right(process.pid.to_string()),
             Cell::from(printable(&process.comm)),
             right(process.workers.to_string()),
-            number(process.stuck, Color::Red),
+            number(process.stalled, Color::Red),
             number(process.demoted, Color::Yellow),
             number(process.throttled, Color::Magenta),
         ])
@@ -313,7 +313,7 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
         right("pid"),
         Cell::from("name"),
         right("workers"),
-        right("stuck"),
+        right("stalled"),
         right("demoted"),
         right("throttled"),
     ])
@@ -322,7 +322,7 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
         Constraint::Length(10),
         Constraint::Fill(1),
         Constraint::Length(8),
-        Constraint::Length(6),
+        Constraint::Length(8),
         Constraint::Length(8),
         Constraint::Length(10),
     ];
@@ -348,13 +348,13 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 
 const HELP: &str = " q, Esc, Ctrl-C  quit
  p, space        hold what is shown, and go on
- s               sort processes by stuck, workers, pid, name
+ s               sort processes by stalled, workers, pid, name
  ↑ ↓, k j        to other processes; PageUp, PageDown, Home, End
  ?, h            this
 
  Latencies are of the last interval, from histograms: right to a
- factor of two. Rates are per second. stuck: the worker's present
- poll is over its budget, or sleeps. demoted: it has a tenth of
+ factor of two. Rates are per second. stalled: the present poll of
+ the worker is over its budget, or sleeps. demoted: it has a tenth of
  its weight meanwhile. throttled: it is capped meanwhile.
 
  Totals: scx_morpheus status. Lines: scx_morpheus --monitor 1.";

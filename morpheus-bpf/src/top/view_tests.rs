@@ -92,7 +92,7 @@ fn scheduler(scale: u64) -> Value {
             "lat_cri_thresh_low": 8, "cpu_bound_thresh_ns": 2_500_000, "affinity_mode": "weak" },
         "batch_waits_ns": 3_000_000, "idle_share": 0.05, "procdb": { "profiles": 42, "confident": 5 },
         "connections": [
-            { "pid": 4711, "comm": "axum-server", "workers": 4, "stuck": 1, "demoted": 1, "throttled": 0, "lease": 1 },
+            { "pid": 4711, "comm": "axum-server", "workers": 4, "stalled": 1, "demoted": 1, "throttled": 0, "lease": 1 },
             { "pid": 4712, "comm": "wörker\u{1b}[2J", "workers": 2, "lease": 2 },
         ],
     })
@@ -116,7 +116,7 @@ fn a_scheduler_fits_into_80_by_24() {
         "demotions 14.0k",
         "slice 1 ms",
         "affinity mode weak",
-        "Processes: 2, by stuck",
+        "Processes: 2, by stalled",
         "4711 axum-server",
         "4712 wörker?[2J",
         "q quit p pause s sort ↑↓ processes ? help",
@@ -208,7 +208,7 @@ fn no_window_and_no_number_is_too_much() {
     huge["batch_waits_ns"] = u64::MAX.into();
     huge["processes"] = u64::MAX.into();
     huge["connections"] = (0..5000)
-        .map(|pid| json!({ "pid": u64::MAX - pid, "comm": "很".repeat(40), "workers": u64::MAX, "stuck": u64::MAX }))
+        .map(|pid| json!({ "pid": u64::MAX - pid, "comm": "很".repeat(40), "workers": u64::MAX, "stalled": u64::MAX }))
         .collect();
     let nothing = Value::Null;
     // All heights at some widths, and all widths at heights about the least that is drawn.

@@ -66,13 +66,13 @@ pub fn client(daemon: &Daemon, policy: u32) -> Arc<Client> {
 }
 
 /// A worker that is in one watched poll for ever.
-pub fn stuck_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) -> Busy {
+pub fn stalled_worker(client: &Arc<Client>, slot: u32, prepare: fn(&RuntimeSlot)) -> Busy {
     let client = Arc::clone(client);
-    Busy::new(move || be_stuck(&client, slot, prepare))
+    Busy::new(move || be_stalled(&client, slot, prepare))
 }
 
 /// Makes the calling thread one.
-pub fn be_stuck(client: &Client, slot: u32, prepare: fn(&RuntimeSlot)) {
+pub fn be_stalled(client: &Client, slot: u32, prepare: fn(&RuntimeSlot)) {
     let slot = client.register(slot);
     slot.set_flag(SlotFlag::Demotable);
     slot.set_flag(SlotFlag::Handoff);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What follows when a worker is stuck: demotion, throttling; and what a critical section gets.
+ * What follows when a worker is stalled: demotion, throttling; and what a critical section gets.
  *
  * It is decided while the worker runs, by the timer's look and at each switch. Nothing here is undone by an event that
  * could be lost: each is about one episode, and the code that acts upon it compares.
@@ -22,11 +22,11 @@ const volatile bool extensions_on = true;
  */
 const volatile __u64 worker_slice_ns = 500000;
 /*
- * For this long after a process has interrupted another's stuck worker, none does so again on that CPU because it says
- * that it serves: that is a claim. It then preempts as any task does that wakes. A process's own stuck workers are
+ * For this long after a process has interrupted another's stalled worker, none does so again on that CPU because it says
+ * that it serves: that is a claim. It then preempts as any task does that wakes. A process's own stalled workers are
  * preempted each time. 0: no bound.
  */
-const volatile __u64 stuck_pause_ns = 2000000;
+const volatile __u64 stalled_pause_ns = 2000000;
 /* How often it is seen whether the section is over: then the extension is, too, before another section begins. */
 #define EXTENSION_LOOK_NS 50000
 /* From this number of offences of a label on, its polls are throttled. */
@@ -40,15 +40,15 @@ struct {
 	__type(value, __u32);
 } offences SEC(".maps");
 
-int mark_stuck(__s32 index, bool stuck)
+int mark_stalled(__s32 index, bool stalled)
 {
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
 
-	if (!cpu || !domain || !!cpu->stuck == stuck)
+	if (!cpu || !domain || !!cpu->stalled == stalled)
 		return 0;
-	cpu->stuck = stuck;
-	mark(&domain->stuck_cpus, index, stuck);
+	cpu->stalled = stalled;
+	mark(&domain->stalled_cpus, index, stalled);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ int over_budget(struct worker *worker, const struct words *slot, const struct ov
 	now = overrun->now;
 	cpu = overrun->runs ? cpu_at(index) : 0;
 	if (cpu)
-		mark_stuck(index, true);
+		mark_stalled(index, true);
 	if (!enforce || !demotion_on || worker->policy < MORPHEUS_POLICY_DEMOTE)
 		return 0;
 	if (!may_be_demoted(slot) || is_protected(worker, slot, episode))
@@ -162,8 +162,8 @@ int episode_ended(struct worker *worker)
 
 	if (!worker)
 		return 0;
-	if (cpu && cpu->stuck)
-		mark_stuck(index, false);
+	if (cpu && cpu->stalled)
+		mark_stalled(index, false);
 	if (worker->demoted) {
 		worker->demoted = 0;
 		worker->throttled = 0;
@@ -349,13 +349,13 @@ int count_preempted_section(struct task_struct *task __arg_trusted, struct worke
 	return 0;
 }
 
-/* Whether the stuck worker that runs there may be interrupted for a task that serves. */
+/* Whether the stalled worker that runs there may be interrupted for a task that serves. */
 static __always_inline bool may_interrupt(const struct cpu *cpu, const struct task_struct *task, __u64 now)
 {
-	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stuck_kicked_ns + stuck_pause_ns);
+	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stalled_kicked_ns + stalled_pause_ns);
 }
 
-__s32 find_stuck(struct task_struct *task __arg_trusted, __u64 now)
+__s32 find_stalled(struct task_struct *task __arg_trusted, __u64 now)
 {
 	struct domain *domain;
 	__u32 own, seen;
@@ -365,7 +365,7 @@ __s32 find_stuck(struct task_struct *task __arg_trusted, __u64 now)
 	domain = domain_at(own);
 	if (!domain)
 		return -1;
-	bits = READ_ONCE(domain->stuck_cpus);
+	bits = READ_ONCE(domain->stalled_cpus);
 	bpf_for(seen, 0, DOMAIN_CPUS) {
 		struct cpu *cpu;
 		__s32 index;
@@ -375,7 +375,7 @@ __s32 find_stuck(struct task_struct *task __arg_trusted, __u64 now)
 		index = cpu_in(own, __builtin_ctzll(bits));
 		bits &= bits - 1;
 		cpu = cpu_at(index);
-		if (cpu && cpu->stuck && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
+		if (cpu && cpu->stalled && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&
 		    may_run_on(task, index))
 			return index;
 	}

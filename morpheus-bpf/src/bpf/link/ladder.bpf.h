@@ -43,8 +43,8 @@ static __always_inline void forgive(struct task_struct *task, struct worker *wor
 		set_vtime(task, most);
 }
 
-/* A CPU runs a stuck worker, or no longer. */
-int mark_stuck(__s32 index, bool stuck);
+/* A CPU runs a stalled worker, or no longer. */
+int mark_stalled(__s32 index, bool stalled);
 /* A worker has run. Returns how many times that counts. */
 __u64 charge_worker(struct task_struct *task __arg_trusted, struct worker *worker, __u64 ran_ns, __u64 now);
 /* Puts a worker that is demoted into the queue for those. Returns whether it is one. */
@@ -55,7 +55,7 @@ bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32
 int extend_again(struct task_struct *task __arg_trusted, __s32 index, __u64 now);
 /* A worker loses its CPU: within a critical section that is counted, by what took the CPU. */
 int count_preempted_section(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index);
-/* A CPU of the task's domain that runs a stuck worker and that the task may use, or -1. */
-__s32 find_stuck(struct task_struct *task __arg_trusted, __u64 now);
+/* A CPU of the task's domain that runs a stalled worker and that the task may use, or -1. */
+__s32 find_stalled(struct task_struct *task __arg_trusted, __u64 now);
 
 #endif /* MORPHEUS_LADDER_BPF_H */

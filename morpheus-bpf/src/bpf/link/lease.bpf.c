@@ -45,7 +45,7 @@ static __always_inline void find_asleep(struct worker *worker, struct task_struc
 	struct words slot;
 	__u64 now;
 
-	if (task->on_cpu || !state || state & TASK_DEAD || !load_words(worker, &slot) || !in_play(&slot))
+	if (task->on_cpu || !state || state & TASK_DEAD || !load_words(worker, &slot) || !is_active(&slot))
 		return;
 	now = bpf_ktime_get_ns();
 	worker->asleep_seq = watched_poll(&slot);

@@ -6,7 +6,7 @@
 #include "link/ladder.bpf.h"
 
 /*
- * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stuck. A parked one wakes
+ * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stalled. A parked one wakes
  * because there is work, a held one because it is released.
  */
 static __always_inline bool serves(struct worker *worker, const struct words *slot)

@@ -187,8 +187,8 @@ static __always_inline __u64 watched_poll(const struct words *slot)
 	return seq & 1 ? seq : 0;
 }
 
-/* Whether the worker says of itself that it can be stuck. Who says no is not helped; the controller is none. */
-static __always_inline bool in_play(const struct words *slot)
+/* Whether the worker says of itself that it can be stalled. Who says no is not helped; the controller is none. */
+static __always_inline bool is_active(const struct words *slot)
 {
 	return slot->state == MORPHEUS_WORKER_RUNNING &&
 	       !(slot->flags & (MORPHEUS_SLOT_HELD | MORPHEUS_SLOT_CONTROLLER)) &&

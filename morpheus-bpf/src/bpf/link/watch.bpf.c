@@ -60,7 +60,7 @@ static __always_inline void look(struct worker *worker, const struct words *slot
 	/* Who is marked as a hog has been found to be one. */
 	if (seq && used_ns < worker->budget_ns)
 		return;
-	if (!in_play(slot))
+	if (!is_active(slot))
 		return;
 	kernel = kernel_slot(worker);
 	if (!kernel)
@@ -192,7 +192,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 		count(COUNTER_unseen_switches);
 	worker->since_ns = 0;
 	/* A preempted thread may be about to sleep, and does not yet. */
-	if (!has_slot || preempt || !state || state & TASK_DEAD || !in_play(&slot))
+	if (!has_slot || preempt || !state || state & TASK_DEAD || !is_active(&slot))
 		return;
 	seq = watched_poll(&slot);
 	worker->asleep_ns = now;

@@ -100,7 +100,7 @@ int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 	hand_over(PINNED_RESCUE_DSQ(index), index);
 	hand_over_of(domain_index, index);
 	if (cpu) {
-		mark_stuck(index, false);
+		mark_stalled(index, false);
 		cpu->since_ns = 0;
 		cpu->kicked = KICK_NONE;
 	}

@@ -7,7 +7,7 @@
  * speed as soon as a worker that serves is switched in. Such a worker is one that others wait for: its slot says that it
  * runs, it is in no poll that is over its budget, and it is no hog. A poll in place is a known offender's, and a controller
  * is done before a change would help. A critical section counts as long as its poll is within the budget: who claims one
- * for ever is stuck, and gets what others get.
+ * for ever is stalled, and gets what others get.
  *
  * The same goes for who is LAT_CRITICAL (behaviour.bpf.h): a task that wakes often and does little, or that is in the list
  * of those that go first, is one that somebody waits for. Of a worker its slot says that, and its tier says nothing. Threads
@@ -139,7 +139,7 @@ static __always_inline bool is_urgent(struct worker *worker, const struct words 
 {
 	return serves(worker, slot) &&
 	       !(slot->flags & (MORPHEUS_SLOT_CONTROLLER | MORPHEUS_SLOT_HANDOFF)) &&
-	       (begins || in_play(slot));
+	       (begins || is_active(slot));
 }
 
 /* A task is switched in; what is known of it is known of the CPU by now. */

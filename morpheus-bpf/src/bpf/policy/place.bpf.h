@@ -8,7 +8,7 @@
  *
  * Else it may preempt. The kick is what costs and what helps. A task that has run for less than `min_run_ns` is left alone: most of
  * those sleep again before the interrupt would have paid; such a kick is made up later (options/later.bpf.c). A CPU that runs a
- * stuck worker is given up at once for a worker that serves and for a runtime's controller (link/ladder.bpf.c). All that a kick does
+ * stalled worker is given up at once for a worker that serves and for a runtime's controller (link/ladder.bpf.c). All that a kick does
  * is to make the CPU choose; which task it takes is a matter of vtime, so that no task gains a share by it.
  *
  * All CPUs that are looked at are of the domain where the task waits: one of another domain would look into its own queues. At most
@@ -27,7 +27,7 @@ const volatile bool kicks_on = true;
 /* A CPU that was idle and has been sent this number of tasks since gets no more. */
 const volatile bool idle_depth_on = true;
 const volatile __u32 idle_depth = 1;
-/* Stuck workers are preempted at once by those that serve. Off for tests. */
+/* Stalled workers are preempted at once by those that serve. Off for tests. */
 const volatile bool serving_kicks_on = true;
 /* This number of CPUs of the tier BATCH are looked at, from the one after this CPU on. */
 #define BATCH_LOOKS 8
@@ -241,13 +241,13 @@ int preempt_for(struct task_struct *task __arg_trusted, __u32 serving, const str
 	if (!kicks_on || !claim)
 		return 0;
 	if (serving && serving_kicks_on) {
-		chosen = find_stuck(task, claim->now);
+		chosen = find_stalled(task, claim->now);
 		if (chosen >= 0) {
 			struct cpu *cpu = cpu_at(chosen);
 
 			if (cpu) {
 				if (cpu->worker != (__u32)task->tgid)
-					cpu->stuck_kicked_ns = claim->now;
+					cpu->stalled_kicked_ns = claim->now;
 				kick(chosen, cpu, serving);
 			}
 			return 0;

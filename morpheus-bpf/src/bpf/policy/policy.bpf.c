@@ -143,7 +143,7 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
-/* What to count where a stuck worker is preempted for this slot. */
+/* What to count where a stalled worker is preempted for this slot. */
 static __always_inline enum counter kicks_for(const struct words *serving)
 {
 	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
@@ -391,7 +391,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 		note_wait(behaviour, now);
 		tier = behaviour->tier;
 	}
-	/* Its slot is looked at by who wants to preempt it (stuck_cpus); and a poll that computes is as good a victim. */
+	/* Its slot is looked at by who wants to preempt it (stalled_cpus); and a poll that computes is as good a victim. */
 	mark_batch(index, cpu, worker ? TIER_INTERACTIVE : tier);
 	cpu->extended_until_ns = 0;
 	if (worker) {
@@ -403,8 +403,8 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 		worker->resumes = 0;
 	}
 	come_to_domain(task, domain_of(index));
-	if (cpu->stuck)
-		mark_stuck(index, false);
+	if (cpu->stalled)
+		mark_stalled(index, false);
 	cpu->rest_ns = 0;
 	cpu->group = group_count ? join_group(task) : ROOT_GROUP;
 	cpu->paid_ns = task->se.sum_exec_runtime;
@@ -514,8 +514,8 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	 */
 	if (runnable && is_kernels_own(task))
 		scx_bpf_kick_cpu(index, 0);
-	if (cpu->stuck)
-		mark_stuck(index, false);
+	if (cpu->stalled)
+		mark_stalled(index, false);
 	cpu->since_ns = 0;
 	cpu->worker = 0;
 	cpu->extended_until_ns = 0;

@@ -171,12 +171,12 @@ struct cpu {
 
 	/* The link's (link/ladder.bpf.c). The number of the process whose worker runs here, or 0. */
 	__u32 worker;
-	/* The worker is stuck: over its budget, or a hog. */
-	__u32 stuck;
+	/* The worker is stalled: over its budget, or a hog. */
+	__u32 stalled;
 	/* The end of its critical section's extension, or 0. */
 	__u64 extended_until_ns;
-	/* When a stuck worker was last interrupted here by another process. */
-	__u64 stuck_kicked_ns;
+	/* When a stalled worker was last interrupted here by another process. */
+	__u64 stalled_kicked_ns;
 
 	/* Of options/groups: the running task's group, and up to which CPU time of its own the group has paid. */
 	__u32 group;
@@ -218,8 +218,8 @@ SHARED(struct cpus cpus SEC(".maps"));
 struct domain {
 	/* The vtime at which its tasks are picked at present. */
 	__u64 clock;
-	/* By the places of its CPUs: those that run a stuck worker, and a task of the tier BATCH. Hints: bits of idle ones stay. */
-	__u64 stuck_cpus;
+	/* By the places of its CPUs: those that run a stalled worker, and a task of the tier BATCH. Hints: bits of idle ones stay. */
+	__u64 stalled_cpus;
 	__u64 batch_cpus;
 	/* Until when its demoted and throttled queues are looked into. */
 	__u64 demoted_until_ns;
