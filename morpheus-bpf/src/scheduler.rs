@@ -72,7 +72,7 @@ pub enum Mechanism {
     KickServing,
     /// A worker that serves goes ahead, and those of its process that compute wait for it
     Loan,
-    /// Workers run for shorter turns than others
+    /// Workers have shorter slices than others
     WorkerSlice,
     /// Who has run for a short time is not preempted
     MinRun,
@@ -103,7 +103,7 @@ pub enum Mechanism {
     /// Tasks are known by what they have done, and those that sleep more than they compute go first; without it, none of the
     /// mechanisms below has anything to do
     Tiers,
-    /// A tier has turns of its own length
+    /// A tier has slices of its own length
     TierSlices,
     /// Who computes for long is one that computes, whatever it was, until it sleeps
     CpuBound,
@@ -123,7 +123,7 @@ pub enum Mechanism {
     IdleDepth,
     /// Who waits behind pinned tasks goes before them when it has waited too long. Off unless --with says so
     OverflowRescue,
-    /// After so many that go first, one that computes has its turn. Off unless --with says so
+    /// After this number of tasks of the front queue, one of the main queue goes first. Off unless --with says so
     Deficit,
     /// Those that compute are served after a while in any case
     StarvationRescue,
@@ -141,18 +141,18 @@ pub enum Mechanism {
     Cusum,
     /// Many wakes of unknown tasks are a burst
     WakeupBurst,
-    /// Where some compute all the time, turns are short
+    /// Where some compute all the time, slices are short
     Longrun,
     /// What a name was like in earlier runs is how it begins
     Profiles,
-    /// The daemon adapts turns and thresholds to what it sees; without it, they stay as they are at the start, and the
+    /// The daemon adapts slices and thresholds to what it sees; without it, they stay as they are at the start, and the
     /// mechanisms below have nothing to do. Off unless --with says so
     Adapt,
     /// How busy the machine is makes a difference to them
     Regimes,
-    /// Turns become shorter while wakes wait for long
+    /// Slices become shorter while wakes wait for long
     Tighten,
-    /// How tasks sleep makes a difference to the turns of those that compute
+    /// How tasks sleep makes a difference to the slices of those that compute
     Sleep,
     /// How often CPUs choose makes a difference to how long those that compute may go without
     Sojourn,
@@ -381,7 +381,7 @@ fn size_maps(
         &mut maps.kick_timers,
         &mut maps.near_timers,
         &mut maps.quota_timers,
-        &mut maps.turn_timers,
+        &mut maps.slice_timers,
         &mut maps.speeds,
         &mut maps.cpus,
     ] {

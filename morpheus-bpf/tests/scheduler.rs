@@ -421,7 +421,7 @@ fn a_serving_worker_preempts_a_stalled_one() {
 }
 
 #[test]
-fn a_worker_that_computes_has_short_turns() {
+fn a_worker_that_computes_has_short_slices() {
     if !can_run() {
         return;
     }
@@ -434,11 +434,11 @@ fn a_worker_that_computes_has_short_turns() {
             .collect();
         std::thread::sleep(Duration::from_secs(1));
         drop(workers);
-        daemon.counter("kicks_at_turn_end")
+        daemon.counter("kicks_at_slice_end")
     };
     let (with, without) = (ends(&[]), ends(&["--off", "worker-slice"]));
     say(&format!(
-        "turns that ended before a tick: {with}, without short ones {without}"
+        "slices that ended before a tick: {with}, without short ones {without}"
     ));
     assert!(with >= 100 && without == 0, "{with} {without}");
 }

@@ -305,7 +305,7 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
         return;
     }
     let _turn = turn();
-    // With turns of a tick, which leave it far behind; short ones make the same matter less, and so do tiers.
+    // With slices of a tick, which leave it far behind; short ones make the same matter less, and so do tiers.
     let (late, part, repaid) = serves_between_long_polls(&["--off", "worker-slice,tiers"]);
     let (late_without, part_without, none) =
         serves_between_long_polls(&["--off", "worker-slice,tiers,loan"]);
@@ -321,7 +321,7 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
 /// What share of the CPU a worker gets beside four busy threads, if it goes to sleep after each long poll, and says Hello
 /// again this often: then it has another lease.
 fn share_of_one_that_rebinds(every: Option<Duration>) -> f64 {
-    // With turns of a tick, which leave a worker far behind when its poll ends.
+    // With slices of a tick, which leave a worker far behind when its poll ends.
     let daemon = Daemon::schedule(&["--off", "worker-slice,tiers"]);
     let path = daemon.socket.clone();
     let connect = move || {
@@ -597,7 +597,7 @@ fn a_sender_is_not_preempted_for_each_message() {
 /// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
 /// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
 #[test]
-fn who_goes_on_out_of_turn_does_not_take_the_clock_along() {
+fn who_goes_on_out_of_order_does_not_take_the_clock_along() {
     if !can_run() {
         return;
     }

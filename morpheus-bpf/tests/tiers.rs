@@ -211,9 +211,9 @@ fn nobody_gains_by_looking_interactive() {
     assert!(daemon.stop().success());
 }
 
-/// Enough of those that go first make it the main queue's turn; each bound by itself, with the others off.
+/// Enough of those that go first make the main queue go first; each bound by itself, with the others off.
 #[test]
-fn those_that_compute_have_their_turn() {
+fn those_that_compute_are_served() {
     if !can_run() {
         return;
     }
@@ -398,7 +398,7 @@ fn an_idle_cpu_that_others_were_sent_to_gets_no_more() {
     moves_only_with("idle_cpu_full", &on, &off, load, "to_idle_cpu");
 }
 
-/// On many CPUs, which the formulas take these for: who is light is far behind after each of its turns.
+/// On many CPUs, which the formulas take these for: who is light is far behind after each of its slices.
 #[test]
 fn nobody_is_far_behind_where_the_clock_runs_fast() {
     if !can_run() {
@@ -428,7 +428,7 @@ fn sleep_until_a_tick() {
 }
 
 /// Threads of a class above take each CPU in the interrupt of each tick, and so at the end of each slice, too. All others
-/// have their turns, though the kernel takes whoever ran there for one that may not move; and who was brought forward after
+/// have their slices, though the kernel takes whoever ran there for one that may not move; and who was brought forward after
 /// too long a wait, and just then lost the CPU that had chosen it, stays in front.
 #[test]
 fn threads_above_that_come_at_each_tick() {

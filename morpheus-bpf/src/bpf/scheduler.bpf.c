@@ -67,7 +67,7 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		error = scx_bpf_create_dsq(PINNED_RESCUE_DSQ(index), -1);
 		if (error)
 			return error;
-		error = start_turn_timer(index);
+		error = start_slice_timer(index);
 		if (error)
 			return error;
 		error = start_look_timer(index);

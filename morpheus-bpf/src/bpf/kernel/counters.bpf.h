@@ -29,7 +29,7 @@
 	X(kicks_skipped) \
 	X(kicks_skipped_for_sync) \
 	X(kicks_made_up) \
-	X(kicks_at_turn_end) \
+	X(kicks_at_slice_end) \
 	X(kicks_at_demotion) \
 	X(kicks_at_extension_end) \
 	X(kicks_at_quota) \

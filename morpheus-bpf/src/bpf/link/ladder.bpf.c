@@ -231,7 +231,7 @@ bool put_demoted(struct task_struct *task __arg_trusted, struct worker *worker, 
 }
 
 /* Whether a worker has had its turn, and a task waits for it to end. Within a critical section that waits for the tick. */
-static __always_inline bool has_had_turn(__s32 index, const struct cpu *cpu, const struct words *slot,
+static __always_inline bool is_slice_over(__s32 index, const struct cpu *cpu, const struct words *slot,
 					 __u64 now)
 {
 	__u64 waits;
@@ -276,8 +276,8 @@ __u64 looked(struct worker *worker, const struct words *slot)
 		if (ran_ns >= quota_ns && now - worker->window_ns < window_ns)
 			kick(index, cpu, COUNTER_kicks_at_quota);
 	}
-	if (!cpu->kicked && has_had_turn(index, cpu, slot, now))
-		kick(index, cpu, COUNTER_kicks_at_turn_end);
+	if (!cpu->kicked && is_slice_over(index, cpu, slot, now))
+		kick(index, cpu, COUNTER_kicks_at_slice_end);
 	return sooner;
 }
 

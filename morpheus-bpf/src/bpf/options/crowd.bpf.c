@@ -4,7 +4,7 @@
  *
  * A turn is a slice of a few milliseconds, and the kernel ends it at the first tick after that. Sixty tasks have a round of
  * half a second then. With more of them a timer of the CPU ends each turn on time, from LEAST_SLICE_NS on. How long turns
- * may be is computed by the timer of rescue.bpf.h, for each CPU (`turn_ns`, `rescued_turn_ns`), so that nothing is counted
+ * may be is computed by the timer of rescue.bpf.h, for each CPU (`most_ns`, `rescued_slice_ns`), so that nothing is counted
  * when a task is switched in.
  *
  * The timer is armed once, and not for each turn: when it comes it looks when the present turn ends. So it comes about as
@@ -17,10 +17,10 @@
 #include "options/crowd.bpf.h"
 
 /* The timer looks again after this time at least, and is armed anew if it did not come for LOST_NS. */
-#define SHORTEST_TURN_LOOK_NS 100000ULL
+#define SHORTEST_TIMER_NS 100000ULL
 #define LOST_NS 10000000ULL
 /* Of a CPU, ends turns. */
-struct turn_timer {
+struct slice_timer {
 	struct bpf_timer timer;
 };
 
@@ -28,21 +28,21 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct turn_timer);
-} turn_timers SEC(".maps");
+	__type(value, struct slice_timer);
+} slice_timers SEC(".maps");
 
-static __always_inline void start_turn(__u32 index, struct cpu *cpu, __u64 now, __u64 rest_ns)
+static __always_inline void arm_slice_timer(__u32 index, struct cpu *cpu, __u64 now, __u64 rest_ns)
 {
-	struct turn_timer *turn_timer = bpf_map_lookup_elem(&turn_timers, &index);
+	struct slice_timer *slice_timer = bpf_map_lookup_elem(&slice_timers, &index);
 
-	if (rest_ns < SHORTEST_TURN_LOOK_NS)
-		rest_ns = SHORTEST_TURN_LOOK_NS;
-	cpu->turn_timer_ns = now + rest_ns;
-	if (turn_timer)
-		bpf_timer_start(&turn_timer->timer, rest_ns, timer_flags);
+	if (rest_ns < SHORTEST_TIMER_NS)
+		rest_ns = SHORTEST_TIMER_NS;
+	cpu->slice_timer_ns = now + rest_ns;
+	if (slice_timer)
+		bpf_timer_start(&slice_timer->timer, rest_ns, timer_flags);
 }
 
-static int turn_ended(void *map, __u32 *index, struct turn_timer *turn_timer)
+static int slice_ended(void *map, __u32 *index, struct slice_timer *slice_timer)
 {
 	struct cpu *cpu = cpu_at(*index);
 	__u64 now = scx_now(), end_ns;
@@ -53,8 +53,8 @@ static int turn_ended(void *map, __u32 *index, struct turn_timer *turn_timer)
 	 * Nothing runs, or the crowd has gone: the next turn that is to be bounded arms it. So it does where the timer was moved
 	 * to another CPU, since a kick from there may arrive after the turn, and end the next one.
 	 */
-	if (!cpu->since_ns || !(cpu->turn_ns | cpu->rescued_turn_ns) || *index != bpf_get_smp_processor_id()) {
-		cpu->turn_timer_ns = 0;
+	if (!cpu->since_ns || !(cpu->crowd_slice_ns | cpu->rescued_slice_ns) || *index != bpf_get_smp_processor_id()) {
+		cpu->slice_timer_ns = 0;
 		return 0;
 	}
 	end_ns = cpu->slice_end_ns;
@@ -67,31 +67,31 @@ static int turn_ended(void *map, __u32 *index, struct turn_timer *turn_timer)
 	} else if (before(now + slice_ns, end_ns)) {
 		end_ns = now + slice_ns;
 	}
-	start_turn(*index, cpu, now, end_ns - now);
+	arm_slice_timer(*index, cpu, now, end_ns - now);
 	return 0;
 }
 
-int start_turn_timer(__u32 index)
+int start_slice_timer(__u32 index)
 {
-	struct turn_timer *turn_timer = bpf_map_lookup_elem(&turn_timers, &index);
+	struct slice_timer *slice_timer = bpf_map_lookup_elem(&slice_timers, &index);
 
-	if (!turn_timer)
+	if (!slice_timer)
 		return -ESRCH;
-	if (bpf_timer_init(&turn_timer->timer, &turn_timers, CLOCK_MONOTONIC))
+	if (bpf_timer_init(&slice_timer->timer, &slice_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
-	return bpf_timer_set_callback(&turn_timer->timer, turn_ended);
+	return bpf_timer_set_callback(&slice_timer->timer, slice_ended);
 }
 
 /* A task is switched in. */
-int bound_turn(struct task_struct *task __arg_trusted, __u32 index, __u64 turn_ns, __u64 now)
+int bound_slice(struct task_struct *task __arg_trusted, __u32 index, __u64 most_ns, __u64 now)
 {
 	struct cpu *cpu = cpu_at(index);
 
 	if (!cpu)
 		return 0;
-	if (task->scx.slice > turn_ns)
-		set_slice(task, turn_ns);
-	if (!cpu->turn_timer_ns || before(cpu->turn_timer_ns + LOST_NS, now) || before(now + turn_ns, cpu->turn_timer_ns))
-		start_turn(index, cpu, now, turn_ns);
+	if (task->scx.slice > most_ns)
+		set_slice(task, most_ns);
+	if (!cpu->slice_timer_ns || before(cpu->slice_timer_ns + LOST_NS, now) || before(now + most_ns, cpu->slice_timer_ns))
+		arm_slice_timer(index, cpu, now, most_ns);
 	return 0;
 }

@@ -11,16 +11,16 @@
 #define LOAD_SHIFT 10
 
 /* The longest turn where this many tasks wait for a CPU, or 0 where ticks do. */
-static __always_inline __u64 turn_in_crowd(__u64 load)
+static __always_inline __u64 slice_in_crowd(__u64 load)
 {
-	__u64 turn_ns = load ? (ROUND_NS << LOAD_SHIFT) / load : ROUND_NS;
+	__u64 slice = load ? (ROUND_NS << LOAD_SHIFT) / load : ROUND_NS;
 
 	/* With ticks alone a turn takes up to two slices. */
-	if (turn_ns >= 2 * slice_ns)
+	if (slice >= 2 * slice_ns)
 		return 0;
-	if (turn_ns > slice_ns)
+	if (slice > slice_ns)
 		return slice_ns;
-	return turn_ns < LEAST_SLICE_NS ? LEAST_SLICE_NS : turn_ns;
+	return slice < LEAST_SLICE_NS ? LEAST_SLICE_NS : slice;
 }
 
 #endif /* MORPHEUS_CROWD_BPF_H */

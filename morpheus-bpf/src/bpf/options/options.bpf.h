@@ -107,8 +107,8 @@ bool look_at_waker(struct task_struct *task __arg_trusted, struct behaviour *beh
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
 int start_kick_timer(__u32 index);
 
-/* turns.bpf.c: when the main queue goes before the front queue. Returns the counter for the reason, or COUNTERS: it does not. */
-int turn_of_main(struct domain *domain, __u64 now);
+/* starvation.bpf.c: when the main queue goes before the front queue. Returns the counter for the reason, or COUNTERS: it does not. */
+int main_goes_first(struct domain *domain, __u64 now);
 /* The queues to look into in place of a pinned task, for which it is overdue. */
 SHARED(const volatile bool overflow_rescue_on, = true);
 #define FRONT_IS_OVERDUE 1
@@ -123,8 +123,8 @@ int watch_over_queues(void);
 bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 flags);
 bool take_rescued(__u32 domain, __s32 index);
 int init_rescue(void);
-int bound_turn(struct task_struct *task __arg_trusted, __u32 index, __u64 turn_ns, __u64 now);
-int start_turn_timer(__u32 index);
+int bound_slice(struct task_struct *task __arg_trusted, __u32 index, __u64 most_ns, __u64 now);
+int start_slice_timer(__u32 index);
 
 /* speed.bpf.c: how fast a CPU should be. */
 SHARED(const volatile bool cpuperf_on, = false);

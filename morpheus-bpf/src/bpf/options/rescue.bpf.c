@@ -224,7 +224,7 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
-	__u64 turn_ns, rescued_turn_ns;
+	__u64 crowd_slice_ns, rescued_slice_ns;
 
 	if (!cpu || !domain)
 		return false;
@@ -238,14 +238,14 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
 	if (cpu->rescue)
 		found.load += (__u64)scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index)) << LOAD_SHIFT;
-	turn_ns = turn_in_crowd(domain->load + found.load);
-	rescued_turn_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : turn_ns;
-	if (cpu->turn_ns != turn_ns)
-		WRITE_ONCE(cpu->turn_ns, turn_ns);
-	if (cpu->rescued_turn_ns != rescued_turn_ns)
-		WRITE_ONCE(cpu->rescued_turn_ns, rescued_turn_ns);
+	crowd_slice_ns = slice_in_crowd(domain->load + found.load);
+	rescued_slice_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : crowd_slice_ns;
+	if (cpu->crowd_slice_ns != crowd_slice_ns)
+		WRITE_ONCE(cpu->crowd_slice_ns, crowd_slice_ns);
+	if (cpu->rescued_slice_ns != rescued_slice_ns)
+		WRITE_ONCE(cpu->rescued_slice_ns, rescued_slice_ns);
 	/* It is armed until the turns are as usual again. */
-	return cpu->pinned || cpu->rescue || turn_ns || rescued_turn_ns;
+	return cpu->pinned || cpu->rescue || crowd_slice_ns || rescued_slice_ns;
 }
 
 /* The same, with what it needs. */
@@ -337,7 +337,7 @@ bool take_rescued(__u32 domain_index, __s32 index)
 		WRITE_ONCE(cpu->rescue, 0);
 		if (move_to_local(PINNED_RESCUE_DSQ(index))) {
 			WRITE_ONCE(cpu->rescue, 1);
-			cpu->rescued = cpu->out_of_turn = 1;
+			cpu->rescued = cpu->out_of_order = 1;
 			return true;
 		}
 	}
@@ -348,7 +348,7 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	WRITE_ONCE(domain->rescue, 0);
 	if (move_to_local(RESCUE_DSQ(domain_index))) {
 		WRITE_ONCE(domain->rescue, 1);
-		cpu->rescued = cpu->out_of_turn = 1;
+		cpu->rescued = cpu->out_of_order = 1;
 		return true;
 	}
 	/* Tasks in it may not run here. */

@@ -85,7 +85,7 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
 		return false;
 	rest_ns = cpu->rest_ns;
 	cpu->rest_ns = 0;
-	cpu->out_of_turn = 1;
+	cpu->out_of_order = 1;
 	if (worker)
 		worker->resumes = 1;
 	insert_fifo(task, DSQ_LOCAL, rest_ns, flags);
@@ -270,8 +270,8 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 		worker->extended = 0;
 	cpu->yielded = 0;
 	slice = slice_for(behaviour_of(task), cpu->tier);
-	if (cpu->turn_ns && slice > cpu->turn_ns)
-		slice = cpu->turn_ns;
+	if (cpu->crowd_slice_ns && slice > cpu->crowd_slice_ns)
+		slice = cpu->crowd_slice_ns;
 	cpu->slice_end_ns = now + slice;
 	set_slice(task, slice);
 	count(COUNTER_kept);
@@ -382,7 +382,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
 	struct behaviour *behaviour = behaviour_of(task);
-	__u64 now = scx_now(), turn_ns;
+	__u64 now = scx_now(), most_ns;
 	__u32 tier = TIER_BATCH;
 
 	if (!cpu || !domain)
@@ -413,9 +413,9 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->worker = worker ? task->tgid : 0;
 	cpu->kernel = !!(task->flags & PF_KTHREAD);
 	cpu->began_ns = now;
-	turn_ns = cpu->rescued && cpu->rescued_turn_ns ? cpu->rescued_turn_ns : cpu->turn_ns;
-	if (turn_ns && !cpu->kernel && !cpu->extended_until_ns)
-		bound_turn(task, index, turn_ns, now);
+	most_ns = cpu->rescued && cpu->rescued_slice_ns ? cpu->rescued_slice_ns : cpu->crowd_slice_ns;
+	if (most_ns && !cpu->kernel && !cpu->extended_until_ns)
+		bound_slice(task, index, most_ns, now);
 	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
 	cpu->kicked = KICK_NONE;
@@ -429,8 +429,8 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	 */
 	if (is_kernels_own(task))
 		;
-	else if (cpu->out_of_turn)
-		cpu->out_of_turn = 0;
+	else if (cpu->out_of_order)
+		cpu->out_of_order = 0;
 	else if (!worker || !worker->demoted)
 		advance_clock(domain, cpu->vtime);
 	if (cpuperf_on)

@@ -163,7 +163,7 @@ struct cpu {
 	/* There may be tasks in its queue of pinned ones. */
 	__u32 pinned;
 	/* The next one to run here was not picked for its vtime. */
-	__u32 out_of_turn;
+	__u32 out_of_order;
 	/* The place in the domain of the CPU that was last looked at for a task which woke here. */
 	__u32 cursor;
 	/* How much of its slice was left to the task that one of the kernel's own threads has just interrupted. */
@@ -196,10 +196,10 @@ struct cpu {
 	__u32 rescued;
 	__u64 crowded_until_ns;
 	/* Of options/crowd: a turn ends after this time, and a rescued task's; 0: with its slice. */
-	__u64 turn_ns;
-	__u64 rescued_turn_ns;
+	__u64 crowd_slice_ns;
+	__u64 rescued_slice_ns;
 	/* For when the timer is armed that ends turns, or 0. */
-	__u64 turn_timer_ns;
+	__u64 slice_timer_ns;
 	/* Of options/detect: tasks that were put into queues by this CPU, and those of them that nothing was known of. */
 	__u64 enqueues;
 	__u64 strangers;
@@ -227,7 +227,7 @@ struct domain {
 	/* When a task was last taken from there, or came where none was. */
 	__u64 main_served_ns;
 	__u64 front_served_ns;
-	/* How many were taken from the front queue since, while tasks were in the main one (options/turns.bpf.c). */
+	/* How many were taken from the front queue since, while tasks were in the main one (options/starvation.bpf.c). */
 	__u32 fronts_in_a_row;
 	/* None of its CPUs is online. */
 	__u32 gone;

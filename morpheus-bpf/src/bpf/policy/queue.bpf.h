@@ -9,7 +9,7 @@
  *
  * A CPU that has to choose takes the least vtime of the heads that concern it and of the task that it ran up to now, which is in no
  * queue: without that comparison it would go last, and weights would mean nothing to a task that runs through. Only tasks in the
- * front queue go before those of the main one with less vtime; how often is bounded (options/turns.bpf.c).
+ * front queue go before those of the main one with less vtime; how often is bounded (options/starvation.bpf.c).
  *
  * In the order in which a CPU that has nothing looks:
  *	-  at every second pick, the rescue queues (options/rescue.bpf.c)
@@ -91,9 +91,9 @@ static __always_inline __u64 reference_of(const struct task_struct *task, __u64 
 __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
 	__u32 weight = weight_of(task);
-	__u64 turn_ns = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
+	__u64 slice_vtime = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
 	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), least;
-	__u64 most = clock + lead_ns + 2 * demotion * turn_ns;
+	__u64 most = clock + lead_ns + 2 * demotion * slice_vtime;
 
 	if (group_count) {
 		/* A heavy group could keep all others waiting for as much CPU time as that makes. */
@@ -101,7 +101,7 @@ __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 			most_lag_ns = by_weight(most_lag_ns, weight);
 		/* Those of a light one are as far as this after each of their turns. */
 		if (ceiling_ns)
-			ceiling_ns += 2 * turn_ns;
+			ceiling_ns += 2 * slice_vtime;
 	}
 	least = reference_of(task, clock) - most_lag_ns;
 	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
@@ -252,7 +252,7 @@ static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 	bool taken = take(THROTTLED_DSQ(domain), COUNTER_from_throttled);
 
 	if (taken)
-		cpu->out_of_turn = 1;
+		cpu->out_of_order = 1;
 	return taken;
 }
 
@@ -325,7 +325,7 @@ static __always_inline bool take_front(__u32 index, struct domain *domain, bool 
 static __always_inline bool take_by_tier(__u32 index, struct domain *domain, bool front, bool main, __u64 now)
 {
 	if (front) {
-		enum counter why = main ? turn_of_main(domain, now) : COUNTERS;
+		enum counter why = main ? main_goes_first(domain, now) : COUNTERS;
 
 		if (why != COUNTERS && take_main(index, domain, why, now))
 			return true;
@@ -397,7 +397,7 @@ static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 
 		other = domain_at(domain);
 		if (other && READ_ONCE(other->rescue) && take(RESCUE_DSQ(domain), COUNTER_from_other_domains)) {
-			cpu->rescued = cpu->out_of_turn = 1;
+			cpu->rescued = cpu->out_of_order = 1;
 			return true;
 		}
 		if (take(FRONT_DSQ(domain), COUNTER_from_other_domains) ||

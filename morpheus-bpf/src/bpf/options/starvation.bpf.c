@@ -28,7 +28,7 @@ static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now
 	return before(served_ns + most_ns, now);
 }
 
-int turn_of_main(struct domain *domain, __u64 now)
+int main_goes_first(struct domain *domain, __u64 now)
 {
 	__u32 budget = READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget;
 
