@@ -83,7 +83,7 @@ int tell_of_name(const struct behaviour *behaviour)
 		return 0;
 	profile.runtime_ns = behaviour->runtime_ns;
 	profile.tier = behaviour->tier;
-	profile.seen = behaviour->turns;
+	profile.seen = behaviour->runs;
 	__builtin_memcpy(&name, behaviour->name, sizeof(name));
 	bpf_map_update_elem(&observed, &name, &profile, BPF_ANY);
 	return 0;

@@ -40,10 +40,10 @@ const volatile bool immature_gate_on = true;
 /* Switches are counted in sixteenths. */
 #define SWITCH_SHIFT 4
 /* A name changes with exec: it is looked at again after so many turns, and in each of the first few. */
-#define NAME_TURNS 64
+#define NAME_RUNS 64
 #define YOUNG_AGE 4
 /* So often what a mature task is like is told to the daemon. */
-#define OBSERVE_TURNS 64
+#define OBSERVE_RUNS 64
 
 static __always_inline __u64 averaged(__u64 average, __u64 value)
 {
@@ -58,12 +58,12 @@ static __always_inline __u64 effective_ns(const struct behaviour *behaviour)
 
 static __always_inline __u64 score_of(const struct behaviour *behaviour)
 {
-	__u64 turns = RATE_NS / (behaviour->gap_ns | 1);
+	__u64 runs = RATE_NS / (behaviour->gap_ns | 1);
 
 	/* More than one in a microsecond nobody has. */
-	if (turns > 100000)
-		turns = 100000;
-	return (turns * turns * behaviour->average_switches >> SWITCH_SHIFT) /
+	if (runs > 100000)
+		runs = 100000;
+	return (runs * runs * behaviour->average_switches >> SWITCH_SHIFT) /
 	       ((effective_ns(behaviour) >> 16) + 1);
 }
 
@@ -104,7 +104,7 @@ static __always_inline void meet(struct task_struct *task, __u32 home)
 }
 
 /* A task is switched out. */
-static __always_inline void turn_goes_on_or_ends(struct task_struct *task, struct behaviour *behaviour, bool sleeps,
+static __always_inline void account_run(struct task_struct *task, struct behaviour *behaviour, bool sleeps,
 						 __u64 now)
 {
 	__u64 ran_ns, gap_ns, off_ns;
@@ -130,7 +130,7 @@ static __always_inline void turn_goes_on_or_ends(struct task_struct *task, struc
 		behaviour->average_switches = averaged(behaviour->average_switches, behaviour->switches << SWITCH_SHIFT);
 	}
 	behaviour->switches = 0;
-	behaviour->turns++;
+	behaviour->runs++;
 	if (behaviour->age < YOUNG_AGE)
 		behaviour->age++;
 	if (behaviour->cpu_bound) {
@@ -148,14 +148,14 @@ static __always_inline void turn_goes_on_or_ends(struct task_struct *task, struc
 		      tier == TIER_INTERACTIVE  ? COUNTER_became_interactive :
 						  COUNTER_became_batch);
 	behaviour->tier = tier;
-	if (behaviour->age < YOUNG_AGE || !(behaviour->turns % NAME_TURNS))
+	if (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS))
 		look_at_name(task, behaviour);
-	if (profiles_on && !(behaviour->turns % OBSERVE_TURNS))
+	if (profiles_on && !(behaviour->runs % OBSERVE_RUNS))
 		tell_of_name(behaviour);
 }
 
 /* It runs, and has not slept for long. Returns its tier. */
-static __always_inline __u32 tier_within_turn(struct task_struct *task, struct behaviour *behaviour)
+static __always_inline __u32 tier_within_run(struct task_struct *task, struct behaviour *behaviour)
 {
 	__u64 ran_ns;
 

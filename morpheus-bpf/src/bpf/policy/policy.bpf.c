@@ -135,7 +135,7 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 		return TIER_BATCH;
 	if (worker)
 		return serving ? TIER_LAT_CRITICAL : TIER_BATCH;
-	tier = tier_within_turn(task, behaviour);
+	tier = tier_within_run(task, behaviour);
 	if (tier == TIER_INTERACTIVE && immature_gate_on && !is_mature(behaviour)) {
 		count(COUNTER_immature);
 		return TIER_BATCH;
@@ -290,7 +290,7 @@ static __always_inline void look_at_tier(struct task_struct *task, __s32 index, 
 	struct behaviour *behaviour = cpu->tier == TIER_BATCH ? 0 : behaviour_of(task);
 
 	if (behaviour)
-		mark_batch(index, cpu, tier_within_turn(task, behaviour));
+		mark_batch(index, cpu, tier_within_run(task, behaviour));
 }
 
 int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
@@ -490,7 +490,7 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 		note_sleep(task);
 	behaviour = behaviour_of(task);
 	if (behaviour)
-		turn_goes_on_or_ends(task, behaviour, !runnable, now);
+		account_run(task, behaviour, !runnable, now);
 	if (worker && runnable)
 		count_preempted_section(task, worker, index);
 	if (runnable || !before(now, cpu->began_ns + min_run_ns))

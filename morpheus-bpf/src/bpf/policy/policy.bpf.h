@@ -108,7 +108,7 @@ struct behaviour {
 	__u32 switches;
 	/* How often it has slept, up to YOUNG_AGE; and how many turns it has had. */
 	__u32 age;
-	__u32 turns;
+	__u32 runs;
 	/* enum tier */
 	__u32 tier;
 	/* In the present turn it computes for too long. */
