@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     critical_extension_us: u32,
 
-    /// How often a worker that runs is looked at: a stalled poll is found at most so much later than its budget
+    /// How often a running worker is sampled: a stalled poll is found at most this time after its budget
     #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(50..=100_000))]
     timer_period_us: u32,
 

@@ -494,7 +494,7 @@ mod tests {
     fn counters_have_names() {
         let names: Vec<_> = counter_names().collect();
         assert_eq!(names[..2], ["events", "events_lost"]);
-        assert_eq!(names.last(), Some(&"looks"));
+        assert_eq!(names.last(), Some(&"samples"));
         assert_eq!(names.len(), COUNTERS.matches("\tX(").count());
     }
 

@@ -15,7 +15,7 @@ use crate::skeleton::observer::{ObserverSkel, ObserverSkelBuilder};
 /// How to observe.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How often a worker that runs is looked at, in nanoseconds.
+    /// How often a running worker is sampled, in nanoseconds.
     pub period_ns: u64,
     /// How many leases there may be at once.
     pub leases: u32,
@@ -58,7 +58,7 @@ pub fn attach(options: Options) -> Result<Observer, Error> {
         map.set_max_entries(options.leases + MOST_CHANGES as u32)
             .map_err(refused("size the maps"))?;
     }
-    maps.look_timers
+    maps.sample_timers
         .set_max_entries(cpus)
         .map_err(refused("size the maps"))?;
     let constants = maps

@@ -84,7 +84,7 @@ pub enum Mechanism {
     SyncPause,
     /// Who says it is about to sleep, wakes many and does not sleep is not believed: whom it wakes does not go first
     SyncCrowd,
-    /// Workers are looked at by a timer while they run
+    /// A timer samples running workers
     Timer,
     /// The running task competes with those that wait
     Previous,
@@ -161,7 +161,7 @@ pub enum Mechanism {
 /// How to schedule.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often a worker that runs is looked at, in nanoseconds.
+    /// How often a running worker is sampled, in nanoseconds.
     pub period_ns: u64,
     /// How long a task may run before others are considered, in nanoseconds.
     pub slice_ns: u64,
@@ -377,7 +377,7 @@ fn size_maps(
         map.set_max_entries(options.leases + MOST_CHANGES as u32)?;
     }
     for map in [
-        &mut maps.look_timers,
+        &mut maps.sample_timers,
         &mut maps.kick_timers,
         &mut maps.near_timers,
         &mut maps.quota_timers,

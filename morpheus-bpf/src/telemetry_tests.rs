@@ -29,7 +29,7 @@ fn a_full_line() {
         "counters": { "to_main": 300, "from_main": 250, "to_idle_cpu": 20, "kicks_for_waiting": 30,
             "kicks_idle": 40, "near_waits_over": 4, "kicks_skipped": 1000, "kicks_skipped_for_sync": 1000,
             "from_limited": 1000, "from_overflow_rescue": 10, "rescues": 2, "from_sojourn_rescue": 1, "demotions": 1,
-            "wakeups": 80, "preempted_at_tick": 5, "locks_to_look": 20, "locks_to_take": 201, "l2_hits_batch": 67, "l2_misses_batch": 33 },
+            "wakeups": 80, "preempted_at_tick": 5, "locks_to_peek": 20, "locks_to_take": 201, "l2_hits_batch": 67, "l2_misses_batch": 33 },
         "tiers": { "interactive": { "wake_latency": histogram(&[(2, 100)]) } },
         "sleeps": [87, 10, 2, 1], "regime": "heavy", "burst": true, "longrun": true,
         "batch_waits_ns": 3_000_000, "knobs": { "sojourn_thresh_ns": 5_000_000 },
@@ -56,7 +56,7 @@ fn what_is_missing_is_left_out() {
     let rates = Rates::between(&nothing, &nothing, Duration::ZERO);
     assert_eq!(line(&nothing, &rates), "processes 0, workers 0, refused 0");
     let observer = reading(json!({ "runs": "observer", "processes": 1, "workers": 8,
-        "counters": { "events": 6, "looks": 9, "kept": 0, "from_main": 0, "rescues": 0 } }));
+        "counters": { "events": 6, "samples": 9, "kept": 0, "from_main": 0, "rescues": 0 } }));
     let rates = Rates::between(&nothing, &observer, Duration::from_secs(1));
     assert_eq!(
         line(&observer, &rates),

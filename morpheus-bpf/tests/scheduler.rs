@@ -512,7 +512,7 @@ const MECHANISMS: [(&str, &str); 8] = [
     ("make-up", "kicks_made_up"),
     ("sync-pause", "kicks_skipped_for_sync"),
     ("sync-crowd", "woken_among_many"),
-    ("timer", "looks"),
+    ("timer", "samples"),
 ];
 
 /// Everything happens here; what is counted.

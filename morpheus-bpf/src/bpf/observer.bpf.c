@@ -18,7 +18,7 @@ int episode_ended(struct worker *worker)
 	return 0;
 }
 
-__u64 looked(struct worker *worker, const struct words *slot)
+__u64 sampled(struct worker *worker, const struct words *slot)
 {
 	return ~0ULL;
 }
@@ -36,5 +36,5 @@ struct start_arguments {
 SEC("syscall")
 int start(struct start_arguments *arguments)
 {
-	return start_look_timer(arguments->cpu);
+	return start_sample_timer(arguments->cpu);
 }

@@ -70,7 +70,7 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		error = start_slice_timer(index);
 		if (error)
 			return error;
-		error = start_look_timer(index);
+		error = start_sample_timer(index);
 		if (error)
 			return error;
 		error = start_kick_timer(index);

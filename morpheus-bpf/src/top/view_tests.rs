@@ -162,7 +162,7 @@ fn what_is_not_counted_has_no_column() {
 
 #[test]
 fn an_observer_has_no_tiers() {
-    let numbers = json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "looks": 9, "from_main": 0 } });
+    let numbers = json!({ "runs": "observer", "processes": 0, "counters": { "events": 5, "samples": 9, "from_main": 0 } });
     let text = screen(&model(&numbers, &numbers), 80, 24);
     for part in [
         "observer",

@@ -93,7 +93,7 @@
 	X(domains_changed) \
 	X(kept) \
 	/* Locks of queues that it took: to look at the first task, and to take one. */ \
-	X(locks_to_look) \
+	X(locks_to_peek) \
 	X(locks_to_take) \
 	X(yields) \
 	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \
@@ -121,7 +121,7 @@
 	X(reenqueues) \
 	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
 	X(unseen_switches) \
-	X(looks)
+	X(samples)
 
 #define X(name) COUNTER_##name,
 enum counter { MORPHEUS_COUNTERS COUNTERS };

@@ -28,7 +28,7 @@ const volatile __u64 worker_slice_ns = 500000;
  */
 const volatile __u64 stalled_pause_ns = 2000000;
 /* How often it is seen whether the section is over: then the extension is, too, before another section begins. */
-#define EXTENSION_LOOK_NS 50000
+#define EXTENSION_SAMPLE_NS 50000
 /* From this number of offences of a label on, its polls are throttled. */
 const volatile __u32 repeat_offences = 8;
 
@@ -244,7 +244,7 @@ static __always_inline bool is_slice_over(__s32 index, const struct cpu *cpu, co
 }
 
 /* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
-__u64 looked(struct worker *worker, const struct words *slot)
+__u64 sampled(struct worker *worker, const struct words *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_at(index);
@@ -253,14 +253,14 @@ __u64 looked(struct worker *worker, const struct words *slot)
 	if (!cpu || !worker || !slot)
 		return sooner;
 	if (cpuperf_on)
-		speed_at_look(worker, slot, now);
+		speed_at_sample(worker, slot, now);
 	if (cpu->extended_until_ns) {
 		bool critical = slot->critical_depth;
 
 		if (critical && before(now, cpu->extended_until_ns)) {
 			sooner = cpu->extended_until_ns - now;
-			if (sooner > EXTENSION_LOOK_NS)
-				sooner = EXTENSION_LOOK_NS;
+			if (sooner > EXTENSION_SAMPLE_NS)
+				sooner = EXTENSION_SAMPLE_NS;
 		} else {
 			cpu->extended_until_ns = 0;
 			if (critical && extension_bound_on) {
@@ -318,7 +318,7 @@ bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32
 	count(COUNTER_extensions);
 	set_slice(task, extension_ns);
 	cpu->extended_until_ns = now + extension_ns;
-	look_after(extension_ns < EXTENSION_LOOK_NS ? extension_ns : EXTENSION_LOOK_NS);
+	sample_after(extension_ns < EXTENSION_SAMPLE_NS ? extension_ns : EXTENSION_SAMPLE_NS);
 	return true;
 }
 
@@ -329,7 +329,7 @@ int extend_again(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 
 	if (cpu)
 		cpu->extended_until_ns = now + task->scx.slice;
-	look_after(EXTENSION_LOOK_NS);
+	sample_after(EXTENSION_SAMPLE_NS);
 	return 0;
 }
 

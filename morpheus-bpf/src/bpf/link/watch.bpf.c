@@ -22,7 +22,7 @@ const volatile bool requests_on = true;
 const volatile bool timer_on = true;
 
 /* One for each CPU, used on that one only. */
-struct look_timer {
+struct sample_timer {
 	struct bpf_timer timer;
 	__u32 armed;
 };
@@ -31,8 +31,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct look_timer);
-} look_timers SEC(".maps");
+	__type(value, struct sample_timer);
+} sample_timers SEC(".maps");
 
 /*
  * Looks at what a worker is busy with: remembers when its CPU time began, and asks it to yield when it has used up its
@@ -40,7 +40,7 @@ struct {
  *
  * A poll counts from when it was first seen, so that nobody is asked too early.
  */
-static __always_inline void look(struct worker *worker, const struct words *slot, __u64 now, bool runs)
+static __always_inline void sample(struct worker *worker, const struct words *slot, __u64 now, bool runs)
 {
 	__u64 episode = episode_of(worker, slot), seq = poll_of(episode);
 	__u64 ran_ns = worker->ran_ns + (worker->since_ns ? now - worker->since_ns : 0);
@@ -87,7 +87,7 @@ static __always_inline void look(struct worker *worker, const struct words *slot
 }
 
 /* How long until the next look: as long as the budget lasts, and at most a period. */
-static __always_inline __u64 until_next_look(const struct worker *worker, __u64 now)
+static __always_inline __u64 until_next_sample(const struct worker *worker, __u64 now)
 {
 	__u64 used_ns = worker->ran_ns + (now - worker->since_ns) - worker->episode_ran_ns;
 
@@ -97,21 +97,21 @@ static __always_inline __u64 until_next_look(const struct worker *worker, __u64 
 	return period_ns;
 }
 
-static __always_inline void arm(struct look_timer *look_timer, __u64 delay_ns)
+static __always_inline void arm(struct sample_timer *sample_timer, __u64 delay_ns)
 {
 	if (timer_on)
-		look_timer->armed = !bpf_timer_start(&look_timer->timer, delay_ns, timer_flags);
+		sample_timer->armed = !bpf_timer_start(&sample_timer->timer, delay_ns, timer_flags);
 }
 
 /* Runs on the CPU where it was armed, over whatever runs there. It is not armed again when that is no worker. */
-static int tick(void *map, __u32 *index, struct look_timer *look_timer)
+static int tick(void *map, __u32 *index, struct sample_timer *sample_timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct worker *worker;
 	struct words slot;
 	__u64 now, next, sooner;
 
-	look_timer->armed = 0;
+	sample_timer->armed = 0;
 	/* The CPU went away, and its timer moved. */
 	if (*index != bpf_get_smp_processor_id())
 		return 0;
@@ -121,35 +121,35 @@ static int tick(void *map, __u32 *index, struct look_timer *look_timer)
 	if (!load_words(worker, &slot))
 		return 0;
 	now = bpf_ktime_get_ns();
-	count(COUNTER_looks);
+	count(COUNTER_samples);
 	/* Bound while it ran, or not seen to be switched in. */
 	if (!worker->since_ns)
 		worker->since_ns = now;
-	look(worker, &slot, now, true);
-	next = until_next_look(worker, now);
-	sooner = looked(worker, &slot);
-	arm(look_timer, sooner < next ? sooner : next);
+	sample(worker, &slot, now, true);
+	next = until_next_sample(worker, now);
+	sooner = sampled(worker, &slot);
+	arm(sample_timer, sooner < next ? sooner : next);
 	return 0;
 }
 
-int start_look_timer(__u32 index)
+int start_sample_timer(__u32 index)
 {
-	struct look_timer *look_timer = bpf_map_lookup_elem(&look_timers, &index);
+	struct sample_timer *sample_timer = bpf_map_lookup_elem(&sample_timers, &index);
 
-	if (!look_timer)
+	if (!sample_timer)
 		return -ESRCH;
-	if (bpf_timer_init(&look_timer->timer, &look_timers, CLOCK_MONOTONIC))
+	if (bpf_timer_init(&sample_timer->timer, &sample_timers, CLOCK_MONOTONIC))
 		return -ENOMEM;
-	return bpf_timer_set_callback(&look_timer->timer, tick);
+	return bpf_timer_set_callback(&sample_timer->timer, tick);
 }
 
-int look_after(__u64 delay_ns)
+int sample_after(__u64 delay_ns)
 {
 	__u32 index = bpf_get_smp_processor_id();
-	struct look_timer *look_timer = bpf_map_lookup_elem(&look_timers, &index);
+	struct sample_timer *sample_timer = bpf_map_lookup_elem(&sample_timers, &index);
 
-	if (look_timer)
-		arm(look_timer, delay_ns);
+	if (sample_timer)
+		arm(sample_timer, delay_ns);
 	return 0;
 }
 
@@ -185,7 +185,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	if (has_slot && worker->asleep_ns)
 		woken(worker, now);
 	if (has_slot)
-		look(worker, &slot, now, false);
+		sample(worker, &slot, now, false);
 	if (worker->since_ns)
 		worker->ran_ns += now - worker->since_ns;
 	else
@@ -211,7 +211,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 static __always_inline void switched_in(struct worker *worker, __u64 now)
 {
 	__u32 index = bpf_get_smp_processor_id();
-	struct look_timer *look_timer;
+	struct sample_timer *sample_timer;
 	struct words slot;
 
 	worker->since_ns = now;
@@ -219,10 +219,10 @@ static __always_inline void switched_in(struct worker *worker, __u64 now)
 		return;
 	if (worker->asleep_ns)
 		woken(worker, now);
-	look(worker, &slot, now, true);
-	look_timer = bpf_map_lookup_elem(&look_timers, &index);
-	if (look_timer && !look_timer->armed)
-		arm(look_timer, until_next_look(worker, now));
+	sample(worker, &slot, now, true);
+	sample_timer = bpf_map_lookup_elem(&sample_timers, &index);
+	if (sample_timer && !sample_timer->armed)
+		arm(sample_timer, until_next_sample(worker, now));
 }
 
 SEC("tp_btf/sched_switch")
@@ -258,15 +258,15 @@ SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(on_interrupt)
 {
 	__u32 index = bpf_get_smp_processor_id();
-	struct look_timer *look_timer;
+	struct sample_timer *sample_timer;
 	struct task_struct *current;
 	struct worker *worker;
 	__u64 now;
 
 	if (!leases)
 		return 0;
-	look_timer = bpf_map_lookup_elem(&look_timers, &index);
-	if (!look_timer || look_timer->armed)
+	sample_timer = bpf_map_lookup_elem(&sample_timers, &index);
+	if (!sample_timer || sample_timer->armed)
 		return 0;
 	current = bpf_get_current_task_btf();
 	if (!is_of_live_process(current))
@@ -276,7 +276,7 @@ int BPF_PROG(on_interrupt)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (worker->since_ns) {
-		arm(look_timer, until_next_look(worker, now));
+		arm(sample_timer, until_next_sample(worker, now));
 		return 0;
 	}
 	count(COUNTER_unseen_switches);

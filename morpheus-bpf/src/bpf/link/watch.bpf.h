@@ -35,13 +35,13 @@ int over_budget(struct worker *worker, const struct words *slot, const struct ov
 /* The worker is in another episode than it was. */
 int episode_ended(struct worker *worker);
 /* A look by the timer is over. Returns how long until something else has to be done with the worker on this CPU, in ns. */
-__u64 looked(struct worker *worker, const struct words *slot);
+__u64 sampled(struct worker *worker, const struct words *slot);
 /* A CPU goes from one task to another; said first. */
 int switching(struct task_struct *next __arg_trusted);
 
 /* To be called once for each CPU. Returns 0 or a negative error number. */
-int start_look_timer(__u32 index);
+int start_sample_timer(__u32 index);
 /* Has the worker that runs on this CPU looked at after `delay_ns`. */
-int look_after(__u64 delay_ns);
+int sample_after(__u64 delay_ns);
 
 #endif /* MORPHEUS_WATCH_BPF_H */

@@ -70,7 +70,7 @@ static __always_inline bool has_changed(__u64 enqueues, __u64 passed_ns)
 	return detectors.sum > BURST_AVERAGES * detectors.baseline + (BURST_LEAST << BASELINE_SHIFT);
 }
 
-static __always_inline void look_for_burst(__u64 now, __u64 passed_ns)
+static __always_inline void detect_burst(__u64 now, __u64 passed_ns)
 {
 	__u64 enqueues = 0, strangers = 0;
 	bool changed, storm;
@@ -110,7 +110,7 @@ static __always_inline void look_for_burst(__u64 now, __u64 passed_ns)
 /* The longest that somebody in a main queue was seen to go without service; the daemon reads it and begins anew. */
 __u64 batch_waits_ns;
 
-static __always_inline void look_for_longrun(__u64 now)
+static __always_inline void detect_longrun(__u64 now)
 {
 	__u32 index;
 	bool busy = false;
@@ -150,7 +150,7 @@ int detect(__u64 now)
 	/* One of them does it. */
 	if (__sync_val_compare_and_swap(&detectors.window_ns, began_ns, now) != began_ns)
 		return 0;
-	look_for_burst(now, passed_ns);
-	look_for_longrun(now);
+	detect_burst(now, passed_ns);
+	detect_longrun(now);
 	return 0;
 }

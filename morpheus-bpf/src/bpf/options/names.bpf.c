@@ -44,7 +44,7 @@ struct {
 } observed SEC(".maps");
 
 /* Who it is may have changed, by exec or by its own doing: then what is known of it is of somebody else. */
-int look_at_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour)
+int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour)
 {
 	struct profile *profile;
 	struct name name = {};
@@ -74,7 +74,7 @@ int look_at_name(struct task_struct *task __arg_trusted, struct behaviour *behav
 	return 1;
 }
 
-int tell_of_name(const struct behaviour *behaviour)
+int report_name(const struct behaviour *behaviour)
 {
 	struct profile profile = {};
 	struct name name;

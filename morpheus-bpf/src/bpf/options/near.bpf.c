@@ -34,7 +34,7 @@ const volatile __u64 near_cpus[MOST_CPUS];
 const volatile __u64 near_wait_ns = 200000;
 
 /* So many near CPUs are looked at. */
-#define NEAR_LOOKS 8
+#define NEAR_SCANNED 8
 /* So many idle CPUs are told at once. */
 #define FAR_KICKS 4
 
@@ -70,7 +70,7 @@ static __always_inline __s32 claim_near(struct task_struct *task, __s32 previous
 	__u64 bits = near(previous);
 	__u32 seen;
 
-	bpf_for(seen, 0, NEAR_LOOKS) {
+	bpf_for(seen, 0, NEAR_SCANNED) {
 		__s32 index;
 
 		if (!bits)

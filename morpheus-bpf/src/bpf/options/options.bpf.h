@@ -63,8 +63,8 @@ SHARED(__u64 jiffies_in_second, = 250);
 
 /* names.bpf.c: tasks that are known by their names, from the command line or from earlier runs. */
 SHARED(const volatile bool profiles_on, = true);
-int look_at_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour);
-int tell_of_name(const struct behaviour *behaviour);
+int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour);
+int report_name(const struct behaviour *behaviour);
 
 /* latency.bpf.c: how long tasks waited and slept, for the daemon. */
 int note_wait(struct behaviour *behaviour, __u64 now);
@@ -101,7 +101,7 @@ SHARED(const volatile __u64 unsaid_pause_ns, = 1000000);
 /* The number, and one, of the CPU where a waker runs that says it is about to sleep, with ONE_OF_MANY where due; or 0. */
 __u32 waker_that_sleeps(void);
 /* Fills in the claim of a task that woke. Returns whether it waits as those that compute. */
-bool look_at_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim);
+bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim);
 
 /* later.bpf.c: preemption that is not due yet. */
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
@@ -129,7 +129,7 @@ int start_slice_timer(__u32 index);
 /* speed.bpf.c: how fast a CPU should be. */
 SHARED(const volatile bool cpuperf_on, = false);
 int speed_at_start(struct task_struct *task __arg_trusted, __s32 index, __u64 now);
-int speed_at_look(struct worker *worker, const struct words *slot, __u64 now);
+int speed_at_sample(struct worker *worker, const struct words *slot, __u64 now);
 int speed_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now);
 int speed_at_end(__s32 index, __u64 now);
 int start_speed(__u32 index);

@@ -33,7 +33,7 @@ const volatile __u64 rescue_ns = 500000000;
 
 #define RESCUE_PERIOD_NS 100000000ULL
 /* Up to this many tasks of a queue are looked at, */
-#define RESCUE_LOOKS 16384
+#define RESCUE_SCANNED 16384
 /* and this many are brought forward that have not aged. */
 #define RESCUES 4
 #define AGED_NS 1200000000ULL
@@ -92,7 +92,7 @@ static __noinline int bring_forward(__u64 from, __u64 to)
 	__u32 seen, brought = 0;
 
 	if (!bpf_iter_scx_dsq_new(&iterator, from, 0)) {
-		bpf_for(seen, 0, RESCUE_LOOKS) {
+		bpf_for(seen, 0, RESCUE_SCANNED) {
 			struct task_struct *task = bpf_iter_scx_dsq_next(&iterator);
 			__u32 cpus;
 			bool aged;
@@ -178,7 +178,7 @@ static __always_inline void count_online(void)
 }
 
 /* Looks through the queues of a domain. Returns whether a task waits there. */
-static __always_inline int look_at_queues(__u32 index, __u64 now)
+static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(index);
 	bool handed_over = false;
@@ -214,13 +214,13 @@ static __always_inline int look_at_queues(__u32 index, __u64 now)
 }
 
 /* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
-int look_at_domain(__u32 index, __u64 now)
+int scan_domain(__u32 index, __u64 now)
 {
-	return UNDER_RCU(look_at_queues(index, now));
+	return UNDER_RCU(scan_domain_dsqs(index, now));
 }
 
 /* Looks through the queue of a CPU's pinned tasks, and sets how long turns are there. Returns whether a task waits there. */
-static __always_inline int look_at_own_queue(__u32 index, __u64 now)
+static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
@@ -249,9 +249,9 @@ static __always_inline int look_at_own_queue(__u32 index, __u64 now)
 }
 
 /* The same, with what it needs. */
-int look_at_cpu(__u32 index, __u64 now)
+int scan_cpu(__u32 index, __u64 now)
 {
-	return UNDER_RCU(look_at_own_queue(index, now));
+	return UNDER_RCU(scan_pinned_dsq(index, now));
 }
 
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
@@ -262,11 +262,11 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 	measure_jiffies(now);
 	count_online();
 	bpf_for(index, 0, domain_count) {
-		if (look_at_domain(index, now))
+		if (scan_domain(index, now))
 			waiting = 1;
 	}
 	bpf_for(index, 0, cpu_count) {
-		if (look_at_cpu(index, now))
+		if (scan_cpu(index, now))
 			waiting = 1;
 	}
 	if (waiting)

@@ -189,7 +189,7 @@ int speed_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now
 }
 
 /* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
-int speed_at_look(struct worker *worker, const struct words *slot, __u64 now)
+int speed_at_sample(struct worker *worker, const struct words *slot, __u64 now)
 {
 	__s32 index = bpf_get_smp_processor_id();
 	struct speed *speed = speed_at(index);

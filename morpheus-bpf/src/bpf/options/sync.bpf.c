@@ -76,7 +76,7 @@ static __always_inline __u32 waker_beside(const struct task_struct *task)
 }
 
 /* A worker that serves does not wait as those that compute: its slot says that others wait for it. */
-bool look_at_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim)
+bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim)
 {
 	bool is_among_many;
 

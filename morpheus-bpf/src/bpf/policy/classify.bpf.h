@@ -86,7 +86,7 @@ __noinline int classify(struct behaviour *behaviour)
 	return TIER_BATCH;
 }
 
-static __always_inline void meet(struct task_struct *task, __u32 home)
+static __always_inline void init_behaviour(struct task_struct *task, __u32 home)
 {
 	struct behaviour *behaviour;
 
@@ -100,7 +100,7 @@ static __always_inline void meet(struct task_struct *task, __u32 home)
 		return;
 	behaviour->exec_ns = task->se.sum_exec_runtime;
 	behaviour->tier = TIER_INTERACTIVE;
-	look_at_name(task, behaviour);
+	check_name(task, behaviour);
 }
 
 /* A task is switched out. */
@@ -149,9 +149,9 @@ static __always_inline void account_run(struct task_struct *task, struct behavio
 						  COUNTER_became_batch);
 	behaviour->tier = tier;
 	if (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS))
-		look_at_name(task, behaviour);
+		check_name(task, behaviour);
 	if (profiles_on && !(behaviour->runs % OBSERVE_RUNS))
-		tell_of_name(behaviour);
+		report_name(behaviour);
 }
 
 /* It runs, and has not slept for long. Returns its tier. */

@@ -30,7 +30,7 @@ const volatile __u32 idle_depth = 1;
 /* Stalled workers are preempted at once by those that serve. Off for tests. */
 const volatile bool serving_kicks_on = true;
 /* This number of CPUs of the tier BATCH are looked at, from the one after this CPU on. */
-#define BATCH_LOOKS 8
+#define BATCH_SCANNED 8
 
 /* How a CPU looks to a task that wants to preempt. */
 enum target {
@@ -117,7 +117,7 @@ bool kick_idle(struct task_struct *task __arg_trusted)
  * have changed), and where it woke while a CPU became idle. Without this it would wait until some CPU chooses. Returns whether
  * there was an idle CPU.
  */
-static __always_inline bool tell_idle(struct task_struct *task)
+static __always_inline bool notify_idle(struct task_struct *task)
 {
 	if (!idle_kicks_on || !kick_idle(task))
 		return false;
@@ -190,7 +190,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const st
 	/* Not always the first. */
 	place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)];
 	later = place < DOMAIN_CPUS ? ~0ULL << (place + 1) : 0;
-	bpf_for(seen, 0, BATCH_LOOKS) {
+	bpf_for(seen, 0, BATCH_SCANNED) {
 		__u64 rest = bits & later ? bits & later : bits;
 		struct cpu *cpu;
 		__s32 index;

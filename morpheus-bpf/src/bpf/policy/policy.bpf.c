@@ -16,7 +16,7 @@
 int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 {
 	set_vtime(task, clock_of(task));
-	meet(task, domain_of(scx_bpf_task_cpu(task)) + 1);
+	init_behaviour(task, domain_of(scx_bpf_task_cpu(task)) + 1);
 	return 0;
 }
 
@@ -217,7 +217,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes) {
 			behaviour->woke_ns = now;
-			is_among_many = look_at_waker(task, behaviour, serving, &claim);
+			is_among_many = check_waker(task, behaviour, serving, &claim);
 		}
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu) {
@@ -237,7 +237,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		watch_over_queues();
 	if (l2_affinity_on && wakes && !is_among_many && waits_near(task))
 		return 0;
-	if (tell_idle(task))
+	if (notify_idle(task))
 		return 0;
 	/* One of many has its turn when it comes, as those that compute. */
 	if (wakes && !is_among_many && !(worker && worker->demoted)) {
@@ -285,7 +285,7 @@ static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cp
 }
 
 /* The task that runs here may have computed for too long by now. */
-static __always_inline void look_at_tier(struct task_struct *task, __s32 index, struct cpu *cpu)
+static __always_inline void update_tier(struct task_struct *task, __s32 index, struct cpu *cpu)
 {
 	struct behaviour *behaviour = cpu->tier == TIER_BATCH ? 0 : behaviour_of(task);
 
@@ -317,7 +317,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 				take_rest(domain_index, index, cpu);
 			return 0;
 		}
-		look_into_queues(&heads, domain_index, index, now);
+		read_heads(&heads, domain_index, index, now);
 		if (take_least(&heads, domain_index, index, now))
 			return 0;
 		if (heads.throttled && take_throttled(domain_index, cpu))
@@ -331,7 +331,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (worker)
 		repay(previous, worker, index);
 	else
-		look_at_tier(previous, index, cpu);
+		update_tier(previous, index, cpu);
 	if (is_rescue_due(cpu, domain)) {
 		cpu->kicked = KICK_NONE;
 		if (take_rescued(domain_index, index))
@@ -342,7 +342,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
 	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_waiting(domain_index, domain, now))
 		return 0;
-	look_into_queues(&heads, domain_index, index, now);
+	read_heads(&heads, domain_index, index, now);
 	if (spent) {
 		/* It goes to wait when this CPU has another task, or none. */
 		cpu->kicked = KICK_NONE;
@@ -463,7 +463,7 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 	if (tiers_on && cpu) {
 		detect(now);
 		if (!cpu->worker)
-			look_at_tier(task, index, cpu);
+			update_tier(task, index, cpu);
 		preempt_at_tick(task, index, cpu, now);
 	}
 	if (group_count && cpu)

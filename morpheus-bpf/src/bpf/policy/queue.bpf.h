@@ -154,7 +154,7 @@ static __noinline __u64 head_of(__u64 dsq)
 		task = scx_bpf_dsq_peek(dsq);
 		return task ? task->scx.dsq_vtime : NO_VTIME;
 	}
-	count(COUNTER_locks_to_look);
+	count(COUNTER_locks_to_peek);
 	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
 		task = bpf_iter_scx_dsq_next(&iterator);
 		if (task)
@@ -267,7 +267,7 @@ static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 }
 
 /* Fills in all of `heads`. */
-int look_into_queues(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
+int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
