@@ -9,7 +9,7 @@
 //!
 //! - the **observer** (`--observe`): tracing programs only, on a kernel with BTF, and the kernel's own scheduler schedules;
 //! - the **scheduler**: schedules the whole machine with sched_ext, takes the CPU from a stalled worker for one that serves,
-//!   demotes and throttles offenders, and lets critical sections finish.
+//!   demotes and throttles hogs, and lets critical sections finish.
 //!
 //! ```text
 //!  application ── Hello, Register ──► broker ──► session ──► kernel ──► BPF programs of the observer

@@ -60,7 +60,7 @@ pub enum Mechanism {
     Request,
     /// Stalled workers get a tenth of their weight
     Demote,
-    /// Repeat offenders are capped
+    /// Polls of a label with repeated hog polls are capped
     Throttle,
     /// Critical sections may outlast their slice
     Extension,

@@ -99,7 +99,7 @@ fn every_step_of_the_ladder() {
     while let Some(event) = client.ring.next(Duration::from_millis(20)) {
         kinds[event.kind as usize] += 1;
         if event.kind == abi::MORPHEUS_EVENT_THROTTLED {
-            assert!(event.detail >= 8, "offences of the label");
+            assert!(event.detail >= 8, "hog polls of the label");
         }
     }
     for kind in [

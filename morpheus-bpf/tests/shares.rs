@@ -378,7 +378,7 @@ fn a_new_lease_does_not_shed_what_a_worker_owes() {
 
 /// Offences are those of a process's label: from the eighth on its polls are throttled, whatever lease they were under.
 #[test]
-fn a_new_lease_does_not_shed_offences() {
+fn a_new_lease_does_not_shed_hog_polls() {
     if !can_run() {
         return;
     }

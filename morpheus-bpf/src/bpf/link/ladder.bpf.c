@@ -30,7 +30,7 @@ const volatile __u64 stalled_pause_ns = 2000000;
 /* How often it is seen whether the section is over: then the extension is, too, before another section begins. */
 #define EXTENSION_SAMPLE_NS 50000
 /* From this number of offences of a label on, its polls are throttled. */
-const volatile __u32 repeat_offences = 8;
+const volatile __u32 repeat_hog_polls = 8;
 
 /* Offences by a process's label. Those that were not seen for long are forgotten first. */
 struct {
@@ -38,7 +38,7 @@ struct {
 	__uint(max_entries, 16384);
 	__type(key, struct process);
 	__type(value, __u32);
-} offences SEC(".maps");
+} hog_polls SEC(".maps");
 
 int mark_stalled(__s32 index, bool stalled)
 {
@@ -63,17 +63,17 @@ static __always_inline struct process label_of(const struct worker *worker, cons
 }
 
 /* Counts an offence of what runs, once for each episode. Returns how many there were. */
-static __always_inline __u32 count_offence(struct worker *worker, const struct words *slot, __u64 episode)
+static __always_inline __u32 count_hog_poll(struct worker *worker, const struct words *slot, __u64 episode)
 {
 	struct process label = label_of(worker, slot);
-	__u32 *known = bpf_map_lookup_elem(&offences, &label);
+	__u32 *known = bpf_map_lookup_elem(&hog_polls, &label);
 	__u32 one = 1;
 
-	if (worker->offence == episode)
+	if (worker->hog_poll == episode)
 		return known ? *known : 1;
-	worker->offence = episode;
+	worker->hog_poll = episode;
 	if (!known) {
-		bpf_map_update_elem(&offences, &label, &one, BPF_ANY);
+		bpf_map_update_elem(&hog_polls, &label, &one, BPF_ANY);
 		return 1;
 	}
 	__sync_fetch_and_add(known, 1);
@@ -130,9 +130,9 @@ int over_budget(struct worker *worker, const struct words *slot, const struct ov
 	if (!may_be_demoted(slot) || is_protected(worker, slot, episode))
 		return 0;
 	/* The grace is CPU time, as the budget is: a worker that was preempted had no chance to answer the request. */
-	if (!(episode & EPISODE_HOG) && (used_ns < offence_ns || used_ns < worker->budget_ns + worker->grace_ns))
+	if (!(episode & EPISODE_HOG) && (used_ns < hog_ns || used_ns < worker->budget_ns + worker->grace_ns))
 		return 0;
-	number = count_offence(worker, slot, episode);
+	number = count_hog_poll(worker, slot, episode);
 	if (worker->demoted != episode) {
 		worker->demoted = episode;
 		count(COUNTER_demotions);
@@ -144,7 +144,7 @@ int over_budget(struct worker *worker, const struct words *slot, const struct ov
 		return 0;
 	}
 	if (!throttling_on || worker->policy < MORPHEUS_POLICY_THROTTLE || worker->throttled == episode ||
-	    number < repeat_offences)
+	    number < repeat_hog_polls)
 		return 0;
 	worker->throttled = episode;
 	worker->window_ns = scx_now();

@@ -79,7 +79,7 @@ int bind(struct bind_arguments *arguments)
 	worker->grace_ns = arguments->grace_ns;
 	worker->episode = 0;
 	worker->over = 0;
-	worker->offence = 0;
+	worker->hog_poll = 0;
 	worker->marked = 0;
 	worker->asleep_ns = 0;
 	worker->verdict = 0;

@@ -90,7 +90,7 @@ struct worker {
 	/* The last episode that was found over its budget. */
 	__u64 over;
 	/* The last that was an offence. */
-	__u64 offence;
+	__u64 hog_poll;
 	/* How often it had parked when the mark of a hog was first seen, plus 1; 0 without the mark. */
 	__u64 marked;
 	/* When it was reported BLOCKED, until it runs again, and in which poll. */

@@ -68,7 +68,7 @@ static __always_inline void sample(struct worker *worker, const struct words *sl
 	if (seq) {
 		/* Goes on growing while the poll does: how much it took is known when it ends, to a period. */
 		WRITE_ONCE(kernel->oncpu_ns, used_ns);
-		if (used_ns >= offence_ns && !(worker->verdict & MORPHEUS_VERDICT_HOG))
+		if (used_ns >= hog_ns && !(worker->verdict & MORPHEUS_VERDICT_HOG))
 			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_HOG);
 	}
 	if (seq && worker->over != seq) {

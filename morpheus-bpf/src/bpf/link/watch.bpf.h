@@ -9,7 +9,7 @@
 #include "link/slot.bpf.h"
 
 /* CPU time that counts against a poll's label: as the runtime's watchdog has it. */
-SHARED(const volatile __u64 offence_ns, = 5000000);
+SHARED(const volatile __u64 hog_ns, = 5000000);
 /* BPF_F_TIMER_CPU_PIN where the kernel has it. */
 SHARED(const volatile __u64 timer_flags, = BPF_F_TIMER_CPU_PIN);
 
