@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What follows when a worker is stalled: demotion, throttling; and what a critical section gets.
+ * The ladder: demotion and throttling of a stalled worker, and the extension of a critical section.
  *
- * It is decided while the worker runs, by the timer's look and at each switch. Nothing here is undone by an event that
- * could be lost: each is about one episode, and the code that acts upon it compares.
+ * The ladder decides while the worker runs, at each sample of the timer and at each switch. No step needs an event to be undone,
+ * since an event can be lost: each step belongs to one episode, and the code that acts on it compares the episode.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -11,28 +11,28 @@
 #include "morpheus_abi.h"
 #include "link/ladder.bpf.h"
 
-/* Demotes and throttles. Off: sees and reports only. */
+/* Demotes and throttles. Off: reports only. */
 const volatile bool enforce = true;
 const volatile bool demotion_on = true;
 const volatile bool throttling_on = true;
 const volatile bool extensions_on = true;
 /*
- * A worker that computes gives way after this time, if a task with less vtime waits: between two ticks, by the timer that looks at
- * it. A worker that is switched out while it serves others then waits for short turns.
+ * The slice of a worker that computes, in ns, if a task with less vtime waits. The sampling timer ends it between two ticks. A
+ * worker that loses its CPU while it serves others then waits for short slices only. 0 with `--without worker-slice`.
  */
 const volatile __u64 worker_slice_ns = 500000;
 /*
- * For this long after a process has interrupted another's stalled worker, none does so again on that CPU because it says
- * that it serves: that is a claim. It then preempts as any task does that wakes. A process's own stalled workers are
- * preempted each time. 0: no bound.
+ * The least time between two interruptions of a stalled worker by other processes on one CPU, in ns; 0: no bound. That a worker
+ * serves is a claim of its process. Within this time a worker of another process preempts as any task does that wakes. A
+ * process's own stalled workers are preempted each time.
  */
 const volatile __u64 stalled_pause_ns = 2000000;
-/* How often it is seen whether the section is over: then the extension is, too, before another section begins. */
+/* The period of samples during an extension, in ns. They end it when its section is over, before another section begins. */
 #define EXTENSION_SAMPLE_NS 50000
-/* From this number of offences of a label on, its polls are throttled. */
+/* Polls of a label are throttled from this number of hog polls on. */
 const volatile __u32 repeat_hog_polls = 8;
 
-/* Offences by a process's label. Those that were not seen for long are forgotten first. */
+/* Hog polls by label of a process. The entries that were not used for longest are dropped first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -52,7 +52,7 @@ int mark_stalled(__s32 index, bool stalled)
 	return 0;
 }
 
-/* The label of what runs: the runtime's number, or where it has none the slot's, with the highest bit set. */
+/* The label of the present poll: the number that the runtime gave, or else that of the slot with the highest bit set. */
 static __always_inline struct process label_of(const struct worker *worker, const struct words *slot)
 {
 	__u32 number = slot->label;
@@ -62,7 +62,7 @@ static __always_inline struct process label_of(const struct worker *worker, cons
 	return label;
 }
 
-/* Counts an offence of what runs, once for each episode. Returns how many there were. */
+/* Counts a hog poll, once in an episode. Returns the number of hog polls of its label. */
 static __always_inline __u32 count_hog_poll(struct worker *worker, const struct words *slot, __u64 episode)
 {
 	struct process label = label_of(worker, slot);
@@ -80,16 +80,16 @@ static __always_inline __u32 count_hog_poll(struct worker *worker, const struct 
 	return *known;
 }
 
-/* Whether a claim to a critical section still counts. */
+/* Whether the critical section of a worker protects it: not after it has outlived an extension in this episode. */
 static __always_inline bool is_protected(const struct worker *worker, const struct words *slot, __u64 episode)
 {
 	return slot->critical_depth && worker->outlived != episode;
 }
 
 /*
- * Only in place: a poll on a worker's own stack has tasks behind it that nobody can steal (in the LIFO slot, or those that
- * yielded there), and with a tenth of the weight they would wait ten times as long. Such a worker gives way to those who
- * serve, and that is all.
+ * Whether the slot allows demotion: the poll is demotable, and was handed off. An inline poll has tasks behind it that no worker
+ * can steal (in the LIFO slot, or in the list of those that yielded). With a tenth of the weight they would wait ten times as
+ * long. Such a worker only gives way to those that serve.
  */
 static __always_inline bool may_be_demoted(const struct words *slot)
 {
@@ -138,7 +138,7 @@ int over_budget(struct worker *worker, const struct words *slot, const struct ov
 		count(COUNTER_demotions);
 		say_step(worker, episode, MORPHEUS_STEP_DEMOTED, MORPHEUS_VERDICT_DEMOTED, MORPHEUS_EVENT_DEMOTED,
 			 used_ns, now);
-		/* Its vtime is now more than that of tasks which wait, perhaps. */
+		/* Its vtime may now be more than that of waiting tasks. */
 		if (cpu && !cpu->kicked)
 			kick(index, cpu, COUNTER_kicks_at_demotion);
 		return 0;
@@ -173,7 +173,9 @@ int episode_ended(struct worker *worker)
 	return 0;
 }
 
-/* Whether the episode for which it was demoted goes on. Read anew: it is about to be charged tenfold, or to wait. */
+/*
+ * Whether the episode of the demotion goes on. The slot is read anew, since the worker is about to be charged tenfold or to wait.
+ */
 static __always_inline bool is_demoted(struct worker *worker)
 {
 	struct words slot;
@@ -230,7 +232,7 @@ bool put_demoted(struct task_struct *task __arg_trusted, struct worker *worker, 
 	return true;
 }
 
-/* Whether a worker has had its turn, and a task waits for it to end. Within a critical section that waits for the tick. */
+/* Whether the slice of a worker is over and a task waits for that. In a critical section the tick ends the slice. */
 static __always_inline bool is_slice_over(__s32 index, const struct cpu *cpu, const struct words *slot,
 					 __u64 now)
 {
@@ -243,7 +245,7 @@ static __always_inline bool is_slice_over(__s32 index, const struct cpu *cpu, co
 	return waits != NO_VTIME && before(waits, present_vtime(cpu, now));
 }
 
-/* A worker's turn, the extension of a critical section, and a throttled worker's share end between ticks. */
+/* Ends between ticks what is due: the slice of a worker, the extension of a critical section, the share of a throttled worker. */
 __u64 sampled(struct worker *worker, const struct words *slot)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -282,8 +284,8 @@ __u64 sampled(struct worker *worker, const struct words *slot)
 }
 
 /*
- * A worker's slice is over, or it was kicked, and a task waits. Lets it finish its critical section: once in a
- * dispatch, for a bounded time, and charged like any other.
+ * Lets a worker finish its critical section when its slice ends or a kick comes, and a task waits: once in a dispatch, for a
+ * bounded time, and charged as usual.
  */
 bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index, __u64 now)
 {
@@ -298,7 +300,7 @@ bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32
 		__u64 episode = episode_of(worker, &slot);
 
 		if (worker->extended && cpu->extended_until_ns && before(now, cpu->extended_until_ns)) {
-			/* Kicked before it is over: that a task waits was known when it was given. */
+			/* A kick came before the end of the extension. A waiting task was known when it was given. */
 			set_slice(task, cpu->extended_until_ns - now);
 			return true;
 		}
@@ -322,7 +324,7 @@ bool extend(struct task_struct *task __arg_trusted, struct worker *worker, __s32
 	return true;
 }
 
-/* An extension goes on after an interruption; the task's slice is what was left of it. */
+/* Resumes an extension after an interruption. The slice of the task is the rest of the extension. */
 int extend_again(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
 	struct cpu *cpu = cpu_at(index);
@@ -349,7 +351,7 @@ int count_preempted_section(struct task_struct *task __arg_trusted, struct worke
 	return 0;
 }
 
-/* Whether the stalled worker that runs there may be interrupted for a task that serves. */
+/* Whether a task that serves may interrupt the stalled worker of a CPU. */
 static __always_inline bool may_interrupt(const struct cpu *cpu, const struct task_struct *task, __u64 now)
 {
 	return cpu->worker == (__u32)task->tgid || !before(now, cpu->stalled_kicked_ns + stalled_pause_ns);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the daemon calls: programs of the section "syscall", the same for the observer and the scheduler. */
+/* The programs that the daemon calls (section "syscall"), the same in the observer and the scheduler. */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include "morpheus_abi.h"
@@ -10,7 +10,7 @@ struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
 void bpf_task_release(struct task_struct *task) __ksym;
 
 struct bind_arguments {
-	/* As the initial PID namespace sees them. */
+	/* Numbers of the initial PID namespace. */
 	__u64 tid;
 	__u64 tgid;
 	__u64 lease;
@@ -21,8 +21,8 @@ struct bind_arguments {
 };
 
 /*
- * A thread that has a CPU already has its time counted from now on, and its poll, which may have begun long ago. Nobody
- * can set another CPU's timer from here: on_interrupt does.
+ * Starts to account for a thread that runs while it is bound, and for its poll, which may have begun long before. The timer of
+ * another CPU cannot be armed from here: on_interrupt arms it.
  */
 static __always_inline void count_from_now(struct worker *worker, struct task_struct *task, __u32 lease)
 {
@@ -38,7 +38,7 @@ static __always_inline void count_from_now(struct worker *worker, struct task_st
 	worker->episode_ran_ns = worker->ran_ns + (bpf_ktime_get_ns() - worker->since_ns);
 }
 
-/* A thread that sleeps in a poll already is said to sleep from now on: nobody has seen it go. */
+/* Reports a thread that sleeps in a poll while it is bound as BLOCKED from now on: no switch was seen. */
 static __always_inline void find_asleep(struct worker *worker, struct task_struct *task)
 {
 	unsigned int state = task->__state;
@@ -53,7 +53,7 @@ static __always_inline void find_asleep(struct worker *worker, struct task_struc
 	emit(worker, MORPHEUS_EVENT_BLOCKED, worker->asleep_seq, now, 0, BPF_RB_FORCE_WAKEUP);
 }
 
-/* Returns -ESRCH when there is no such thread in that process: the process may reach its own threads only. */
+/* Binds a thread to a slot. Returns -ESRCH when the process has no such thread: a process may bind its own threads only. */
 SEC("syscall")
 int bind(struct bind_arguments *arguments)
 {
@@ -84,7 +84,7 @@ int bind(struct bind_arguments *arguments)
 	worker->asleep_ns = 0;
 	worker->verdict = 0;
 	worker->outlived = 0;
-	/* It may be demoted for a poll of its earlier binding, which is over. */
+	/* The thread may be demoted for a poll of its earlier binding, which is over. */
 	if (worker->demoted)
 		worker->relieved = 1;
 	worker->demoted = 0;
@@ -98,7 +98,7 @@ release:
 	return result;
 }
 
-/* Does nothing when the thread has gone, or has another slot by now. */
+/* Unbinds a thread. Does nothing when the thread has ended, or has another slot by now. */
 SEC("syscall")
 int unbind(struct bind_arguments *arguments)
 {
@@ -122,7 +122,7 @@ struct heartbeat_arguments {
 	__u64 run_queue_depth;
 };
 
-/* The area is frozen: nobody in user space can write to it any more, not even the daemon. */
+/* Writes the heartbeat and what it carries. The area is frozen: no process can write to it, not even the daemon. */
 SEC("syscall")
 int heartbeat(struct heartbeat_arguments *arguments)
 {
@@ -144,11 +144,11 @@ int heartbeat(struct heartbeat_arguments *arguments)
 }
 
 struct greet_arguments {
-	/* The daemon's process as it sees itself. */
+	/* The process of the daemon as it sees itself. */
 	__u64 tgid;
 };
 
-/* -EINVAL: the daemon is in a PID namespace, where threads have other numbers. */
+/* Checks that the daemon sees the numbers of the initial PID namespace. Returns -EINVAL if it is in another one. */
 SEC("syscall")
 int greet(struct greet_arguments *arguments)
 {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Loans among the workers of one process.
+ * Loans of vtime among the workers of one process.
  *
- * A runtime's tasks move from worker to worker, so that what a worker has had of the CPU says nothing of what it does
- * next: one that has just been through a long poll is, as often as not, the one that is woken to serve what came
- * meanwhile. By its own vtime it would wait until every thread that computes has had a slice.
+ * Tasks of a runtime move from worker to worker, so that the vtime of a worker says nothing of its next poll. A worker that has
+ * just been through a long poll is often the one that wakes to serve what came meanwhile. By its own vtime it would wait until
+ * each thread that computes has had a slice.
  *
- * So a worker that wakes to serve is placed as one that has slept for long, and what it is spared its process owes. A
- * worker of the same process that wants to go on when its CPU has to choose pays: its vtime grows by what it pays, and it
- * waits for that. The process gets no more than the sum of its workers' shares, and others wait no longer.
+ * So a worker that wakes to serve is placed as one that has slept (credit), and its process owes the difference (debt). A worker
+ * of the same process that wants to go on when its CPU dispatches repays: its vtime grows by what it repays, and it waits for
+ * that. The process gets no more than the sum of its workers' shares, and others wait no longer.
  *
- * A debt is the process's and not its lease's: a new lease does not shed it. A process that ends leaves its debt unpaid,
- * and gains nothing: its successor's threads begin at the clock, as those of any new process do.
+ * A debt belongs to the process and not to its lease: a new lease does not cancel it. A process that ends leaves its debt, and
+ * gains nothing by that: the threads of its successor start at the clock, as those of any new process do.
  *
- * Bounded on both sides. Nobody lends to a process that owes `loan_most_ns`. Nobody pays more than a slice at once, so that
- * none carries the debts of all, nor beyond what it will have to wait for: further ahead of the clock than `lead_ns` its
- * vtime would be cut, and the payment with it.
+ * Both sides are bounded. A process that owes `loan_most_ns` gets no loan. A worker repays up to a slice at once, so that no
+ * worker repays for all. It does not repay beyond the wait that follows: further after the clock than `lead_ns` its vtime would
+ * be cut, and the payment with it.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -24,12 +24,12 @@
 #include "link/loan.bpf.h"
 
 const volatile bool loans_on = true;
-/* CPU time that the workers of a process may owe together. */
+/* CPU time that the workers of a process may owe together, in ns. */
 const volatile __u64 loan_most_ns = 50000000;
 
 /*
- * CPU time that the workers of a process owe, whatever lease they have. The debts that were not looked at for long are
- * forgotten first: those of processes that have ended.
+ * CPU time that the workers of a process owe, whatever their lease is. The entries that were not used for longest are dropped
+ * first: those of processes that have ended.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -38,7 +38,7 @@ struct {
 	__type(value, __u64);
 } debts SEC(".maps");
 
-/* CPU time that makes so much vtime. */
+/* The CPU time that makes this vtime. */
 static __always_inline __u64 of_weight(__u64 vtime, __u32 weight)
 {
 	return vtime * weight / (USUAL_WEIGHT << WEIGHT_SHIFT);
@@ -54,7 +54,7 @@ int borrow(struct task_struct *task __arg_trusted, struct worker *worker)
 		return 0;
 	process = worker->process;
 
-	/* It is far enough ahead of those that compute. */
+	/* It is far enough before the tasks that compute. */
 	if (!loans_on || !before(clock - sleeper_ns / 2, vtime))
 		return 0;
 	lent_ns = of_weight(vtime - target, weight);
@@ -67,7 +67,7 @@ int borrow(struct task_struct *task __arg_trusted, struct worker *worker)
 		if (!debt)
 			return 0;
 	}
-	/* Two that borrow at once may exceed the bound by one loan. */
+	/* Two loans at once may exceed the bound by one loan. */
 	if (READ_ONCE(*debt) + lent_ns > loan_most_ns)
 		return 0;
 	__sync_fetch_and_add(debt, lent_ns);
@@ -100,7 +100,7 @@ int repay(struct task_struct *task __arg_trusted, struct worker *worker, __s32 i
 		paid_ns = owed_ns;
 	if (paid_ns > slice_ns)
 		paid_ns = slice_ns;
-	/* Another CPU pays or borrows at this moment: next time. */
+	/* Another CPU borrows or repays at this moment. This worker repays at its next dispatch. */
 	if (__sync_val_compare_and_swap(debt, owed_ns, owed_ns - paid_ns) != owed_ns)
 		return 0;
 	vtime += by_weight(paid_ns, weight);

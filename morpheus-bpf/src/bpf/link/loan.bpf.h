@@ -6,8 +6,8 @@
 #include "link/ladder.bpf.h"
 
 /*
- * Whether a worker that wakes does so to serve others: it is in no poll that is known to be stalled. A parked one wakes
- * because there is work, a held one because it is released.
+ * Whether a worker that wakes serves others: it is in no poll that is known to be stalled. A parked worker wakes because there is
+ * work, a held one because it is released.
  */
 static __always_inline bool serves(struct worker *worker, const struct words *slot)
 {
@@ -17,9 +17,9 @@ static __always_inline bool serves(struct worker *worker, const struct words *sl
 	       (!episode || worker->over != episode);
 }
 
-/* A worker that serves wakes, and will wait in a queue. */
+/* Gives a loan to a worker that serves, wakes and will wait in a DSQ. */
 int borrow(struct task_struct *task __arg_trusted, struct worker *worker);
-/* A worker has just been charged, and wants to go on on this CPU. */
+/* Repays from a worker that has just been charged and wants to go on on this CPU. */
 int repay(struct task_struct *task __arg_trusted, struct worker *worker, __s32 index);
 
 #endif /* MORPHEUS_LOAN_BPF_H */

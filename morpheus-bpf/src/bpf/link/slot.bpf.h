@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The areas that are shared with applications, who is bound to which slot, and the events.
+ * The areas that are shared with applications, the binding of threads to slots, and the events.
  *
- * A process that is connected has a lease, with a number that is never used again. Everything hangs on that number and
- * not on the process's: when the lease ends its maps are taken out, and a thread that is still bound to it finds
- * nothing, whatever has connected since.
+ * A connected process has a lease, with a number that is never used again. All state belongs to that number and not to the
+ * process's: when the lease ends, its maps are taken out, and a thread that is still bound to it finds nothing, whichever process
+ * has connected since.
  *
- * What stands in the runtime's area is a claim. Its words are loaded once for each decision (load_words); none of them is
- * an index or a pointer, and none is passed on to another process.
+ * The words in the runtime's area are claims. They are loaded once for each decision (load_words). None of them is an index or a
+ * pointer, and none is passed on to another process.
  */
 #ifndef MORPHEUS_SLOT_BPF_H
 #define MORPHEUS_SLOT_BPF_H
 
 #include "kernel/counters.bpf.h"
 
-/* Both areas: 64 bytes an entry, entry 0 the header. The daemon makes one of each kind for every lease. */
+/* Both areas have 64 bytes an entry, and entry 0 is the header. The daemon makes one of each kind for a lease. */
 struct area {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -29,7 +29,7 @@ struct ring {
 	__uint(max_entries, 65536);
 };
 
-/* From a lease's number to what it has. The daemon sets the sizes. */
+/* The areas by the number of the lease. The daemon sets the sizes. */
 struct areas {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, 1);
@@ -50,69 +50,67 @@ struct rings {
 SHARED(struct rings rings SEC(".maps"));
 
 /*
- * A process, apart from a later one with the same number. What a process owes, and what its polls have done, hangs on this:
- * a lease can be had again for nothing.
+ * A process, distinct from a later one with the same number. The debt of a process and its hog polls belong to this key, since a
+ * process can get a new lease at no cost.
  */
 struct process {
 	__u64 started_ns;
 	__u32 tgid;
-	/* Which of its labels, where it is about one. */
+	/* A label of the process, or 0. */
 	__u32 label;
 };
 
 /*
- * A worker, bound to its slot. It is the thread's own, and goes when the thread does.
+ * A worker, bound to its slot. The state is in the storage of the thread, and is freed with it.
  *
- * It is written on the CPU that switches the thread in or out or that runs it, one after the other, and when the
- * thread is bound.
+ * It is written by the CPU that runs the thread or switches it, which are ordered, and when the thread is bound.
  *
- * What a worker is busy with has a number here, its *episode*: that of the watched poll, or, where its process has
- * marked it as a hog, one that is made from how often it has parked. 0 is neither. What was done because of one episode
- * ends with it.
+ * What a worker is busy with has a number, its *episode*: that of the watched poll or, if its process has marked it as a hog, a
+ * number that is made from how often it has parked. 0 is neither. Each consequence of an episode ends with it.
  */
 struct worker {
 	/* 0: not bound. */
 	__u32 lease;
 	__u32 slot;
-	/* Whose worker it is; its label is 0. */
+	/* The process of the worker; its label is 0. */
 	struct process process;
 	/* enum morpheus_policy */
 	__u32 policy;
 	__u64 budget_ns;
 	__u64 grace_ns;
-	/* CPU time since it was bound, up to when it was last switched in. */
+	/* CPU time since it was bound, up to the last time it was switched in, in ns. */
 	__u64 ran_ns;
-	/* When it was switched in; 0 while it has no CPU. */
+	/* The time at which it was switched in; 0 while it does not run. */
 	__u64 since_ns;
-	/* The episode that was last seen, and what ran_ns was then. */
+	/* The episode of the last sample, and `ran_ns` at its start. */
 	__u64 episode;
 	__u64 episode_ran_ns;
-	/* The last episode that was found over its budget. */
+	/* The last episode that was over its budget. */
 	__u64 over;
-	/* The last that was an offence. */
+	/* The last episode that was a hog poll. */
 	__u64 hog_poll;
-	/* How often it had parked when the mark of a hog was first seen, plus 1; 0 without the mark. */
+	/* The number of parks when the mark of a hog was first seen, plus 1; 0 without the mark. */
 	__u64 marked;
-	/* When it was reported BLOCKED, until it runs again, and in which poll. */
+	/* The time of the report BLOCKED, until the worker runs again, and the poll of that report. */
 	__u64 asleep_ns;
 	__u64 asleep_seq;
-	/* The last verdict: a copy that nobody else can read or write. */
+	/* The last verdict: a copy that no other process can read or write. */
 	__u64 verdict;
 
-	/* From here on the scheduler's. The episode for which it is demoted, throttled, or 0. */
+	/* The scheduler's part. The episode of a demotion and of a throttling, or 0. */
 	__u64 demoted;
 	__u64 throttled;
 	/* The last episode with a critical section that outlived its extension. */
 	__u64 outlived;
-	/* Throttled: when its present window began, and what it has run in it. */
+	/* The start of the present window of a throttled worker, and its CPU time in that window. */
 	__u64 window_ns;
 	__u64 window_ran_ns;
-	/* What its vtime was before it went to the queue of those that are throttled, where it stands for a time. */
+	/* The vtime of a worker in the throttled DSQ, where its vtime is a time. */
 	__u64 true_vtime;
 	__u32 has_true_vtime;
 	/* It has had the extension of this dispatch. */
 	__u32 extended;
-	/* It goes on where one of the kernel's own threads interrupted it; then this is no new dispatch. */
+	/* It goes on where a kernel thread interrupted it: not a new dispatch. */
 	__u32 resumes;
 	/* It was demoted until now, and has not been charged since. */
 	__u32 relieved;
@@ -127,7 +125,7 @@ struct workers {
 
 SHARED(struct workers workers SEC(".maps"));
 
-/* How many leases there are, written by the daemon: without any, a switch costs a look at this. */
+/* The number of leases, written by the daemon: without any, a switch costs one read of this word. */
 SHARED(__u32 leases);
 
 static __always_inline struct morpheus_kernel_slot *kernel_slot(const struct worker *worker)
@@ -139,8 +137,8 @@ static __always_inline struct morpheus_kernel_slot *kernel_slot(const struct wor
 }
 
 /*
- * What a slot says, loaded once: the process may write to it at any moment, and one decision goes by one set of words, of
- * which each is what the process wrote there at some time.
+ * The words of a slot, loaded once. The process may write to the slot at any moment, and a decision has to use one set of words.
+ * Each word is one that the process wrote there at some time.
  */
 struct words {
 	__u64 poll_seq;
@@ -163,7 +161,7 @@ static __always_inline bool load_words_of(__u32 lease, __u32 index, struct words
 	slot = bpf_map_lookup_elem(area, &entry);
 	if (!slot)
 		return false;
-	/* First: with a poll come the label and the flags that it was begun with, where loads keep their order. */
+	/* First: the label and the flags of a poll are written before its number, where loads keep their order. */
 	words->poll_seq = READ_ONCE(slot->poll_seq);
 	words->park_seq = READ_ONCE(slot->park_seq);
 	words->state = READ_ONCE(slot->state);
@@ -187,7 +185,7 @@ static __always_inline __u64 watched_poll(const struct words *slot)
 	return seq & 1 ? seq : 0;
 }
 
-/* Whether the worker says of itself that it can be stalled. Who says no is not helped; the controller is none. */
+/* Whether the slot says that its worker can stall. A worker that denies it gets no help. The controller never stalls. */
 static __always_inline bool is_active(const struct words *slot)
 {
 	return slot->state == MORPHEUS_WORKER_RUNNING &&
@@ -195,12 +193,12 @@ static __always_inline bool is_active(const struct words *slot)
 	       !(slot->park_seq & 1);
 }
 
-/* Numbers of polls do not come so far, and what is made up does not look like one. */
+/* Set in the episode of a hog; numbers of polls do not reach this bit. */
 #define EPISODE_HOG (1ULL << 63)
 
 /*
- * What the worker is busy with. The mark of a hog holds until it goes or the worker parks: who leaves it there for ever
- * is a hog once.
+ * The episode of a worker. The mark of a hog holds until it is cleared or the worker parks: a process that leaves it there for
+ * ever has one hog episode.
  */
 static __always_inline __u64 episode_of(struct worker *worker, const struct words *slot)
 {
@@ -217,13 +215,13 @@ static __always_inline __u64 episode_of(struct worker *worker, const struct word
 	return watched_poll(slot);
 }
 
-/* The poll that an episode is, for those who know polls only. */
+/* The poll of an episode, or 0. */
 static __always_inline __u64 poll_of(__u64 episode)
 {
 	return episode & EPISODE_HOG ? 0 : episode;
 }
 
-/* Adds flags to what was said about a poll; what was said about another one is replaced. */
+/* Adds flags to the verdict on a poll, and drops the verdict on another poll. */
 static __always_inline void give_verdict(struct worker *worker, struct morpheus_kernel_slot *slot, __u64 seq,
 					 __u64 flags)
 {
@@ -231,7 +229,7 @@ static __always_inline void give_verdict(struct worker *worker, struct morpheus_
 	__u64 mask = (1ULL << MORPHEUS_VERDICT_SHIFT) - 1;
 	__u64 before = (worker->verdict & ~mask) == about ? worker->verdict & mask : 0;
 
-	/* There is nobody to find it. */
+	/* No poll would read it. */
 	if (!seq)
 		return;
 	worker->verdict = about | before | flags;
@@ -254,7 +252,7 @@ static __always_inline void emit(const struct worker *worker, __u32 kind, __u64 
 
 	if (!ring)
 		return;
-	/* A full ring loses events of the process that does not read it, and nobody else's. */
+	/* A full ring loses events of the process that does not read it, and of no other process. */
 	if (bpf_ringbuf_output(ring, &event, sizeof(event), wakeup))
 		count(COUNTER_events_lost);
 	else

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Watching workers: sees when one goes to sleep within a poll, and when a poll uses up its budget.
+ * The watch over workers: finds workers that sleep in a poll, and polls that use up their budget.
  *
- * In the order of a worker's life: it is switched in and out (on_switch), and looked at while it runs (tick; and
- * on_interrupt, where that timer is not set). What follows from it is decided elsewhere (watch.bpf.h).
+ * The functions follow the life of a worker: it is switched in and out (on_switch), and sampled while it runs (tick; or
+ * on_interrupt where that timer is not armed). What follows is decided elsewhere (watch.bpf.h).
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -12,16 +12,16 @@
 #include "link/watch.bpf.h"
 
 /*
- * How often a running worker is looked at. The start of a poll is seen up to one period late, and so is its budget's
- * end; each look costs the worker the time of a timer interrupt.
+ * The period of samples of a running worker, in ns. The start of a poll, and so the end of its budget, is seen up to one period
+ * late. Each sample costs the worker a timer interrupt. `--timer-period-us`
  */
 const volatile __u64 period_ns = 250000;
-/* A poll that is over its budget is asked to yield. Off for tests. */
+/* A poll over its budget is requested to yield. `--without request` */
 const volatile bool requests_on = true;
-/* Running workers are looked at by a timer. Off for tests. */
+/* A timer samples running workers. `--without timer` */
 const volatile bool timer_on = true;
 
-/* One for each CPU, used on that one only. */
+/* The timer of a CPU, used on that CPU only. */
 struct sample_timer {
 	struct bpf_timer timer;
 	__u32 armed;
@@ -35,10 +35,8 @@ struct {
 } sample_timers SEC(".maps");
 
 /*
- * Looks at what a worker is busy with: remembers when its CPU time began, and asks it to yield when it has used up its
- * budget.
- *
- * A poll counts from when it was first seen, so that nobody is asked too early.
+ * Samples a worker: notes the CPU time at which its poll was first seen, and requests a yield when the budget is used up. A poll
+ * counts from the first sample, so that no request comes too early.
  */
 static __always_inline void sample(struct worker *worker, const struct words *slot, __u64 now, bool runs)
 {
@@ -57,7 +55,7 @@ static __always_inline void sample(struct worker *worker, const struct words *sl
 	if (!episode)
 		return;
 	used_ns = ran_ns - worker->episode_ran_ns;
-	/* Who is marked as a hog has been found to be one. */
+	/* A hog has no budget: its process has marked it. */
 	if (seq && used_ns < worker->budget_ns)
 		return;
 	if (!is_active(slot))
@@ -66,7 +64,7 @@ static __always_inline void sample(struct worker *worker, const struct words *sl
 	if (!kernel)
 		return;
 	if (seq) {
-		/* Goes on growing while the poll does: how much it took is known when it ends, to a period. */
+		/* Grows during the poll, so that its CPU time is known at its end, to one period. */
 		WRITE_ONCE(kernel->oncpu_ns, used_ns);
 		if (used_ns >= hog_ns && !(worker->verdict & MORPHEUS_VERDICT_HOG))
 			give_verdict(worker, kernel, seq, MORPHEUS_VERDICT_HOG);
@@ -86,7 +84,7 @@ static __always_inline void sample(struct worker *worker, const struct words *sl
 	over_budget(worker, slot, &overrun);
 }
 
-/* How long until the next look: as long as the budget lasts, and at most a period. */
+/* The time until the next sample, in ns: the rest of the budget, up to a period. */
 static __always_inline __u64 until_next_sample(const struct worker *worker, __u64 now)
 {
 	__u64 used_ns = worker->ran_ns + (now - worker->since_ns) - worker->episode_ran_ns;
@@ -103,7 +101,7 @@ static __always_inline void arm(struct sample_timer *sample_timer, __u64 delay_n
 		sample_timer->armed = !bpf_timer_start(&sample_timer->timer, delay_ns, timer_flags);
 }
 
-/* Runs on the CPU where it was armed, over whatever runs there. It is not armed again when that is no worker. */
+/* Samples the worker that runs on this CPU. The timer is not armed again if no worker runs. */
 static int tick(void *map, __u32 *index, struct sample_timer *sample_timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -112,7 +110,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *sample_timer)
 	__u64 now, next, sooner;
 
 	sample_timer->armed = 0;
-	/* The CPU went away, and its timer moved. */
+	/* The timer was moved, as its CPU went offline. */
 	if (*index != bpf_get_smp_processor_id())
 		return 0;
 	worker = bpf_task_storage_get(&workers, current, 0, 0);
@@ -122,7 +120,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *sample_timer)
 		return 0;
 	now = bpf_ktime_get_ns();
 	count(COUNTER_samples);
-	/* Bound while it ran, or not seen to be switched in. */
+	/* The worker was bound while it ran, or its switch was not seen. */
 	if (!worker->since_ns)
 		worker->since_ns = now;
 	sample(worker, &slot, now, true);
@@ -153,13 +151,13 @@ int sample_after(__u64 delay_ns)
 	return 0;
 }
 
-/* A worker that was reported BLOCKED runs again. */
+/* Reports that a worker runs again which was reported BLOCKED. */
 static __always_inline void woken(struct worker *worker, __u64 now)
 {
 	__u64 slept_ns = now - worker->asleep_ns, seq = worker->asleep_seq;
 
 	worker->asleep_ns = 0;
-	/* Nobody has to hurry for this one: it is read with the next event. */
+	/* No wakeup of the reader: it gets this event with the next one. */
 	emit(worker, MORPHEUS_EVENT_WOKEN, seq, now, slept_ns, BPF_RB_NO_WAKEUP);
 	if (seq && slept_ns >= worker->budget_ns) {
 		struct morpheus_kernel_slot *kernel = kernel_slot(worker);
@@ -169,18 +167,18 @@ static __always_inline void woken(struct worker *worker, __u64 now)
 	}
 }
 
-/* prev gives its CPU away. */
+/* Accounts for a worker that loses its CPU, and reports it if it sleeps in a poll. */
 static __always_inline void switched_out(struct task_struct *prev, struct worker *worker, bool preempt, __u64 now)
 {
-	/* Not left unset where there is no slot: the compiler may read it all the same, which the verifier refuses. */
+	/* Initialised also where there is no slot: the compiler may read it all the same, which the verifier refuses. */
 	struct words slot = {};
 	bool has_slot = load_words(worker, &slot);
 	unsigned int state = prev->__state;
 	__u64 seq;
 
 	/*
-	 * It ran, and was not seen to be switched in. There are threads whose switches a kernel does not tell (seen on 6.18:
-	 * of the first process's, never; ftrace and perf lack them, too), and who comes after them comes unseen.
+	 * The switch to this worker was not seen. A kernel may not report the switches of a thread (seen on 6.18: of the first
+	 * process's, none; ftrace and perf lack them, too), nor then the switch to the thread that follows.
 	 */
 	if (has_slot && worker->asleep_ns)
 		woken(worker, now);
@@ -191,7 +189,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	else
 		count(COUNTER_unseen_switches);
 	worker->since_ns = 0;
-	/* A preempted thread may be about to sleep, and does not yet. */
+	/* A preempted thread may be about to sleep, and is runnable until then. */
 	if (!has_slot || preempt || !state || state & TASK_DEAD || !is_active(&slot))
 		return;
 	seq = watched_poll(&slot);
@@ -207,7 +205,7 @@ static __always_inline void switched_out(struct task_struct *prev, struct worker
 	}
 }
 
-/* A worker gets this CPU. */
+/* Starts to account for a worker that gets this CPU, and arms the timer. */
 static __always_inline void switched_in(struct worker *worker, __u64 now)
 {
 	__u32 index = bpf_get_smp_processor_id();
@@ -250,9 +248,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 }
 
 /*
- * Any timer interrupt of this CPU; the scheduler's tick is one, about every 4 ms on a CPU that is not idle. Finds a worker
- * that runs while its CPU's timer is not set: it was bound while it ran, or its switch was not seen. Sets the timer, so
- * that such a worker's budget ends at most a tick late, and not with its next switch.
+ * Finds a worker that runs while the timer of its CPU is not armed, at any timer interrupt of the CPU (the tick is one, about
+ * every 4 ms on a busy CPU): the worker was bound while it ran, or its switch was not seen. Arms the timer, so that the budget of
+ * such a worker ends at most a tick late, and not with its next switch.
  */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(on_interrupt)

@@ -1,48 +1,53 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a task is like, from what it has done: its tier.
+ * Classification: the tier of a task, from its past behaviour.
  *
- * A task runs, and sleeps; from one sleep to the next is a *turn*. Of its turns it is known how long they come apart, how
- * much CPU time each takes and how much that varies, and how often it was switched out in one: averages, each of which
- * moves by an eighth at a time. They make a score,
+ * A *run* is the time from a wake-up of a task to its next sleep. Four averages describe the runs of a task: the time from one
+ * sleep to the next, the CPU time of a run, the deviation of that CPU time, and the context switches in a run. An average moves
+ * by an eighth of each new value. The averages make a score,
  *
- *	turns in 100 ms * switches in 100 ms / (CPU time of a turn + half its deviation, in units of 65 us)
+ *	runs in 100 ms * switches in 100 ms / (CPU time of a run + half its deviation, in units of 65 us)
  *
  * and the score makes a tier:
  *
- *	LAT_CRITICAL	wakes often and does little: audio, input, compositors, who answers requests
- *	INTERACTIVE	sleeps, and does not need much when it wakes
- *	BATCH		computes; or has not slept often enough to be known
+ *	LAT_CRITICAL	wakes often and runs for a short time: audio, input, compositors, servers that answer requests
+ *	INTERACTIVE	sleeps, and needs little CPU time when it wakes
+ *	BATCH		computes, or has not slept often enough to be known
  *
- * Whoever computes for longer at a stretch than `cpu_bound_ns`, and more than it sleeps, is BATCH whatever its score; from
- * within a turn that is twice as long as usual, until its next sleep.
+ * A task that computes for longer than `cpu_bound_ns` in a run, and for more than half of the time from sleep to sleep, is BATCH
+ * whatever its score is. A task that has done so in its present run, and for twice its average, is BATCH until its next sleep.
  *
- * A tier gives no share of the CPU. Only who has had less than the others goes before them (is_eligible, queue.bpf.h): so
- * nobody gains by looking interactive.
+ * A tier gives no share of the CPU: only an eligible task goes before others (is_eligible, queue.bpf.h). So no task gains by
+ * looking interactive.
  *
- * Workers of Morpheus are not guessed at: their slots say whether they serve.
+ * Workers of Morpheus are not classified: their slots say whether they serve.
  */
 #ifndef MORPHEUS_CLASSIFY_BPF_H
 #define MORPHEUS_CLASSIFY_BPF_H
 
 #include "policy/policy.bpf.h"
 
-/* What can be switched off. */
+/* Switches of `--without`: cpu-bound, kworker-floor, tier-slices, immature-gate. */
 const volatile bool cpu_bound_on = true;
 const volatile bool kworker_floor_on = true;
 const volatile bool tier_slices_on = true;
 const volatile bool immature_gate_on = true;
 
-/* Each average moves by 1 / 2^AVERAGE_SHIFT of what is new. */
+/* An average moves by 1 / 2^AVERAGE_SHIFT of each new value: it follows a change within some eight runs. */
 #define AVERAGE_SHIFT 3
-/* Rates are those in such a time. */
+/* The period of rates, in ns: a LAT_CRITICAL task has many runs in 100 ms. */
 #define RATE_NS 100000000ULL
-/* Switches are counted in sixteenths. */
+/* Switches are counted in sixteenths, so that an average of less than one switch remains visible. */
 #define SWITCH_SHIFT 4
-/* A name changes with exec: it is looked at again after so many turns, and in each of the first few. */
+/*
+ * A name changes with exec. It is checked in each of the first YOUNG_AGE runs, when most programs call exec, and then every
+ * NAME_RUNS runs, since few names change later.
+ */
 #define NAME_RUNS 64
 #define YOUNG_AGE 4
-/* So often what a mature task is like is told to the daemon. */
+/*
+ * Runs of a task between two reports of its behaviour to the daemon (report_name). A report writes to a map that all CPUs share.
+ */
 #define OBSERVE_RUNS 64
 
 static __always_inline __u64 averaged(__u64 average, __u64 value)
@@ -50,7 +55,7 @@ static __always_inline __u64 averaged(__u64 average, __u64 value)
 	return average - (average >> AVERAGE_SHIFT) + (value >> AVERAGE_SHIFT);
 }
 
-/* What a turn takes, as far as one can rely on it. */
+/* The CPU time that a run is expected to take, in ns. */
 static __always_inline __u64 effective_ns(const struct behaviour *behaviour)
 {
 	return behaviour->runtime_ns + (behaviour->deviation_ns >> 1);
@@ -60,7 +65,7 @@ static __always_inline __u64 score_of(const struct behaviour *behaviour)
 {
 	__u64 runs = RATE_NS / (behaviour->gap_ns | 1);
 
-	/* More than one in a microsecond nobody has. */
+	/* One run in a microsecond is more than any task has. The bound keeps the product within 64 bits. */
 	if (runs > 100000)
 		runs = 100000;
 	return (runs * runs * behaviour->average_switches >> SWITCH_SHIFT) /
@@ -103,7 +108,7 @@ static __always_inline void init_behaviour(struct task_struct *task, __u32 home)
 	check_name(task, behaviour);
 }
 
-/* A task is switched out. */
+/* Accounts for a task that is switched out: the run ends if the task sleeps, and goes on otherwise. */
 static __always_inline void account_run(struct task_struct *task, struct behaviour *behaviour, bool sleeps,
 						 __u64 now)
 {
@@ -138,7 +143,7 @@ static __always_inline void account_run(struct task_struct *task, struct behavio
 		count(COUNTER_cpu_bound_reversed);
 	}
 	tier = classify(behaviour);
-	/* What completes others' I/O is part of the machine. */
+	/* Other tasks wait for the I/O that a work queue completes. */
 	if (tier == TIER_BATCH && kworker_floor_on && task->flags & PF_WQ_WORKER) {
 		tier = TIER_INTERACTIVE;
 		count(COUNTER_kworkers_raised);
@@ -154,7 +159,7 @@ static __always_inline void account_run(struct task_struct *task, struct behavio
 		report_name(behaviour);
 }
 
-/* It runs, and has not slept for long. Returns its tier. */
+/* The tier of a task that is in its run for some time already. It becomes BATCH here if it computes for too long. */
 static __always_inline __u32 tier_within_run(struct task_struct *task, struct behaviour *behaviour)
 {
 	__u64 ran_ns;
@@ -177,7 +182,10 @@ static __always_inline bool is_mature(const struct behaviour *behaviour)
 	return behaviour->age >= MATURE_AGE;
 }
 
-/* How long a task's turn is. Without a behaviour it is BATCH. */
+/*
+ * The slice of a task, in ns: for the tiers that sleep a little more than a usual run, so that the slice ends none of them. A
+ * task without `behaviour` is BATCH. LEAST_SLICE_NS and the knobs are the bounds.
+ */
 __noinline __u64 slice_for(struct behaviour *behaviour, __u32 tier)
 {
 	__u64 slice;

@@ -1,47 +1,51 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which CPU a task gets that wakes: an idle one, or one that another task gives up.
+ * Placement on wake-up: the CPU of a task that wakes, and preemption of the task that runs there.
  *
- * The kernel finds idle CPUs by cores, caches and nodes. Where CPUs share a second-level cache, one of these comes first
- * (options/near.bpf.c). A task for which none was idle waits in a queue, and an idle CPU is told of it in case that one has become
- * idle meanwhile.
+ * The kernel finds idle CPUs by cores, caches and nodes. Where CPUs share a second-level cache, an idle one of these comes first
+ * (options/near.bpf.c). A task without an idle CPU waits in a DSQ, and an idle CPU is kicked if one has become idle meanwhile.
  *
- * Else it may preempt. The kick is what costs and what helps. A task that has run for less than `min_run_ns` is left alone: most of
- * those sleep again before the interrupt would have paid; such a kick is made up later (options/later.bpf.c). A CPU that runs a
- * stalled worker is given up at once for a worker that serves and for a runtime's controller (link/ladder.bpf.c). All that a kick does
- * is to make the CPU choose; which task it takes is a matter of vtime, so that no task gains a share by it.
+ * Otherwise the task may preempt. A kick makes a CPU dispatch, and dispatch takes the task with the least vtime, so that a kick
+ * gives no share of the CPU. A kick costs an interrupt. So a task that has run for less than `min_run_ns` is left alone, since
+ * most of those sleep again before the interrupt would have paid; the kick is made up for later (options/later.bpf.c). A CPU that
+ * runs a stalled worker is kicked at once for a worker that serves and for the controller of a runtime (link/ladder.bpf.c).
  *
- * All CPUs that are looked at are of the domain where the task waits: one of another domain would look into its own queues. At most
- * three kinds are looked at: the CPU where the task ran last; CPUs that run a task of the tier BATCH, for a task that goes before
- * those (`batch_cpus` tells where); and one of the others in turn. With many CPUs, one of them is done with its slice soon in any
- * case.
+ * All CPUs that are checked are in the domain where the task waits: a CPU of another domain would search its own DSQs. Three
+ * kinds are checked at most: the last CPU of the task; CPUs that run BATCH, for a task of the front DSQ (`batch_cpus`); and one
+ * other CPU, the next in the domain each time. With many CPUs, one of them ends its slice soon in any case.
  */
 #ifndef MORPHEUS_PLACE_BPF_H
 #define MORPHEUS_PLACE_BPF_H
 
 #include "policy/queue.bpf.h"
 
-/* A CPU that is idle is told of each task that it may run. Off for tests. */
+/* An idle CPU is kicked for each task that it may run. `--without kick-idle` */
 const volatile bool idle_kicks_on = true;
 const volatile bool kicks_on = true;
-/* A CPU that was idle and has been sent this number of tasks since gets no more. */
+/*
+ * A CPU that was idle gets up to `idle_depth` tasks by direct dispatch until it runs: with more, a task would wait there while
+ * another CPU becomes free. `--with idle-depth`; the depth is set by src/scaling.rs.
+ */
 const volatile bool idle_depth_on = true;
 const volatile __u32 idle_depth = 1;
-/* Stalled workers are preempted at once by those that serve. Off for tests. */
+/* Workers that serve preempt stalled workers at once. `--without kick-serving` */
 const volatile bool serving_kicks_on = true;
-/* This number of CPUs of the tier BATCH are looked at, from the one after this CPU on. */
+/*
+ * The most CPUs of the tier BATCH that are checked in a wake-up, from the one after the task's own on. It bounds the cost of a
+ * wake-up.
+ */
 #define BATCH_SCANNED 8
 
-/* How a CPU looks to a task that wants to preempt. */
+/* Whether a task may preempt a CPU. */
 enum target {
-	/* Not it: its task has as good a claim. */
+	/* Never: the running task has an equal claim. */
 	TARGET_NO,
-	/* Not yet. */
+	/* After `min_run_ns`, or after the pause between two kicks of its kind. */
 	TARGET_LATER,
 	TARGET_NOW,
 };
 
-/* Where a task that wakes is put, and whether that CPU was idle and is claimed. */
+/* Chooses the CPU of a task that wakes. `is_idle`: that CPU was idle, and is claimed. */
 static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle)
 {
 	if (l2_affinity_on && !(flags & WAKE_SYNC)) {
@@ -55,10 +59,7 @@ static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u
 	return scx_bpf_select_cpu_dfl(task, previous, flags, is_idle);
 }
 
-/*
- * A function of its own, not for the machine but for the verifier: for each path on which it comes by such a pointer it looks
- * through all of the kernel's types, and what is global it visits once.
- */
+/* A global function, which the verifier checks once: for each path to such a pointer it searches all types of the kernel. */
 bool may_run_on(struct task_struct *task __arg_trusted, __s32 index)
 {
 	return bpf_cpumask_test_cpu(index, task->cpus_ptr);
@@ -83,10 +84,11 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
 }
 
 /*
- * Tells an idle CPU that it may run a task which waits: the task's last one before others of its domain, and these before all
- * others. Until it sleeps anew it is not told of another. Returns whether there was an idle CPU.
+ * Kicks an idle CPU for a waiting task: the last CPU of the task before others of its domain, and these before all others. A CPU
+ * is kicked once, until it idles again. Returns whether there was an idle CPU.
  *
- * Where all CPUs are busy, this only reads: to try and claim one would write to a line that all CPUs share, at each wake.
+ * Where all CPUs are busy, this only reads. An attempt to claim one would write to a cache line that all CPUs share, at each
+ * wake-up.
  */
 bool kick_idle(struct task_struct *task __arg_trusted)
 {
@@ -113,9 +115,9 @@ bool kick_idle(struct task_struct *task __arg_trusted)
 }
 
 /*
- * A task was put into a queue. An idle CPU is told where the task did not wake (it was put back for a class above, or its CPUs
- * have changed), and where it woke while a CPU became idle. Without this it would wait until some CPU chooses. Returns whether
- * there was an idle CPU.
+ * Kicks an idle CPU for a task that was put into a DSQ. It is needed where the task did not wake (it was re-enqueued for a higher
+ * class, or its CPUs have changed), and where a CPU became idle during the wake-up: the task would wait until some CPU
+ * dispatches. Returns whether there was an idle CPU.
  */
 static __always_inline bool notify_idle(struct task_struct *task)
 {
@@ -138,7 +140,7 @@ static __always_inline void mark_batch(__s32 index, struct cpu *cpu, __u32 tier)
 		mark(&domain->batch_cpus, index, is_batch);
 }
 
-/* How long a CPU is not to be kicked for this claim. */
+/* The time until a CPU may be kicked for this claim, in ns. */
 static __always_inline __u64 sync_rest_ns(__s32 index, const struct cpu *cpu, const struct claim *claim)
 {
 	__u64 passed_ns;
@@ -157,27 +159,24 @@ static __always_inline enum target assess(__s32 index, const struct cpu *cpu, co
 
 	if (!cpu->since_ns || cpu->kicked || !before(claim->vtime + margin, present_vtime(cpu, now)))
 		return TARGET_NO;
-	/* It may hold a lock that others wait for, and is soon done. */
+	/* A kernel thread may hold a lock that others wait for, and sleeps soon. */
 	if (cpu->kernel)
 		return TARGET_NO;
-	/* It is in a critical section, and kicked when that is over. */
+	/* The task is in a critical section. The sampling timer kicks the CPU when the section is over. */
 	if (cpu->extended_until_ns && before(now, cpu->extended_until_ns))
 		return TARGET_NO;
 	if (sync_rest_ns(index, cpu, claim))
 		return TARGET_LATER;
-	/* A rescued task has waited for long, and would wait for as long again. */
+	/* A rescued task has waited for at least `rescue_ns`, and would wait for as long again. */
 	if (cpu->rescued && before(now, cpu->began_ns + min_run_ns))
 		return TARGET_LATER;
-	/* It will not sleep soon. */
+	/* A BATCH task does not sleep soon. */
 	if (!margin)
 		return TARGET_NOW;
 	return min_run_ns && before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
 
-/*
- * A CPU of the domain of `own`, from the one after it on, that runs a task of the tier BATCH and that `task` may have at once;
- * or -1.
- */
+/* A CPU of the domain of `own`, from the one after it on, that runs BATCH and that `task` may preempt at once; or -1. */
 static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const struct claim *claim)
 {
 	__u32 index_of_domain = domain_of(own), place, seen;
@@ -187,7 +186,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const st
 	if (!task || !domain)
 		return -1;
 	bits = READ_ONCE(domain->batch_cpus);
-	/* Not always the first. */
+	/* Starts after the own CPU, so that kicks spread over the domain. */
 	place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)];
 	later = place < DOMAIN_CPUS ? ~0ULL << (place + 1) : 0;
 	bpf_for(seen, 0, BATCH_SCANNED) {
@@ -206,7 +205,7 @@ static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const st
 	return -1;
 }
 
-/* A task woke, and gets this CPU. */
+/* Kicks a CPU for a task that woke. */
 static __always_inline void kick_for(__s32 index, struct cpu *cpu, const struct claim *claim)
 {
 	if (claim->waker)
@@ -214,7 +213,7 @@ static __always_inline void kick_for(__s32 index, struct cpu *cpu, const struct 
 	kick(index, cpu, margin_ns(cpu, claim->tier) ? COUNTER_kicks_for_waiting : COUNTER_kicks_for_tier);
 }
 
-/* A task woke, and waits for this CPU alone. */
+/* Preempts for a task that woke and waits for this CPU alone. */
 static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const struct claim *claim)
 {
 	enum target target;
@@ -229,8 +228,8 @@ static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const stru
 }
 
 /*
- * A task woke, and waits in a queue. Its process may have said that it is in a hurry: then `serving` is what to count, else 0.
- * Global, so that it is verified once, and not for each way there.
+ * Preempts for a task that woke and waits in a DSQ. `serving` is the counter to use if the slot of the task says that others wait
+ * for it, else 0. Global, so that the verifier checks it once and not for each path.
  */
 int preempt_for(struct task_struct *task __arg_trusted, __u32 serving, const struct claim *claim)
 {
@@ -273,7 +272,7 @@ int preempt_for(struct task_struct *task __arg_trusted, __u32 serving, const str
 		}
 	}
 	if (task->nr_cpus_allowed > 1 && cpu_count > 1) {
-		/* Each CPU goes through the domain by itself: two that come to the same one at once are no harm. */
+		/* Each CPU steps through the domain by itself. Two CPUs that check the same one at once do no harm. */
 		__u32 domain = domain_of(own), size = domain_sizes[domain], next = here->cursor + 1;
 
 		if (next >= size)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The policy: its callbacks in the order of a task's life.
+ * The policy: its callbacks, in the order of a task's life.
  *
- * The policy is in five files: what it knows (policy.bpf.h), what tasks are like (classify.bpf.h), which task runs next
- * (queue.bpf.h), which CPU a task gets that wakes (place.bpf.h), and this one. What can be left out of it is in options/, behind
- * options/options.bpf.h; what it does for workers of applications, in link/. The table of the callbacks is in ../scheduler.bpf.c.
+ * The policy is in five files: state (policy.bpf.h), classification (classify.bpf.h), the order of dispatch (queue.bpf.h),
+ * placement and preemption (place.bpf.h), and this one. options/ has the parts that can be left out, behind
+ * options/options.bpf.h; link/ has the parts for workers of applications. ../scheduler.bpf.c has the table of the callbacks.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -20,29 +20,29 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 	return 0;
 }
 
-/* An idle CPU, if there is one, and which (place.bpf.h). */
+/* Chooses the CPU of a task that wakes; an idle one gets it by direct dispatch (place.bpf.h). */
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
 	__u32 waker = sync_pause_ns && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
 	bool is_idle = false;
 	__s32 cpu;
 
-	/* It would wait behind its waker while another CPU is idle. */
+	/* On the waker's CPU the task would wait behind its waker while another CPU is idle. */
 	if (waker & ONE_OF_MANY)
 		flags &= ~WAKE_SYNC;
 	cpu = place(task, previous, flags, &is_idle);
-	/* For its group's next period, wherever it is put. */
+	/* The task waits for the next period of its group, on any CPU. */
 	if (is_idle && limit_count && waits_for(task, scx_now()) != ROOT_GROUP)
 		return cpu;
 	if (!is_idle && waker) {
 		struct behaviour *behaviour = behaviour_of(task);
 
-		/* Its wake may be carried out on another CPU. */
+		/* enqueue may run on another CPU, and needs to know the waker. */
 		if (behaviour)
 			behaviour->sync = waker;
 	}
 	if (is_idle && idle_depth_on && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | (__u32)cpu) >= (__s32)idle_depth) {
-		/* Others were sent there before it woke up: whoever is free first takes this one from a queue. */
+		/* Other tasks were dispatched to that CPU before it woke up. In a DSQ the first free CPU takes this one. */
 		count(COUNTER_idle_cpu_full);
 		return cpu;
 	}
@@ -52,9 +52,9 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 		if (worker)
 			restore_vtime(task, worker);
 		/*
-		 * Without its commit "sched_ext: Fix stale direct dispatch state in ddsp_dsq_id" (2026) the kernel may keep an
-		 * insertion that came to nothing (the task was dequeued, or a scheduler came or went just then), and warns of
-		 * the next one. It follows the old one, which is no other, and forgets it.
+		 * Before its commit "sched_ext: Fix stale direct dispatch state in ddsp_dsq_id" (2026) the kernel may keep an
+		 * insertion that came to nothing (the task was dequeued, or a scheduler came or went just then), and warns of the
+		 * next one. It then follows the old one, which is the same, and forgets it.
 		 */
 		if (task->scx.ddsp_dsq_id == DSQ_INVALID)
 			insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
@@ -65,7 +65,7 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	return cpu;
 }
 
-/* A CPU's own kernel thread: part of the machine, and others wait for what it does. */
+/* Whether a task is a kernel thread of one CPU: others wait for what it does, so it goes first. */
 static __always_inline bool is_kernels_own(const struct task_struct *task)
 {
 	return task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD &&
@@ -73,8 +73,8 @@ static __always_inline bool is_kernels_own(const struct task_struct *task)
 }
 
 /*
- * A task that was interrupted for a thread of the kernel's own goes on afterwards, as if nothing had been: it waits in the
- * CPU's local queue behind that thread. It was asked to stop a moment ago (morpheus_stopping), under the same lock.
+ * Lets a task go on that a kernel thread has interrupted: it waits in the local DSQ of the CPU behind that thread, with the rest
+ * of its slice. morpheus_stopping noted the rest a moment ago, under the same lock.
  */
 static __always_inline bool resume(struct task_struct *task, struct worker *worker, __u64 flags)
 {
@@ -94,8 +94,9 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
 }
 
 /*
- * A pinned task that wakes where nobody else waits is the next one there in any case, unless it is far ahead of the one
- * that runs: then it need not be put in order and taken out again. Two that wake each other on one CPU live by this.
+ * Dispatches a pinned task directly that wakes where no other task waits, unless its vtime is a slice or more after that of the
+ * running task. It is the next one there in any case, and saves an insertion by vtime and a removal. Two tasks that wake each
+ * other on one CPU depend on this.
  */
 static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, struct claim *claim)
 {
@@ -107,7 +108,7 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
 		return false;
 	vtime = bounded_vtime(task, sleeper_ns);
-	/* On an idle CPU nobody waits. */
+	/* On an idle CPU no task waits. */
 	if (cpu->since_ns) {
 		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
 			return false;
@@ -123,8 +124,8 @@ static __always_inline bool goes_next(struct task_struct *task, struct worker *w
 }
 
 /*
- * What a task is treated as. A worker's slot says whether others wait for what it does; of another one it is known how it
- * has behaved, and while that is little it does not go before others.
+ * The tier of a task for this enqueue. The slot of a worker says whether others wait for it. Any other task has the tier of its
+ * past behaviour, and is BATCH while that is too short to rely on.
  */
 static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour *behaviour, struct worker *worker,
 				     const struct words *serving)
@@ -143,7 +144,7 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
-/* What to count where a stalled worker is preempted for this slot. */
+/* The counter for a stalled worker that is preempted for this slot. */
 static __always_inline enum counter kicks_for(const struct words *serving)
 {
 	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
@@ -151,10 +152,12 @@ static __always_inline enum counter kicks_for(const struct words *serving)
 }
 
 /*
- * Tasks that are about to end do not come here: the kernel puts them into their CPU's local queue, as long as the table's
- * flags do not ask for them. Those that may not migrate at present are asked for, and put there: to the kernel it is one of
- * them whoever runs while a program like this does. Where a class above took its CPU it would keep it for another 20 ms each
- * time (SCX_SLICE_DFL), and where such a thread comes more often than that, for ever.
+ * Puts a runnable task into a DSQ, and preempts for it if it woke.
+ *
+ * Tasks that exit do not come here: the kernel puts them into the local DSQ of their CPU, as the flags of the table do not ask
+ * for them. Tasks that may not migrate are asked for, and put into their local DSQ here. The kernel takes any running task for
+ * one of them while a BPF program runs. Left to the kernel, a task that lost its CPU to a higher class would keep that CPU for
+ * another 20 ms each time (SCX_SLICE_DFL), and for ever where the other class comes more often.
  */
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
@@ -177,8 +180,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		if (cpu)
 			cpu->kicked = KICK_KERNEL;
 		/*
-		 * Put back for a class above, there is nobody to preempt: who ran here last, and waits by now, would lose the
-		 * slice it waits with.
+		 * Re-enqueued for a higher class, it has no task to preempt: the last task of this CPU, which waits by now, would
+		 * lose the rest of its slice.
 		 */
 		insert_fifo(task, DSQ_LOCAL, slice_ns, flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
 		count(COUNTER_to_local);
@@ -198,7 +201,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
-		/* Its CPU would have nothing to do: it goes on, once that CPU, which idles by then, looks again. */
+		/* Its CPU would have nothing to do. The task goes on when that CPU, which idles by then, dispatches again. */
 		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 		return 0;
@@ -239,7 +242,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	if (notify_idle(task))
 		return 0;
-	/* One of many has its turn when it comes, as those that compute. */
+	/* One task of many that the same task has woken waits as those that compute. */
 	if (wakes && !is_among_many && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
 		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
@@ -247,7 +250,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	return 0;
 }
 
-/* Whether the task that ran here goes on: it has less vtime than all that wait. */
+/* Whether the task that ran here goes on: it has less vtime than all waiting tasks. */
 static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, struct worker *worker,
 				    const struct heads *heads, __u64 now)
 {
@@ -284,7 +287,7 @@ static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cp
 		take_from_others(domain_index, cpu);
 }
 
-/* The task that runs here may have computed for too long by now. */
+/* Updates the tier of the running task, which may have computed for too long. */
 static __always_inline void update_tier(struct task_struct *task, __s32 index, struct cpu *cpu)
 {
 	struct behaviour *behaviour = cpu->tier == TIER_BATCH ? 0 : behaviour_of(task);
@@ -311,7 +314,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		cpu->kicked = KICK_NONE;
 		if (is_rescue_due(cpu, domain) && take_rescued(domain_index, index))
 			return 0;
-		/* Most often it went to sleep. */
+		/* The usual case: the previous task sleeps, and only the front and main DSQs have tasks. */
 		if (waits_by_tier(cpu, domain, now)) {
 			if (!take_waiting(domain_index, domain, now))
 				take_rest(domain_index, index, cpu);
@@ -338,13 +341,16 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 	}
 	spent = limit_count && cpu->group != ROOT_GROUP && waits_for(previous, now) != ROOT_GROUP;
-	/* It does not go on, whatever its vtime is (goes_on): so no head is looked at, which takes a lock on older kernels. */
+	/*
+	 * The previous task does not go on whatever its vtime is (goes_on). So no head is read, which takes a lock on older
+	 * kernels.
+	 */
 	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
 	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_waiting(domain_index, domain, now))
 		return 0;
 	read_heads(&heads, domain_index, index, now);
 	if (spent) {
-		/* It goes to wait when this CPU has another task, or none. */
+		/* The task goes to wait for its group's quota when this CPU has another task, or none. */
 		cpu->kicked = KICK_NONE;
 		set_slice(previous, 0);
 		if (!take_least(&heads, domain_index, index, now) &&
@@ -355,7 +361,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
 		if (heads.least == NO_VTIME && !(worker && worker->demoted))
-			/* Who runs alone takes the clock along, or it would wait for those who come later. */
+			/* A task that runs alone advances the clock. Otherwise it would wait for tasks that come later. */
 			advance_clock(domain, previous->scx.dsq_vtime);
 		keep(previous, cpu, worker, now);
 		return 0;
@@ -369,7 +375,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	if (worker && has_spent(worker, now) && heads.throttled &&
 	    take_throttled(domain_index, cpu))
 		return 0;
-	/* What waits may not run here. */
+	/* The waiting tasks may not run here. */
 	cpu->kicked = KICK_NONE;
 	keep(previous, cpu, worker, now);
 	return 0;
@@ -391,7 +397,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 		note_wait(behaviour, now);
 		tier = behaviour->tier;
 	}
-	/* Its slot is looked at by who wants to preempt it (stalled_cpus); and a poll that computes is as good a victim. */
+	/* A worker is found by its slot (stalled_cpus), and not by its tier. */
 	mark_batch(index, cpu, worker ? TIER_INTERACTIVE : tier);
 	cpu->extended_until_ns = 0;
 	if (worker) {
@@ -421,11 +427,12 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->kicked = KICK_NONE;
 	cpu->yielded = 0;
 	cpu->sync_wakes = 0;
-	/* Last: who sees it sees the others. */
+	/* Written last: a CPU that reads it reads the others, too. */
 	WRITE_ONCE(cpu->since_ns, now);
 	/*
-	 * Who is not picked for its vtime says nothing of where the others are. A demoted worker that goes on after an
-	 * interruption is ahead of all: with the clock there, who runs would be far behind, and who wakes behind those.
+	 * Only a task that was picked for its vtime advances the clock. The vtime of a demoted worker that goes on after an
+	 * interruption is far after all others: with the clock there, running tasks would be far behind it, and waking tasks
+	 * behind those.
 	 */
 	if (is_kernels_own(task))
 		;
@@ -440,8 +447,10 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	return 0;
 }
 
-/* Somebody waits who goes before those that compute, and one of those runs: a wake that could not preempt, or a turn of
- * the main queue that was due. */
+/*
+ * Ends the slice of a BATCH task at a tick if a task waits in the front DSQ. It waits there because its wake-up could not
+ * preempt, or because the main DSQ went first.
+ */
 static __always_inline void preempt_at_tick(struct task_struct *task, __s32 index, struct cpu *cpu, __u64 now)
 {
 	__u64 after_ns = READ_ONCE(burst_now) ? 0 : knobs.preempt_after_ns;
@@ -453,7 +462,7 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	count(COUNTER_preempted_at_tick);
 }
 
-/* Not in the table where there are no tiers, no governors, and no groups. */
+/* At a tick of a CPU. The table lacks it where there are no tiers, no governors and no groups. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -508,9 +517,9 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 			cpu->rest_ns = until_ns - now;
 	}
 	/*
-	 * A CPU that goes offline asks for nobody (morpheus_dispatch), and a thread that has used up its slice there is put into
-	 * the local queue by the kernel when the CPU has already gone idle: it would wait there, and the CPU's going with it,
-	 * until something else wakes the CPU up.
+	 * A CPU that goes offline does not dispatch (morpheus_dispatch). A thread whose slice ends there is put into the local
+	 * DSQ by the kernel when the CPU has already gone idle, where it would wait, and the CPU's going with it, until another
+	 * event wakes the CPU up.
 	 */
 	if (runnable && is_kernels_own(task))
 		scx_bpf_kick_cpu(index, 0);
@@ -536,7 +545,7 @@ int STRUCT_OPS(morpheus_yield, struct task_struct *from, struct task_struct *to)
 	return 0;
 }
 
-/* It is another class's from now on, or ends. */
+/* A task that leaves for another class, or exits. */
 int STRUCT_OPS(morpheus_disable, struct task_struct *task)
 {
 	if (group_count)

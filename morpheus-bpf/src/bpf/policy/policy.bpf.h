@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the policy knows: of the machine, of each CPU, of each domain and of each task; and what all its parts do with that.
+ * State of the policy: of the machine, each CPU, each domain and each task; and the functions that all its parts use.
  *
- * A *domain* is a last-level cache, or a part of a large one (src/domains.rs). It has a clock and the queues below. Each CPU has one
- * queue for tasks that may run nowhere else. Queues are in order of vtime: CPU time divided by weight.
+ * A *domain* is a last-level cache, or a part of one with more than 16 CPUs (src/domains.rs). It has a clock and the DSQs below.
+ * Each CPU has one DSQ for tasks that may run nowhere else. DSQs are in order of vtime: CPU time divided by weight.
  */
 #ifndef MORPHEUS_POLICY_BPF_H
 #define MORPHEUS_POLICY_BPF_H
@@ -13,73 +13,91 @@
 #include "link/slot.bpf.h"
 #include "options/options.bpf.h"
 
-/* How long a task may run before others that wait are considered. The kernel looks at each of its ticks. */
+/* The slice of a task, in ns: 4 ms is one tick at 250 Hz, and the kernel checks slices at ticks. `--slice-us`. */
 SHARED(const volatile __u64 slice_ns, = 4000000);
-/* How far before the clock a task is placed that comes back from sleep. */
+/* A task that wakes is placed at most this far before the clock, in ns: one slice, so that no task saves up its sleep. */
 SHARED(const volatile __u64 sleeper_ns, = 4000000);
-/* How far before the clock a task may be that wants to go on: what a tick is late, several times. */
+/*
+ * A task that is put back while it is runnable may be this far before the clock, in ns. A slice ends at a tick, so that tasks
+ * differ by several ticks; 50 ms is twelve of 4 ms.
+ */
 SHARED(const volatile __u64 lag_ns, = 50000000);
-/* How far after the clock a task may be, beside what a slice can make. */
+/*
+ * A task may be this far after the clock, in ns, beside what its slices add (bounded_vtime): no task waits longer than that for CPU
+ * time that it had long ago.
+ */
 SHARED(const volatile __u64 lead_ns, = 200000000);
-/* A task that has run for less is not preempted; 0: no task is safe. */
+/*
+ * A task that has run for less is not preempted, in ns; 0: each task may be. Most of those sleep again before a kick would have
+ * paid. `--without min-run`
+ */
 SHARED(const volatile __u64 min_run_ns, = 200000);
-/* Tasks are classified. Off: all are BATCH. */
+/* Tasks are classified. Off: all are BATCH, and the front DSQ is not used. `--without tiers` */
 SHARED(const volatile bool tiers_on, = true);
 SHARED(const volatile bool tick_preemption_on, = true);
 SHARED(const volatile bool wakeup_preemption_on, = true);
 
-/* CPUs have numbers below this. */
+/* CPU numbers are below this. */
 SHARED(const volatile __u32 cpu_count, = 1);
 #define MOST_CPUS 1024
 SHARED(const volatile __u32 domain_count, = 1);
-/* As in src/domains.rs; a power of two. */
+/* The most domains, as in src/domains.rs. A power of two, so that the verifier sees a mask as a bound. */
 #define DOMAINS 64
-/* A task that looks for a CPU to preempt sees this number of CPUs of its domain at most. Few domains have more. */
+/*
+ * The CPUs of a domain that have a place, and are found when a task looks for one to preempt. A domain has up to 16 CPUs, unless
+ * the machine has more than 64 caches. Places are bits of a word of 64 bits.
+ */
 #define DOMAIN_CPUS 32
-/* The domain of each CPU, and its place there, from DOMAIN_CPUS on for those that are not looked at. */
+/* The domain of each CPU, and its place there. A CPU without a place has DOMAIN_CPUS or more. */
 SHARED(const volatile __u8 domains_of_cpus[MOST_CPUS]);
 SHARED(const volatile __u8 places_of_cpus[MOST_CPUS]);
-/* The CPUs of each domain by their places, and how many have one. */
+/* The CPUs of each domain by their places, and the number of places. */
 SHARED(const volatile __u16 cpus_of_domains[DOMAINS][DOMAIN_CPUS]);
 SHARED(const volatile __u32 domain_sizes[DOMAINS]);
-/* The other domains of each, the nearest first. */
+/* The other domains of each domain, the nearest first. */
 SHARED(const volatile __u8 nearest_domains[DOMAINS][DOMAINS]);
 
-/* Queues of domain d are 8 * d and so on; those of CPUs come after all domains. */
+/* DSQ numbers: those of domain d begin at 8 * d, those of CPUs are beyond all domains. */
 #define DSQS_PER_DOMAIN 8
 #define MAIN_DSQ(domain) ((__u64)(domain) * DSQS_PER_DOMAIN)
-/* Demoted workers, and throttled ones in order of the time at which they may run again (link/ladder.bpf.c). */
+/* Demoted workers, and throttled workers in order of the time at which they may run again (link/ladder.bpf.c). */
 #define DEMOTED_DSQ(domain) (MAIN_DSQ(domain) + 1)
 #define THROTTLED_DSQ(domain) (MAIN_DSQ(domain) + 2)
-/* Tasks that have waited for long, in order of arrival (options/rescue.bpf.c). */
+/* Tasks that have waited for longer than `rescue_ns`, in order of arrival (options/rescue.bpf.c). */
 #define RESCUE_DSQ(domain) (MAIN_DSQ(domain) + 3)
-/* Tasks that sleep more than they compute, as long as they have had no more than others. */
+/* Eligible tasks that sleep more than they compute. */
 #define FRONT_DSQ(domain) (MAIN_DSQ(domain) + 4)
 #define PINNED_DSQ(cpu) (1ULL << 32 | (__u32)(cpu))
 #define PINNED_RESCUE_DSQ(cpu) (1ULL << 34 | (__u32)(cpu))
 
-/* No task's vtime. */
+/* A vtime that no task has. */
 #define NO_VTIME (~0ULL)
-/* A clock begins far from 0, so that a vtime before it is not after it. */
+/* A clock starts far from 0, so that a vtime before it does not wrap around. */
 #define CLOCK_BEGINS (1ULL << 48)
-/* Shorter turns cost more than they help. */
+/* The shortest slice, in ns. A shorter one costs more in switches than it saves in waiting. */
 #define LEAST_SLICE_NS 500000ULL
-/* After a demoted or throttled queue was used, its domain's CPUs look into it for this time. */
+/*
+ * For this time after a demoted or throttled DSQ was used, the CPUs of its domain read its head, in ns: two windows of a throttled
+ * worker. Each CPU that finds a task renews it, and so does the rescue timer every 100 ms for the throttled DSQ.
+ */
 #define USED_FOR_NS 200000000ULL
-/* The weight of an ordinary task, and of an ordinary group. Weights are counted in parts of 1024. */
+/*
+ * The weight of a task with nice 0, and of a group by default. Weights have WEIGHT_SHIFT fractional bits, since groups divide
+ * them.
+ */
 #define USUAL_WEIGHT 100
 #define WEIGHT_SHIFT 10
 
-/* Why a CPU was last kicked. */
+/* The reason of the last kick of a CPU. */
 enum kick {
 	KICK_NONE,
-	/* A task waits. */
+	/* A task of this scheduler waits. */
 	KICK_OURS,
-	/* One of its own kernel threads woke. */
+	/* A kernel thread of the CPU woke. */
 	KICK_KERNEL,
 };
 
-/* The numbers are those of src/tier.rs, and of the process database's file. */
+/* The numbers are those of src/tier.rs and of the process database's file. */
 enum tier {
 	TIER_LAT_CRITICAL,
 	TIER_INTERACTIVE,
@@ -88,38 +106,41 @@ enum tier {
 };
 
 #define NAME_BYTES 16
-/* After this number of sleeps a task is known. */
+/* A task is mature after this number of sleeps: the first run of a task is its start, and says little of later ones. */
 #define MATURE_AGE 2
 
 /* What is known of a task (classify.bpf.h). */
 struct behaviour {
-	/* Its CPU time when the present turn began. */
+	/* CPU time of the task when its present run began, in ns. */
 	__u64 exec_ns;
-	/* When it last went to sleep. */
+	/* Time of the last sleep. */
 	__u64 slept_ns;
-	/* When it woke and had to wait, until it runs. */
+	/* Time of a wake-up after which the task had to wait, until it runs; else 0. */
 	__u64 woke_ns;
-	/* Averages: from sleep to sleep, CPU time of a turn, and how far that is from its average. */
+	/* Averages in ns: time from sleep to sleep, CPU time of a run, and its deviation. */
 	__u64 gap_ns;
 	__u64 runtime_ns;
 	__u64 deviation_ns;
-	/* Switches in a turn, in sixteenths; and those of the present turn. */
+	/* Average number of switches in a run, in sixteenths; and switches in the present run. */
 	__u32 average_switches;
 	__u32 switches;
-	/* How often it has slept, up to YOUNG_AGE; and how many turns it has had. */
+	/* Number of sleeps, up to YOUNG_AGE; and number of runs. */
 	__u32 age;
 	__u32 runs;
 	/* enum tier */
 	__u32 tier;
-	/* In the present turn it computes for too long. */
+	/* The task has computed for too long in the present run. */
 	__u32 cpu_bound;
-	/* Its name is in the list of those that are LAT_CRITICAL always (options/names.bpf.c). */
+	/* The name is on the list of `--boost`: the task is LAT_CRITICAL always (options/names.bpf.c). */
 	__u32 boosted;
-	/* Its waker has said that it is about to sleep (options/sync.bpf.c). 0 once the task is in a queue. */
+	/*
+	 * The number + 1 of the waker's CPU, if the waker has said that it is about to sleep (options/sync.bpf.c). 0 once the
+	 * task is in a DSQ.
+	 */
 	__u32 sync;
-	/* It woke, and waits near its last CPU before any other is told (options/near.bpf.c). */
+	/* The task woke, and waits near its last CPU before any other CPU is kicked (options/near.bpf.c). */
 	__u32 stays;
-	/* The number, and one, of the domain by whose clock its vtime is; 0: it is not known. Without tiers as well. */
+	/* The number + 1 of the domain whose clock the vtime relates to; 0: unknown. Used without tiers as well. */
 	__u32 home;
 	char name[NAME_BYTES];
 };
@@ -134,73 +155,83 @@ struct behaviours {
 SHARED(struct behaviours behaviours SEC(".maps"));
 
 /*
- * No two elements share a line of a cache: their size is a multiple of one, and the memory of a map that can be mapped begins
- * with a page.
+ * No two elements share a cache line: their size is a multiple of one, and the memory of a map that can be mapped starts at a
+ * page.
  */
 #define OWN_LINES __attribute__((aligned(64)))
 
-/* Written on the CPU that it is about, and read by CPUs that want it; these write `kicked` and `make_up_ns`. */
+/*
+ * State of a CPU. The CPU itself writes it. Other CPUs read it when they look for one to preempt; they write `kicked` and
+ * `make_up_ns`.
+ */
 struct cpu {
-	/* Since when the task that runs has not been charged; 0 while none of ours runs. */
+	/* The time up to which the running task has been charged; 0 while no task of this scheduler runs. */
 	__u64 since_ns;
-	/* What its CPU time was then: that is what it is charged for. */
+	/* CPU time of the running task at `since_ns`: it is charged for the difference. */
 	__u64 exec_ns;
-	/* When it was switched in. */
+	/* The time at which the running task was switched in. */
 	__u64 began_ns;
 	/* Its vtime at `since_ns`. */
 	__u64 vtime;
 	__u32 weight;
-	/* enum tier; at first that of no task. */
+	/* enum tier, of the running task. At first it is no tier: 0 and `since_ns` 0. */
 	__u32 tier;
-	/* When its slice ends, if the CPU is not taken from it. */
+	/* The end of the slice, if no other task takes the CPU before. */
 	__u64 slice_end_ns;
-	/* It is a thread of the kernel. */
+	/* The running task is a kernel thread. */
 	__u32 kernel;
-	/* It has said that others may go first. */
+	/* The running task has called sched_yield. */
 	__u32 yielded;
-	/* enum kick, until the CPU chooses. */
+	/* enum kick, until the CPU dispatches. */
 	__u32 kicked;
-	/* There may be tasks in its queue of pinned ones. */
+	/* The pinned DSQ may have tasks. */
 	__u32 pinned;
-	/* The next one to run here was not picked for its vtime. */
+	/* The next task to run here was not picked for its vtime, and does not advance the clock. */
 	__u32 out_of_order;
-	/* The place in the domain of the CPU that was last looked at for a task which woke here. */
+	/* The place in the domain of the last CPU that was checked for a task that woke here. */
 	__u32 cursor;
-	/* How much of its slice was left to the task that one of the kernel's own threads has just interrupted. */
+	/* The rest of the slice of a task that a kernel thread of this CPU has just interrupted, in ns; else 0. */
 	__u64 rest_ns;
 
-	/* The link's (link/ladder.bpf.c). The number of the process whose worker runs here, or 0. */
+	/* Of link/ladder.bpf.c. The process of the worker that runs here, or 0. */
 	__u32 worker;
-	/* The worker is stalled: over its budget, or a hog. */
+	/* The worker is stalled: its poll is over its budget, or it is a hog. */
 	__u32 stalled;
-	/* The end of its critical section's extension, or 0. */
+	/* The end of the extension for a critical section, or 0. */
 	__u64 extended_until_ns;
-	/* When a stalled worker was last interrupted here by another process. */
+	/* The time at which another process last interrupted a stalled worker here. */
 	__u64 stalled_kicked_ns;
 
-	/* Of options/groups: the running task's group, and up to which CPU time of its own the group has paid. */
+	/* Of options/groups.bpf.c: the group of the running task, and its CPU time that the group has paid for, in `paid_ns`. */
 	__u32 group;
-	/* Of options/sync: how many the task that runs has woken, saying that it is about to sleep; no more than is believed. */
+	/*
+	 * Of options/sync.bpf.c: tasks that the running task has woken while it said that it is about to sleep, up to the number
+	 * that counts.
+	 */
 	__u32 sync_wakes;
 	__u64 paid_ns;
-	/* When the CPU was last kicked for such a wake. */
+	/* The time of the last kick for such a wake-up. */
 	__u64 sync_kicked_ns;
-	/* Of options/later: for when the timer is armed that makes up for a skipped kick, or 0. */
+	/* Of options/later.bpf.c: the expiry of the timer that makes up for a skipped kick, or 0. */
 	__u64 make_up_ns;
-	/* How many tasks in a row went to sleep here before they had run for `min_run_ns`. */
+	/* Number of consecutive tasks that slept here before they had run for `min_run_ns`. */
 	__u32 short_runs;
-	/* Of options/rescue: there may be tasks in the queue of rescued pinned ones; the first has waited for so long that each pick
-	 * has to be a rescue; and the last pick was one. */
+	/*
+	 * Of options/rescue.bpf.c: the rescue DSQ of pinned tasks may have tasks; its head has waited for so much time that each
+	 * pick has to be a rescue; the last pick was a rescue.
+	 */
 	__u32 rescue;
 	__u32 urgent;
 	__u32 rescued;
 	__u64 crowded_until_ns;
-	/* Of options/crowd: a turn ends after this time, and a rescued task's; 0: with its slice. */
+	/*
+	 * Of options/crowd.bpf.c: the longest slice of a task, and of a rescued task, in ns; 0: no bound beside the slice itself.
+	 */
 	__u64 crowd_slice_ns;
 	__u64 rescued_slice_ns;
-	/* For when the timer is armed that ends turns, or 0. */
+	/* The expiry of the timer that ends slices, or 0. */
 	__u64 slice_timer_ns;
-	/* Of options/detect: tasks that were put into queues by this CPU, and those of them that nothing was known of. */
+	/* Of options/detect.bpf.c: tasks that this CPU has enqueued, and the immature ones of them. */
 	__u64 enqueues;
 	__u64 strangers;
 } OWN_LINES;
@@ -216,23 +247,28 @@ struct cpus {
 SHARED(struct cpus cpus SEC(".maps"));
 
 struct domain {
-	/* The vtime at which its tasks are picked at present. */
+	/* The vtime at which tasks are picked at present. */
 	__u64 clock;
-	/* By the places of its CPUs: those that run a stalled worker, and a task of the tier BATCH. Hints: bits of idle ones stay. */
+	/*
+	 * Bits by the places of CPUs: CPUs that run a stalled worker, and CPUs that run a BATCH task. Hints: the bit of a CPU
+	 * that has gone idle remains.
+	 */
 	__u64 stalled_cpus;
 	__u64 batch_cpus;
-	/* Until when its demoted and throttled queues are looked into. */
+	/* Until this time CPUs read the heads of the demoted and of the throttled DSQ. */
 	__u64 demoted_until_ns;
 	__u64 throttled_until_ns;
-	/* When a task was last taken from there, or came where none was. */
+	/* The time at which a task was last taken from the DSQ, or came to the empty DSQ. */
 	__u64 main_served_ns;
 	__u64 front_served_ns;
-	/* How many were taken from the front queue since, while tasks were in the main one (options/starvation.bpf.c). */
+	/* Tasks that were taken from the front DSQ since, while tasks waited in the main DSQ (options/starvation.bpf.c). */
 	__u32 fronts_in_a_row;
-	/* None of its CPUs is online. */
+	/* No CPU of the domain is online. */
 	__u32 gone;
-	/* Of options/rescue: there are tasks in the rescue queue, the first of which has waited for so long that each pick has to be a
-	 * rescue; CPUs that are online, and waiting tasks for each in parts of 1024. */
+	/*
+	 * Of options/rescue.bpf.c: the rescue DSQ has tasks; its head has waited for so much time that each pick has to be a
+	 * rescue; online CPUs; waiting tasks for each of them, in parts of 1024.
+	 */
 	__u32 rescue;
 	__u32 urgent;
 	__u32 online;
@@ -251,26 +287,26 @@ struct domains {
 
 SHARED(struct domains domains SEC(".maps"));
 
-/* A task that woke, and what it may ask for (place.bpf.h). */
+/* The claim of a task that woke to preempt another one (place.bpf.h). */
 struct claim {
 	__u64 vtime;
 	__u64 now;
 	__u32 tier;
-	/* The number, and one, of the CPU whose task woke it and is about to sleep; or 0. */
+	/* The number + 1 of the CPU whose task woke it and is about to sleep; or 0. */
 	__u32 waker;
-	/* The time between two kicks for such wakes, and until that task itself is preempted. */
+	/* The least time between two kicks for such wake-ups, and before the waker itself is preempted, in ns. */
 	__u64 pause_ns;
 };
 
-/* The queues that concern a CPU at present, and the least vtime in each (queue.bpf.h). */
+/* The DSQs that concern a CPU, and the least vtime in each (queue.bpf.h). */
 struct heads {
 	__u64 front;
 	__u64 main;
 	__u64 demoted;
 	__u64 pinned;
-	/* The least of them. */
+	/* The least of the four. */
 	__u64 least;
-	/* There are tasks in the throttled queue, and one may run again. */
+	/* The throttled DSQ has tasks, and its head may run again. */
 	__u32 throttled;
 	__u32 due;
 };
@@ -316,7 +352,7 @@ static __always_inline void mark(__u64 *word, __s32 index, bool on)
 		__sync_fetch_and_and(word, ~(1ULL << place));
 }
 
-/* The worker that a task is, if it is one. */
+/* The worker of a task, or 0. */
 static __always_inline struct worker *worker_of(struct task_struct *task)
 {
 	struct worker *worker;
@@ -336,8 +372,9 @@ static __always_inline __u64 clock_of(const struct task_struct *task)
 }
 
 /*
- * A thread of the kernel has at least an ordinary weight. It may hold a lock that others wait for: khugepaged, at nice 19,
- * holds that of a process's memory, and beside busy threads it kept all of the process waiting for half a second.
+ * The weight of a task without groups. A kernel thread has at least the usual weight, since it may hold a lock that others wait
+ * for: khugepaged, at nice 19, holds that of a process's memory, and beside busy threads it kept the whole process waiting for
+ * 0.5 s.
  */
 static __always_inline __u32 own_weight(const struct task_struct *task)
 {
@@ -348,7 +385,7 @@ static __always_inline __u32 own_weight(const struct task_struct *task)
 	return weight ? weight : 1;
 }
 
-/* A task's weight in parts of 1024, which its groups have a say in. */
+/* The weight of a task in parts of 1024, with its groups. */
 static __always_inline __u32 weight_of(struct task_struct *task)
 {
 	return group_count ? group_weight(task) : own_weight(task) << WEIGHT_SHIFT;
@@ -359,7 +396,7 @@ static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
 	return ns * (USUAL_WEIGHT << WEIGHT_SHIFT) / (weight ? weight : 1);
 }
 
-/* What the task that runs there would have as vtime if it stopped now. */
+/* The vtime of the running task of a CPU if it stopped now. */
 static __always_inline __u64 present_vtime(const struct cpu *cpu, __u64 now)
 {
 	__u64 since_ns = READ_ONCE(cpu->since_ns);
@@ -376,9 +413,9 @@ static __always_inline bool is_pinned(const struct task_struct *task)
 }
 
 /*
- * Whether a task may go on elsewhere: not while it holds something that belongs to its CPU. For as long as a program like
- * this one runs, some kernels forbid it to the task that runs; put back for a class above, that one is asked about by two
- * programs, one within the other.
+ * Whether a task may migrate. It may not while it holds something that belongs to its CPU. Some kernels count a running BPF
+ * program in `migration_disabled` of the running task. A task that is re-enqueued for a higher class is seen by two programs, one
+ * within the other.
  */
 static __always_inline bool may_move(const struct task_struct *task, __u64 flags)
 {
@@ -387,14 +424,14 @@ static __always_inline bool may_move(const struct task_struct *task, __u64 flags
 	return !forbidden || (bpf_get_current_task_btf() == task && forbidden <= (flags & ENQ_REENQ ? 2 : 1));
 }
 
-/* A task comes where none was: from here on it is counted how long none is taken. */
+/* Notes that a task comes to a DSQ. In an empty DSQ it starts the time without service. */
 static __always_inline void note_arrival(__u64 dsq, __u64 *served_ns, __u64 now)
 {
 	if (!scx_bpf_dsq_nr_queued(dsq))
 		WRITE_ONCE(*served_ns, now);
 }
 
-/* Makes a CPU choose. */
+/* Makes a CPU dispatch. */
 static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter counter)
 {
 	cpu->kicked = KICK_OURS;
@@ -402,7 +439,7 @@ static __always_inline void kick(__s32 index, struct cpu *cpu, enum counter coun
 	scx_bpf_kick_cpu(index, KICK_PREEMPT);
 }
 
-/* What the task that runs here has used is taken from its group's quota. Returns what is left, less than 0 if too much. */
+/* Charges the group of the running task for the CPU time that it has used. Returns the quota that remains; below 0: too much. */
 static __always_inline __s64 pay_for(const struct task_struct *task, struct cpu *cpu, __u64 now)
 {
 	__u64 used_ns = task->se.sum_exec_runtime - cpu->paid_ns;
@@ -419,7 +456,7 @@ static __always_inline bool is_rescue_pending(const struct cpu *cpu, __u32 domai
 	return READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue));
 }
 
-/* Whether a CPU that has to choose takes a rescued task first, if there is one. */
+/* Whether a CPU takes a rescued task first: at every second pick, and at each pick while one is urgent. */
 static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *domain)
 {
 	bool was_rescued = cpu->rescued;
@@ -430,21 +467,22 @@ static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *
 }
 
 /*
- * How much less vtime a task of this tier needs to preempt there: equals would take turns for nothing. A task that may go before
- * those that compute need not be ahead of one that does.
+ * The lead in vtime, in ns, that a task of this tier needs to preempt the running task of a CPU. 1 ms keeps equal tasks from
+ * preempting each other back and forth. A task of the front DSQ needs no lead over BATCH, which runs for milliseconds. `--without
+ * wakeup-preemption`
  */
 static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
 {
 	return wakeup_preemption_on && tiers_on && tier != TIER_BATCH && cpu->tier == TIER_BATCH ? 0 : 1000000;
 }
 
-/* What the core does for the link and the options. */
+/* Functions of the core for the link and the options. */
 
-/* Brings a task's vtime into bounds, and returns it (queue.bpf.h). */
+/* Brings the vtime of a task within bounds, and returns it (queue.bpf.h). */
 __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns);
-/* The least vtime among the tasks that wait and may be for this CPU, or NO_VTIME. Not under a run queue's lock. */
+/* The least vtime of the tasks that wait for this CPU, or NO_VTIME. Not to be called with a run queue locked. */
 __u64 least_waiting(__s32 index);
-/* Tells an idle CPU that it may run a task which waits. Returns whether there was one (place.bpf.h). */
+/* Kicks an idle CPU that may run a waiting task. Returns whether there was one (place.bpf.h). */
 bool kick_idle(struct task_struct *task __arg_trusted);
 bool may_run_on(struct task_struct *task __arg_trusted, __s32 index);
 

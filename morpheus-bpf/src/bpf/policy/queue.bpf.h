@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which task runs next: queues by vtime.
+ * The order of dispatch: DSQs by vtime.
  *
- * A task's vtime is the CPU time that it has had, divided by its weight. The task with the least goes first. The clock is the vtime
- * at which tasks are picked at present; a task that comes back from sleep is placed a little before it. So the clock moves with the
- * tasks that are picked for their vtime, and with no others: not with one that goes on after an interruption, whose time is over or
- * that has waited too long.
+ * The vtime of a task is its CPU time divided by its weight. The task with the least vtime goes first. The clock of a domain is
+ * the vtime at which tasks are picked at present; a task that wakes is placed up to `sleeper_ns` before it. Only a task that is
+ * picked for its vtime advances the clock: not one that goes on after an interruption, a throttled one, nor a rescued one.
  *
- * A CPU that has to choose takes the least vtime of the heads that concern it and of the task that it ran up to now, which is in no
- * queue: without that comparison it would go last, and weights would mean nothing to a task that runs through. Only tasks in the
- * front queue go before those of the main one with less vtime; how often is bounded (options/starvation.bpf.c).
+ * A CPU that dispatches compares the heads of its DSQs with the task that it has just run, which is in no DSQ. Without that
+ * comparison the running task would go last, and weights would mean nothing for tasks that never sleep. Only tasks of the front
+ * DSQ go before those of the main DSQ with less vtime, and options/starvation.bpf.c bounds how often.
  *
- * In the order in which a CPU that has nothing looks:
- *	-  at every second pick, the rescue queues (options/rescue.bpf.c)
- *	1  its own queue of pinned tasks
- *	2  the main queue, when it is its turn before the front one
- *	3  the front queue
- *	4  the main queue, and demoted workers by their vtime
+ * A CPU takes the first task of:
+ *	-  at every second pick, the rescue DSQs (options/rescue.bpf.c)
+ *	1  the DSQ of its pinned tasks, if its head has the least vtime
+ *	2  the main DSQ, when options/starvation.bpf.c says so
+ *	3  the front DSQ
+ *	4  the main DSQ, and demoted workers by their vtime
  *	5  other domains, the nearest first
  *	6  the task that it ran goes on
  *
- * Nothing here goes through all CPUs, and at most 16 CPUs contend for the lock of a queue: what grows with their number is
- * how many domains a CPU without work looks into.
+ * No function here goes through all CPUs, and at most 16 CPUs contend for the lock of a DSQ. Only the number of domains that a
+ * CPU without work searches grows with the machine.
  */
 #ifndef MORPHEUS_QUEUE_BPF_H
 #define MORPHEUS_QUEUE_BPF_H
@@ -29,21 +28,28 @@
 #include "policy/classify.bpf.h"
 #include "link/ladder.bpf.h"
 
-/* The running task's vtime counts when a CPU chooses. Off for tests. */
+/* The running task competes with waiting tasks by vtime. `--without previous` */
 const volatile bool previous_on = true;
-/* A task that comes to another domain keeps its distance from the clock. Off for tests. */
+/* A task that comes to another domain keeps its distance from the clock. `--without domain-clock` */
 const volatile bool domain_clock_on = true;
-/* A task that may run on one CPU only is compared with that CPU's runner (reference_of). Off for tests. */
+/* A pinned task is compared with the task that runs on its CPU (reference_of). `--without pinned-clock` */
 const volatile bool pinned_clock_on = true;
 const volatile bool steal_on = true;
-/* How far after the clock a vtime may be; 0 without a ceiling. */
+/*
+ * The most that a vtime may be after the clock, in ns; 0: no ceiling. src/scaling.rs sets it from 8 CPUs on. `--without
+ * vtime-ceiling`
+ */
 const volatile __u64 vtime_ceiling_ns = 0;
-/* A clock that every CPU writes would be slow: it moves in steps. */
+/*
+ * The clock moves in steps of this vtime, in ns. A clock that each CPU writes at each switch would move its cache line between
+ * all CPUs.
+ */
 #define CLOCK_STEP_NS 50000ULL
 
 /*
- * A task comes to a domain: its vtime keeps its distance from the clock. Each clock runs as fast as its domain's tasks get CPU
- * time, so that by another clock a task would wait for long, or have much for nothing.
+ * Adapts the vtime of a task that comes to a domain: it keeps its distance from the clock. Each clock runs as fast as the tasks
+ * of its domain get CPU time. By the other clock a task would wait until this one has caught up, or would have CPU time for
+ * nothing.
  */
 int come_to_domain(struct task_struct *task __arg_trusted, __u32 index)
 {
@@ -71,9 +77,10 @@ static __always_inline void advance_clock(struct domain *domain, __u64 vtime)
 }
 
 /*
- * What a task's vtime may not be far before: the clock. A pinned task competes with the tasks of its own CPU. These may be
- * behind the clock by `lag_ns`, because a task that is alone on another CPU takes the clock along. So a pinned task may be as
- * far behind as the one that runs there: placed by the clock, it would wait until that one has caught up.
+ * The vtime that the lower bound of a task relates to: the clock, or for a pinned task the vtime of the task that runs on its
+ * CPU, if that is less. A pinned task competes with the tasks of its CPU alone. These may be behind the clock by `lag_ns`,
+ * because a task that is alone on another CPU advances it. Placed by the clock, a pinned task would wait until they have caught
+ * up.
  */
 static __always_inline __u64 reference_of(const struct task_struct *task, __u64 clock)
 {
@@ -87,7 +94,7 @@ static __always_inline __u64 reference_of(const struct task_struct *task, __u64 
 	return cpu->vtime;
 }
 
-/* Brings a task's vtime into bounds: nobody is helped or harmed for ever by what was long ago. */
+/* Brings the vtime of a task within bounds: neither credit nor debt lasts for ever. */
 __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
 	__u32 weight = weight_of(task);
@@ -96,15 +103,15 @@ __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 	__u64 most = clock + lead_ns + 2 * demotion * slice_vtime;
 
 	if (group_count) {
-		/* A heavy group could keep all others waiting for as much CPU time as that makes. */
+		/* With this bound in vtime, a heavy group could keep all others waiting for its weight times as much CPU time. */
 		if (weight > USUAL_WEIGHT << WEIGHT_SHIFT)
 			most_lag_ns = by_weight(most_lag_ns, weight);
-		/* Those of a light one are as far as this after each of their turns. */
+		/* One slice of a light group moves its vtime by that much. */
 		if (ceiling_ns)
 			ceiling_ns += 2 * slice_vtime;
 	}
 	least = reference_of(task, clock) - most_lag_ns;
-	/* Where many CPUs take from one queue, the clock runs fast, and who is far behind waits for as long. */
+	/* Where many CPUs take from one DSQ the clock runs fast, and a task far behind it would wait for as much. */
 	if (ceiling_ns && before(clock + ceiling_ns, vtime)) {
 		vtime = clock + ceiling_ns;
 		count(COUNTER_vtime_ceilings);
@@ -118,7 +125,7 @@ __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 	return vtime;
 }
 
-/* The task that runs here pays for the time since it last did. */
+/* Charges the running task for its CPU time since the last charge. */
 static __always_inline void charge(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
 {
 	__u64 ran_ns, vtime;
@@ -139,8 +146,7 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 }
 
 /*
- * The least vtime in a queue, or NO_VTIME. Before Linux 6.19 that takes the queue's lock, so that a queue which is empty is not
- * asked.
+ * The least vtime in a DSQ, or NO_VTIME. Before Linux 6.19 reading it takes the lock of the DSQ, so that an empty DSQ is skipped.
  */
 static __noinline __u64 head_of(__u64 dsq)
 {
@@ -164,7 +170,7 @@ static __noinline __u64 head_of(__u64 dsq)
 	return vtime;
 }
 
-/* The lesser vtime, either of which may be NO_VTIME. */
+/* The lesser vtime of two. Either may be NO_VTIME. */
 static __always_inline __u64 lesser(__u64 a, __u64 b)
 {
 	if (a == NO_VTIME)
@@ -189,15 +195,16 @@ __u64 least_waiting(__s32 index)
 }
 
 /*
- * Whether a task may go before those that compute: it is known to sleep, and has had no more than the others. By the tier
- * alone, whoever sleeps now and then would have all of the CPU.
+ * Whether a task may go before those that compute: it is known to sleep, and has had no more than its fair share. By the tier
+ * alone, a task that sleeps now and then would get all of the CPU. The tolerance is half a slice, since a task that has just run
+ * is a little after the clock.
  */
 static __always_inline bool is_eligible(__u32 tier, __u64 vtime, const struct domain *domain)
 {
 	return tiers_on && tier != TIER_BATCH && before(vtime, READ_ONCE(domain->clock) + slice_ns / 2);
 }
 
-/* Puts a task that wants a CPU where it waits. Returns whether that is the front queue. */
+/* Puts a runnable task into a DSQ. Returns whether that is the front DSQ. */
 static __always_inline bool put(struct task_struct *task, struct worker *worker, __u32 tier, __u64 slice, __u64 flags,
 				__u64 now)
 {
@@ -209,7 +216,10 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	if (worker)
 		forgive(task, worker);
 	vtime = bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
-	/* Demoted or not, or throttled: it is charged for that all the same, and competes with those that may not go elsewhere either. */
+	/*
+	 * A pinned worker stays here even if it is demoted or throttled: it is charged for that, and its competitors cannot
+	 * migrate either.
+	 */
 	if (is_pinned(task)) {
 		struct cpu *cpu = cpu_at(index);
 
@@ -236,7 +246,7 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 
 static __always_inline bool take(__u64 dsq, enum counter counter)
 {
-	/* An empty one is not locked. */
+	/* An empty DSQ is not locked. */
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return false;
 	count(COUNTER_locks_to_take);
@@ -246,7 +256,7 @@ static __always_inline bool take(__u64 dsq, enum counter counter)
 	return true;
 }
 
-/* In order of the time at which a task may run again, and not of vtime. */
+/* The order here is by the time at which a task may run again. So such a task does not advance the clock. */
 static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 {
 	bool taken = take(THROTTLED_DSQ(domain), COUNTER_from_throttled);
@@ -256,7 +266,7 @@ static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 	return taken;
 }
 
-/* Both are done under the lock of the CPU's run queue, so that the mark tells the truth. */
+/* Both are done with the run queue of the CPU locked, so that the mark is exact. */
 static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 {
 	bool taken = take(PINNED_DSQ(index), COUNTER_from_pinned);
@@ -266,7 +276,7 @@ static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 	return taken;
 }
 
-/* Fills in all of `heads`. */
+/* Reads the least vtime of each DSQ that concerns a CPU. Fills in all of `heads`. */
 int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_index);
@@ -321,7 +331,7 @@ static __always_inline bool take_front(__u32 index, struct domain *domain, bool 
 	return true;
 }
 
-/* Takes from the front or the main queue. `front` and `main`: somebody is there. */
+/* Takes from the front or the main DSQ. `front` and `main`: the DSQ has tasks. */
 static __always_inline bool take_by_tier(__u32 index, struct domain *domain, bool front, bool main, __u64 now)
 {
 	if (front) {
@@ -335,13 +345,13 @@ static __always_inline bool take_by_tier(__u32 index, struct domain *domain, boo
 	return take_main(index, domain, COUNTER_from_main, now);
 }
 
-/* Whether all that waits for a CPU is in the front and main queues. */
+/* Whether all tasks that wait for a CPU are in the front and main DSQs. */
 static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct domain *domain, __u64 now)
 {
 	return !cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns);
 }
 
-/* Takes from these. */
+/* Takes from the front and main DSQs, without reading vtimes. */
 static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u64 now)
 {
 	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0;
@@ -350,7 +360,7 @@ static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u
 	return take_by_tier(index, domain, front, main, now);
 }
 
-/* Takes the first of them that may run here. */
+/* Takes the first task, in the order above, that may run here. */
 bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_index);
@@ -384,7 +394,7 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	return heads->demoted != NO_VTIME && take(DEMOTED_DSQ(domain_index), COUNTER_from_demoted);
 }
 
-/* Nothing waits in this domain: looks into the others, one after the other. */
+/* Takes from other domains, one after the other, for a CPU whose own domain has no waiting task. */
 static __always_inline bool take_from_others(__u32 own, struct cpu *cpu)
 {
 	__u32 step;
