@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     slice_us: u32,
 
-    /// How long a worker may run while others wait that have had less; seen at its next look
+    /// How long a worker may run while others wait that have had less; seen at its next sample
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
     worker_slice_us: u32,
 

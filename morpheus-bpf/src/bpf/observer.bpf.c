@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The observer: watches workers, and schedules nothing. */
+/* The observer: watches workers, and schedules no task. */
 #define DEFINES_SHARED
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -32,7 +32,7 @@ struct start_arguments {
 	__u64 cpu;
 };
 
-/* Called once for each CPU. */
+/* Prepares a CPU; called once for each. */
 SEC("syscall")
 int start(struct start_arguments *arguments)
 {

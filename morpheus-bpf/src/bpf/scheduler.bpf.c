@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The scheduler as the kernel gets it: its table of callbacks, how it begins, and what it says when it ends. How it schedules is in
- * policy/.
- */
+/* The scheduler as the kernel loads it: its table of callbacks, its start, and its exit report. policy/ has the policy. */
 #define DEFINES_SHARED
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -13,10 +10,10 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Of the kernel's dump at an exit, so many bytes are kept. */
+/* The number of bytes that are kept of the kernel's dump at an exit. */
 const volatile __u32 exit_dump_bytes = 1;
 
-/* Why the scheduler ended. Written last: kind, of enum scx_exit_kind. */
+/* The exit report. `kind`, of enum scx_exit_kind, is written last. */
 struct exit_report {
 	int kind;
 	int padding;
@@ -108,7 +105,7 @@ int STRUCT_OPS(morpheus_exit, struct scx_exit_info *info)
 	return 0;
 }
 
-/* The other callbacks, each by the object that has it. */
+/* The other callbacks, by the object that has them. */
 
 #define CALLBACK(name) int morpheus_##name(unsigned long long *context)
 
@@ -127,7 +124,7 @@ CALLBACK(cpu_release);
 /* options/hotplug.bpf.c */
 CALLBACK(cpu_online);
 CALLBACK(cpu_offline);
-/* options/groups.bpf.c: not in the table where groups have no say. They are told of all groups, and of what becomes of them. */
+/* options/groups.bpf.c: not in the table where groups have no weights or limits. The kernel calls them for all groups. */
 CALLBACK(cgroup_init);
 CALLBACK(cgroup_exit);
 CALLBACK(cgroup_set_weight);

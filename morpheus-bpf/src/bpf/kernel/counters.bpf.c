@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The counters, one of each for each CPU. */
+/* The counters, one set for each CPU. */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include "kernel/counters.bpf.h"
@@ -12,8 +12,8 @@ struct {
 } counters SEC(".maps");
 
 /*
- * Not static: the verifier then looks at it once, and not at each of the hundred places where something is counted, from each of
- * which it would go on twice. That is why most functions that objects call of each other are not static either.
+ * Not static: the verifier then checks it once, and not at each of a hundred calls, after each of which it would follow two
+ * paths. The same reason holds for most functions that objects call of each other.
  */
 int count(__u32 which)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the programs count. The daemon reads the names in this file, so that they stand here alone. */
+/* The names of the counters. The daemon reads them from this file, so that no other file lists them. */
 #ifndef MORPHEUS_COUNTERS_BPF_H
 #define MORPHEUS_COUNTERS_BPF_H
 
 #define MORPHEUS_COUNTERS \
-	/* Of the events for applications, and those for which a ring had no room. */ \
+	/* Events for applications; events that were lost because a ring was full. */ \
 	X(events) \
 	X(events_lost) \
 	/* The ladder. */ \
@@ -19,10 +19,10 @@
 	X(critical_preempted_at_slice_end) \
 	X(critical_preempted_by_kick) \
 	X(critical_preempted_by_others) \
-	/* Workers that went ahead at the expense of others of their process, and those that paid for it. */ \
+	/* Loans of vtime to workers, and payments by other workers of the process. */ \
 	X(loans) \
 	X(loans_repaid) \
-	/* Preemption, by what asked for it. */ \
+	/* Preemption, by its reason. */ \
 	X(kicks_for_serving) \
 	X(kicks_for_controller) \
 	X(kicks_for_waiting) \
@@ -37,7 +37,7 @@
 	X(kicks_for_tier) \
 	X(kicks_in_crowd) \
 	X(preempted_at_tick) \
-	/* What tasks turned out to be. */ \
+	/* Classification. */ \
 	X(became_lat_critical) \
 	X(became_interactive) \
 	X(became_batch) \
@@ -47,26 +47,27 @@
 	X(boosts) \
 	X(warm_starts) \
 	X(immature) \
-	/* What goes on in the machine. */ \
+	/* Load of the machine. */ \
 	X(bursts_by_rate) \
 	X(bursts_by_wakes) \
 	X(longruns) \
-	/* Wakes, and tasks that were put into a queue again. */ \
+	/* Wake-ups, and tasks that were enqueued again while runnable. */ \
 	X(wakeups) \
 	X(enqueues_again) \
-	/* By somebody that woke many others in the same turn, and said of each time that it was about to sleep. */ \
+	/* Wake-ups by a task that woke many others in the same run, and said each time that it was about to sleep. */ \
 	X(woken_among_many) \
-	/* Where tasks were put. */ \
+	/* Placement. */ \
 	X(to_idle_cpu) \
 	X(idle_cpu_full) \
-	/* Wakes where the last CPU was busy and shares its second-level cache with others: near it, or elsewhere. By tier. */ \
+	/* Wake-ups where the last CPU was busy and shares its second-level cache with others: on a CPU that shares it, or \
+	 * elsewhere. By tier. */ \
 	X(l2_hits_lat_critical) \
 	X(l2_hits_interactive) \
 	X(l2_hits_batch) \
 	X(l2_misses_lat_critical) \
 	X(l2_misses_interactive) \
 	X(l2_misses_batch) \
-	/* Or they waited for it; and idle CPUs were told that it took too long. */ \
+	/* Tasks that waited near their last CPU instead, and kicks of idle CPUs when the wait was over. */ \
 	X(near_waits) \
 	X(near_waits_over) \
 	X(to_lat_critical) \
@@ -79,7 +80,7 @@
 	X(to_local) \
 	X(to_next) \
 	X(resumed) \
-	/* What a CPU did when it had to choose. */ \
+	/* Dispatch. */ \
 	X(from_front) \
 	X(from_main) \
 	X(from_overflow_rescue) \
@@ -92,13 +93,13 @@
 	X(from_other_domains) \
 	X(domains_changed) \
 	X(kept) \
-	/* Locks of queues that it took: to look at the first task, and to take one. */ \
+	/* Locks of DSQs that dispatch took: to read the first task, and to take a task. */ \
 	X(locks_to_peek) \
 	X(locks_to_take) \
 	X(yields) \
-	/* Groups: weights that were made of several, cgroups that count as part of their parent; tasks whose group had used up \
-	 * its quota, and those that could go on; who was stopped for it, and who got a breath while waiting. Limits that do not \
-	 * hold, because their cgroups count as part of others. */ \
+	/* Groups: weights that were made of several; cgroups that count as part of their parent; limits that do not hold, because \
+	 * their cgroups count as part of others; tasks whose group had no quota, and tasks that were released; kicks and slices \
+	 * that ended for a limit; tasks that were switched in without quota (breaths). */ \
 	X(group_weights) \
 	X(groups_merged) \
 	X(limits_lost) \
@@ -107,19 +108,20 @@
 	X(kicks_at_limit) \
 	X(ended_at_limit) \
 	X(breaths) \
-	/* Full speed, asked for anew and again, for workers and by tier; and an idle CPU asks for none. */ \
+	/* Full speed: requested and renewed, for workers and by tier; and requests of an idle CPU for none. */ \
 	X(full_speed) \
 	X(full_speed_kept) \
 	X(full_speed_for_tier) \
 	X(full_speed_for_tier_kept) \
 	X(speed_dropped) \
-	/* Against stalls: brought forward, and of those, tasks that had waited for as long as none is to. */ \
+	/* Rescues: all, those of tasks past AGED_NS, tasks that were re-enqueued and rescued again; tasks handed over to the \
+	 * kernel for a CPU that goes offline; re-enqueues for a higher class. */ \
 	X(rescues) \
 	X(rescues_of_aged) \
 	X(rescued_again) \
 	X(handed_over) \
 	X(reenqueues) \
-	/* Looks at running workers by a timer, and workers found on a CPU without having been switched in. */ \
+	/* Workers that were found on a CPU without having been switched in; samples of running workers by the timer. */ \
 	X(unseen_switches) \
 	X(samples)
 
@@ -127,7 +129,7 @@
 enum counter { MORPHEUS_COUNTERS COUNTERS };
 #undef X
 
-/* Counts one more. */
+/* Adds one to a counter. */
 int count(__u32 which);
 
 #endif /* MORPHEUS_COUNTERS_BPF_H */

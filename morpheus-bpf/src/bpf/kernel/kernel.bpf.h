@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few types of the kernel that the programs need, in place of a vmlinux.h of thousands. The build then needs
- * neither a running kernel with BTF nor a header of some version: each access to a field is relocated when the
- * programs are loaded, by the field's name.
+ * The types of the kernel that the programs need, in place of a vmlinux.h of thousands. The build then needs neither a running
+ * kernel with BTF nor a header of some version: each access to a field is relocated by the field's name when the programs are
+ * loaded.
  */
 #ifndef MORPHEUS_KERNEL_BPF_H
 #define MORPHEUS_KERNEL_BPF_H
 
-/* What follows takes the place of vmlinux.h: nobody may include <linux/types.h> beside it. */
+/* The types below replace vmlinux.h: no file may include <linux/types.h> beside them. */
 #define __VMLINUX_H__
 
 typedef unsigned char __u8;
@@ -56,36 +56,36 @@ struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
-/* Of some length. A declaration alone would not match the kernel's, where it is an argument. */
+/* Of unknown length. A declaration alone would not match the kernel's type where it is an argument. */
 struct cpumask {
 	unsigned long bits[1];
 } __attribute__((preserve_access_index));
 
-/* What sched_ext has of a task, where the kernel has sched_ext. */
+/* The part of a task that sched_ext uses, where the kernel has sched_ext. */
 struct sched_ext_entity {
 	__u64 dsq_vtime;
-	/* The queue that the task was put into in select_cpu, until the kernel has done it. */
+	/* The DSQ that select_cpu has chosen, until the kernel has inserted the task. */
 	__u64 ddsp_dsq_id;
 	/* enum scx_ent_flags */
 	__u32 flags;
 	/* 100 for nice 0. */
 	__u32 weight;
-	/* When it last became runnable, in jiffies. */
+	/* The time at which it last became runnable, in jiffies. */
 	unsigned long runnable_at;
-	/* How much longer it may run, in ns. */
+	/* The rest of its slice, in ns. */
 	__u64 slice;
 } __attribute__((preserve_access_index));
 
 enum cpuhp_state { CPUHP_OFFLINE = 0 };
 
-/* How far a CPU is between offline and online, and where it is to be: more is nearer to online. */
+/* The state of a CPU between offline and online, and the state it is to reach: higher is nearer to online. */
 struct cpuhp_cpu_state {
 	enum cpuhp_state state;
 	enum cpuhp_state target;
 } __attribute__((preserve_access_index));
 
 struct sched_entity {
-	/* CPU time, without that of interrupts where the kernel tells it apart. */
+	/* CPU time in ns, without that of interrupts where the kernel accounts for it. */
 	__u64 sum_exec_runtime;
 } __attribute__((preserve_access_index));
 
@@ -94,12 +94,12 @@ struct preemption {
 } __attribute__((preserve_access_index));
 
 struct thread_info {
-	/* Where it is not a variable of the CPU, as on x86: what the task's CPU is in the midst of. */
+	/* The preemption count of the task's CPU, where it is not a variable of the CPU, as on x86. */
 	struct preemption preempt;
 } __attribute__((preserve_access_index));
 
 struct kernfs_node {
-	/* Of a cgroup, its number: no other one ever has it. */
+	/* The number of a cgroup, which no other one ever has. */
 	__u64 id;
 } __attribute__((preserve_access_index));
 
@@ -115,22 +115,22 @@ struct cgroup {
 	struct kernfs_node *kn;
 } __attribute__((preserve_access_index));
 
-/* What the kernel's CPU controller has of a cgroup. */
+/* The kernel's CPU controller of a cgroup. */
 struct task_group {
 	struct cgroup_subsys_state css;
 } __attribute__((preserve_access_index));
 
 struct task_struct {
 	struct thread_info thread_info;
-	/* 0 while it runs or could. */
+	/* 0 while it is runnable. */
 	unsigned int __state;
 	unsigned int flags;
-	/* Whether it has a CPU at this moment. A byte since Linux 7.2: the loader adjusts numbers without a sign only. */
+	/* Whether it runs at this moment. A byte since Linux 7.2: the loader adjusts unsigned numbers only. */
 	unsigned int on_cpu;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
-	/* When it was created, in ns; of the first thread of a process, when the process was. */
+	/* The time of its creation, in ns; of a group leader, that of the process. */
 	__u64 start_time;
 	/* Below MAX_RT_PRIO: of a class above the fair one. */
 	int prio;
@@ -141,45 +141,45 @@ struct task_struct {
 	struct sched_ext_entity scx;
 	/* Where cgroups share the CPU. */
 	struct task_group *sched_task_group;
-	/* Above 0 while it may not be moved to another CPU. */
+	/* Above 0 while it may not migrate. */
 	unsigned short migration_disabled;
-	/* Above 0 while it reads what RCU protects; not there where that forbids to take its CPU. */
+	/* Above 0 within an RCU read-side section; absent in kernels where such a section disables preemption. */
 	int rcu_read_lock_nesting;
 } __attribute__((preserve_access_index));
 
 /* A flag of task_struct.__state: the thread has ended, and is switched out for the last time. */
 #define TASK_DEAD 0x80
-/* Flags of task_struct.flags: one that is about to end, */
+/* Flags of task_struct.flags: the task exits; */
 #define PF_EXITING 0x4
-/* one that does what others in the kernel put off, */
+/* it works on a work queue of the kernel; */
 #define PF_WQ_WORKER 0x20
-/* a thread of the kernel. */
+/* it is a kernel thread; */
 #define PF_KTHREAD 0x200000
-/* One that is bound to its CPU for good. */
+/* it is bound to its CPU for ever. */
 #define PF_NO_SETAFFINITY 0x4000000
 #define MAX_RT_PRIO 100
 
 /*
- * Whether a task is one of a process, and not about to end: only such a one can be a worker. By its flags: each time that the
- * verifier comes past the load of a pointer like `mm`, it searches the types of the whole kernel by name, thrice.
+ * Whether a task is one of a process, and does not exit: only such a task can be a worker. It is told by the flags: each time
+ * that the verifier passes the load of a pointer like `mm`, it searches the types of the whole kernel by name, three times.
  */
 #define is_of_live_process(task) (!((task)->flags & (PF_KTHREAD | PF_EXITING)))
 
-/* Bits of the count of what a CPU is in the midst of: an NMI, an interrupt, what an interrupt has put off. */
+/* Bits of the preemption count: NMI, interrupt, softirq. */
 #define IN_INTERRUPT 0xff0100
 
-/* errno.h, whose numbers the daemon gets from the programs that it calls. */
+/* Numbers of errno.h, which the daemon gets from the programs that it calls. */
 #define ESRCH 3
 #define ENOMEM 12
 #define EINVAL 22
 
 /*
- * A program is linked from several objects. What they share, variables and maps, is written once, in the header of its subject:
- * the object that defines DEFINES_SHARED, one for each program, defines it with the value, and the others declare it.
+ * A program is linked from several objects. The variables and maps that they share are written once, in the header of their
+ * subject. One object of each program defines DEFINES_SHARED, and so defines them with their values; the others declare them.
  *
- * Functions that objects call of each other are global: the verifier looks at each once, as if its arguments could be anything. One
- * that moves tasks of a queue has to be static, since it may do so in an RCU section of its caller only: it is __hidden, which
- * libbpf takes for that.
+ * Functions that objects call of each other are global: the verifier checks each once, with any arguments. A function that moves
+ * tasks between DSQs has to be static, since it may do so only in an RCU section of its caller: it is __hidden, which libbpf
+ * makes static.
  */
 #ifdef DEFINES_SHARED
 #define SHARED(declaration, value...) declaration value
@@ -189,7 +189,7 @@ struct task_struct {
 
 #define READ_ONCE(word) (*(const volatile typeof(word) *)&(word))
 #define WRITE_ONCE(word, value) (*(volatile typeof(word) *)&(word) = (value))
-/* Everything that was written before is seen by who sees this: the store of BPF that says so is an exchange. */
+/* A CPU that reads this sees all that was written before. BPF has no store with release order; an exchange has it. */
 #define STORE_RELEASE(word, value) ((void)__sync_lock_test_and_set(&(word), (value)))
 
 #endif /* MORPHEUS_KERNEL_BPF_H */

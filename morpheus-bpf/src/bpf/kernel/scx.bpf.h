@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * sched_ext as the kernels have it from 6.13 on, behind one name for each thing.
+ * The interface of sched_ext from Linux 6.13 on, with one name for each thing.
  *
  * Three things differ between kernels, and each is decided when the programs are loaded:
- * - functions that were renamed or got other arguments: both are declared weak, and the one that is there is called. What
- *   follows a function's last "___" is not part of the kernel's name. Two tests must not be joined by "or": the compiler
- *   would make one of two addresses, which the verifier refuses.
+ * - functions that were renamed or got other arguments: both are declared weak, and the existing one is called. The part of a
+ *   name from its last "___" on is not part of the kernel's name. Two tests must not be joined by "or": the compiler would choose
+ *   between two addresses, which the verifier refuses.
  * - values of enumerations: relocated by name.
- * - members of the table of callbacks: those that are not there must be empty.
+ * - members of the table of callbacks: absent ones must be empty.
  */
 #ifndef MORPHEUS_SCX_BPF_H
 #define MORPHEUS_SCX_BPF_H
 
 #include <bpf/bpf_core_read.h>
 
-/* What the loops of bpf_for count with; Linux 6.4. */
+/* The counter of bpf_for; Linux 6.4. */
 struct bpf_iter_num {
 	__u64 opaque[1];
 } __attribute__((aligned(8)));
@@ -75,7 +75,7 @@ struct scx_exit_info {
 
 struct scx_cpu_release_args;
 
-/* What a cgroup begins with. The bandwidth: Linux 6.17. */
+/* The initial settings of a cgroup. The bandwidth: Linux 6.17. */
 struct scx_cgroup_init_args {
 	__u32 weight;
 	__u64 bw_period_us;
@@ -95,7 +95,7 @@ struct bpf_iter_scx_dsq {
 	__u64 opaque[6];
 } __attribute__((aligned(8)));
 
-/* Those that are used here; libbpf finds them by name in the kernel's. */
+/* The members that are used here; libbpf finds them by name in the kernel's type. */
 struct sched_ext_ops {
 	__s32 (*select_cpu)(struct task_struct *task, __s32 previous, __u64 flags);
 	void (*enqueue)(struct task_struct *task, __u64 flags);
@@ -125,10 +125,10 @@ struct sched_ext_ops {
 __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
 __s32 scx_bpf_select_cpu_dfl(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
-/* One of these CPUs that is idle, which is not found again until it sleeps anew; negative: none is. */
+/* Claims one of these CPUs that is idle; it is not found again until it has idled anew. Negative: none is idle. */
 __s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, __u64 flags) __ksym;
 const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
-/* Those of cores that are idle as a whole; where no core has two threads, the same. */
+/* CPUs of idle cores; without SMT the same as the idle CPUs. */
 const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;
 void scx_bpf_put_idle_cpumask(const struct cpumask *mask) __ksym;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
@@ -142,11 +142,11 @@ bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *iterator, struct task_struc
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *iterator, __u64 dsq, __u64 flags) __ksym;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *iterator) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *iterator) __ksym;
-/* Around the loops through queues in timers: 6.16 takes a timer's function for one that may sleep. */
+/* Around loops through DSQs in timers: Linux 6.16 takes the function of a timer for one that may sleep. */
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
 
-/* The value of an expression, computed while RCU is read. */
+/* The value of an expression, computed in an RCU read-side section. */
 #define UNDER_RCU(expression)				\
 	({						\
 		typeof(expression) value_;		\
@@ -160,9 +160,9 @@ void bpf_rcu_read_unlock(void) __ksym;
 void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
 /*
- * The same pointer, as one that may be wrong: what is read through it is read as from any address. It costs nothing. Where a
- * pointer is read through one that the verifier trusts, it asks whether the new one can be trusted as well, and looks three
- * times through all of the kernel's types, on each path.
+ * The same pointer as an untrusted one: a read through it is a read from any address. It costs nothing. Where a pointer is read
+ * through a trusted one, the verifier checks whether the new one can be trusted as well, and searches all types of the kernel
+ * three times, on each path.
  */
 #define UNTRUSTED(type, pointer) ((const type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))
 
@@ -171,8 +171,8 @@ __u32 bpf_cpumask_any_distribute(const struct cpumask *mask) __ksym;
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *mask) __ksym;
 
 /*
- * Linux 6.14: the time as of the last update of the CPU's run queue, much cheaper than reading a clock. It is another clock
- * than CLOCK_MONOTONIC: what is scheduled goes by this one, in timers, too, and what applications are told by the other.
+ * Linux 6.14: the time of the last update of the CPU's run queue, much cheaper than reading a clock. It is another clock than
+ * CLOCK_MONOTONIC. The scheduler and its timers use this one, and what applications see is in the other.
  */
 __u64 scx_bpf_now(void) __ksym __weak;
 /* 6.13, 6.19 */
@@ -189,13 +189,13 @@ void scx_bpf_cpuperf_set(__s32 cpu, __u32 speed) __ksym __weak;
 __u32 scx_bpf_reenqueue_local___first(void) __ksym __weak;
 void scx_bpf_reenqueue_local___v2___second(void) __ksym __weak;
 void scx_bpf_dsq_reenq(__u64 dsq, __u64 flags) __ksym __weak;
-/* Linux 6.19: the first task of a queue, without its lock. Under RCU. */
+/* Linux 6.19: the first task of a DSQ, without its lock. In an RCU read-side section. */
 struct task_struct *scx_bpf_dsq_peek(__u64 dsq) __ksym __weak;
-/* 6.19; before, the words were written. */
+/* 6.19; before, programs write the fields. */
 bool scx_bpf_task_set_slice(struct task_struct *task, __u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime(struct task_struct *task, __u64 vtime) __ksym __weak;
 
-/* Of two times, or of two vtimes: both may be small differences away from 0. */
+/* Compares two times or two vtimes, which may wrap around. */
 static __always_inline bool before(__u64 a, __u64 b)
 {
 	return (__s64)(a - b) < 0;

@@ -19,7 +19,7 @@ SHARED(const volatile __u64 quota_ns, = 5000000);
  * time. `--without extension-bound`
  */
 SHARED(const volatile bool extension_bound_on, = true);
-/* The longest time that a critical section goes on after the slice, in ns. `--extension-us` */
+/* The longest time that a critical section goes on after the slice, in ns. `--critical-extension-us` */
 SHARED(const volatile __u64 extension_ns, = 500000);
 
 /* Whether a throttled worker has used its share of the present window. */

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Crowds: where many tasks wait for a CPU, turns are shorter, so that a round of all of them takes ROUND_NS.
+ * Crowds: where many tasks wait for a CPU, slices are shorter, so that a round of all of them takes ROUND_NS.
  *
- * A turn is a slice of a few milliseconds, and the kernel ends it at the first tick after that. Sixty tasks have a round of
- * half a second then. With more of them a timer of the CPU ends each turn on time, from LEAST_SLICE_NS on. How long turns
- * may be is computed by the timer of rescue.bpf.h, for each CPU (`most_ns`, `rescued_slice_ns`), so that nothing is counted
- * when a task is switched in.
+ * A slice is a few milliseconds, and the kernel ends it at the first tick after that: sixty tasks have a round of half a second.
+ * With more of them a timer of the CPU ends each slice on time, from LEAST_SLICE_NS on. The rescue timer (rescue.bpf.c) computes
+ * the longest slice of each CPU (`crowd_slice_ns`, `rescued_slice_ns`), so that a switch counts no tasks.
  *
- * The timer is armed once, and not for each turn: when it comes it looks when the present turn ends. So it comes about as
- * often as turns end on time, however short those are that sleep earlier.
+ * The timer is not armed for each slice: when it expires it reads the end of the present slice. So it expires about as often as
+ * slices end on time, however short the slices are that end earlier by a sleep.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -16,10 +15,10 @@
 #include "link/watch.bpf.h"
 #include "options/crowd.bpf.h"
 
-/* The timer looks again after this time at least, and is armed anew if it did not come for LOST_NS. */
+/* The least delay of the timer, in ns; and the time after its expiry from which it is armed anew, as lost. */
 #define SHORTEST_TIMER_NS 100000ULL
 #define LOST_NS 10000000ULL
-/* Of a CPU, ends turns. */
+/* The timer of a CPU that ends slices. */
 struct slice_timer {
 	struct bpf_timer timer;
 };
@@ -50,8 +49,8 @@ static int slice_ended(void *map, __u32 *index, struct slice_timer *slice_timer)
 	if (!cpu)
 		return 0;
 	/*
-	 * Nothing runs, or the crowd has gone: the next turn that is to be bounded arms it. So it does where the timer was moved
-	 * to another CPU, since a kick from there may arrive after the turn, and end the next one.
+	 * No task runs, or the crowd has gone: the next bounded slice arms it. The same where the timer was moved to another CPU,
+	 * since a kick from there may arrive after the slice and end the next one.
 	 */
 	if (!cpu->since_ns || !(cpu->crowd_slice_ns | cpu->rescued_slice_ns) || *index != bpf_get_smp_processor_id()) {
 		cpu->slice_timer_ns = 0;
@@ -82,7 +81,7 @@ int start_slice_timer(__u32 index)
 	return bpf_timer_set_callback(&slice_timer->timer, slice_ended);
 }
 
-/* A task is switched in. */
+/* Bounds the slice of a task that is switched in. */
 int bound_slice(struct task_struct *task __arg_trusted, __u32 index, __u64 most_ns, __u64 now)
 {
 	struct cpu *cpu = cpu_at(index);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What goes on in the machine as a whole, found at ticks, without a timer: in each window of 10 ms one CPU looks.
+ * Detection of bursts and long runs of the whole machine, at ticks and without a timer: one CPU in each window of 10 ms.
  *
- * A *burst* is a storm of new work. Two detectors, either of which will do:
- * - CUSUM (E. S. Page, Continuous Inspection Schemes, 1954) on the rate of enqueues: what each window has beyond the
- *   average and a quarter of it is summed up, and what it lacks taken off again. It finds any change that lasts, and needs
- *   to have seen how it was before.
- * - New tasks, and wakes of those that nobody knows yet, against a fixed number: forks, from the first window on.
+ * A *burst* is a storm of new work. Either of two detectors finds it:
+ * - CUSUM (E. S. Page, Continuous Inspection Schemes, 1954) on the rate of enqueues: it sums up what each window has beyond the
+ *   average and a quarter of it, and subtracts what a window lacks. It finds any change that lasts, and needs an average from
+ *   before.
+ * - New tasks, and wake-ups of immature tasks, against a fixed number: forks, from the first window on.
  *
- * A *long run* is when the main queue has not been empty for two seconds: others compute all the time.
+ * A *long run* is a main DSQ that has not been empty for two seconds: some tasks compute all the time.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -18,27 +18,27 @@
 const volatile bool cusum_on = true;
 const volatile bool wakeup_burst_on = true;
 const volatile bool longrun_on = true;
-/* New tasks, and wakes of tasks that are not known yet, in a detector's window. */
+/* The number of new tasks, and of wake-ups of immature tasks, in a window that makes a burst. src/scaling.rs sets it. */
 const volatile __u32 burst_wakeups = 10;
 
 #define WINDOW_NS 10000000ULL
-/* So many windows make the first average. */
+/* The number of windows that make the first average. */
 #define WARM_UP 16
-/* An average moves by a sixteenth. */
+/* An average moves by a sixteenth of each new value. */
 #define BASELINE_SHIFT 4
-/* The sum that is a burst, in averages, and at least. */
+/* The sum that makes a burst: this number of averages, and at least BURST_LEAST enqueues. */
 #define BURST_AVERAGES 4
 #define BURST_LEAST 64
-/* A burst that lasts so long is how things are: the average begins anew. */
+/* A burst that lasts longer, in ns, is the usual load: the average starts anew. */
 #define BURST_MOST_NS 1000000000ULL
 #define LONGRUN_AFTER_NS 2000000000ULL
 
 struct detectors {
 	__u64 window_ns;
-	/* What all CPUs had counted at the end of the last window. */
+	/* The sums of all CPUs at the end of the last window. */
 	__u64 enqueues;
 	__u64 strangers;
-	/* Of earlier windows, in 1/16 enqueues. */
+	/* The average of earlier windows, in 1/16 enqueues. */
 	__u64 baseline;
 	__u64 sum;
 	__u64 burst_since_ns;
@@ -63,7 +63,7 @@ static __always_inline bool has_changed(__u64 enqueues, __u64 passed_ns)
 		detectors.sum += rate - usual;
 	else
 		detectors.sum -= usual - rate < detectors.sum ? usual - rate : detectors.sum;
-	/* What is being found out must not become the average meanwhile. */
+	/* A change must not become the average while it is being detected. */
 	if (!detectors.sum)
 		detectors.baseline = detectors.baseline - (detectors.baseline >> BASELINE_SHIFT) +
 				     (rate >> BASELINE_SHIFT);
@@ -76,7 +76,7 @@ static __always_inline void detect_burst(__u64 now, __u64 passed_ns)
 	bool changed, storm;
 	__u32 index;
 
-	/* Each CPU counts its own, so that a wake writes to no line that CPUs share. */
+	/* Each CPU counts in a line of its own, so that a wake-up writes to no shared line. */
 	bpf_for(index, 0, cpu_count) {
 		const struct cpu *cpu = cpu_at(index);
 
@@ -107,7 +107,7 @@ static __always_inline void detect_burst(__u64 now, __u64 passed_ns)
 	}
 }
 
-/* The longest that somebody in a main queue was seen to go without service; the daemon reads it and begins anew. */
+/* The longest time that a main DSQ with tasks went without service, in ns. The daemon reads it and resets it. */
 __u64 batch_waits_ns;
 
 static __always_inline void detect_longrun(__u64 now)
@@ -122,7 +122,7 @@ static __always_inline void detect_longrun(__u64 now)
 		if (!domain || scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) <= 0)
 			continue;
 		busy = true;
-		/* The other CPU's clock may be ahead. */
+		/* The clock of the other CPU may be ahead. */
 		waits_ns = now - READ_ONCE(domain->main_served_ns);
 		if ((__s64)waits_ns > (__s64)batch_waits_ns)
 			WRITE_ONCE(batch_waits_ns, waits_ns);
@@ -147,7 +147,7 @@ int detect(__u64 now)
 
 	if ((__s64)passed_ns < (__s64)WINDOW_NS)
 		return 0;
-	/* One of them does it. */
+	/* One CPU takes the window. */
 	if (__sync_val_compare_and_swap(&detectors.window_ns, began_ns, now) != began_ns)
 		return 0;
 	detect_burst(now, passed_ns);

@@ -2,11 +2,11 @@
 /*
  * CPUs that go offline, and the tasks that wait for them.
  *
- * The kernel moves the tasks of such a CPU elsewhere as soon as they are in that CPU's local queue, and the CPU goes when
- * it has none left. Where a task's affinity names no other CPU, the kernel widens it then. A task that waits in a queue
- * of this scheduler is not moved until some CPU picks it. No CPU does where the affinity names none that is left; and in
- * a node without CPUs only an idle CPU of another node would. So each waiting task of the CPU is handed over to the kernel,
- * which enqueues it again on the CPU that it chooses.
+ * The kernel moves the tasks of such a CPU elsewhere as soon as they are in the local DSQ of that CPU, and the CPU goes offline
+ * when it has none left. Where the affinity of a task names no other CPU, the kernel widens it then. A task in a DSQ of this
+ * scheduler is not moved until a CPU picks it. No CPU does so where the affinity names none that is left; and in a domain without
+ * CPUs only an idle CPU of another domain would. So each waiting task of the CPU is handed over to the kernel, which enqueues it
+ * again on the CPU that it chooses.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -15,14 +15,14 @@
 #include "link/ladder.bpf.h"
 #include "options/rescue.bpf.h"
 
-/* Up to this many tasks of a queue are looked at. */
+/* The most tasks of a DSQ that are scanned: a bound for the verifier, beyond the number of tasks in a DSQ. */
 #define HAND_OVERS (1 << 20)
-/* Instead of a CPU's number. */
+/* Instead of the number of a CPU. */
 #define ANY_CPU (-1)
 
 /*
- * Hands over the tasks of a queue whose CPU is `index`, or all of them. Returns whether there were any. Static, as a
- * function that moves tasks has to be.
+ * Hands over the tasks of a DSQ whose CPU is `index`, or all of them. Returns whether there were any. Static, as a function that
+ * moves tasks has to be.
  */
 static __noinline bool hand_over(__u64 dsq, __s32 index)
 {
@@ -50,8 +50,8 @@ static __noinline bool hand_over(__u64 dsq, __s32 index)
 }
 
 /*
- * Hands over the tasks of a domain whose CPU is `index`, or all of them. The rescue queue is last: the rescue timer fills it
- * from the others.
+ * Hands over the tasks of a domain whose CPU is `index`, or all of them. The rescue DSQ is last: the rescue timer fills it from
+ * the others.
  */
 static __always_inline bool hand_over_of(__u32 domain_index, __s32 index)
 {
@@ -70,7 +70,7 @@ __hidden bool hand_over_domain(__u32 domain_index)
 	return hand_over_of(domain_index, ANY_CPU);
 }
 
-/* Whether a domain has a CPU that is online, beside one that goes. The kernel takes CPUs away one after the other. */
+/* Whether a domain has a CPU that is online, beside one that goes. The kernel takes CPUs offline one after the other. */
 static __always_inline bool has_another_cpu(__u32 domain_index, __s32 going)
 {
 	const struct cpumask *online = scx_bpf_get_online_cpumask();
@@ -87,7 +87,7 @@ static __always_inline bool has_another_cpu(__u32 domain_index, __s32 going)
 	return has;
 }
 
-/* The kernel puts no task of this CPU into a queue of ours from here on: it knows that the CPU goes. */
+/* A CPU goes offline. The kernel enqueues no task of this CPU with this scheduler from here on. */
 int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 {
 	__u32 domain_index = domain_of(index);

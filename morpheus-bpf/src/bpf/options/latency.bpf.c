@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* How long tasks waited after a wake, and slept before it: histograms that the daemon reads. */
+/* Histograms of latencies: the wait of tasks after a wake-up, and their sleep before it. The daemon reads them. */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
 /*
- * How long tasks waited from their wake until they ran, by tier: bucket 0 is below 2 us, bucket i from 2^i us on, the last
- * has no end. Who was put on an idle CPU did not wait in a queue, and stands in bucket 0.
+ * Buckets of waits, by tier: bucket 0 is below 2 us, bucket i from 2^i us on, the last has no end. A task on an idle CPU did not
+ * wait in a DSQ, and counts in bucket 0.
  */
 #define LATENCY_BUCKETS 16
-/* How long they had slept: below 1 ms, 10 ms, 100 ms, and longer. */
+/* Buckets of sleeps: below 1 ms, 10 ms, 100 ms, and longer. */
 #define SLEEP_BUCKETS 4
 
 struct histograms {
@@ -33,7 +33,7 @@ static __always_inline __u32 latency_bucket(__u64 ns)
 	return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
 }
 
-/* A task is switched in. */
+/* Counts the wait of a task that is switched in. */
 int note_wait(struct behaviour *behaviour, __u64 now)
 {
 	__u64 waited_ns = 0, slept_ns, woke_ns = now;
@@ -43,7 +43,7 @@ int note_wait(struct behaviour *behaviour, __u64 now)
 	if (!behaviour)
 		return 0;
 	tier = behaviour->tier;
-	/* It has run since it last slept, and was preempted. */
+	/* It was preempted and has not slept since. */
 	if (behaviour->switches)
 		return 0;
 	counts = bpf_map_lookup_elem(&histograms, &key);
@@ -52,7 +52,7 @@ int note_wait(struct behaviour *behaviour, __u64 now)
 	if (behaviour->woke_ns) {
 		woke_ns = behaviour->woke_ns;
 		behaviour->woke_ns = 0;
-		/* It was taken out of the queue, and put on an idle CPU at a later wake; or that CPU's clock is ahead. */
+		/* It was dequeued, and put on an idle CPU at a later wake-up; or that CPU's clock is ahead. */
 		if ((__s64)(woke_ns - behaviour->slept_ns) < 0)
 			woke_ns = now;
 		if ((__s64)(now - woke_ns) > 0)

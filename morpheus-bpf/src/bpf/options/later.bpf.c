@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Preemption that is not due yet is not forgotten: a timer looks again when the task that runs has had `min_run_ns`, or when the
- * pause between two kicks of its kind is over.
+ * Delayed preemption: a timer makes up for a kick that was skipped, when the running task has had `min_run_ns`, or when the pause
+ * between two kicks of its kind is over.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -9,12 +9,12 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-/* Skipped kicks are made up. Off for tests. */
+/* Skipped kicks are made up for. `--without make-up` */
 const volatile bool make_up_on = true;
-/* After this number of tasks in a row that slept before `min_run_ns` was over, the one that runs is taken for such a task, too. */
+/* After this number of consecutive tasks that slept before `min_run_ns`, the running one is expected to sleep as soon, too. */
 #define SHORT_RUNS 64
 
-/* One for each CPU, which is to be kicked later; armed and run anywhere. */
+/* The timer of a CPU that is to be kicked later; any CPU arms and runs it. */
 struct kick_timer {
 	struct bpf_timer timer;
 };
@@ -36,7 +36,7 @@ static int make_up(void *map, __u32 *index, struct kick_timer *kick_timer)
 	cpu->make_up_ns = 0;
 	if (!cpu->since_ns || cpu->kicked)
 		return 0;
-	/* Another task runs there by now, and tasks that wake look at that one. */
+	/* Another task runs there by now, and tasks that wake check that one. */
 	if (before(now, cpu->began_ns + min_run_ns))
 		return 0;
 	waits = least_waiting(*index);
@@ -59,7 +59,7 @@ int start_kick_timer(__u32 index)
 	return bpf_timer_set_callback(&kick_timer->timer, make_up);
 }
 
-/* The CPU will be looked at again when its task has run long enough, and for long enough since the last such kick. */
+/* Arms the timer of a CPU: for the end of `min_run_ns` of its task, and of the pause since the last such kick. */
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns)
 {
 	struct cpu *cpu = cpu_at(index);
@@ -70,15 +70,15 @@ int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns)
 		return 0;
 	rest_ns = cpu->began_ns + min_run_ns - claim->now;
 	count(sync_ns ? COUNTER_kicks_skipped_for_sync : COUNTER_kicks_skipped);
-	/* A tick comes as soon, and looks without a timer of its own (preempt_at_tick). */
+	/* A tick comes as soon, and checks without a timer (preempt_at_tick). */
 	if (!make_up_on || (sync_ns && tick_preemption_on && claim->pause_ns * jiffies_in_second >= 1000000000))
 		return 0;
 	/* Its task has run for longer. */
 	if (rest_ns > min_run_ns)
 		rest_ns = 0;
 	/*
-	 * Where tasks have only come and gone for a while, the one that runs now will go, too, and a timer every time would
-	 * cost more than all of them.
+	 * Where tasks have only slept soon for a while, the running one will, too, and a timer for each would cost more than all
+	 * of them.
 	 */
 	if (cpu->short_runs >= SHORT_RUNS)
 		rest_ns *= 10;

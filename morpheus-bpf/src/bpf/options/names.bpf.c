@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tasks that are known by their names: some are LAT_CRITICAL always (`--boost`), and the daemon remembers how tasks of a name have
- * behaved in earlier runs, so that a new one does not begin as an unknown one.
+ * Classification by name: some names are LAT_CRITICAL always (`--boost`), and the daemon remembers how tasks of a name have
+ * behaved in earlier runs of the machine, so that a new task of that name starts with a tier.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -22,7 +22,9 @@ struct {
 	__type(value, __u32);
 } boosts SEC(".maps");
 
-/* What is known of a name: from earlier runs (profiles, written by the daemon), and of late (observed, read by it). */
+/*
+ * The behaviour of a name: of earlier runs of the daemon (profiles, which it writes), and of this one (observed, which it reads).
+ */
 struct profile {
 	__u64 runtime_ns;
 	__u32 tier;
@@ -43,7 +45,9 @@ struct {
 	__type(value, struct profile);
 } observed SEC(".maps");
 
-/* Who it is may have changed, by exec or by its own doing: then what is known of it is of somebody else. */
+/*
+ * Checks the name of a task. It may have changed, by exec or by the task itself: then its behaviour is that of another program.
+ */
 int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour)
 {
 	struct profile *profile;
@@ -51,7 +55,7 @@ int check_name(struct task_struct *task __arg_trusted, struct behaviour *behavio
 
 	if (!task || !behaviour)
 		return 0;
-	/* Zeroes behind its end, as in the keys of the maps. */
+	/* Zeroes beyond its end, as in the keys of the maps. */
 	bpf_probe_read_kernel_str(&name, sizeof(name), task->comm);
 	if (!__builtin_memcmp(&name, behaviour->name, sizeof(name)))
 		return 0;

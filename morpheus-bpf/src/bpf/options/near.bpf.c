@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A task that wakes goes near its data, if that is nearly free.
+ * Placement near a task's data: an idle CPU that shares the second-level cache of its last CPU, if there is one.
  *
- * The kernel's own search for an idle CPU knows cores, last-level caches and nodes, and no second-level cache. Where one
- * is shared by several cores (clusters of small cores, most of all), a CPU that shares it with the previous one still
- * has what the task used, and any other of the last-level cache has not. Then, by the knob `affinity`:
+ * The kernel's search for an idle CPU uses cores, last-level caches and nodes, and no second-level caches. Where several cores
+ * share one (clusters of small cores, most often), a CPU that shares it with the previous one still has the data of the task, and
+ * any other of the last-level cache has not. Then, by the knob `affinity`:
  *
  *	off	the kernel's search, as elsewhere
  *	weak	the previous CPU if it is idle; else an idle one that shares its cache; else the kernel's search
- *	strong	where weak would go far away, and it is likely that the previous CPU is free in a moment, the task waits in
- *		the queue, where every CPU that has to choose finds it. After `near_wait_ns` an idle one is told to look there.
+ *	strong	where weak would choose a CPU without the cache, and the previous CPU is likely to be free soon, the task waits in
+ *		the DSQ, where each CPU that dispatches finds it. After `near_wait_ns` idle CPUs are kicked to search there.
  *
- * So strong keeps nobody for anybody: a task waits where all others do, by the same order and with the same rescues, and
- * only idle CPUs are told of it later, over and over until the queue is empty. It does so where nobody else waits, where
- * the one that runs is known to sleep soon, and for no task that others wait for (LAT_CRITICAL, and workers that serve).
+ * So strong reserves no CPU: a task waits in the usual DSQ, by the same order and with the same rescues, and only the kick of
+ * idle CPUs is late, and repeated until the DSQ is empty. It applies where no other task waits, where the running task is known
+ * to sleep soon, and to no task that others wait for (LAT_CRITICAL, and workers that serve).
  *
- * A near CPU is taken only if its whole core is idle: next to a busy thread of the same core a task is slower than it would
- * be on an idle core with a cold cache. That is also why a cache that is the core's own makes no CPUs near, and where all
- * of a last-level cache is one such group, the kernel's search knows as much (src/placement.rs, which makes the table). On
- * such machines, most servers among them, nothing of this is left in the programs.
+ * A near CPU is taken only if its whole core is idle: beside a busy thread of the same core a task is slower than on an idle core
+ * with a cold cache. For the same reason a cache that belongs to one core makes no CPUs near. Where one group is all of a
+ * last-level cache, the kernel's search does the same (src/placement.rs, which makes the table). On such machines, most servers
+ * among them, this file is not loaded.
  *
- * A wake that says that the waker is about to sleep goes by the kernel's search: it may put the two on one CPU.
+ * A wake-up that says that the waker is about to sleep uses the kernel's search, which may put the two on one CPU.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -28,17 +28,17 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-/* The CPUs near one, of those whose numbers begin with the same CPU / 64; others are not considered. */
+/* The CPUs near each CPU: bits of those with the same number / 64. Others are not considered. */
 const volatile __u64 near_cpus[MOST_CPUS];
-/* For so long an idle CPU far away is not told: some times what it takes to fill a second-level cache. */
+/* The time before idle CPUs far away are kicked, in ns: several times what it takes to fill a second-level cache. */
 const volatile __u64 near_wait_ns = 200000;
 
-/* So many near CPUs are looked at. */
+/* The most near CPUs that are checked in a wake-up. */
 #define NEAR_SCANNED 8
-/* So many idle CPUs are told at once. */
+/* The most idle CPUs that are kicked at once. */
 #define FAR_KICKS 4
 
-/* One for each CPU whose neighbours somebody waits for. */
+/* The timer of a CPU near which a task waits. */
 struct near_timer {
 	struct bpf_timer timer;
 	__u64 armed;
@@ -56,7 +56,7 @@ static __always_inline __u64 near(__s32 index)
 	return near_cpus[(__u32)index & (MOST_CPUS - 1)];
 }
 
-/* How many wait in a domain where one goes that woke. */
+/* The number of tasks that wait in a domain for any of its CPUs. */
 static __always_inline __s32 waiting_in(__u32 domain)
 {
 	__s32 waiting = scx_bpf_dsq_nr_queued(MAIN_DSQ(domain));
@@ -64,7 +64,7 @@ static __always_inline __s32 waiting_in(__u32 domain)
 	return tiers_on ? waiting + scx_bpf_dsq_nr_queued(FRONT_DSQ(domain)) : waiting;
 }
 
-/* Claims an idle core that shares the second-level cache of `previous`: its CPU, or -1. `idle` are those of idle cores. */
+/* Claims an idle core that shares the second-level cache of `previous`: its CPU, or -1. `idle` are the CPUs of idle cores. */
 static __always_inline __s32 claim_near(struct task_struct *task, __s32 previous, const struct cpumask *idle)
 {
 	__u64 bits = near(previous);
@@ -84,7 +84,7 @@ static __always_inline __s32 claim_near(struct task_struct *task, __s32 previous
 	return -1;
 }
 
-/* Whether a task may wait for the previous CPU for a while: it is soon free, and a moment is no harm. */
+/* Whether a task may wait for its previous CPU: it is free soon, and a short wait does no harm. */
 static __always_inline bool may_stay(struct task_struct *task, struct behaviour *behaviour, __s32 previous, __u64 flags)
 {
 	struct cpu *cpu = cpu_at(previous);
@@ -94,7 +94,7 @@ static __always_inline bool may_stay(struct task_struct *task, struct behaviour 
 		return false;
 	if (!behaviour || !cpu || behaviour->tier == TIER_LAT_CRITICAL || worker_of(task))
 		return false;
-	/* An idle CPU does not look for those that may not run there. */
+	/* An idle CPU does not search for tasks that may not run there. */
 	if ((__u32)task->nr_cpus_allowed < cpu_count)
 		return false;
 	if (!cpu->since_ns || cpu->tier == TIER_BATCH || cpu->worker || cpu->pinned || waiting_in(domain_of(previous)))
@@ -103,7 +103,7 @@ static __always_inline bool may_stay(struct task_struct *task, struct behaviour 
 	return true;
 }
 
-/* One of three counters, in the order of enum tier. */
+/* Adds to one of three counters, in the order of enum tier. */
 static __always_inline void count_by_tier(enum counter first, __u32 tier)
 {
 	count(first + (tier < TIERS ? tier : TIER_BATCH));
@@ -142,7 +142,7 @@ __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 fl
 	return -1;
 }
 
-/* A moment is over. Idle CPUs are told of tasks that wait still. */
+/* Kicks idle CPUs for tasks that still wait when the time is over. */
 static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 {
 	const struct cpumask *idle;
@@ -150,14 +150,14 @@ static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 	bool told = false;
 	__u32 seen;
 
-	/* Before the look: a task that comes after it arms the timer again. */
+	/* Before the count: a task that comes after it arms the timer again. */
 	__sync_lock_test_and_set(&timer->armed, 0);
 	waiting = waiting_in(domain_of(*index));
 	if (waiting <= 0)
 		return 0;
 	idle = scx_bpf_get_idle_cpumask();
 	bpf_for(seen, 0, FAR_KICKS) {
-		/* From different places on, or all would tell the same one. */
+		/* Starts at different CPUs, so that two timers do not kick the same one. */
 		__u32 chosen = bpf_cpumask_any_distribute(idle);
 
 		if (chosen >= cpu_count)
@@ -165,12 +165,12 @@ static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 		scx_bpf_kick_cpu(chosen, KICK_IDLE);
 		count(COUNTER_near_waits_over);
 		told = true;
-		/* Not a count of its own, of which the verifier would try every value. */
+		/* Not a counter of its own, of which the verifier would try each value. */
 		if (seen + 1 >= (__u32)waiting)
 			break;
 	}
 	scx_bpf_put_idle_cpumask(idle);
-	/* Where none is idle, whoever is free next looks there anyway. */
+	/* Where no CPU is idle, the next free CPU searches there. */
 	if (told && !__sync_lock_test_and_set(&timer->armed, 1) &&
 	    bpf_timer_start(&timer->timer, near_wait_ns, 0))
 		timer->armed = 0;

@@ -3,10 +3,10 @@
  * The interface between the core policy and its options.
  *
  * Each option is an object of its own in this directory, with its constants, its maps and its reasons. The core calls it in the
- * places below, in the order of a task's life, each time behind a word that says whether there is anything to do: where an option
- * is switched off, that word is a constant, and the kernel loads neither the call nor the option.
+ * places below, in the order of a task's life. Each call is behind a word that says whether there is anything to do: where an
+ * option is switched off, that word is a constant, and the kernel loads neither the call nor the option.
  *
- * Functions return 0 where nothing else is said. None of them is static, so that the verifier looks at each once.
+ * Functions return 0 where nothing else is said. None of them is static, so that the verifier checks each once.
  */
 #ifndef MORPHEUS_OPTIONS_BPF_H
 #define MORPHEUS_OPTIONS_BPF_H
@@ -21,21 +21,24 @@ struct heads;
 struct words;
 struct worker;
 
-/* Changed by the daemon about once a second (src/adapt), each word by itself: a reader of two may see one of before. */
+/*
+ * The knobs that the daemon changes about once a second (src/adapt). Each is written by itself: a reader of two may see one of
+ * them from before a change.
+ */
 struct knobs {
-	/* The longest turn of a task that others wait for (tiers LAT_CRITICAL and INTERACTIVE). */
+	/* The longest slice of a task that others wait for (tiers LAT_CRITICAL and INTERACTIVE), in ns. */
 	__u64 slice_ns;
-	/* The turn of one that computes (BATCH). */
+	/* The slice of a BATCH task, in ns. */
 	__u64 batch_slice_ns;
-	/* The longest turn of all tasks during a burst and a long run. */
+	/* The longest slice of all tasks during a burst and a long run, in ns. */
 	__u64 burst_slice_ns;
-	/* After this time a task that computes may be preempted at a tick; during a burst at once. */
+	/* The time after which a tick may preempt a BATCH task, in ns; during a burst at once. */
 	__u64 preempt_after_ns;
-	/* A task that computes longer at a stretch, and more than it sleeps, is bound by the CPU. */
+	/* A task that computes for longer in a run, and for more than half of the time, is BATCH, in ns. */
 	__u64 cpu_bound_ns;
-	/* The main queue may go without service for this time while others go before it. */
+	/* The time that the main DSQ may go without service while others go before it, in ns. */
 	__u64 sojourn_ns;
-	/* From these scores on (classify.bpf.h). */
+	/* The least scores of the two tiers (classify.bpf.h). */
 	__u32 lat_critical_from;
 	__u32 interactive_from;
 	/* enum affinity */
@@ -56,8 +59,8 @@ SHARED(struct knobs knobs, SEC(".data.knobs") = {
 });
 
 /*
- * Since when a task waits, the kernel tells in jiffies, and how many of those make a second is not told to programs: it is
- * measured since the start, once that was a second ago (rescue.bpf.c).
+ * Jiffies in a second. The kernel tells in jiffies since when a task waits, and tells programs no number of them in a second: it
+ * is measured from the start on, once a second has passed (rescue.bpf.c).
  */
 SHARED(__u64 jiffies_in_second, = 250);
 
@@ -66,39 +69,39 @@ SHARED(const volatile bool profiles_on, = true);
 int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour);
 int report_name(const struct behaviour *behaviour);
 
-/* latency.bpf.c: how long tasks waited and slept, for the daemon. */
+/* latency.bpf.c: the wait and the sleep of tasks, for the daemon. */
 int note_wait(struct behaviour *behaviour, __u64 now);
 
-/* detect.bpf.c: a storm of new work, and the fact that some tasks computed all the time of late. At each tick. */
+/* detect.bpf.c: bursts and long runs, at each tick. */
 SHARED(__u32 burst_now);
 SHARED(__u32 longrun_now);
 int detect(__u64 now);
 
-/* near.bpf.c: idle CPUs that share a second-level cache with a task's last one. */
+/* near.bpf.c: idle CPUs that share a second-level cache with the last CPU of a task. */
 enum affinity {
 	AFFINITY_OFF,
-	/* One that shares the L2 cache, if it is idle; else any. */
+	/* An idle CPU that shares the second-level cache; else any. */
 	AFFINITY_WEAK,
-	/* And else, if that one is soon free, the task waits for a while before others are told. */
+	/* Else, if the last CPU is free soon, the task waits for a while before others are kicked. */
 	AFFINITY_STRONG,
 };
 
-/* There are CPUs that are near to others, and the option is on. Set by the daemon. */
+/* Some CPUs are near to others, and the option is on. Set by the daemon. */
 SHARED(const volatile bool l2_affinity_on, = false);
-/* The number is that of an idle CPU, which was claimed. */
+/* Beside the number of a CPU: it is idle, and was claimed. */
 #define NEAR_IS_IDLE (1 << 16)
-/* Returns a CPU to put a waking task to, or -1 where it does not matter which. */
+/* Returns the CPU for a waking task, or -1 where the kernel's search decides. */
 __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags);
-/* A task was put into a queue: whether it waits there for its last CPU, and no other is to be preempted. */
+/* Whether a task that was put into a DSQ waits there for its last CPU, so that no other one is preempted. */
 bool waits_near(struct task_struct *task __arg_trusted);
 int start_near_timer(__u32 index);
 
-/* sync.bpf.c: wakes by tasks that are about to sleep. */
+/* sync.bpf.c: wake-ups by tasks that are about to sleep. */
 SHARED(const volatile __u64 sync_pause_ns, = 4000000);
 SHARED(const volatile __u64 unsaid_pause_ns, = 1000000);
-/* In `sync` of a behaviour: its waker has woken many others in the same turn. */
+/* In `sync` of a behaviour: its waker has woken many others in the same run. */
 #define ONE_OF_MANY (1U << 31)
-/* The number, and one, of the CPU where a waker runs that says it is about to sleep, with ONE_OF_MANY where due; or 0. */
+/* The number + 1 of the CPU of a waker that says it is about to sleep, with ONE_OF_MANY where due; or 0. */
 __u32 waker_that_sleeps(void);
 /* Fills in the claim of a task that woke. Returns whether it waits as those that compute. */
 bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim);
@@ -107,17 +110,17 @@ bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behav
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
 int start_kick_timer(__u32 index);
 
-/* starvation.bpf.c: when the main queue goes before the front queue. Returns the counter for the reason, or COUNTERS: it does not. */
+/* starvation.bpf.c: when the main DSQ goes before the front DSQ. Returns the counter of the reason, or COUNTERS: it does not. */
 int main_goes_first(struct domain *domain, __u64 now);
-/* The queues to look into in place of a pinned task, for which it is overdue. */
+/* The DSQs to serve in place of a pinned task, because they are overdue. */
 SHARED(const volatile bool overflow_rescue_on, = true);
 #define FRONT_IS_OVERDUE 1
 #define MAIN_IS_OVERDUE 2
 __u32 overdue_queues(const struct domain *domain, const struct heads *heads, __u64 now);
 
-/* rescue.bpf.c, crowd.bpf.c: tasks that have waited for long, and turns where many wait. */
+/* rescue.bpf.c, crowd.bpf.c: tasks that have waited for long, and slices where many wait. */
 SHARED(const volatile bool rescue_on, = true);
-/* Armed while something waits. */
+/* The timer is armed, which it is while a task waits. */
 SHARED(__u32 rescue_armed);
 int watch_over_queues(void);
 bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 flags);
@@ -126,7 +129,7 @@ int init_rescue(void);
 int bound_slice(struct task_struct *task __arg_trusted, __u32 index, __u64 most_ns, __u64 now);
 int start_slice_timer(__u32 index);
 
-/* speed.bpf.c: how fast a CPU should be. */
+/* speed.bpf.c: speed requests of CPUs. */
 SHARED(const volatile bool cpuperf_on, = false);
 int speed_at_start(struct task_struct *task __arg_trusted, __s32 index, __u64 now);
 int speed_at_sample(struct worker *worker, const struct words *slot, __u64 now);
@@ -136,10 +139,10 @@ int start_speed(__u32 index);
 
 /* groups.bpf.c, quota.bpf.c, limit.bpf.c: cgroups with a weight, and with a limit. */
 #define ROOT_GROUP 0
-/* Groups beside the root, and groups with a limit. While they are 0 nothing else of this is looked at. */
+/* The number of groups beside the root, and of groups with a limit. While they are 0 no other state of groups is read. */
 SHARED(__u32 group_count);
 SHARED(__u32 limit_count);
-/* A task's weight in parts of 1024, as of when it was last put into a queue or switched in. */
+/* The weight of a task in parts of 1024, as of its last enqueue or switch. */
 __u32 group_weight(struct task_struct *task __arg_trusted);
 /* A task wants the CPU or has got it. Returns its group. */
 __u32 join_group(struct task_struct *task __arg_trusted);
@@ -147,9 +150,9 @@ __u32 join_group(struct task_struct *task __arg_trusted);
 int note_sleep(struct task_struct *task __arg_trusted);
 /* The group for whose quota a task has to wait, or ROOT_GROUP. */
 __u32 waits_for(struct task_struct *task __arg_trusted, __u64 now);
-/* Puts a task into that group's queue. Returns whether it waits there. */
+/* Puts a task into the DSQ of that group. Returns whether it waits there. */
 bool wait_in(__u32 group, struct task_struct *task __arg_trusted, __u64 flags, __u64 now);
-/* Takes from the account of a group. Returns what is left. */
+/* Charges the account of a group. Returns the quota that remains. */
 __s64 pay_quota(__u32 group, __u64 used_ns, __u64 now);
 int begin_limited(struct task_struct *task __arg_trusted, __u64 now);
 int tick_in_group(struct task_struct *task __arg_trusted, __u64 now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Tasks that wait for a CPU which a class above takes. */
+/* Re-enqueue: tasks in the local DSQ of a CPU that a higher class takes go back to this scheduler. */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -7,12 +7,12 @@
 #include "link/watch.bpf.h"
 #include "options/options.bpf.h"
 
-/* Off for tests. */
+/* `--without reenqueue` */
 const volatile bool reenqueue_on = true;
 
 /*
- * A class above takes the CPU: what waits for this CPU alone in the kernel's own queue is put back to where others can
- * take it. Before 6.19 a callback of the table says so, and only there it may be done.
+ * A CPU switches between tasks. If the next task is of a higher class, the tasks in the local DSQ are re-enqueued where other
+ * CPUs can take them. Before Linux 6.19 the callback cpu_release says so, and only it may re-enqueue.
  */
 int switching(struct task_struct *next __arg_trusted)
 {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Against stalls: a task that has waited for too long goes first, whatever its vtime says.
+ * Rescue: a task that has waited for too long goes first, whatever its vtime is.
  *
- * The kernel ejects a scheduler when a task has waited for the timeout (5 s). Tasks of low weight among many would, and so
- * would a demoted one. While a task waits, a timer looks through the queues ten times in a second and moves tasks to a
- * rescue queue, of their node or, if they are pinned, of their CPU. Rescue queues are in order of arrival.
+ * The kernel ejects a scheduler when a task has waited for the timeout (5 s). Tasks of low weight among many would wait that
+ * long, and so would a demoted one. While a task waits, a timer scans the DSQs ten times in a second and moves tasks to a rescue
+ * DSQ, of their domain or, if they are pinned, of their CPU. Rescue DSQs are in order of arrival.
  *
- *	from `rescue_ns` on	up to RESCUES of each queue at each look. Where all tasks wait for that time, the machine is full, and
- *				the order of vtime is to be kept; a task of nice 19 among twenty others, whose share is a turn
+ *	from `rescue_ns` on	up to RESCUES of each DSQ in each scan. Where all tasks wait for that time, the machine is full, and
+ *				the order of vtime is to be kept; a task of nice 19 among twenty others, whose share is a slice
  *				in three seconds, so has more than one a second
  *	from AGED_NS on		all
- *	from URGENT_NS on	all, and no CPU picks another task before them
+ *	from URGENT_NS on	all, and each pick is a rescue
  *
- * Each CPU takes every second pick from the rescue queues, so that a task which wakes waits for one turn of a rescued task and
- * not for all of them. While any task has aged, a rescued task's turn is the shortest, so that weights hold for the rest. With
- * N tasks for each CPU, whose turns are R = LEAST_SLICE_NS when rescued and T = max(ROUND_NS / N, LEAST_SLICE_NS) otherwise
+ * Each CPU takes every second pick from the rescue DSQs, so that a task which wakes waits for one rescued slice and not for all
+ * of them. While any task has aged, the slice of a rescued task is the shortest, so that weights hold for the rest. With N tasks
+ * for each CPU, whose slices are R = LEAST_SLICE_NS when rescued and T = max(ROUND_NS / N, LEAST_SLICE_NS) otherwise
  * (crowd.bpf.h), the longest wait is
  *
  *	AGED_NS + RESCUE_PERIOD_NS + N * (R + T)
  *
- * and so at most 2.3 s for up to 1,000 tasks for each CPU, beside what switching takes. Beyond that every pick is a rescue after
- * URGENT_NS. A rescued task pays for its turn by vtime as for any other.
+ * and so at most 2.3 s for up to 1,000 tasks for each CPU, beside the cost of switching. Beyond that every pick is a rescue after
+ * URGENT_NS. A rescued task is charged as usual.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -28,17 +28,17 @@
 #include "options/crowd.bpf.h"
 #include "options/rescue.bpf.h"
 
-/* A task that has waited for this time may go first. */
+/* A task that has waited for this time, in ns, may go first: a tenth of the kernel's timeout. */
 const volatile __u64 rescue_ns = 500000000;
 
 #define RESCUE_PERIOD_NS 100000000ULL
-/* Up to this many tasks of a queue are looked at, */
+/* The most tasks of a DSQ that are scanned: a bound for the verifier. */
 #define RESCUE_SCANNED 16384
-/* and this many are brought forward that have not aged. */
+/* The most tasks of a DSQ that are rescued in a scan before they have aged. */
 #define RESCUES 4
 #define AGED_NS 1200000000ULL
 #define URGENT_NS 2500000000ULL
-/* Rescued turns stay short for this time after a task had aged. */
+/* The slices of rescued tasks stay short for this time after a task had aged, in ns. */
 #define CROWDED_FOR_NS 2000000000ULL
 
 __u64 started_jiffies;
@@ -63,28 +63,28 @@ static __always_inline void measure_jiffies(__u64 now)
 		jiffies_in_second = (bpf_jiffies64() - started_jiffies) * 1000000 / (passed_ns / 1000);
 }
 
-/* What one look at queues has found. */
+/* The result of a scan. */
 struct found {
-	/* The load of each CPU by the tasks that wait there. */
+	/* The load of each CPU by the tasks that wait there, in parts of 1024 tasks. */
 	__u64 load;
-	/* CPUs that share it. */
+	/* The number of CPUs that share it. */
 	__u32 cpus;
-	/* Whether tasks were brought forward, and whether some of them had aged. */
+	/* Whether tasks were rescued, and whether some of them had aged. */
 	__u32 brought;
 	__u32 aged;
 };
 
 /*
- * Of the one timer, which is never run twice at a time. Not on its stack: the verifier of Linux 7.2 would take each sum that a
- * loop may come to for another state.
+ * Used by the one timer, which never runs twice at a time. Not on its stack: the verifier of Linux 7.2 would take each sum of a
+ * loop for another state.
  */
 static struct found found;
 
 /*
- * Moves tasks that have waited for too long from one queue to another, and counts the load.
+ * Moves tasks that have waited for too long from one DSQ to another, and adds up the load.
  *
- * Tasks that may run on some of the CPUs only are counted as if all of them were to share the same ones: so the load is not less
- * than that of any CPU.
+ * A task that may run on some of the CPUs only counts as if all such tasks shared the same CPUs: so the load is not less than
+ * that of any CPU.
  */
 static __noinline int bring_forward(__u64 from, __u64 to)
 {
@@ -142,9 +142,9 @@ __hidden bool head_has_waited(__u64 dsq, __u64 ns)
 extern const struct cpuhp_cpu_state cpuhp_state __ksym __weak;
 
 /*
- * Whether a CPU that is online takes tasks. One that goes offline stops to ask for tasks before this scheduler is told of it:
- * in between, the kernel waits until RCU's readers are done, for up to seconds where CPUs are busy. Global, so that no loop has
- * what was read as a state.
+ * Whether a CPU that is online takes tasks. A CPU that goes offline stops to dispatch before this scheduler is told of it: in
+ * between, the kernel waits for RCU readers, for up to seconds where CPUs are busy. Global, so that no loop has the value as a
+ * state.
  */
 bool takes_tasks(__u32 index)
 {
@@ -177,7 +177,7 @@ static __always_inline void count_online(void)
 	scx_bpf_put_cpumask(online);
 }
 
-/* Looks through the queues of a domain. Returns whether a task waits there. */
+/* Scans the DSQs of a domain. Returns whether a task waits there. */
 static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(index);
@@ -186,7 +186,7 @@ static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 
 	if (!domain)
 		return false;
-	/* No CPU of it would take them, and those of others only if they were idle. */
+	/* No CPU of the domain would take its tasks, and those of other domains only when they are idle. */
 	if (READ_ONCE(domain->gone) || !domain->online)
 		handed_over = hand_over_domain(index);
 	found = (struct found){ .cpus = domain->online };
@@ -200,7 +200,7 @@ static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 	if (scx_bpf_dsq_nr_queued(DEMOTED_DSQ(index)) > 0)
 		bring_forward(DEMOTED_DSQ(index), RESCUE_DSQ(index));
 	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ(index)) > 0) {
-		/* Its CPUs forget this queue when none of them has chosen for a while. */
+		/* The CPUs stop to read this DSQ when none of them has dispatched for a while. */
 		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
 		bring_forward(THROTTLED_DSQ(index), RESCUE_DSQ(index));
 	}
@@ -213,13 +213,13 @@ static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 	return handed_over || found.load > 0;
 }
 
-/* The same, with what it needs. Not static, as others here: the verifier then looks at it once (count). */
+/* Scans a domain in an RCU read-side section. Not static: the verifier then checks it once (count). */
 int scan_domain(__u32 index, __u64 now)
 {
 	return UNDER_RCU(scan_domain_dsqs(index, now));
 }
 
-/* Looks through the queue of a CPU's pinned tasks, and sets how long turns are there. Returns whether a task waits there. */
+/* Scans the DSQ of a CPU's pinned tasks, and sets the longest slice there. Returns whether the timer is needed. */
 static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 {
 	struct domain *domain = domain_at(domain_of(index));
@@ -244,11 +244,11 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 		WRITE_ONCE(cpu->crowd_slice_ns, crowd_slice_ns);
 	if (cpu->rescued_slice_ns != rescued_slice_ns)
 		WRITE_ONCE(cpu->rescued_slice_ns, rescued_slice_ns);
-	/* It is armed until the turns are as usual again. */
+	/* The timer stays armed until slices are back to their usual length. */
 	return cpu->pinned || cpu->rescue || crowd_slice_ns || rescued_slice_ns;
 }
 
-/* The same, with what it needs. */
+/* Scans a CPU in an RCU read-side section. */
 int scan_cpu(__u32 index, __u64 now)
 {
 	return UNDER_RCU(scan_pinned_dsq(index, now));
@@ -290,7 +290,7 @@ int init_rescue(void)
 	return bpf_timer_set_callback(&timer->timer, rescue);
 }
 
-/* Something waits. Whether it is armed is looked at without a lock: who is missed arms it with the next wait. */
+/* Arms the timer for a waiting task. `rescue_armed` is read without a lock: a task that is missed is followed by another one. */
 int watch_over_queues(void)
 {
 	__u32 key = 0;
@@ -306,8 +306,8 @@ int watch_over_queues(void)
 }
 
 /*
- * Who was brought forward, and put back by a class above before it ran, does not wait for the timer once more, and then
- * perhaps again: it stays in front. Returns whether it does.
+ * Keeps a rescued task in front that was re-enqueued for a higher class before it ran: otherwise it would wait for the timer once
+ * more, and perhaps again. Returns whether it does.
  */
 bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 flags)
 {
@@ -324,7 +324,7 @@ bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 fla
 	return true;
 }
 
-/* Takes a task from a rescue queue, pinned ones first: none of them comes back there before AGED_NS. */
+/* Takes a task from a rescue DSQ, pinned ones first: none of them comes back there before AGED_NS. */
 bool take_rescued(__u32 domain_index, __s32 index)
 {
 	struct domain *domain = domain_at(domain_index);
@@ -333,7 +333,7 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	if (!domain || !cpu)
 		return false;
 	if (READ_ONCE(cpu->rescue)) {
-		/* First, so that a task that is brought forward meanwhile is not overlooked. */
+		/* Cleared first, so that a task that is rescued meanwhile is not missed. */
 		WRITE_ONCE(cpu->rescue, 0);
 		if (move_to_local(PINNED_RESCUE_DSQ(index))) {
 			WRITE_ONCE(cpu->rescue, 1);
@@ -344,14 +344,14 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	WRITE_ONCE(cpu->urgent, 0);
 	if (!READ_ONCE(domain->rescue))
 		return false;
-	/* The same. */
+	/* Cleared first for the same reason. */
 	WRITE_ONCE(domain->rescue, 0);
 	if (move_to_local(RESCUE_DSQ(domain_index))) {
 		WRITE_ONCE(domain->rescue, 1);
 		cpu->rescued = cpu->out_of_order = 1;
 		return true;
 	}
-	/* Tasks in it may not run here. */
+	/* Its tasks may not run here. */
 	if (scx_bpf_dsq_nr_queued(RESCUE_DSQ(domain_index)) > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return false;

@@ -1,40 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How fast a CPU should be, for a governor that asks the scheduler: schedutil.
+ * Speed requests: how fast a CPU should be, for the governor schedutil, which asks the scheduler.
  *
- * The kernel's own scheduler tells it how busy a CPU has been. So who wakes now and then and has little to do is served
- * slowly, on a machine that is all but idle, and the more slowly the less often it wakes. Here a CPU asks for its full
- * speed as soon as a worker that serves is switched in. Such a worker is one that others wait for: its slot says that it
- * runs, it is in no poll that is over its budget, and it is no hog. A poll in place is a known offender's, and a controller
- * is done before a change would help. A critical section counts as long as its poll is within the budget: who claims one
- * for ever is stalled, and gets what others get.
+ * The kernel's own scheduler reports how busy a CPU has been. A task that wakes now and then and has little to do is so served
+ * slowly on an idle machine, and more slowly the less often it wakes. Here a CPU requests full speed when a worker that serves is
+ * switched in: its slot says that it runs, it is in no poll over its budget, and it is no hog. A handed-off poll is that of a
+ * slow task, and a controller is done before a change would help. A critical section counts while its poll is within the budget:
+ * a worker that claims one for ever is stalled, and gets the speed of others.
  *
- * The same goes for who is LAT_CRITICAL (behaviour.bpf.h): a task that wakes often and does little, or that is in the list
- * of those that go first, is one that somebody waits for. Of a worker its slot says that, and its tier says nothing. Threads
- * of the kernel are left out: many wake that often on an idle machine, for nobody. INTERACTIVE tasks have no floor. A task
- * begins as one, and so is nearly all that wakes on an idle machine, timers and daemons: a floor for these would be the
- * speed that an idle machine has. Whoever of them is waited for wakes often enough to become LAT_CRITICAL.
+ * The same holds for a LAT_CRITICAL task (classify.bpf.h), which wakes often and does little, or is on the list of `--boost`:
+ * others wait for it. The slot of a worker says that, and its tier says nothing. Kernel threads are left out: many wake that
+ * often on an idle machine while no task waits for them. INTERACTIVE tasks have no floor. A new task is INTERACTIVE, and so is
+ * nearly each task that wakes on an idle machine, timers and daemons: a floor for these would be the speed of an idle machine.
+ * Those that others wait for wake often enough to become LAT_CRITICAL.
  *
- * All others get what they use: the part of the time that the CPU was busy, of which half is forgotten in 34 ms, as the
- * kernel's own scheduler has it.
+ * All other tasks get the speed that they use: the busy part of the CPU's time, of which half is forgotten in 34 ms, as in the
+ * kernel's own scheduler.
  *
- * A change takes time, and a governor refuses one that comes soon after another. So full speed is kept for `hold_ns` after
- * the last look at who asked for it, an idle CPU asks for nothing only after as long, and what is asked is asked again at
- * each switch to such a worker, each look and each tick. (Where the kernel cannot measure a CPU's speed, schedutil goes up
- * in steps of a quarter, one each time.)
+ * A change takes time, and a governor refuses a change soon after another one. So full speed is kept for `hold_ns` after the last
+ * request for it, an idle CPU requests none only after the same time, and a request is repeated at each switch to such a worker,
+ * each sample and each tick. (Where the kernel cannot measure the speed of a CPU, schedutil goes up by a quarter each time.)
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include "morpheus_abi.h"
 #include "link/loan.bpf.h"
 
-/* Tiers count, and not only what slots say. */
+/* LAT_CRITICAL tasks request full speed, and not only workers. `--without cpuperf-tiers` */
 const volatile bool cpuperf_tiers_on = true;
 const volatile __u64 hold_ns = 20000000;
 
 /* SCX_CPUPERF_ONE, which no kernel has as a type: the capacity of a CPU at full speed. */
 #define FULL_SPEED 1024
-/* Use is counted in parts of it. */
+/* Fractional bits of the use of a CPU. */
 #define USE_SHIFT 20
 #define FULL_USE ((__u64)FULL_SPEED << USE_SHIFT)
 /* 2^25 ns are 34 ms. */
@@ -42,18 +40,18 @@ const volatile __u64 hold_ns = 20000000;
 /* Smaller changes wait for the tick. */
 #define SPEED_STEP (FULL_SPEED / 16)
 
-/* One for each CPU, and used on that one only. */
+/* The state of a CPU, used on that CPU only. */
 struct speed {
-	/* Armed where the CPU may be about to become idle. */
+	/* Armed when the CPU may be about to become idle. */
 	struct bpf_timer timer;
-	/* How much of the time it was busy, up to `counted_ns`. */
+	/* The busy part of its time, up to `counted_ns`. */
 	__u64 use;
 	__u64 counted_ns;
-	/* When somebody was last seen here who is to be served fast. */
+	/* The time of the last request for full speed. */
 	__u64 served_ns;
-	/* What was last asked for. */
+	/* The last request. */
 	__u32 asked;
-	/* One of our tasks runs. */
+	/* A task of this scheduler runs. */
 	__u32 busy;
 	__u32 armed;
 	__u32 padding;
@@ -73,7 +71,7 @@ static __always_inline struct speed *speed_at(__s32 index)
 	return bpf_map_lookup_elem(&speeds, &key);
 }
 
-/* Counts the time since the last call as busy or not. Within a half-life it goes in a straight line. */
+/* Counts the time since the last call as busy or not. The decay is linear within a half-life. */
 static __always_inline void count_use(struct speed *speed, __u64 now)
 {
 	__u64 passed_ns = now - speed->counted_ns, away;
@@ -98,42 +96,42 @@ static __always_inline void ask(__s32 index, struct speed *speed, __u32 speed_wa
 		scx_bpf_cpuperf_set(index, speed_wanted);
 }
 
-/* Somebody runs here who is to be served fast. */
+/* Requests full speed. */
 static __always_inline void ask_for_all(__s32 index, struct speed *speed, __u64 now)
 {
 	speed->served_ns = now;
 	ask(index, speed, FULL_SPEED);
 }
 
-/* A worker that serves. */
+/* Requests full speed for a worker that serves. */
 static __always_inline void ask_for_worker(__s32 index, struct speed *speed, __u64 now)
 {
 	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_kept : COUNTER_full_speed);
 	ask_for_all(index, speed, now);
 }
 
-/* A task of the tier LAT_CRITICAL. */
+/* Requests full speed for a LAT_CRITICAL task. */
 static __always_inline void ask_for_tier(__s32 index, struct speed *speed, __u64 now)
 {
 	count(speed->asked == FULL_SPEED ? COUNTER_full_speed_for_tier_kept : COUNTER_full_speed_for_tier);
 	ask_for_all(index, speed, now);
 }
 
-/* Whether the task that runs here is to be served fast for its tier. */
+/* Whether the tier of the running task asks for full speed. */
 static __always_inline bool is_fast_by_tier(const struct cpu *cpu)
 {
 	return cpuperf_tiers_on && cpu && cpu->tier == TIER_LAT_CRITICAL && !cpu->worker && !cpu->kernel;
 }
 
-/* What is to be asked for where none of these runs. */
+/* The request where no such task runs. */
 static __always_inline __u32 speed_by_use(const struct speed *speed, __u64 now)
 {
 	return before(now, speed->served_ns + hold_ns) ? FULL_SPEED : speed->use >> USE_SHIFT;
 }
 
 /*
- * Whether others wait for what a worker does. Who is just switched in may have been woken from a park or a hold a moment
- * ago, and not have had the time to say so.
+ * Whether others wait for what a worker does. A worker that is just switched in may have been woken from a park or a hold, and
+ * had no time to say so.
  */
 static __always_inline bool is_urgent(struct worker *worker, const struct words *slot, bool begins)
 {
@@ -142,7 +140,7 @@ static __always_inline bool is_urgent(struct worker *worker, const struct words 
 	       (begins || is_active(slot));
 }
 
-/* A task is switched in; what is known of it is known of the CPU by now. */
+/* Requests the speed for a task that is switched in. The state of the CPU already describes that task. */
 int speed_at_start(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
 	struct worker *worker = worker_of(task);
@@ -169,7 +167,7 @@ int speed_at_start(struct task_struct *task __arg_trusted, __s32 index, __u64 no
 	return 0;
 }
 
-/* A tick: the only look at who is no worker. */
+/* Requests the speed at a tick, the only request for tasks that are no workers and run on. */
 int speed_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
 	struct worker *worker = worker_of(task);
@@ -188,7 +186,7 @@ int speed_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now
 	return 0;
 }
 
-/* A running worker is looked at, by a timer. Who does not serve any more keeps the speed for `hold_ns`. */
+/* Requests the speed at a sample of a running worker. A worker that no longer serves keeps full speed for `hold_ns`. */
 int speed_at_sample(struct worker *worker, const struct words *slot, __u64 now)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -199,7 +197,7 @@ int speed_at_sample(struct worker *worker, const struct words *slot, __u64 now)
 	return 0;
 }
 
-/* A task is switched out. */
+/* Counts the time of a task that is switched out. */
 int speed_at_end(__s32 index, __u64 now)
 {
 	struct speed *speed = speed_at(index);
@@ -213,13 +211,13 @@ int speed_at_end(__s32 index, __u64 now)
 	return 0;
 }
 
-/* An idle CPU needs no speed. Where several share one, the others would have it, too. */
+/* Drops the request of an idle CPU: where several CPUs share a speed, the others would have it, too. */
 static int speed_at_rest(void *map, __u32 *index, struct speed *speed)
 {
 	__u64 now = scx_now();
 
 	speed->armed = 0;
-	/* The CPU went away, and its timer moved; or it is not idle, and who runs there will go. */
+	/* The timer was moved, as its CPU went offline; or the CPU is not idle, and the end of its task arms the timer again. */
 	if (*index != bpf_get_smp_processor_id() || speed->busy)
 		return 0;
 	if (before(now, speed->counted_ns + hold_ns)) {
@@ -231,17 +229,17 @@ static int speed_at_rest(void *map, __u32 *index, struct speed *speed)
 	return 0;
 }
 
-/* To be called once for each CPU. */
+/* Prepares a CPU; called once for each. */
 int start_speed(__u32 index)
 {
 	struct speed *speed = speed_at(index);
 
 	if (!speed)
 		return -ESRCH;
-	/* The kernel begins with full speed, and has told no governor: nobody wants the same. */
+	/* The kernel starts with full speed and has told no governor. This value makes the first request differ. */
 	speed->asked = 2 * FULL_SPEED;
 	speed->counted_ns = scx_now();
-	/* For long before. */
+	/* Long ago. */
 	speed->served_ns = speed->counted_ns - hold_ns;
 	if (bpf_timer_init(&speed->timer, &speeds, CLOCK_MONOTONIC))
 		return -ENOMEM;

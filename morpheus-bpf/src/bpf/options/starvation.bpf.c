@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * When the main queue goes before the front queue: tasks that compute are not to wait for ever for those that sleep and wake.
+ * Starvation bounds: when the main DSQ goes before the front DSQ, so that tasks that compute are served beside tasks that sleep
+ * and wake.
  *
- *	deficit		after a number of tasks from the front queue, one of the main queue has its turn
- *	starvation	no task was taken from the main queue for far too long
- *	sojourn		or for too long as things are at present (knobs.sojourn_ns)
- *	overflow	a queue of pinned tasks that is never empty, with little vtime in it, keeps its CPU from both
+ *	deficit		after a number of tasks from the front DSQ, one of the main DSQ goes first
+ *	starvation	no task was taken from the main DSQ for `starvation_ns`
+ *	sojourn		or for a shorter time that follows the load (knobs.sojourn_ns)
+ *	overflow	a DSQ of pinned tasks that is never empty, with little vtime in it, keeps its CPU from both
  *
  * The constants depend on the number of CPUs (src/scaling.rs); those here are for two.
  */
@@ -22,7 +23,7 @@ const volatile __u64 starvation_ns = 50000000;
 const volatile __u32 deficit_budget = 6;
 const volatile __u32 deficit_budget_longrun = 2;
 
-/* Whether no task was taken from a queue for this time. */
+/* Whether no task was taken from a DSQ for this time. */
 static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now)
 {
 	return before(served_ns + most_ns, now);
@@ -38,7 +39,10 @@ int main_goes_first(struct domain *domain, __u64 now)
 		return COUNTER_from_deficit;
 	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
 		return COUNTER_from_starvation_rescue;
-	/* The turns of those that were taken from it are no sojourn: less would make it overdue at every wake. */
+	/*
+	 * Two slices of BATCH tasks that were taken from the DSQ are no time without service: with less it would be overdue at
+	 * each wake-up.
+	 */
 	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns + 2 * knobs.batch_slice_ns, now))
 		return COUNTER_from_sojourn_rescue;
 	return COUNTERS;

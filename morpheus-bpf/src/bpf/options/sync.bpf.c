@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Wakes by tasks that are about to sleep.
+ * Sync wake-ups: a task wakes another one and is about to sleep.
  *
- * A task that wakes another says so if it is about to sleep itself; the kernel's pipes and sockets say it for all their users. Its
- * own CPU chooses soon without a kick, and others are kicked for such wakes only once in `sync_pause_ns`: where tasks talk to each
- * other all the time, one that is woken after a while finds more to do at once, and a kick for each message would cost more than
- * the message.
+ * A waker says so with WAKE_SYNC; the kernel's pipes and sockets say it for all their users. The waker's own CPU dispatches soon
+ * without a kick, and other CPUs are kicked for such wake-ups once in `sync_pause_ns` only. Where tasks exchange messages all the
+ * time, a task that is woken a little later finds more to do at once, and a kick for each message would cost more than the
+ * message.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -14,9 +14,9 @@
 #include "policy/policy.bpf.h"
 
 /*
- * A task of the tier BATCH that has woken more tasks than this since it was switched in does not sleep after all, whatever it
- * says: a task that it wakes then waits as those do that compute, without credit for its sleep, and finds more to do at once. A
- * worker, or another task that serves many and sleeps, is believed. ~0: all tasks are.
+ * The number of sync wake-ups of a BATCH task since it was switched in that count. A task that has made more does not sleep after
+ * all: a task that it wakes then waits as those that compute, without credit for its sleep, and finds more to do at once. The
+ * sync wake-ups of a worker, or of another task that serves many and sleeps, always count. ~0: those of all tasks do.
  */
 const volatile __u32 sync_wakes_believed = 4;
 
@@ -24,8 +24,8 @@ const volatile __u32 sync_wakes_believed = 4;
 extern const int __preempt_count __ksym __weak;
 
 /*
- * Whether the task that runs here is the one that calls, and no interrupt: a packet from outside wakes its receiver with the same
- * words, which are then about no task. Where the kernel does not tell: no.
+ * Whether the running task is the caller, and not an interrupt: a packet from outside wakes its receiver with the same flag,
+ * which then is about no task. Where the kernel does not tell: no.
  */
 static __always_inline bool in_task(void)
 {
@@ -42,10 +42,7 @@ static __always_inline bool in_task(void)
 	return !(*count & IN_INTERRUPT);
 }
 
-/*
- * A task is woken by the one that runs here, which says that it is about to sleep. Whether that is to be believed: it is
- * known to sleep, or has not said so too often.
- */
+/* Whether a sync wake-up by the running task counts: the task is known to sleep, or has not yet made too many of them. */
 static __always_inline bool is_believed(void)
 {
 	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
@@ -65,7 +62,7 @@ __u32 waker_that_sleeps(void)
 	return (bpf_get_smp_processor_id() + 1) | (is_believed() ? 0 : ONE_OF_MANY);
 }
 
-/* The number, and one, of the CPU whose task has just woken this one, which may run there only; or 0. */
+/* The number + 1 of the CPU whose task has just woken this one, which may run there only; or 0. */
 static __always_inline __u32 waker_beside(const struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -75,7 +72,10 @@ static __always_inline __u32 waker_beside(const struct task_struct *task)
 	return index + 1;
 }
 
-/* A worker that serves does not wait as those that compute: its slot says that others wait for it. */
+/*
+ * Decides by the waker how a task waits. A worker that serves does not wait as those that compute: its slot says that others wait
+ * for it.
+ */
 bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim)
 {
 	bool is_among_many;
