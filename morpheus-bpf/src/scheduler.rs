@@ -39,7 +39,7 @@ const SWITCH_PARTIAL: u64 = 1 << 3;
 /// `SCX_OPS_ENQ_MIGRATION_DISABLED`: a task that may not migrate at present is put into a queue by us, and not by the kernel,
 /// which takes others for such as well (`morpheus_enqueue`). Linux 6.14.
 const ENQ_MIGRATION_DISABLED: u64 = 1 << 4;
-/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, who wakes a task that is about to leave
+/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, a waker of a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
 /// These are in options/groups.bpf.h, under the same names.
@@ -56,7 +56,7 @@ const FREQUENCIES: &str = "/sys/devices/system/cpu/cpufreq";
 /// A part of the scheduler that can be switched off, to see what it is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mechanism {
-    /// Polls over their budget are asked to yield
+    /// Polls over their budget are requested to yield
     Request,
     /// Stalled workers get a tenth of their weight
     Demote,
@@ -64,25 +64,25 @@ pub enum Mechanism {
     Throttle,
     /// Critical sections may outlast their slice
     Extension,
-    /// One extension in a dispatch, and none for who outlived one: without it, lying pays
+    /// One extension in a dispatch, and none for a section that outlived one: without it, a false claim pays
     ExtensionBound,
-    /// Who wakes preempts
+    /// Tasks that wake preempt
     Kick,
-    /// Who serves preempts a stalled worker at once
+    /// Workers that serve preempt a stalled worker at once
     KickServing,
     /// A worker that serves goes ahead, and those of its process that compute wait for it
     Loan,
     /// Workers have shorter slices than others
     WorkerSlice,
-    /// Who has run for a short time is not preempted
+    /// A task that has run for a short time is not preempted
     MinRun,
-    /// A CPU that is idle is told of each task that it may run
+    /// An idle CPU is kicked for each task that it may run
     KickIdle,
     /// Skipped preemptions are made up
     MakeUp,
-    /// Who is woken by somebody that is about to sleep preempts only now and then
+    /// A task whose waker is about to sleep preempts only now and then
     SyncPause,
-    /// Who says it is about to sleep, wakes many and does not sleep is not believed: whom it wakes does not go first
+    /// Tasks woken by one that says it is about to sleep, wakes many and does not sleep do not go first
     SyncCrowd,
     /// A timer samples running workers
     Timer,
@@ -90,13 +90,13 @@ pub enum Mechanism {
     Previous,
     /// A task that comes to another domain of CPUs is as far from that domain's clock as it was from the other one
     DomainClock,
-    /// A task that may run on one CPU only is compared with those of that CPU when it wakes
+    /// A pinned task that wakes is compared with the tasks of its CPU
     PinnedClock,
     /// A CPU asks for full speed while a worker serves there, and else for as much as it is used
     Cpuperf,
     /// And while a task of the tier LAT_CRITICAL runs there
     CpuperfTiers,
-    /// Who has waited too long goes first
+    /// A task that has waited for too long goes first
     Rescue,
     /// A CPU that a higher class takes gives its queue back
     Reenqueue,
@@ -105,27 +105,27 @@ pub enum Mechanism {
     Tiers,
     /// A tier has slices of its own length
     TierSlices,
-    /// Who computes for long is one that computes, whatever it was, until it sleeps
+    /// A task that computes for long is BATCH, whatever it was, until it sleeps
     CpuBound,
     /// Some names go first always (--boost)
     Boost,
     /// The kernel's work queues are never taken for tasks that compute
     KworkerFloor,
-    /// Who has hardly slept yet does not go first
+    /// A task that has hardly slept yet does not go first
     ImmatureGate,
-    /// Who goes first preempts at once one that computes
+    /// A task that goes first preempts a BATCH task at once
     WakeupPreemption,
     /// The same at a tick, for those that wait still
     TickPreemption,
-    /// Who wakes goes near its last CPU, where CPUs share a second-level cache
+    /// A task that wakes goes near its last CPU, where CPUs share a second-level cache
     L2Affinity,
-    /// An idle CPU that others were sent to already gets no more. Off unless --with says so
+    /// An idle CPU that was sent a task already gets no more. Off unless --with says so
     IdleDepth,
-    /// Who waits behind pinned tasks goes before them when it has waited too long. Off unless --with says so
+    /// The other DSQs go before pinned tasks when they were not served for too long. Off unless --with says so
     OverflowRescue,
     /// After this number of tasks of the front queue, one of the main queue goes first. Off unless --with says so
     Deficit,
-    /// Those that compute are served after a while in any case
+    /// BATCH tasks are served after a while in any case
     StarvationRescue,
     /// And after a shorter one, as things are at present. Off unless --with says so
     SojournRescue,
@@ -198,7 +198,7 @@ pub const OFF_BY_DEFAULT: [Mechanism; 5] = [
     Mechanism::Adapt,
 ];
 
-/// What draws the screen: everybody who looks at it waits for these. As they stand in `/proc/PID/comm`.
+/// Programs that draw the screen, and that users wait for. As they stand in `/proc/PID/comm`.
 pub const COMPOSITORS: [&str; 11] = [
     "kwin_wayland",
     "kwin_x11",

@@ -466,14 +466,16 @@ static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *
 	       (!was_rescued || READ_ONCE(domain->urgent) || READ_ONCE(cpu->urgent));
 }
 
+/* The lead in vtime that a task needs to preempt an equal, in ns: without one, equal tasks would preempt each other back and forth. */
+#define PREEMPT_LEAD_NS 1000000
+
 /*
- * The lead in vtime, in ns, that a task of this tier needs to preempt the running task of a CPU. 1 ms keeps equal tasks from
- * preempting each other back and forth. A task of the front DSQ needs no lead over BATCH, which runs for milliseconds. `--without
- * wakeup-preemption`
+ * The lead in vtime, in ns, that a task of this tier needs to preempt the running task of a CPU. A task of the front DSQ needs none
+ * over BATCH, which runs for milliseconds. `--without wakeup-preemption`
  */
 static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
 {
-	return wakeup_preemption_on && tiers_on && tier != TIER_BATCH && cpu->tier == TIER_BATCH ? 0 : 1000000;
+	return wakeup_preemption_on && tiers_on && tier != TIER_BATCH && cpu->tier == TIER_BATCH ? 0 : PREEMPT_LEAD_NS;
 }
 
 /* Functions of the core for the link and the options. */
