@@ -97,6 +97,10 @@ bool waits_near(struct task_struct *task __arg_trusted);
 int start_near_timer(__u32 index);
 
 /* sync.bpf.c: wake-ups by tasks that are about to sleep. */
+/*
+ * The least time between two kicks of a CPU for such wake-ups, in ns: one tick, which checks without a kick. The second is the time
+ * that a waker on the same CPU gets to sleep, where the kernel does not set WAKE_SYNC. `--without sync-pause` makes both 0.
+ */
 SHARED(const volatile __u64 sync_pause_ns, = 4000000);
 SHARED(const volatile __u64 unsaid_pause_ns, = 1000000);
 /* In `sync` of a behaviour: its waker has woken many others in the same run. */

@@ -28,6 +28,7 @@
 
 /* LAT_CRITICAL tasks request full speed, and not only workers. `--without cpuperf-tiers` */
 const volatile bool cpuperf_tiers_on = true;
+/* Full speed is kept for this time after the last request for it, in ns: a governor refuses a change soon after another. */
 const volatile __u64 hold_ns = 20000000;
 
 /* SCX_CPUPERF_ONE, which no kernel has as a type: the capacity of a CPU at full speed. */

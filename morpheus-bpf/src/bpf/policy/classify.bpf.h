@@ -61,6 +61,7 @@ static __always_inline __u64 effective_ns(const struct behaviour *behaviour)
 	return behaviour->runtime_ns + (behaviour->deviation_ns >> 1);
 }
 
+/* The score of a task, by the formula above. */
 static __always_inline __u64 score_of(const struct behaviour *behaviour)
 {
 	__u64 runs = RATE_NS / (behaviour->gap_ns | 1);
@@ -72,6 +73,7 @@ static __always_inline __u64 score_of(const struct behaviour *behaviour)
 	       ((effective_ns(behaviour) >> 16) + 1);
 }
 
+/* The tier of a task by its averages. */
 __noinline int classify(struct behaviour *behaviour)
 {
 	__u64 needs_ns, score;
@@ -91,6 +93,7 @@ __noinline int classify(struct behaviour *behaviour)
 	return TIER_BATCH;
 }
 
+/* Starts the record of a task that comes to this scheduler: it is INTERACTIVE, unless its name is known. */
 static __always_inline void init_behaviour(struct task_struct *task, __u32 home)
 {
 	struct behaviour *behaviour;

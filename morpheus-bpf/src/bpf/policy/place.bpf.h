@@ -21,6 +21,7 @@
 
 /* An idle CPU is kicked for each task that it may run. `--without kick-idle` */
 const volatile bool idle_kicks_on = true;
+/* Tasks that wake preempt. `--without kick` */
 const volatile bool kicks_on = true;
 /*
  * A CPU that was idle gets up to `idle_depth` tasks by direct dispatch until it runs: with more, a task would wait there while
@@ -127,6 +128,7 @@ static __always_inline bool notify_idle(struct task_struct *task)
 	return true;
 }
 
+/* Notes the tier of the running task of a CPU, and whether that CPU runs BATCH for tasks that search one to preempt. */
 static __always_inline void mark_batch(__s32 index, struct cpu *cpu, __u32 tier)
 {
 	bool was_batch = cpu->tier == TIER_BATCH, is_batch = tier == TIER_BATCH;
@@ -153,6 +155,7 @@ static __always_inline __u64 sync_rest_ns(__s32 index, const struct cpu *cpu, co
 	return passed_ns < claim->pause_ns ? claim->pause_ns - passed_ns : 0;
 }
 
+/* Whether a task may preempt the running task of a CPU: now, later or never. */
 static __always_inline enum target assess(__s32 index, const struct cpu *cpu, const struct claim *claim)
 {
 	__u64 margin = margin_ns(cpu, claim->tier), now = claim->now;

@@ -13,6 +13,7 @@
 #include "policy/place.bpf.h"
 #include "link/loan.bpf.h"
 
+/* A task comes to this scheduler: it starts at the clock. */
 int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 {
 	set_vtime(task, clock_of(task));
@@ -265,6 +266,7 @@ static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, s
 	return before(task->scx.dsq_vtime, heads->least);
 }
 
+/* Gives the running task a new slice. */
 static __always_inline void keep(struct task_struct *task, struct cpu *cpu, struct worker *worker, __u64 now)
 {
 	__u64 slice;
@@ -296,6 +298,10 @@ static __always_inline void update_tier(struct task_struct *task, __s32 index, s
 		mark_batch(index, cpu, tier_within_run(task, behaviour));
 }
 
+/*
+ * Chooses the next task of a CPU. A task that ran here and is runnable competes by vtime; one that sleeps leaves the choice to the
+ * DSQs.
+ */
 int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 {
 	__u32 domain_index = domain_of(index);
@@ -381,6 +387,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	return 0;
 }
 
+/* A task is switched in: the CPU's state describes it from here on, for charging and for tasks that want to preempt it. */
 int STRUCT_OPS(morpheus_running, struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -482,6 +489,7 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 	return 0;
 }
 
+/* A task is switched out: it is charged, its run ends if it sleeps, and an interruption by a kernel thread keeps its slice. */
 int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -534,6 +542,7 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	return 0;
 }
 
+/* sched_yield: the task does not go on while another one waits. */
 int STRUCT_OPS(morpheus_yield, struct task_struct *from, struct task_struct *to)
 {
 	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());

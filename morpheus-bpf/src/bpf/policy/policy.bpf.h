@@ -34,11 +34,13 @@ SHARED(const volatile __u64 lead_ns, = 200000000);
 SHARED(const volatile __u64 min_run_ns, = 200000);
 /* Tasks are classified. Off: all are BATCH, and the front DSQ is not used. `--without tiers` */
 SHARED(const volatile bool tiers_on, = true);
+/* `--without tick-preemption`, `--without wakeup-preemption` (preempt_at_tick, margin_ns). */
 SHARED(const volatile bool tick_preemption_on, = true);
 SHARED(const volatile bool wakeup_preemption_on, = true);
 
 /* CPU numbers are below this. */
 SHARED(const volatile __u32 cpu_count, = 1);
+/* The size of tables by CPU. A power of two, so that the verifier sees a mask as a bound. */
 #define MOST_CPUS 1024
 SHARED(const volatile __u32 domain_count, = 1);
 /* The most domains, as in src/domains.rs. A power of two, so that the verifier sees a mask as a bound. */
@@ -67,6 +69,7 @@ SHARED(const volatile __u8 nearest_domains[DOMAINS][DOMAINS]);
 #define RESCUE_DSQ(domain) (MAIN_DSQ(domain) + 3)
 /* Eligible tasks that sleep more than they compute. */
 #define FRONT_DSQ(domain) (MAIN_DSQ(domain) + 4)
+/* Tasks that may run on this CPU only, and those of them that have waited for longer than `rescue_ns`. */
 #define PINNED_DSQ(cpu) (1ULL << 32 | (__u32)(cpu))
 #define PINNED_RESCUE_DSQ(cpu) (1ULL << 34 | (__u32)(cpu))
 
@@ -105,6 +108,7 @@ enum tier {
 	TIERS,
 };
 
+/* TASK_COMM_LEN. */
 #define NAME_BYTES 16
 /* A task is mature after this number of sleeps: the first run of a task is its start, and says little of later ones. */
 #define MATURE_AGE 2
@@ -466,7 +470,7 @@ static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *
 	       (!was_rescued || READ_ONCE(domain->urgent) || READ_ONCE(cpu->urgent));
 }
 
-/* The lead in vtime that a task needs to preempt an equal, in ns: without one, equal tasks would preempt each other back and forth. */
+/* The lead in vtime that a task needs to preempt an equal, in ns. Without one, equal tasks would preempt each other in turn. */
 #define PREEMPT_LEAD_NS 1000000
 
 /*

@@ -34,6 +34,7 @@ const volatile bool previous_on = true;
 const volatile bool domain_clock_on = true;
 /* A pinned task is compared with the task that runs on its CPU (reference_of). `--without pinned-clock` */
 const volatile bool pinned_clock_on = true;
+/* A CPU without work takes tasks from other domains. `--without steal` */
 const volatile bool steal_on = true;
 /*
  * The most that a vtime may be after the clock, in ns; 0: no ceiling. src/scaling.rs sets it from 8 CPUs on. `--without
@@ -70,6 +71,7 @@ int come_to_domain(struct task_struct *task __arg_trusted, __u32 index)
 	return 0;
 }
 
+/* Advances the clock of a domain to the vtime of a task that was picked for it. */
 static __always_inline void advance_clock(struct domain *domain, __u64 vtime)
 {
 	if (before(READ_ONCE(domain->clock) + CLOCK_STEP_NS, vtime))
@@ -178,6 +180,7 @@ static __always_inline __u64 lesser(__u64 a, __u64 b)
 	return b != NO_VTIME && before(b, a) ? b : a;
 }
 
+/* The least vtime in the DSQs that concern a CPU, or NO_VTIME: for timers, which hold no run queue. */
 __u64 least_waiting(__s32 index)
 {
 	struct cpu *cpu = cpu_at(index);
@@ -244,6 +247,7 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	return false;
 }
 
+/* Moves the first task of a DSQ that may run here to the local DSQ. Returns whether there was one. */
 static __always_inline bool take(__u64 dsq, enum counter counter)
 {
 	/* An empty DSQ is not locked. */
@@ -311,6 +315,7 @@ int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	return 0;
 }
 
+/* Takes from the main DSQ, and restarts its time without service. */
 static __always_inline bool take_main(__u32 index, struct domain *domain, enum counter counter, __u64 now)
 {
 	if (!take(MAIN_DSQ(index), counter))
@@ -322,6 +327,7 @@ static __always_inline bool take_main(__u32 index, struct domain *domain, enum c
 	return true;
 }
 
+/* Takes from the front DSQ. `others`: tasks wait in the main DSQ meanwhile, which the deficit counts. */
 static __always_inline bool take_front(__u32 index, struct domain *domain, bool others, __u64 now)
 {
 	if (!take(FRONT_DSQ(index), COUNTER_from_front))
