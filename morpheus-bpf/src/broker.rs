@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use morpheus_common::broker::{MESSAGE_BYTES, Message, Refusal, Reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
 };
 use serde_json::Value;
 
@@ -30,9 +30,10 @@ use crate::pressure::Pressure;
 use crate::quota::{Purse, Quota};
 use crate::reporter::{Plan, Reporter};
 use crate::session::{Answer, KernelSide, LeaseNumber, Limits, Session};
-use crate::signals::StopSignals;
 use crate::stats;
-use crate::status;
+use morpheus_tools::signals::StopSignals;
+use morpheus_tools::socket::seqpacket;
+use morpheus_tools::status;
 
 /// How often an application is told that the kernel side is there.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -147,15 +148,6 @@ impl Drop for Listener {
 }
 
 /// A socket of the broker's kind, not connected.
-pub(crate) fn seqpacket() -> io::Result<OwnedFd> {
-    Ok(rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )?)
-}
-
 /// Removes a socket that a daemon left which did not get to do it.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), Error> {
     use std::os::unix::fs::FileTypeExt;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Subcommand};
 use clap_complete::Shell;
-use morpheus_bpf::signals::StopSignals;
-use morpheus_bpf::{kernel_log, probe, top};
+use morpheus_bpf::kernel_log;
+use morpheus_tools::signals::StopSignals;
+use morpheus_tools::{probe, top};
 
 use crate::arguments::Arguments;
 

@@ -29,16 +29,13 @@
 //! - [`machine`]: what the daemon does for the machine as a whole, once in a second.
 //! - [`scaling`]: what of the policy depends on the number of CPUs.
 //! - [`topology`]: which CPUs there are and what they share.
-//! - [`tier`]: what tasks are taken for.
 //! - [`adapt`]: from what the scheduler has counted to what it is told.
 //! - [`procdb`]: what tasks of a name turned out to be, over many runs.
-//! - [`stats`]: the counters, for whoever asks; [`connections`]: who is connected, for the same.
-//! - [`reading`]: what was handed out, read back. [`telemetry`]: rates, percentiles and the line of `--stats`.
-//!   [`prometheus`]: the same as metrics. [`reporter`]: what the daemon says unasked.
+//! - [`stats`]: the counters, for those who ask; [`connections`]: which processes are connected, for the same.
+//!   [`reporter`]: what the daemon says unasked. `morpheus-tools` reads both back, and has the format.
 //! - [`pressure`]: how busy the machine is, for the area's header.
-//! - [`top`]: the same in a terminal.
-//! - [`signals`]: being told to stop.
-//! - [`check`], [`status`], [`probe`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`.
+//! - [`check`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`. The other commands are in
+//!   `morpheus-tools`.
 //!
 //! The BPF programs, in `src/bpf`. Each `.bpf.c` is an object; `build.rs` links the objects of the observer and of the scheduler.
 //! Where an object offers something to others, a header of the same name is its interface:
@@ -93,26 +90,20 @@ pub mod machine;
 pub mod observer;
 pub mod peer;
 pub mod pressure;
-pub mod probe;
 pub mod procdb;
-pub mod prometheus;
 pub mod quota;
-pub mod reading;
 pub mod reporter;
 pub mod restart;
 pub mod scaling;
 pub mod scheduler;
 pub mod session;
-pub mod signals;
 pub mod start;
 pub mod stats;
-pub mod status;
-pub mod telemetry;
-pub mod tier;
-pub mod top;
 pub mod topology;
 
 mod domains;
+#[cfg(test)]
+mod headers;
 mod leases;
 mod placement;
 mod skeleton;

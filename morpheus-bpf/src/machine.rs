@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore, MapFlags};
 use serde_json::{Value, json};
 
-use crate::adapt::histogram::{BUCKETS, Histogram};
 use crate::adapt::knobs::Knobs;
 use crate::adapt::sleep::{SLEEP_BUCKETS, Sleeps};
 use crate::adapt::{Adaptation, Reading, Switches};
@@ -22,7 +21,8 @@ use crate::procdb::file::{load_or_set_aside, save};
 use crate::procdb::{COMM_BYTES, ProcDb};
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{SchedulerSkel, types};
-use crate::tier::{TIERS, Tier};
+use morpheus_tools::histogram::{BUCKETS, Histogram};
+use morpheus_tools::tier::{TIERS, Tier};
 
 /// How often it looks.
 pub const EVERY: Duration = Duration::from_secs(1);

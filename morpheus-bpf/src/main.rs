@@ -17,12 +17,14 @@ use morpheus_bpf::kernel;
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
 use morpheus_bpf::quota::Quota;
-use morpheus_bpf::reading::Reading;
 use morpheus_bpf::restart::{self, Next, Restarts};
 use morpheus_bpf::scheduler::{self, Scheduler};
-use morpheus_bpf::signals::StopSignals;
-use morpheus_bpf::telemetry::{self, Rates};
-use morpheus_bpf::{prometheus, start, stats, status};
+use morpheus_bpf::start;
+use morpheus_bpf::stats::describe;
+use morpheus_tools::reading::Reading;
+use morpheus_tools::signals::StopSignals;
+use morpheus_tools::telemetry::{self, Rates};
+use morpheus_tools::{prometheus, stats, status};
 
 use serde_json::Value;
 
@@ -205,7 +207,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         observer,
         Some(numbers),
         |observer: &Observer, statistics| {
-            stats::describe("observer", &observer.counters(), Value::Null, statistics)
+            describe("observer", &observer.counters(), Value::Null, statistics)
         },
     )
     .run(&stop)?;
@@ -230,7 +232,7 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             scheduler,
             numbers,
             |scheduler: &Scheduler, statistics| {
-                stats::describe(
+                describe(
                     "scheduler",
                     &scheduler.all_counters(),
                     scheduler.machine(),

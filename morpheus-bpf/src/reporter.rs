@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::prometheus;
-use crate::reading::Reading;
-use crate::telemetry::{self, Rates};
+use morpheus_tools::prometheus;
+use morpheus_tools::reading::Reading;
+use morpheus_tools::telemetry::{self, Rates};
 
 /// How often to say it, and where.
 #[derive(Clone, Debug, Default)]

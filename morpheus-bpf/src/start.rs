@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::status;
+use morpheus_tools::status;
 
 /// What `dist/` calls it.
 pub const UNIT: &str = "scx_morpheus.service";

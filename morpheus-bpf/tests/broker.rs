@@ -316,7 +316,7 @@ fn a_user_gets_the_numbers_now_and_then() {
                 let (mut answered, mut asked) = (0, 0);
                 while !stop.load(Ordering::Relaxed) {
                     asked += 1;
-                    if let Ok(numbers) = morpheus_bpf::stats::ask(path) {
+                    if let Ok(numbers) = morpheus_tools::stats::ask(path) {
                         assert_eq!(numbers["processes"], 1);
                         answered += 1;
                     }
@@ -326,7 +326,7 @@ fn a_user_gets_the_numbers_now_and_then() {
         });
         for _ in 0..20 {
             sleep(Duration::from_millis(100));
-            let numbers = morpheus_bpf::stats::ask(path).unwrap();
+            let numbers = morpheus_tools::stats::ask(path).unwrap();
             assert_eq!(numbers["processes"], 1, "root is answered meanwhile");
         }
         stop.store(true, Ordering::Relaxed);
@@ -344,7 +344,7 @@ fn a_user_gets_the_numbers_now_and_then() {
     );
     // Without a loop, a user is answered.
     thread::sleep(Duration::from_millis(500));
-    as_user(SOMEBODY, || morpheus_bpf::stats::ask(path)).unwrap();
+    as_user(SOMEBODY, || morpheus_tools::stats::ask(path)).unwrap();
 }
 
 /// Tells [`thread_of_another_namespace`] where the daemon listens.

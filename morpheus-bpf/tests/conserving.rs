@@ -10,8 +10,8 @@ use common::guest::{can_run, cpus, kernel_has, state};
 use common::load::Busy;
 use common::waiting::{Trace, Waiting};
 use common::{say, sleep, turn};
-use morpheus_bpf::reading::Reading;
-use morpheus_bpf::telemetry::Rates;
+use morpheus_tools::reading::Reading;
+use morpheus_tools::telemetry::Rates;
 
 /// Computes in steps of a few microseconds. An emulated CPU that is to wake up waits for a step of each of the others.
 fn step_for(duration: Duration) {

@@ -12,7 +12,7 @@ use common::client::Client;
 use common::daemon::{Daemon, Kind, program};
 use common::guest::stalled_worker;
 use common::{PATIENCE, can_run, turn};
-use morpheus_bpf::status::{self, Status};
+use morpheus_tools::status::{self, Status};
 use serde_json::Value;
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> Output {

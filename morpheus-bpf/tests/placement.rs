@@ -15,7 +15,7 @@ use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
 use common::load::{Busy, own_cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
-use morpheus_bpf::tier::Tier;
+use morpheus_tools::tier::Tier;
 
 const MS: Duration = Duration::from_millis(1);
 /// All that placement near a CPU counts, the first two for each tier.

@@ -177,7 +177,7 @@ fn the_rights_suffice() {
         let stalled = stalled_worker(&client, 0, |_| {});
         let until = Instant::now() + PATIENCE;
         loop {
-            let numbers = morpheus_bpf::stats::ask(&socket).unwrap();
+            let numbers = morpheus_tools::stats::ask(&socket).unwrap();
             let process = &numbers["connections"][0];
             if process["stalled"] == 1 {
                 assert_eq!(process["workers"], 1, "{process}");

@@ -14,7 +14,7 @@ use common::load::{Busy, pin, set_nice, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
-use morpheus_bpf::tier::Tier;
+use morpheus_tools::tier::Tier;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 
 const MS: Duration = Duration::from_millis(1);

@@ -149,7 +149,7 @@ impl Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::constants_of;
+    use crate::headers::constants_of;
 
     #[test]
     fn the_bpf_programs_have_the_same_affinity_modes() {

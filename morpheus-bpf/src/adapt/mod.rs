@@ -10,28 +10,26 @@
 //! It reads no clock and no map and starts no thread; whoever owns it does, about once in a second. Whatever it is told,
 //! the knobs stay within their bounds ([`Knobs::is_sound`]), and under readings that stay the same it comes to rest.
 //!
-//! - [`histogram`]: wake latencies as they are counted, and quantiles of them.
 //! - [`regime`]: light, mixed or heavy.
 //! - [`knobs`]: what is set, and the baseline of each regime.
 //! - [`sleep`]: slices of batch tasks by how tasks sleep.
 //! - [`sojourn`]: how long batch may wait, from the dispatch rate.
 //! - [`relax`]: shorter slices while wakes wait too long, and the way back.
 
-pub mod histogram;
 pub mod knobs;
 pub mod regime;
 pub mod relax;
 pub mod sleep;
 pub mod sojourn;
 
-use crate::adapt::histogram::Histogram;
 use crate::adapt::knobs::{AffinityMode, Knobs};
 use crate::adapt::regime::{Detector, Regime};
 use crate::adapt::relax::Slice;
 use crate::adapt::sleep::Sleeps;
 use crate::adapt::sojourn::Sojourn;
 use crate::scaling::Scaled;
-use crate::tier::{TIERS, Tier};
+use morpheus_tools::histogram::Histogram;
+use morpheus_tools::tier::{TIERS, Tier};
 
 /// As many wakes it takes in one look before their p99 is judged: of fewer, it is the luck of one.
 const JUDGED_FROM_WAKES: u64 = 20;

@@ -5,8 +5,8 @@
 //! longer gets to its own wait sooner, and fewer switches disturb the rest. Where hardly any is, tasks wait for people and
 //! timers, and a shorter batch slice is what they notice.
 
-use crate::adapt::histogram::all_since;
 use crate::adapt::knobs::{BATCH_SLICE_CEILING_NS, BATCH_SLICE_FLOOR_NS};
+use morpheus_tools::histogram::all_since;
 
 /// How many buckets sleeps are counted in.
 pub const SLEEP_BUCKETS: usize = 4;

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::adapt::histogram::BUCKETS;
+use morpheus_tools::histogram::{BUCKETS, bucket_of_ns};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A second of a mixed load with that many interactive wakes that waited so long.
 fn reading(idle_share: f64, wakes: u64, wait_ns: u64) -> Reading {
     let mut histogram = Histogram::default();
-    histogram.counts[histogram::bucket_of_ns(wait_ns)] = wakes;
+    histogram.counts[bucket_of_ns(wait_ns)] = wakes;
     let mut reading = Reading {
         elapsed_ns: SECOND,
         idle_share,

@@ -23,7 +23,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{CAPACITY, COMM_BYTES, MOST_RUNTIME_NS, MOST_STEADY, ProcDb, Profile, name};
-use crate::tier::Tier;
+use morpheus_tools::tier::Tier;
 
 const MAGIC: [u8; 8] = *b"MORPHPDB";
 const VERSION: u32 = 1;

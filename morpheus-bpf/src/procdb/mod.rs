@@ -21,7 +21,7 @@ pub mod file;
 
 use std::collections::BTreeMap;
 
-use crate::tier::Tier;
+use morpheus_tools::tier::Tier;
 
 /// How many bytes a name has, as the kernel keeps it; the first 0 ends it.
 pub const COMM_BYTES: usize = 16;

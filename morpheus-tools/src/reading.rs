@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! What the daemon hands out at its second socket, as types.
 //!
 //! Read tolerantly: a daemon of another release, or an observer, has fewer fields or others, and whoever shows them leaves
@@ -9,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::adapt::histogram::BUCKETS;
+use crate::histogram::BUCKETS;
 use crate::tier::{self, Tier};
 
 /// The tiers by their names, in the order of [`Tier::ALL`], the most urgent one first.
@@ -21,7 +20,7 @@ pub const TIERS: [&str; tier::TIERS] = [
 /// Lengths of sleeps that are counted, shortest cause first.
 pub const SLEEPS: [&str; 4] = ["io_wait", "short", "moderate", "idle"];
 
-/// Wakeups by how long they took until the task ran, in the buckets of [`histogram`](crate::adapt::histogram).
+/// Wakeups by how long they took until the task ran, in the buckets of [`histogram`](crate::histogram).
 pub type WakeHistogram = [u64; BUCKETS];
 
 /// The process database's size.

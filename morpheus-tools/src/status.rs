@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! `scx_morpheus status`: whether a daemon answers at the socket.
 
 use std::io;
@@ -6,9 +5,9 @@ use std::path::Path;
 
 use morpheus_common::broker::{MESSAGE_BYTES, Refusal, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SocketAddrUnix};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix};
 
-use crate::broker::{send, seqpacket};
+use crate::socket::seqpacket;
 
 /// How long a daemon may take. Many connections that open at once keep it busy for a while.
 const ANSWERS_WITHIN: Timespec = Timespec {
@@ -18,7 +17,7 @@ const ANSWERS_WITHIN: Timespec = Timespec {
 
 /// What is asked for. Nobody is given it who has not said Hello, so that nothing is made for it; the daemon does not count
 /// that as a refusal.
-pub(crate) const QUESTION: Request = Request::Unregister { slot: 0 };
+pub const QUESTION: Request = Request::Unregister { slot: 0 };
 
 /// What was found at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +83,8 @@ fn converse(path: &Path) -> io::Result<Status> {
     // A full backlog gives EAGAIN, which is `WouldBlock`.
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     // It may have been refused for want of room already, and closed: then the answer is there to be read.
-    let _ = send(&socket, &QUESTION.encode(), &[]);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(&socket, QUESTION.encode().bytes(), flags);
     let mut fds = [PollFd::new(&socket, PollFlags::IN)];
     if poll(&mut fds, Some(&ANSWERS_WITHIN))? == 0 {
         return Ok(Status::Silent);

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Numbers, times and names in the few characters that a terminal has for them.
 
 use super::model::History;

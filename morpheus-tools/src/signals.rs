@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Being told to stop, as a descriptor that a loop can wait for.
 
 use std::io;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Tests of [`super`].
 
 use serde_json::json;

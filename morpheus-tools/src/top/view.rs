@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Draws the model. Fits into 80 × 24, uses what there is beyond, and leaves out what the daemon does not say.
 
 use ratatui::Frame;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Tests of [`super`]: the text is read back by a reader that takes nothing but the format.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +7,7 @@ use std::str::Chars;
 use serde_json::json;
 
 use super::*;
-use crate::adapt::histogram::BUCKETS;
+use crate::histogram::BUCKETS;
 
 type Labels = BTreeMap<String, String>;
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! `scx_morpheus top`: what a daemon does, in a terminal.
 //!
 //! - `model`: what is known, and what a key or an answer changes in it; knows no terminal.

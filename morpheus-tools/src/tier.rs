@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! The tiers that tasks are sorted into by how they behave.
 
 /// How many tiers there are.
@@ -43,20 +42,6 @@ impl Tier {
     }
 }
 
-/// The constants of an `enum` in a header of the BPF programs, in their order.
-#[cfg(test)]
-pub(crate) fn constants_of<'a>(header: &'a str, name: &str) -> Vec<&'a str> {
-    let (_, body) = header
-        .split_once(&format!("\nenum {name} {{"))
-        .expect("the header has it");
-    let (body, _) = body.split_once('}').expect("it ends");
-    body.lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()))
-        .map(|line| line.trim_end_matches(','))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,15 +54,5 @@ mod tests {
         }
         assert_eq!(Tier::from_number(3), None);
         assert_eq!(Tier::from_number(u32::MAX), None);
-    }
-
-    #[test]
-    fn the_bpf_programs_have_the_same_numbers() {
-        let constants = constants_of(include_str!("bpf/policy/policy.bpf.h"), "tier");
-        let mut expected: Vec<_> = Tier::ALL
-            .map(|tier| format!("TIER_{}", tier.name().to_uppercase()))
-            .into();
-        expected.push("TIERS".into());
-        assert_eq!(constants, expected);
     }
 }

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! What the view shows: the last reading, what happened since the one before, and a little history.
 
 use std::cell::Cell;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! `scx_morpheus probe`: how late a sleeping thread wakes up, whatever scheduler runs and with no daemon at all.
 //!
 //! It sleeps until a time on the clock, again and again, and looks how much later it is. What it finds is the sum of the

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! What the scheduler decided, by how often: a cell for each counter that is not 0.
 
 use ratatui::Frame;

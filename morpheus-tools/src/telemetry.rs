@@ -1,11 +1,10 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! What happened between two readings: rates in place of totals, and the line that `--stats` and `--monitor` print.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::adapt::histogram::{BUCKETS, all_since, bucket_bounds_ns};
+use crate::histogram::{BUCKETS, all_since, bucket_bounds_ns};
 use crate::reading::{Reading, TIERS, WakeHistogram};
 
 const NS_PER_US: u64 = 1_000;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! A reading in Prometheus's text format, for the textfile collector of its node exporter or for a script.
 
 use std::fmt::{self, Display, Write};

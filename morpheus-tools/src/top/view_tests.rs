@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0-only
 //! Tests of [`super`]: what stands on a screen.
 
 use std::time::{Duration, Instant};
