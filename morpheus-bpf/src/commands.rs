@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use clap::{CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
 use clap_complete::Shell;
-use morpheus_bpf::kernel_log;
+use morpheus_bpf::install::place::Place;
+use morpheus_bpf::install::{self, Install, Uninstall};
+use morpheus_bpf::{kernel_log, start};
 use morpheus_tools::signals::StopSignals;
 use morpheus_tools::{probe, top};
 
-use crate::arguments::Arguments;
+use crate::documents;
 
 /// The benchmark that `bench` runs.
 const BENCH: &str = "scale";
@@ -51,6 +53,23 @@ pub(crate) enum Operator {
         )]
         arguments: Vec<String>,
     },
+    /// Install this program as a service: itself, a systemd unit, /etc/default/scx_morpheus, the manual and completions
+    ///
+    /// Files that differ from what an earlier install wrote are not overwritten. The options in /etc/default/scx_morpheus are
+    /// the operator's: once changed, they stay. A list of all files is kept in PREFIX/lib/scx_morpheus/manifest for
+    /// `uninstall`. It starts nothing.
+    Install {
+        #[command(flatten)]
+        to: Where,
+        /// Overwrite files that differ from what an earlier install wrote (not the options)
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove what `install` wrote, and say what stays: files that were changed since, what was learnt, logs
+    Uninstall {
+        #[command(flatten)]
+        from: Where,
+    },
     /// Print the manual page, or write one for each command
     Man {
         /// Write them into this directory
@@ -62,6 +81,27 @@ pub(crate) enum Operator {
         /// The shell
         shell: Shell,
     },
+}
+
+/// Where an installation is.
+#[derive(Debug, Args)]
+pub(crate) struct Where {
+    /// Where the program and its documents go: /usr for packages
+    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/local")]
+    prefix: PathBuf,
+    /// Take this directory for /, to build a package or to look at the files; systemd is not asked
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// Say what would be done to each file, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Where {
+    fn place(&self) -> Result<Place, install::Error> {
+        let root = self.root.as_deref().unwrap_or(Path::new("/"));
+        Place::new(root, &self.prefix)
+    }
 }
 
 /// Does what was asked for.
@@ -84,17 +124,9 @@ pub(crate) fn run(command: &Operator, socket: &Path) -> Result<ExitCode, Box<dyn
         Operator::Dmesg => run_dmesg()?,
         Operator::Bench { arguments } => return Err(run_bench(arguments)),
         Operator::Man { dir } => run_man(dir.as_deref())?,
-        Operator::Completions { shell } => {
-            // Its own writing panics where nobody reads on.
-            let mut script = Vec::new();
-            clap_complete::generate(
-                *shell,
-                &mut Arguments::command(),
-                "scx_morpheus",
-                &mut script,
-            );
-            print(&script)?;
-        }
+        Operator::Install { to, force } => run_install(to, *force)?,
+        Operator::Uninstall { from } => run_uninstall(from)?,
+        Operator::Completions { shell } => print(&documents::completions(*shell))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -159,16 +191,59 @@ fn run_bench(arguments: &[String]) -> Box<dyn Error> {
 }
 
 fn run_man(directory: Option<&Path>) -> io::Result<()> {
-    let command = Arguments::command();
-    match directory {
-        Some(directory) => {
-            std::fs::create_dir_all(directory)?;
-            clap_mangen::generate_to(command, directory)
-        }
-        None => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page)?;
-            print(&page)
-        }
+    let Some(directory) = directory else {
+        return print(&documents::page()?);
+    };
+    std::fs::create_dir_all(directory)?;
+    for (name, page) in documents::pages()? {
+        std::fs::write(directory.join(name), page)?;
     }
+    Ok(())
+}
+
+fn run_install(to: &Where, force: bool) -> Result<(), Box<dyn Error>> {
+    let place = to.place()?;
+    // Not by its name: it may have been replaced since it was started.
+    let program = std::fs::read("/proc/self/exe")
+        .map_err(|error| format!("cannot read this program (/proc/self/exe): {error}"))?;
+    let files = install::files(&place, program, documents::all()?);
+    let install = Install::plan(&place, files, force)?;
+    print(install.shown().to_string().as_bytes())?;
+    if to.dry_run {
+        install.check()?;
+        eprintln!("scx_morpheus: nothing was changed (--dry-run)");
+        return Ok(());
+    }
+    install.run()?;
+    if to.root.is_none() {
+        eprintln!(
+            "scx_morpheus: installed. Whether this machine can be scheduled: scx_morpheus check. Its options: {}. Start it, \
+             also after each boot: systemctl daemon-reload && systemctl enable --now {}",
+            start::OPTIONS,
+            start::UNIT
+        );
+    }
+    Ok(())
+}
+
+fn run_uninstall(from: &Where) -> Result<(), Box<dyn Error>> {
+    let place = from.place()?;
+    let uninstall = Uninstall::plan(&place)?;
+    if from.root.is_none() && !from.dry_run && start::unit_is_in_use() {
+        return Err(format!(
+            "{0} runs or is enabled; nothing was changed. First: systemctl disable --now {0}",
+            start::UNIT
+        )
+        .into());
+    }
+    print(uninstall.shown().to_string().as_bytes())?;
+    if from.dry_run {
+        eprintln!("scx_morpheus: nothing was changed (--dry-run)");
+        return Ok(());
+    }
+    uninstall.run()?;
+    for (what, path) in place.left() {
+        eprintln!("scx_morpheus: left: {} ({what})", path.display());
+    }
+    Ok(())
 }

@@ -34,6 +34,7 @@
 //! - [`stats`]: the counters, for those who ask; [`connections`]: which processes are connected, for the same.
 //!   [`reporter`]: what the daemon says unasked. `morpheus-tools` reads both back, and has the format.
 //! - [`pressure`]: how busy the machine is, for the area's header.
+//! - [`install`]: the files of the system that make a service of it.
 //! - [`check`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`. The other commands are in
 //!   `morpheus-tools`.
 //!
@@ -84,6 +85,7 @@ pub mod bucket;
 pub mod check;
 pub mod connections;
 pub mod exit;
+pub mod install;
 pub mod kernel;
 pub mod kernel_log;
 pub mod machine;

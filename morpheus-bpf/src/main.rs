@@ -3,6 +3,7 @@
 
 mod arguments;
 mod commands;
+mod documents;
 
 use std::error::Error;
 use std::io::{self, Write};

@@ -13,6 +13,8 @@ use morpheus_tools::status;
 pub const UNIT: &str = "scx_morpheus.service";
 /// Where the unit has its options from.
 pub const OPTIONS: &str = "/etc/default/scx_morpheus";
+/// A directory that is there while systemd runs the machine (`sd_booted`).
+const SYSTEMD_RUNS: &str = "/run/systemd/system";
 /// The verifier takes a while with the programs on a slow machine.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -37,8 +39,14 @@ pub enum Error {
 /// Whether systemd runs this machine and knows the unit.
 #[must_use]
 pub fn unit_is_installed() -> bool {
-    // As `sd_booted` has it.
-    Path::new("/run/systemd/system").is_dir() && systemctl(&["cat", UNIT]).is_ok_and(|knows| knows)
+    Path::new(SYSTEMD_RUNS).is_dir() && systemctl(&["cat", UNIT]).is_ok_and(|knows| knows)
+}
+
+/// Whether systemd runs the unit, or will at the next boot.
+#[must_use]
+pub fn unit_is_in_use() -> bool {
+    let says = |question| systemctl(&[question, UNIT]).is_ok_and(|yes| yes);
+    Path::new(SYSTEMD_RUNS).is_dir() && (says("is-active") || says("is-enabled"))
 }
 
 /// Starts the unit and waits until it answers at `socket`.

@@ -84,6 +84,8 @@ fn the_manual_and_the_completions_have_every_command() {
         "probe",
         "dmesg",
         "bench",
+        "install",
+        "uninstall",
         "man",
         "completions",
     ] {
@@ -149,6 +151,75 @@ fn bench_runs_what_is_beside_it() {
         "<--cpus>\n<2,4>\n<--help>\n<--socket>\n<a b>\n"
     );
     fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn install_and_uninstall_in_a_root_of_their_own() {
+    let root = directory("install");
+    let to = |command: &str, more: &[&str]| {
+        let mut arguments = vec![
+            command,
+            "--root",
+            root.to_str().unwrap(),
+            "--prefix",
+            "/usr",
+        ];
+        arguments.extend(more);
+        run(&arguments)
+    };
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let planned = text(&to("install", &["--dry-run"]));
+    assert!(planned.contains("usr/bin/scx_morpheus\n"), "{planned}");
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+    assert_eq!(text(&to("install", &[])), planned);
+    // What is installed runs, and has a page for each command.
+    let installed = root.join("usr/bin/scx_morpheus");
+    let version = Command::new(&installed).arg("--version").output().unwrap();
+    assert_eq!(text(&version), text(&run(&["--version"])));
+    assert!(
+        root.join("usr/share/man/man1/scx_morpheus-install.1")
+            .exists()
+    );
+    assert!(!text(&to("install", &[])).contains("write"));
+
+    fs::write(&installed, "another").unwrap();
+    let refused = to("install", &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("--force"), "{}", said(&refused));
+    assert!(text(&to("install", &["--force"])).contains("replace "));
+    let options = root.join("etc/default/scx_morpheus");
+    fs::write(&options, "SCX_MORPHEUS_FLAGS=--observe\n").unwrap();
+
+    assert!(text(&to("uninstall", &["--dry-run"])).contains("remove "));
+    assert!(installed.exists());
+    let done = to("uninstall", &[]);
+    assert!(text(&done).contains("keep "), "{done:?}");
+    assert!(said(&done).contains("left: "), "{done:?}");
+    assert!(options.exists() && !root.join("usr").exists());
+    let again = to("uninstall", &[]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(said(&again).contains("nothing was installed"), "{again:?}");
+    assert_eq!(
+        run(&["install", "--prefix", "relative"]).status.code(),
+        Some(1)
+    );
+
+    // Without rights nothing is written.
+    fs::remove_dir_all(&root).unwrap();
+    fs::create_dir(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+    let as_nobody = Command::new(program())
+        .args(["install", "--root"])
+        .arg(&root)
+        .uid(65534)
+        .output();
+    // Where others may run the program.
+    if let Ok(output) = as_nobody {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(said(&output).contains("run as root"), "{output:?}");
+    }
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+    fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
