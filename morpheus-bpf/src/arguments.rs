@@ -187,7 +187,14 @@ pub(crate) enum Command {
         prometheus: bool,
     },
     /// Start the daemon: systemd's unit where it is installed (its options are in /etc/default/scx_morpheus), else here
-    Start,
+    ///
+    /// Where it runs here, what the kernel logs of sched_ext meanwhile, and the kernel's report when it takes the scheduler
+    /// out, is in kernel.log of the log directory: at most 1 MiB, and four older files. Under systemd the journal has it.
+    Start {
+        /// Where to keep the log of a daemon that runs here; /var/log/scx_morpheus if not given
+        #[arg(long, value_name = "DIRECTORY")]
+        log_dir: Option<PathBuf>,
+    },
     #[command(flatten)]
     Operator(Operator),
 }

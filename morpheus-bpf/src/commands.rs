@@ -155,9 +155,10 @@ fn run_probe(options: probe::Options, json: bool) -> io::Result<()> {
 
 fn run_dmesg() -> Result<(), Box<dyn Error>> {
     let records = kernel_log::read()?;
+    let mut filter = kernel_log::Filter::default();
     let lines: String = records
         .iter()
-        .filter(|record| record.concerns_us())
+        .filter(|record| filter.keeps(record))
         .map(|record| format!("{record}\n"))
         .collect();
     if lines.is_empty() {

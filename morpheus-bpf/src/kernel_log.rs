@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `scx_morpheus dmesg`: what the kernel has logged of sched_ext, of this scheduler and of tasks that waited for too long.
+//! The kernel's log: what it says of sched_ext, of this scheduler and of tasks that waited for too long. `scx_morpheus dmesg`
+//! prints it, and [`run_log`](crate::run_log) keeps it while a daemon runs.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -87,6 +89,103 @@ impl std::fmt::Display for Record {
     }
 }
 
+/// Chooses the records that are about scheduling with sched_ext, and what belongs to them: the kernel indents the lines of a
+/// stack below the line that they are about.
+#[derive(Debug, Default)]
+pub struct Filter {
+    kept: bool,
+}
+
+impl Filter {
+    /// Whether to keep this record, of which the ones before were asked.
+    pub fn keeps(&mut self, record: &Record) -> bool {
+        let belongs = self.kept && record.text.starts_with([' ', '\t']);
+        self.kept = belongs || record.concerns_us();
+        self.kept
+    }
+}
+
+/// What comes next in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A record.
+    Record(Record),
+    /// Records were overwritten before they were read.
+    Lost,
+    /// Nothing yet.
+    End,
+}
+
+/// Reads the log record by record. Readable, for `poll`, when there is another one.
+#[derive(Debug)]
+pub struct Follower {
+    log: File,
+    bytes: Vec<u8>,
+}
+
+impl Follower {
+    /// From the oldest record on that there is.
+    ///
+    /// # Errors
+    ///
+    /// When the log may not be read, or there is none.
+    pub fn from_beginning(device: &Path) -> Result<Follower, Error> {
+        let log = OpenOptions::new()
+            .read(true)
+            // The end is an error then, and not a wait for the next record.
+            .custom_flags(libc::O_NONBLOCK)
+            .open(device)
+            .map_err(refused)?;
+        Ok(Follower {
+            log,
+            bytes: vec![0; RECORD_BYTES],
+        })
+    }
+
+    /// From the next record on.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_beginning`](Follower::from_beginning).
+    pub fn from_now(device: &Path) -> Result<Follower, Error> {
+        let mut follower = Follower::from_beginning(device)?;
+        follower.log.seek(SeekFrom::End(0)).map_err(refused)?;
+        Ok(follower)
+    }
+
+    /// The next record, without waiting for one. What is no record is left out.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn read_next(&mut self) -> io::Result<Next> {
+        loop {
+            match self.log.read(&mut self.bytes) {
+                Ok(0) => return Ok(Next::End),
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&self.bytes[..length]);
+                    if let Some(record) = Record::parse(&text) {
+                        return Ok(Next::Record(record));
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(Next::End),
+                    // The next read gives the oldest record that is left.
+                    Some(libc::EPIPE) => return Ok(Next::Lost),
+                    Some(libc::EINTR) => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+impl AsFd for Follower {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.log.as_fd()
+    }
+}
+
 /// All records that there are, the oldest first.
 ///
 /// # Errors
@@ -97,33 +196,21 @@ pub fn read() -> Result<Vec<Record>, Error> {
 }
 
 fn read_from(device: &Path) -> Result<Vec<Record>, Error> {
-    let refused = |error: io::Error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Error::Rights,
-        _ => Error::Read(error),
-    };
-    let log = OpenOptions::new()
-        .read(true)
-        // The end is an error then, and not a wait for the next record.
-        .custom_flags(libc::O_NONBLOCK)
-        .open(device)
-        .map_err(refused)?;
-    records(log).map_err(refused)
+    let mut follower = Follower::from_beginning(device)?;
+    let mut records = Vec::new();
+    loop {
+        match follower.read_next().map_err(refused)? {
+            Next::Record(record) => records.push(record),
+            Next::Lost => {}
+            Next::End => return Ok(records),
+        }
+    }
 }
 
-fn records(mut log: File) -> io::Result<Vec<Record>> {
-    let mut records = Vec::new();
-    let mut bytes = vec![0; RECORD_BYTES];
-    loop {
-        match log.read(&mut bytes) {
-            Ok(0) => return Ok(records),
-            Ok(length) => records.extend(Record::parse(&String::from_utf8_lossy(&bytes[..length]))),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => return Ok(records),
-                // The record was overwritten meanwhile: the next read gives the oldest that is left.
-                Some(libc::EPIPE | libc::EINTR) => {}
-                _ => return Err(error),
-            },
-        }
+fn refused(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::Rights,
+        _ => Error::Read(error),
     }
 }
 
@@ -169,6 +256,26 @@ mod tests {
             assert!(says(text).concerns_us(), "{text}");
         }
         assert!(!says("eth0: link up").concerns_us());
+    }
+
+    #[test]
+    fn a_stack_belongs_to_the_line_above_it() {
+        let mut filter = Filter::default();
+        let mut keeps = |text: &str| {
+            filter.keeps(&Record {
+                level: 3,
+                at_us: 0,
+                text: text.into(),
+            })
+        };
+        assert!(!keeps("   before_all+0x1/0x2"));
+        assert!(keeps(
+            "sched_ext: BPF scheduler \"morpheus\" disabled (runnable task stall)"
+        ));
+        assert!(keeps("   scx_watchdog_workfn+0x1aa/0x240"));
+        assert!(keeps("\tprocess_one_work+0x1/0x2"));
+        assert!(!keeps("eth0: link up"));
+        assert!(!keeps("   of_another+0x1/0x2"));
     }
 
     #[test]

@@ -35,8 +35,8 @@
 //!   [`reporter`]: what the daemon says unasked. `morpheus-tools` reads both back, and has the format.
 //! - [`pressure`]: how busy the machine is, for the area's header.
 //! - [`install`]: the files of the system that make a service of it.
-//! - [`check`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`. The other commands are in
-//!   `morpheus-tools`.
+//! - [`check`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`; [`run_log`]: what
+//!   `start` keeps of it. The other commands are in `morpheus-tools`.
 //!
 //! The BPF programs, in `src/bpf`. Each `.bpf.c` is an object; `build.rs` links the objects of the observer and of the scheduler.
 //! Where an object offers something to others, a header of the same name is its interface:
@@ -96,6 +96,7 @@ pub mod procdb;
 pub mod quota;
 pub mod reporter;
 pub mod restart;
+pub mod run_log;
 pub mod scaling;
 pub mod scheduler;
 pub mod session;

@@ -19,6 +19,7 @@ use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
 use morpheus_bpf::quota::Quota;
 use morpheus_bpf::restart::{self, Next, Restarts};
+use morpheus_bpf::run_log::{self, RunLog};
 use morpheus_bpf::scheduler::{self, Scheduler};
 use morpheus_bpf::start;
 use morpheus_bpf::stats::describe;
@@ -47,10 +48,10 @@ fn main() -> ExitCode {
             return run_status(&arguments.socket, form);
         }
         Some(Command::Operator(command)) => commands::run(command, &arguments.socket),
-        Some(Command::Start) => start(&arguments),
+        Some(Command::Start { log_dir }) => start(&arguments, log_dir.as_deref()),
         None => match arguments.monitor {
             Some(seconds) => monitor(&arguments.socket, seconds),
-            None => serve(&arguments),
+            None => serve(&arguments, &RunLog::without_file()),
         },
     };
     result.unwrap_or_else(|error| {
@@ -60,16 +61,16 @@ fn main() -> ExitCode {
 }
 
 /// The daemon itself.
-fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn serve(arguments: &Arguments, log: &RunLog) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.observe {
         observe(arguments)
     } else {
-        schedule(arguments)
+        schedule(arguments, log)
     }
 }
 
 /// In the background where systemd knows it, and else here.
-fn start(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn start(arguments: &Arguments, log_dir: Option<&Path>) -> Result<ExitCode, Box<dyn Error>> {
     if start::unit_is_installed() {
         if arguments.observe {
             return Err(format!(
@@ -79,19 +80,46 @@ fn start(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             )
             .into());
         }
+        if log_dir.is_some() {
+            return Err(format!(
+                "{0} is installed and logs to the journal: journalctl -u {0}, and journalctl -k -g 'sched_ext|morpheus' for \
+                 the kernel's lines. Leave --log-dir out",
+                start::UNIT
+            )
+            .into());
+        }
         start::start_unit(&arguments.socket)?;
         println!(
-            "scx_morpheus runs; its log: journalctl -fu {}; its options: {}; stop it: systemctl stop {0}",
+            "scx_morpheus runs; its log: journalctl -fu {}; the kernel's lines: journalctl -k -g 'sched_ext|morpheus'; its \
+             options: {}; stop it: systemctl stop {0}",
             start::UNIT,
             start::OPTIONS
         );
         return Ok(ExitCode::SUCCESS);
     }
+    // Before the thread of the log: it inherits the mask. The daemon waits for the same signals again.
+    let _stop = StopSignals::catch()?;
+    let log = match RunLog::to(log_dir.unwrap_or(Path::new(run_log::DIRECTORY))) {
+        Ok(log) => log,
+        Err(error) if log_dir.is_some() => return Err(error.into()),
+        // It was not asked for.
+        Err(error) => {
+            eprintln!("scx_morpheus: the kernel's log is not kept: {error}");
+            RunLog::without_file()
+        }
+    };
+    let kept = log.path().map_or_else(String::new, |path| {
+        format!("; what the kernel says is kept in {}", path.display())
+    });
     eprintln!(
-        "scx_morpheus: {} is not installed: the daemon runs here, until Ctrl-C, and this is its log",
+        "scx_morpheus: {} is not installed: the daemon runs here, until Ctrl-C, and this is its log{kept}",
         start::UNIT
     );
-    serve(arguments)
+    let result = serve(arguments, &log);
+    if let Err(error) = &result {
+        log.note(&format!("scx_morpheus: {error}"));
+    }
+    result
 }
 
 /// With `observe`, what the scheduler needs beside is told and does not count.
@@ -217,7 +245,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Until it is told to stop, or the kernel ends it for good. After an ejection it starts again, a few times.
-fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn schedule(arguments: &Arguments, log: &RunLog) -> Result<ExitCode, Box<dyn Error>> {
     let stop = StopSignals::catch()?;
     raise_descriptor_limit();
     let (mut listener, mut numbers) = listen(arguments)?;
@@ -225,7 +253,10 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut restarts = Restarts::default();
     loop {
         let scheduler = scheduler::attach(&arguments.scheduler())?;
-        eprintln!("scx_morpheus: scheduling; {}", where_to_connect(&listener));
+        log.say(&format!(
+            "scx_morpheus: scheduling; {}",
+            where_to_connect(&listener)
+        ));
         let mut broker = Broker::new(
             listener,
             arguments.broker(),
@@ -247,46 +278,46 @@ fn schedule(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
         drop(scheduler);
         let Some(exit) = exit else {
-            return stopped();
+            return stopped(log);
         };
         if !exit.dump.is_empty() {
-            eprintln!("{}", exit.dump);
+            log.say(&exit.dump);
         }
         let out = format!("the kernel took the scheduler out: {exit}");
         match restarts.next(&exit, Instant::now()) {
             Next::StayOut => {
-                eprintln!("scx_morpheus: {out}; its own scheduler schedules");
+                log.say(&format!("scx_morpheus: {out}; its own scheduler schedules"));
                 return Ok(ExitCode::from(EJECTED));
             }
             Next::GiveUp => {
-                eprintln!(
+                log.say(&format!(
                     "scx_morpheus: {out}; ejection {0} of {0} in {1} minutes: its own scheduler schedules from now on",
                     restart::MOST_EJECTIONS,
                     restart::WINDOW.as_secs() / 60
-                );
+                ));
                 return Ok(ExitCode::from(EJECTED));
             }
             Next::Start {
                 after,
                 ejections: 0,
             } => {
-                eprintln!("scx_morpheus: starting anew: {exit}");
+                log.say(&format!("scx_morpheus: starting anew: {exit}"));
                 if stop.wait(after)? {
-                    return stopped();
+                    return stopped(log);
                 }
                 (listener, numbers) = (socket, numbers_again);
             }
             Next::Start { after, ejections } => {
-                eprintln!(
+                log.say(&format!(
                     "scx_morpheus: {out}; ejection {ejections} of {} in {} minutes: starting again in {after:?}",
                     restart::MOST_EJECTIONS,
                     restart::WINDOW.as_secs() / 60
-                );
+                ));
                 // Nobody connects meanwhile: an application that did would wait in vain, and give up. A socket that
                 // appears again is what it waits for.
                 drop((socket, numbers_again));
                 if stop.wait(after)? {
-                    return stopped();
+                    return stopped(log);
                 }
                 (listener, numbers) = listen(arguments)?;
             }
@@ -302,8 +333,8 @@ fn listen(arguments: &Arguments) -> Result<(Listener, Option<Listener>), Box<dyn
     Ok((listener, Some(numbers)))
 }
 
-fn stopped() -> Result<ExitCode, Box<dyn Error>> {
-    eprintln!("scx_morpheus: stopped; the kernel's own scheduler schedules");
+fn stopped(log: &RunLog) -> Result<ExitCode, Box<dyn Error>> {
+    log.say("scx_morpheus: stopped; the kernel's own scheduler schedules");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -256,6 +256,8 @@ fn start_without_systemd_runs_it_here() {
     let mut child = Command::new(program())
         .args(["--observe", "start", "--socket"])
         .arg(directory.join("broker.sock"))
+        .arg("--log-dir")
+        .arg(directory.join("log"))
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -270,5 +272,17 @@ fn start_without_systemd_runs_it_here() {
     assert!(ready.contains("observing"), "{ready}");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
+    let log = fs::read_to_string(directory.join("log/kernel.log")).unwrap();
+    assert!(log.contains("starts, process"), "{log}");
+    let refused = Command::new(program())
+        .args(["--observe", "start", "--log-dir", "/dev/null/log"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("cannot write /dev/null/log/kernel.log"),
+        "{said}"
+    );
     let _ = fs::remove_dir_all(directory);
 }

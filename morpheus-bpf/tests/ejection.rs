@@ -3,13 +3,15 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::daemon::Daemon;
+use common::daemon::{Daemon, program};
 use common::eject::{self, eject};
 use common::guest::{can_run, state};
 use common::{PATIENCE, say, turn};
 use morpheus_runtime::{ActiveLink, Builder};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How long it may take to load and verify the programs again: an emulated processor is slow.
 const LOADS_WITHIN: Duration = Duration::from_secs(60);
@@ -81,6 +83,46 @@ fn an_ejected_scheduler_comes_back_four_times() {
     wait_for("the watchdog alone", PATIENCE, || {
         runtime.link() == ActiveLink::Watchdog
     });
+}
+
+/// With `start`, what the kernel said of an ejection is in a file when the daemon has gone on, and when it has ended.
+#[test]
+fn an_ejection_is_in_the_log_of_the_run() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = std::env::temp_dir().join("morpheus-ejection-log");
+    let _ = std::fs::remove_dir_all(&directory);
+    let mut child = Command::new(program())
+        .args(["--no-procdb", "start", "--log-dir"])
+        .arg(directory.join("log"))
+        .arg("--socket")
+        .arg(directory.join("broker.sock"))
+        .spawn()
+        .unwrap();
+    wait_for("enabled", LOADS_WITHIN, || state() == "enabled");
+    let log = || std::fs::read_to_string(directory.join("log/kernel.log")).unwrap();
+    eject();
+    let lines = [
+        "sched_ext: BPF scheduler \"morpheus\" disabled",
+        eject::MESSAGE,
+        "scx_morpheus: the kernel took the scheduler out",
+    ];
+    wait_for("logged", PATIENCE, || {
+        lines.iter().all(|line| log().contains(line))
+    });
+    wait_for("enabled again", LOADS_WITHIN, || state() == "enabled");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let log = log();
+    // The kernel's line of the last second, too, and nothing of others.
+    let last = log.rfind("disabled (unregistered from user space)");
+    assert!(last > log.find("took the scheduler out"), "{log}");
+    assert!(log.contains("scx_morpheus: stopped"), "{log}");
+    assert!(log.lines().all(|line| line.starts_with('[')), "{log}");
+    say(&log);
+    let _ = std::fs::remove_dir_all(directory);
 }
 
 #[test]

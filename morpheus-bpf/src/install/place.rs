@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::Access;
 
 use super::{DocumentKind, Error};
+use crate::run_log;
 use crate::start::OPTIONS;
 
 /// Prefixes whose `lib/systemd/system` systemd searches.
@@ -109,6 +110,7 @@ impl Place {
         let kept = [
             ("your options", OPTIONS),
             ("what was learnt of processes", STATE),
+            ("logs of runs", run_log::DIRECTORY),
         ];
         let paths = kept.map(|(what, path)| (what, self.on_disk(Path::new(path))));
         paths
