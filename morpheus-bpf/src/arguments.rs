@@ -160,8 +160,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     prometheus_interval: u32,
 
+    /// Record the statistics in a file of fixed size (630 KiB): by the second for an hour, by the minute for a day.
+    /// `scx_morpheus top` shows them as curves, `scx_morpheus history FILE` prints them
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+
     /// Print what the daemon that runs does, every so many seconds, and schedule nothing
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe", "prometheus"])]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe", "prometheus", "history"])]
     pub(crate) monitor: Option<u32>,
 
     /// Say who connects and is refused, and what libbpf does
@@ -289,6 +294,7 @@ impl Arguments {
                     .map(|seconds| Duration::from_secs(seconds.into())),
                 file: self.prometheus.clone(),
                 file_interval: Duration::from_secs(self.prometheus_interval.into()),
+                history: self.history.clone(),
             },
             verbose: self.verbose,
         }

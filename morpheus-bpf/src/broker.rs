@@ -524,6 +524,9 @@ impl<K: KernelSide> Broker<K> {
         let mut numbers = (self.describe)(&self.kernel, statistics);
         let sessions = self.connections.iter().map(|c| &c.session);
         connections::add_to(&mut numbers, sessions, &self.kernel);
+        if let Some(path) = self.reporter.history() {
+            numbers["history"] = path.to_string_lossy().into();
+        }
         numbers
     }
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use morpheus_bpf::install::place::Place;
 use morpheus_bpf::install::{self, Install, Uninstall};
 use morpheus_bpf::{kernel_log, start};
 use morpheus_tools::signals::StopSignals;
-use morpheus_tools::{probe, top};
+use morpheus_tools::{history, probe, top};
 
 use crate::documents;
 
@@ -27,6 +27,23 @@ pub(crate) enum Operator {
         /// How often to ask the daemon
         #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
         interval: u32,
+        /// Show the curves of this history, in place of the one that the daemon records (--history)
+        #[arg(long, value_name = "FILE")]
+        history: Option<PathBuf>,
+    },
+    /// Print what a daemon has recorded with --history
+    ///
+    /// A line for each record, the oldest first; a line with … alone where there was no daemon. Latencies are right to a
+    /// factor of two; 33 ms is that or more.
+    History {
+        /// The file that the daemon writes; it may be running
+        file: PathBuf,
+        /// The minutes of the last day, or the seconds of the last hour
+        #[arg(long, value_enum, default_value_t = Resolution::Minutes, conflicts_with = "json")]
+        by: Resolution,
+        /// Both, as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Measure how late a sleeping thread wakes up, whatever scheduler runs; needs neither daemon nor root
     Probe {
@@ -83,6 +100,13 @@ pub(crate) enum Operator {
     },
 }
 
+/// How far apart the records are that are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Resolution {
+    Seconds,
+    Minutes,
+}
+
 /// Where an installation is.
 #[derive(Debug, Args)]
 pub(crate) struct Where {
@@ -107,9 +131,11 @@ impl Where {
 /// Does what was asked for.
 pub(crate) fn run(command: &Operator, socket: &Path) -> Result<ExitCode, Box<dyn Error>> {
     match command {
-        Operator::Top { interval } => {
-            top::run(socket, Duration::from_secs((*interval).into()))?;
+        Operator::Top { interval, history } => {
+            let interval = Duration::from_secs((*interval).into());
+            top::run(socket, interval, history.as_deref())?;
         }
+        Operator::History { file, by, json } => run_history(file, *by, *json)?,
         Operator::Probe {
             seconds,
             period_us,
@@ -151,6 +177,27 @@ fn run_probe(options: probe::Options, json: bool) -> io::Result<()> {
         report.to_string()
     };
     print(text.as_bytes())
+}
+
+fn run_history(file: &Path, by: Resolution, json: bool) -> Result<(), Box<dyn Error>> {
+    let read = history::read(file)?;
+    if json {
+        print(format!("{}\n", history::print::json(&read)).as_bytes())?;
+        return Ok(());
+    }
+    let resolution = match by {
+        Resolution::Seconds => history::Resolution::Seconds,
+        Resolution::Minutes => history::Resolution::Minutes,
+    };
+    print(history::print::table(&read, resolution).as_bytes())?;
+    if read.damaged > 0 {
+        eprintln!(
+            "scx_morpheus: {}: {} records cannot be read (the machine went down while they were written)",
+            file.display(),
+            read.damaged
+        );
+    }
+    Ok(())
 }
 
 fn run_dmesg() -> Result<(), Box<dyn Error>> {

@@ -84,6 +84,7 @@ fn the_manual_and_the_completions_have_every_command() {
         "probe",
         "dmesg",
         "bench",
+        "history",
         "install",
         "uninstall",
         "man",

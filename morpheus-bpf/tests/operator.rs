@@ -110,6 +110,65 @@ fn the_file_for_prometheus_is_kept_up_to_date_and_goes_with_the_daemon() {
 }
 
 #[test]
+fn the_history_is_recorded_and_printed_while_the_daemon_runs_and_afterwards() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let path =
+        std::env::temp_dir().join(format!("morpheus-operator-{}.history", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let daemon = Daemon::start(&["--history", path.to_str().unwrap()]);
+    assert_eq!(daemon.numbers()["history"], path.to_str().unwrap());
+    let _client = Client::new(&daemon);
+    let printed = |more: &[&str]| {
+        let output = Command::new(program())
+            .arg("history")
+            .arg(&path)
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = || -> Value { serde_json::from_str(&printed(&["--json"])).unwrap() };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let history = json();
+        let seconds = history["seconds"].as_array().unwrap();
+        if seconds
+            .iter()
+            .filter(|second| second["processes"] == 1)
+            .count()
+            >= 2
+        {
+            break;
+        }
+        assert!(Instant::now() < until, "{history}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(printed(&["--by", "seconds"]).lines().count() > 2);
+    daemon.stop();
+    // The minute that had begun.
+    let history = json();
+    assert_eq!(history["minutes"].as_array().unwrap().len(), 1, "{history}");
+    assert_eq!(history["damaged_records"], 0);
+    assert_eq!(printed(&[]).lines().count(), 2);
+    // Another file's content stays, and the daemon says so and goes on without.
+    fs::write(&path, "precious").unwrap();
+    let daemon = Daemon::spawn(
+        &["--observe", "--history", path.to_str().unwrap()],
+        "observing",
+    );
+    assert_eq!(daemon.numbers()["history"], Value::Null);
+    let said = daemon.errors.recv_timeout(PATIENCE).unwrap();
+    assert!(said.contains("no history is recorded"), "{said}");
+    daemon.stop();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn the_monitor_tells_rates_and_ends_with_its_reader() {
     if !can_run() {
         return;
@@ -162,4 +221,12 @@ fn without_a_daemon_or_a_terminal_it_says_so() {
     fails(&["--monitor", "1"], "no daemon answers at");
     fails(&["status", "--prometheus"], "no daemon listens there");
     fails(&["top"], "--monitor 1");
+    fails(
+        &["history", "/nowhere/history"],
+        "/nowhere/history: No such file",
+    );
+    fails(
+        &["history", "/proc/self/status"],
+        "no history of scx_morpheus",
+    );
 }

@@ -8,12 +8,14 @@
 //! - [`reading`]: those numbers as types, with the names of [`tier`] and the buckets of [`histogram`]. [`telemetry`]: rates,
 //!   percentiles and the line of `--stats` and `--monitor`.
 //! - [`prometheus`]: a reading in Prometheus's text format.
+//! - [`history`]: readings over time, in a file of fixed size.
 //! - [`top`]: the same in a terminal.
 //! - [`probe`]: how late a sleeping thread wakes up; needs no daemon.
 //! - [`signals`]: being told to stop.
 #![warn(missing_docs)]
 
 pub mod histogram;
+pub mod history;
 pub mod probe;
 pub mod prometheus;
 pub mod reading;

@@ -84,6 +84,8 @@ pub struct Reading {
     pub idle_share: Option<f64>,
     /// The process database.
     pub procdb: Option<Profiles>,
+    /// The file where the daemon records its history.
+    pub history: Option<String>,
     /// The connected processes; the daemon leaves some out where there are very many.
     pub connections: Vec<Process>,
 }
@@ -122,6 +124,7 @@ impl Reading {
             idle_share: numbers["idle_share"]
                 .as_f64()
                 .filter(|share| (0.0..=1.0).contains(share)),
+            history: word("history"),
             procdb: profiles(&numbers["procdb"]),
             connections: numbers["connections"]
                 .as_array()
@@ -187,7 +190,7 @@ mod tests {
             "runs": "scheduler", "processes": 1, "workers": 2, "refused": 3, "cpus": 4,
             "counters": { "to_main": 5 },
             "tiers": { "interactive": { "wake_latency": wake } },
-            "sleeps": [1, 2, 3, 4], "regime": "mixed", "burst": true, "longrun": false,
+            "sleeps": [1, 2, 3, 4], "regime": "mixed", "history": "/x", "burst": true, "longrun": false,
             "knobs": { "slice_ns": 1_000_000, "affinity_mode": "weak" },
             "batch_waits_ns": 6, "idle_share": 0.25,
             "procdb": { "profiles": 42, "confident": 5 },
@@ -198,6 +201,7 @@ mod tests {
         assert_eq!(reading.counter("to_nowhere"), None);
         assert_eq!(reading.wake, [None, Some(wake), None]);
         assert_eq!(reading.sleeps, Some([1, 2, 3, 4]));
+        assert_eq!(reading.history.as_deref(), Some("/x"));
         assert_eq!(reading.regime.as_deref(), Some("mixed"));
         assert_eq!((reading.burst, reading.longrun), (Some(true), Some(false)));
         assert_eq!(reading.knobs["slice_ns"], 1_000_000);
@@ -229,7 +233,7 @@ mod tests {
             json!("x"),
             json!({
                 "runs": 5, "processes": -1, "counters": [1], "tiers": { "batch": { "wake_latency": [1, 2] } },
-                "sleeps": [1, 2, 3, -4], "regime": 1, "burst": 1, "knobs": 7, "idle_share": 7.0,
+                "sleeps": [1, 2, 3, -4], "regime": 1, "history": [], "burst": 1, "knobs": 7, "idle_share": 7.0,
                 "procdb": { "profiles": 1 }, "connections": [{ "comm": "no number" }, 5],
             }),
         ] {

@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
+use crate::history::{self, Record, Resolution};
 use crate::reading::{Process, Reading, TIERS};
 use crate::telemetry::{Rates, quantile};
 
@@ -15,6 +16,8 @@ const REMEMBERED: usize = 240;
 
 /// What came of asking the daemon.
 pub(super) struct Answer {
+    /// What is recorded on the disk, where it is.
+    pub(super) history: Option<history::History>,
     pub(super) result: Result<Reading, String>,
     pub(super) at: Instant,
 }
@@ -28,6 +31,25 @@ pub(super) enum Link {
     Live,
     /// It does not, and why.
     Gone(String),
+}
+
+/// What is on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// What goes on now.
+    Now,
+    /// Curves over time.
+    Curves(Resolution),
+}
+
+impl Page {
+    fn next(self) -> Page {
+        match self {
+            Page::Now => Page::Curves(Resolution::Seconds),
+            Page::Curves(Resolution::Seconds) => Page::Curves(Resolution::Minutes),
+            Page::Curves(Resolution::Minutes) => Page::Now,
+        }
+    }
 }
 
 /// What processes are sorted by.
@@ -75,6 +97,11 @@ pub(super) struct Model {
     pub(super) dispatches: History,
     /// In microseconds, by tier.
     pub(super) p99: [History; TIERS.len()],
+    /// What was recorded on the disk.
+    pub(super) recorded: Option<history::History>,
+    /// What was seen since the start, an interval each.
+    pub(super) seen: VecDeque<Record>,
+    pub(super) page: Page,
     pub(super) sort: Sort,
     pub(super) paused: bool,
     pub(super) help: bool,
@@ -96,6 +123,9 @@ impl Model {
             rates: Rates::default(),
             dispatches: History::new(),
             p99: Default::default(),
+            recorded: None,
+            seen: VecDeque::new(),
+            page: Page::Now,
             sort: Sort::Stalled,
             paused: false,
             help: false,
@@ -106,6 +136,9 @@ impl Model {
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
+        if !self.paused && answer.history.is_some() {
+            self.recorded = answer.history;
+        }
         let reading = match answer.result {
             Ok(reading) => reading,
             Err(error) => {
@@ -120,6 +153,14 @@ impl Model {
         let rates = match &self.last {
             Some((before, since)) => {
                 let elapsed = answer.at.saturating_duration_since(*since);
+                if !self.paused {
+                    let waits = reading.batch_waits_ns;
+                    let record = Record::between(before, &reading, elapsed, waits, unix_ms());
+                    if self.seen.len() == Resolution::Seconds.slots() as usize {
+                        self.seen.pop_front();
+                    }
+                    self.seen.push_back(record);
+                }
                 Rates::between(before, &reading, elapsed)
             }
             None => Rates::default(),
@@ -146,6 +187,7 @@ impl Model {
             KeyCode::Esc if self.help => self.help = false,
             KeyCode::Esc => return false,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('c') => self.page = self.page.next(),
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Up | KeyCode::Char('k') => self.above = self.above().saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.above = self.above() + 1,
@@ -157,6 +199,15 @@ impl Model {
             _ => {}
         }
         true
+    }
+
+    /// The records that the curves of a resolution are made of, the oldest first. Without a history on the disk they are of
+    /// what was seen.
+    pub(super) fn records(&self, resolution: Resolution) -> Vec<Record> {
+        match &self.recorded {
+            Some(history) => history.of(resolution).to_vec(),
+            None => self.seen.iter().copied().collect(),
+        }
     }
 
     /// How many processes are above those that are shown: no more than leave the window full.
@@ -183,6 +234,12 @@ impl Model {
     }
 }
 
+/// The time on the clock; 0 where it is before 1970.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 fn remember(history: &mut History, value: Option<f64>) {
     if history.len() == REMEMBERED {
         history.pop_front();
@@ -202,6 +259,7 @@ mod tests {
 
     fn answer(at: Instant, kept: u64) -> Answer {
         Answer {
+            history: None,
             result: Ok(Reading::parse(&json!({ "counters": { "kept": kept } }))),
             at,
         }
@@ -217,6 +275,7 @@ mod tests {
         model.answered(answer(start + 2 * second, 1010));
         assert_eq!(model.rates.of("kept"), Some(5.0));
         model.answered(Answer {
+            history: None,
             result: Err("nobody".into()),
             at: start + 3 * second,
         });
@@ -267,6 +326,7 @@ mod tests {
     fn processes_are_sorted() {
         let mut model = model();
         model.answered(Answer {
+            history: None,
             result: Ok(Reading::parse(&json!({ "connections": [
                 { "pid": 3, "comm": "b", "workers": 9 },
                 { "pid": 2, "comm": "c", "workers": 1, "stalled": 1 },
@@ -296,6 +356,7 @@ mod tests {
         let of = |count: u64| {
             let connections: Vec<_> = (0..count).map(|pid| json!({ "pid": pid })).collect();
             Answer {
+                history: None,
                 result: Ok(Reading::parse(&json!({ "connections": connections }))),
                 at: Instant::now(),
             }

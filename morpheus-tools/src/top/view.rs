@@ -6,8 +6,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Padding, Paragraph, Row, Table, Wrap};
 
+use super::curves;
 use super::decisions::{self, CELL_COLUMNS};
-use super::model::{Link, Model};
+use super::model::{Link, Model, Page};
 use super::text::{bars_of, printable, short, time_text};
 use crate::reading::{Reading, TIERS};
 use crate::telemetry::{Latency, mean, quantile, regime_text};
@@ -33,6 +34,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     if area.width < LEAST.0 || area.height < LEAST.1 {
         let text = format!("{} × {} at least, please", LEAST.0, LEAST.1);
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+        return;
+    }
+    if let Page::Curves(resolution) = model.page {
+        curves::draw(frame, model, resolution);
+        if model.help {
+            draw_help(frame, area);
+        }
         return;
     }
     let empty = Reading::default();
@@ -87,7 +95,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
 }
 
 /// A section: a line with its name, and what is below.
-fn section(name: impl Into<String>) -> Block<'static> {
+pub(super) fn section(name: impl Into<String>) -> Block<'static> {
     Block::new()
         .borders(Borders::TOP)
         .border_style(DIM)
@@ -97,7 +105,7 @@ fn section(name: impl Into<String>) -> Block<'static> {
         ))
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
+pub(super) fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Reading) {
     let mut left = vec![Span::styled(" scx_morpheus", BOLD)];
     if let Some(runs) = &reading.runs {
         left.push(Span::raw(format!("  {}", printable(runs))));
@@ -328,12 +336,13 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, reading: &Re
     frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
 }
 
-fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let pause = if model.paused { "go on" } else { "pause" };
     let mut spans = Vec::new();
     let keys = [
         ("q", "quit"),
         ("p", pause),
+        ("c", "curves"),
         ("s", "sort"),
         ("↑↓", "processes"),
         ("?", "help"),
@@ -347,6 +356,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 
 const HELP: &str = " q, Esc, Ctrl-C  quit
  p, space        hold what is shown, and go on
+ c               curves of the last hour, of the last day, and back
  s               sort processes by stalled, workers, pid, name
  ↑ ↓, k j        to other processes; PageUp, PageDown, Home, End
  ?, h            this
@@ -359,7 +369,7 @@ const HELP: &str = " q, Esc, Ctrl-C  quit
  Totals: scx_morpheus status. Lines: scx_morpheus --monitor 1.";
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
-    let (width, height) = (area.width.min(68), area.height.min(14));
+    let (width, height) = (area.width.min(68), area.height.min(15));
     let inside = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::model::Answer;
 use super::*;
+use crate::history::{History, Record};
 
 fn empty() -> Model {
     Model::new("/run/morpheus/broker.sock".into(), Duration::from_secs(1))
@@ -19,6 +20,7 @@ fn model(first: &Value, second: &Value) -> Model {
     let (mut model, start) = (empty(), Instant::now());
     for (numbers, at) in [(first, start), (second, start + Duration::from_secs(1))] {
         model.answered(Answer {
+            history: None,
             result: Ok(Reading::parse(numbers)),
             at,
         });
@@ -98,6 +100,83 @@ fn scheduler(scale: u64) -> Value {
 }
 
 #[test]
+fn curves_are_of_what_was_seen_or_of_the_history() {
+    let mut model = model(&scheduler(1), &scheduler(2));
+    assert!(model.key_pressed(KeyCode::Char('c'), KeyModifiers::NONE));
+    for (columns, rows) in [(62, 14), (80, 24), (200, 60)] {
+        let text = screen(&model, columns, rows);
+        for part in [
+            "Since top was started",
+            "Dispatches/s",
+            "24.0k",
+            "now",
+            "q quit",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+    let text = screen(&model, 120, 40);
+    for part in [
+        "Kicks/s",
+        "Longest wait of batch",
+        "3.0 ms",
+        "Idle",
+        "p99",
+        "interactive",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    // A history of an hour: dots all along, and the time of its beginning.
+    let seen = model.seen[0];
+    let mut history = History::default();
+    for second in 0..3600 {
+        let mut record = seen;
+        record.end_unix_ms = seen.end_unix_ms + 1000 * second;
+        history.seconds.push(record);
+    }
+    model.answered(Answer {
+        history: Some(history),
+        result: Err("no daemon".into()),
+        at: Instant::now(),
+    });
+    let text = screen(&model, 80, 24);
+    for part in ["The last hour", "-60 min"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let is_dot = |c: &char| ('\u{2801}'..='\u{28ff}').contains(c);
+    let dots = text.chars().filter(is_dot).count();
+    assert!(dots > 3 * 2 * 25, "{dots} in\n{text}");
+    assert!(model.key_pressed(KeyCode::Char('c'), KeyModifiers::NONE));
+    let text = screen(&model, 80, 24);
+    assert!(
+        text.contains("The last day") && text.contains("nothing yet"),
+        "{text}"
+    );
+    assert!(model.key_pressed(KeyCode::Char('c'), KeyModifiers::NONE));
+    assert!(screen(&model, 80, 24).contains("Decisions per second"));
+}
+
+#[test]
+fn curves_of_any_file_are_drawn() {
+    let mut model = empty();
+    let mut record = Record::default();
+    (record.end_unix_ms, record.interval_ms) = (u64::MAX, u32::MAX);
+    let history = History {
+        seconds: vec![record, Record::default(), record],
+        ..History::default()
+    };
+    model.answered(Answer {
+        history: Some(history),
+        result: Err("no daemon".into()),
+        at: Instant::now(),
+    });
+    model.key_pressed(KeyCode::Char('c'), KeyModifiers::NONE);
+    for (columns, rows) in [(1, 1), (62, 14), (63, 15), (300, 100)] {
+        screen(&model, columns, rows);
+    }
+}
+
+#[test]
 fn a_scheduler_fits_into_80_by_24() {
     let text = screen(&model(&scheduler(1), &scheduler(2)), 80, 24);
     let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -118,7 +197,7 @@ fn a_scheduler_fits_into_80_by_24() {
         "Processes: 2, by stalled",
         "4711 axum-server",
         "4712 wörker?[2J",
-        "q quit p pause s sort ↑↓ processes ? help",
+        "q quit p pause c curves s sort ↑↓ processes ? help",
     ] {
         assert!(squeezed.contains(part), "{part:?} is not in\n{text}");
     }
@@ -180,6 +259,7 @@ fn an_observer_has_no_tiers() {
 fn it_says_when_there_is_no_daemon() {
     let gone = |mut model: Model| {
         model.answered(Answer {
+            history: None,
             result: Err("Connection refused\n".into()),
             at: Instant::now(),
         });
