@@ -13,7 +13,6 @@ use std::mem::{MaybeUninit, offset_of};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Func, Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use morpheus_common::abi;
@@ -21,6 +20,7 @@ use serde_json::Value;
 
 use crate::adapt::Switches;
 use crate::check;
+use crate::check::symbols::{Symbol, has_at_once};
 use crate::domains::{Domains, MOST_DOMAINS};
 use crate::exit::{self, Exit};
 use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
@@ -31,6 +31,8 @@ use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
 use crate::topology::{self, Topology};
 
+/// Where the kernel has the flags that follow.
+const FLAGS: &str = "scx_ops_flags";
 /// `SCX_OPS_ENQ_LAST`: a task that could go on because its CPU has nothing else to do is put into a queue all the same. Else
 /// a limit would not hold for it.
 const ENQ_LAST: u64 = 1 << 1;
@@ -288,15 +290,16 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
     let btf = Btf::from_vmlinux().ok();
-    let groups = Groups::for_kernel(options, btf.as_ref());
+    let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
+    let groups = Groups::for_kernel(options, has);
     leave_out_groups(&mut open, groups);
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
-    if kernel::runs_at_least((6, 14)) {
+    if has(Symbol::Constant(FLAGS, "SCX_OPS_ENQ_MIGRATION_DISABLED")) {
         table.flags |= ENQ_MIGRATION_DISABLED;
     }
-    if kernel::runs_at_least((6, 15)) {
+    if has(Symbol::Constant(FLAGS, "SCX_OPS_ALLOW_QUEUED_WAKEUP")) {
         table.flags |= ALLOW_QUEUED_WAKEUP;
     }
     if options.partial {
@@ -309,16 +312,18 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         table.tick = std::ptr::null_mut();
         open.progs.morpheus_tick.set_autoload(false);
     }
-    let watches_always = btf.as_ref().is_some_and(|btf| {
-        btf.type_by_name::<Func<'_>>("scx_bpf_reenqueue_local___v2")
-            .is_some()
-    });
+    let watches_always = has(Symbol::Function("scx_bpf_reenqueue_local___v2"));
     if watches_always {
         // From 6.19 on sched_switch says so, and 7.2 warns of the callback.
         table.cpu_release = std::ptr::null_mut();
         open.progs.morpheus_cpu_release.set_autoload(false);
     }
-    let mut skeleton = open.load().map_err(refused("load the programs"))?;
+    let mut skeleton = open
+        .load()
+        .map_err(|error| match check::scheduler_lacks() {
+            Some(lacks) => Error::Limitation(format!("this kernel cannot be scheduled: {lacks}")),
+            None => refused("load the programs")(error),
+        })?;
     kernel::greet(&skeleton.progs.greet)?;
     boost(&skeleton, options).map_err(refused("say who goes first"))?;
     let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {
@@ -587,15 +592,10 @@ struct Groups {
 impl Groups {
     /// What is not switched off, as far as the kernel tells of it: of groups at all where it is built with them
     /// (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
-    fn for_kernel(options: &Options, btf: Option<&Btf<'_>>) -> Groups {
-        let table = btf.and_then(|btf| btf.type_by_name::<Struct<'_>>("sched_ext_ops"));
-        let has_callback = |name: &str| {
-            let named = |own: &std::ffi::OsStr| own == name;
-            table
-                .as_ref()
-                .is_some_and(|table| table.iter().any(|member| member.name.is_some_and(named)))
+    fn for_kernel(options: &Options, has: impl Fn(Symbol) -> bool) -> Groups {
+        let on = |mechanism, callback| {
+            !options.off.contains(&mechanism) && has(Symbol::Field("sched_ext_ops", callback))
         };
-        let on = |mechanism, callback| !options.off.contains(&mechanism) && has_callback(callback);
         Groups {
             weights: on(Mechanism::CgroupWeight, "cgroup_set_weight"),
             limits: on(Mechanism::CgroupMax, "cgroup_set_bandwidth"),

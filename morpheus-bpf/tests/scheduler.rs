@@ -20,6 +20,7 @@ use common::daemon::{Daemon, program};
 use common::guest::{can_run, client, cpus, hello, stalled_worker, state, wait_until};
 use common::load::{Busy, cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
+use morpheus_bpf::check::symbols::{Found, Symbol, has_at_once};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags};
 
@@ -577,4 +578,47 @@ fn the_monitor_and_the_help_say_what_there_is() {
     let output = Command::new(program()).arg("check").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let _ = std::io::stderr().flush();
+}
+
+/// What `check` says of the kernel is what the kernel says of the programs: it lets them in, and nothing that they need is
+/// missing.
+#[test]
+fn check_misses_nothing_where_the_scheduler_loads() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let output = std::process::Command::new(program())
+        .arg("check")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    println!("{text}");
+    assert!(output.status.success(), "{text}");
+    assert!(!text.contains("MISSING"), "{text}");
+    for programs in ["the observer's programs", "the scheduler's programs"] {
+        let all = format!("it has all that {programs} need");
+        assert!(text.contains(&all), "{all} is not in\n{text}");
+    }
+    // Limits of groups came with 6.17.
+    let has_limits = !text.contains("cgroup_set_bandwidth");
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(release.starts_with("6.16"), !has_limits, "{release}{text}");
+    // The daemon looks for these one by one, and finds the same.
+    let btf = libbpf_rs::btf::Btf::from_vmlinux().unwrap();
+    for symbol in [
+        Symbol::Constant("scx_ops_flags", "SCX_OPS_ENQ_MIGRATION_DISABLED"),
+        Symbol::Constant("scx_ops_flags", "SCX_OPS_ALLOW_QUEUED_WAKEUP"),
+        Symbol::Function("scx_bpf_reenqueue_local___v2"),
+        Symbol::Field("sched_ext_ops", "cgroup_set_weight"),
+        Symbol::Field("sched_ext_ops", "cgroup_set_bandwidth"),
+    ] {
+        let found = Found::of(&btf, [symbol]).has(symbol);
+        assert_eq!(has_at_once(&btf, symbol), found, "{symbol}");
+        assert!(
+            found || matches!(symbol, Symbol::Function(_)) || !has_limits,
+            "{symbol}"
+        );
+    }
+    drop(Daemon::schedule(&[]));
 }

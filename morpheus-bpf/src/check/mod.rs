@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `scx_morpheus check`: whether this machine has what the daemon needs, and what to do where it has not.
+//!
+//! - [`needs`]: what the programs need of the kernel, and what is lost where it is not there.
+//! - [`symbols`]: what a kernel has, by its BTF.
+
+pub mod needs;
+pub mod symbols;
 
 use std::fs;
 use std::path::Path;
 
 use libbpf_rs::btf::{Btf, ReferencesType as _, types};
 
-use crate::kernel::version;
+use crate::kernel::{runs_at_least, version};
+use needs::{Need, OBSERVER, SCHEDULER};
+use symbols::Found;
 
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
@@ -102,33 +110,102 @@ pub fn scheduler() -> Vec<Finding> {
     let mut findings = vec![sched_ext()];
     if findings[0].verdict == Verdict::Good {
         findings.push(sched_ext_btf());
+        if let Ok(btf) = Btf::from_vmlinux() {
+            findings.extend(told("the scheduler's programs", &btf, SCHEDULER));
+        }
+        if !runs_at_least((6, 15)) {
+            findings.push(finding(
+                Verdict::Note,
+                "kernel: before 6.15 a timer may not ask a CPU for speed (BTF does not tell): the frequency governor goes by \
+                 the load alone",
+            ));
+        }
         findings.push(other_scheduler());
     }
     findings
 }
 
+/// What the kernel describes of what the observer's programs need.
 fn btf() -> Vec<Finding> {
-    let Ok(btf) = Btf::from_vmlinux() else {
-        return vec![finding(
-            Verdict::Limitation,
-            "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
-        )];
-    };
-    let has = |function: &str| btf.type_by_name::<types::Func<'_>>(function).is_some();
-    vec![
-        finding(Verdict::Good, "BTF: the kernel describes its types"),
-        if has("bpf_task_from_pid") {
-            finding(
+    match Btf::from_vmlinux() {
+        Ok(btf) => {
+            let mut findings = vec![finding(
                 Verdict::Good,
-                "BPF: threads can be bound (bpf_task_from_pid)",
-            )
-        } else {
-            finding(
+                "BTF: the kernel describes its types",
+            )];
+            findings.extend(told("the observer's programs", &btf, OBSERVER));
+            findings
+        }
+        Err(_) => vec![no_btf()],
+    }
+}
+
+fn no_btf() -> Finding {
+    finding(
+        Verdict::Limitation,
+        "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+    )
+}
+
+/// What this kernel has of what these programs need.
+fn told(programs: &str, btf: &Btf<'_>, needs: &[Need]) -> Vec<Finding> {
+    let found = Found::of(btf, needs.iter().flat_map(Need::symbols));
+    judge(programs, &found, needs)
+}
+
+/// A line for everything that is needed and there, and one for each thing that is not.
+fn judge(programs: &str, found: &Found, needs: &[Need]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for need in needs {
+        let missing: Vec<String> = need
+            .missing(found)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if missing.is_empty() {
+            continue;
+        }
+        let names = missing.join(", ");
+        findings.push(match need.without {
+            None => finding(
                 Verdict::Limitation,
-                "BPF: the kernel has no bpf_task_from_pid; use Linux 6.2 or newer",
-            )
-        },
-    ]
+                format!(
+                    "kernel: {programs} need {names}, so that {}; Linux {} has it",
+                    need.what, need.since
+                ),
+            ),
+            Some(lost) => finding(
+                Verdict::Note,
+                format!(
+                    "kernel: without {names} (Linux {}), by which {}: {lost}",
+                    need.since, need.what
+                ),
+            ),
+        });
+    }
+    let needed = needs.iter().filter(|need| need.without.is_none()).count();
+    let lacks = |finding: &Finding| finding.verdict == Verdict::Limitation;
+    if !findings.iter().any(lacks) {
+        let text = format!(
+            "kernel: it has all that {programs} need ({needed} groups of functions, types, fields, constants)"
+        );
+        findings.insert(0, finding(Verdict::Good, text));
+    }
+    findings
+}
+
+/// What the kernel lacks without which the scheduler's programs cannot be loaded, in a sentence; `None` if nothing is known to
+/// be missing.
+#[must_use]
+pub fn scheduler_lacks() -> Option<String> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let needs: Vec<Need> = OBSERVER.iter().chain(SCHEDULER).copied().collect();
+    let lacks: Vec<String> = told("the scheduler's programs", &btf, &needs)
+        .into_iter()
+        .filter(|finding| finding.verdict == Verdict::Limitation)
+        .map(|finding| finding.text)
+        .collect();
+    (!lacks.is_empty()).then(|| lacks.join("; "))
 }
 
 fn kernel(release: &str) -> Finding {
@@ -186,7 +263,7 @@ fn sched_ext() -> Finding {
     } else {
         finding(
             Verdict::Limitation,
-            "sched_ext: the kernel has none; use Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y, or run \
+            "sched_ext: the kernel has none; use Linux 6.13 or newer (tested: 6.16, 6.18, 7.2) with CONFIG_SCHED_CLASS_EXT=y, or run \
              scx_morpheus --observe, which does not need it",
         )
     }
@@ -196,10 +273,7 @@ fn sched_ext() -> Finding {
 /// No BPF scheduler loads there.
 fn sched_ext_btf() -> Finding {
     let Ok(btf) = Btf::from_vmlinux() else {
-        return finding(
-            Verdict::Limitation,
-            "BTF: /sys/kernel/btf/vmlinux cannot be read; use a kernel with CONFIG_DEBUG_INFO_BTF=y",
-        );
+        return no_btf();
     };
     let arguments = btf
         .type_by_name::<types::Func<'_>>("scx_bpf_create_dsq")
@@ -294,6 +368,7 @@ fn chosen(modes: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::symbols::Symbol;
     use super::*;
 
     #[test]
@@ -315,6 +390,74 @@ mod tests {
         assert_eq!(kernel("6.6.1").verdict, Verdict::Note);
         assert_eq!(kernel("6.1.0").verdict, Verdict::Limitation);
         assert_eq!(kernel("").verdict, Verdict::Limitation);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_is_lost() {
+        let all = || SCHEDULER.iter().flat_map(Need::symbols);
+        let texts = |found: &Found| -> Vec<String> {
+            let findings = judge("programs", found, SCHEDULER);
+            findings.iter().map(ToString::to_string).collect()
+        };
+        let whole = texts(&Found::only(all()));
+        assert_eq!(whole.len(), 1, "{whole:?}");
+        assert!(whole[0].starts_with("ok "), "{whole:?}");
+        // A kernel of 6.16: no limits of groups, no reading without a lock.
+        let without =
+            |names: &'static [&'static str]| {
+                Found::only(all().filter(move |symbol| {
+                    !names.iter().any(|name| symbol.to_string().contains(name))
+                }))
+            };
+        let older = texts(&without(&["bandwidth", "bw_", "dsq_peek"]));
+        assert_eq!(older.len(), 3, "{older:?}");
+        assert!(
+            older[1].starts_with("note ") && older[1].contains("cpu.max"),
+            "{older:?}"
+        );
+        assert!(older[1].contains("6.17"), "{older:?}");
+        // 6.12 has other names for these.
+        let too_old = texts(&without(&["dsq_insert", "dsq_move"]));
+        assert!(
+            too_old.iter().all(|text| text.starts_with("MISSING")),
+            "{too_old:?}"
+        );
+        assert!(
+            too_old
+                .iter()
+                .all(|text| text.contains("Linux 6.13 has it")),
+            "{too_old:?}"
+        );
+    }
+
+    #[test]
+    fn this_kernel_is_read() {
+        let Ok(btf) = Btf::from_vmlinux() else {
+            return morpheus_testing::skip("this kernel has no BTF");
+        };
+        let found = Found::of(
+            &btf,
+            [
+                Symbol::Field("task_struct", "tgid"),
+                Symbol::Field("task_struct", "made_up"),
+                Symbol::Function("made_up"),
+                Symbol::Constant("bpf_map_type", "BPF_MAP_TYPE_HASH"),
+                Symbol::Tracepoint("sched_switch"),
+                Symbol::Struct("sched_switch"),
+                // In a structure without a name.
+                Symbol::Field("bpf_attr", "map_type"),
+            ],
+        );
+        assert!(found.has(Symbol::Field("task_struct", "tgid")));
+        assert!(found.has(Symbol::Constant("bpf_map_type", "BPF_MAP_TYPE_HASH")));
+        assert!(found.has(Symbol::Tracepoint("sched_switch")));
+        assert!(!found.has(Symbol::Field("task_struct", "made_up")));
+        assert!(
+            !found.has(Symbol::Function("made_up")) && !found.has(Symbol::Struct("sched_switch"))
+        );
+        let at_once = |symbol| symbols::has_at_once(&btf, symbol);
+        assert!(at_once(Symbol::Field("task_struct", "tgid")));
+        assert!(!at_once(Symbol::Field("task_struct", "made_up")));
     }
 
     #[test]
