@@ -23,6 +23,7 @@ Try it:
   scx_morpheus                   schedule; Ctrl-C gives the machine back to the kernel's own scheduler
   scx_morpheus top               in another terminal: what it does, and for whom
   scx_morpheus --monitor 1       in another terminal: what it does, once a second
+  scx_morpheus install --dry-run list the files that make a service of it; without --dry-run, write them
   scx_morpheus --observe         on a kernel without sched_ext: see and tell, and schedule nothing
 
 Applications connect by themselves where they find the socket; MORPHEUS_SOCKET names another one.

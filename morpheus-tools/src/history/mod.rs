@@ -1,9 +1,9 @@
 //! Statistics over time: what the daemon did, in a file of fixed size, for an hour by the second and for a day by the minute.
 //!
 //! - [`record`]: the figures of one interval.
-//! - [`file`]: the rings on the disk, for one writer and any number of readers.
+//! - [`mod@file`]: the rings on the disk, for one writer and any number of readers.
 //! - [`recorder`]: makes records of readings, and writes them on a thread of its own.
-//! - [`print`]: a table, and JSON.
+//! - [`mod@print`]: a table, and JSON.
 
 pub mod file;
 pub mod print;
