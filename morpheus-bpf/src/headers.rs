@@ -19,7 +19,7 @@ pub(crate) fn constants_of<'a>(header: &'a str, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn the_bpf_programs_have_the_same_numbers() {
-    let constants = constants_of(include_str!("bpf/behaviour.bpf.h"), "tier");
+    let constants = constants_of(include_str!("bpf/policy/policy.bpf.h"), "tier");
     let mut expected: Vec<_> = Tier::ALL
         .map(|tier| format!("TIER_{}", tier.name().to_uppercase()))
         .into();
@@ -29,6 +29,6 @@ fn the_bpf_programs_have_the_same_numbers() {
 
 #[test]
 fn the_bpf_programs_have_as_many_buckets() {
-    let header = include_str!("bpf/behaviour.bpf.h");
+    let header = include_str!("bpf/options/latency.bpf.c");
     assert!(header.contains(&format!("\n#define LATENCY_BUCKETS {BUCKETS}\n")));
 }
