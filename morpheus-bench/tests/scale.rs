@@ -109,6 +109,36 @@ fn people_get_a_table_prometheus_a_file_and_records_can_be_read_again() {
     fs::remove_file(records).unwrap();
 }
 
+/// Records of three iterations are read again, so that nothing has to be scheduled.
+#[test]
+fn a_missed_bar_is_a_failure_where_that_is_asked_for() {
+    let code = |times: f64| {
+        let records = file(&format!("strict-{times}"));
+        let run = |scheduler: &str, iteration: usize, value: f64| {
+            format!(
+                r#"{{"record":"run","bench":"scale","case":"pipe","scheduler":"{scheduler}","ops":null,"cpus":2,"iteration":{iteration},"failed":null,"measured":{{"value":{value},"latency_ns":null,"count":1,"wall_ns":1,"cpu_ns":null,"soak":null}}}}"#
+            )
+        };
+        let iterations = (1..=3).flat_map(|iteration| {
+            let own = run("morpheus", iteration, 1000.0 * times);
+            [run("default", iteration, 1000.0), own]
+        });
+        let lines: Vec<String> = iterations.collect();
+        fs::write(&records, lines.join("\n")).unwrap();
+        let codes = ["", "--strict "].map(|strict| {
+            let output = scale(&format!("{strict}--from {}", records.display()));
+            let said = String::from_utf8(output.stderr).unwrap();
+            let names = said.contains("pipe: morpheus, ÷ default at least");
+            assert_eq!(names, output.status.code() == Some(1), "{said}");
+            output.status.code()
+        });
+        fs::remove_file(records).unwrap();
+        codes
+    };
+    assert_eq!(code(0.5), [Some(0), Some(1)]);
+    assert_eq!(code(1.0), [Some(0), Some(0)]);
+}
+
 #[test]
 fn the_list_has_all_cases_and_needs_nothing() {
     let text = printed("--list");

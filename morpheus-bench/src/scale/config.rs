@@ -34,6 +34,8 @@ Examples:
       What tasks of Morpheus's runtime feel beside hogs, under each; it calls starvation.
   scale --suite soak --schedulers morpheus --duration 600
       Ten minutes of everything at once: who waited for long, and what the kernel said of it.
+  scale --strict --iterations 5
+      Fails where the scheduler misses a bar. One that the iterations leave undecided is no failure.
   scale --json > rounds.jsonl; scale --from rounds.jsonl
       A record a line, as soon as it is there; and the table of the records of one or more files.
 
@@ -46,8 +48,8 @@ It changes the scheduler of the whole machine while it runs, and puts things bac
 guest. This boots one for each round, and makes one table of all:
   cargo xtask scale
 
-Exit codes: 0 measured, 1 something could not be measured or broke a rule, 2 bad usage, 130 after Ctrl-C (what was
-measured until then is shown).";
+Exit codes: 0 measured, 1 something could not be measured or broke a rule (with --strict: a bar was missed), 2 bad usage,
+130 after Ctrl-C (what was measured until then is shown).";
 
 /// What schedulers make of a whole machine, its batch work and its interactive tasks.
 #[derive(Debug, Parser)]
@@ -99,6 +101,10 @@ pub struct Options {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value = "6", value_parser = measured(0.05, 3_600.0))]
     pub duration: f64,
+
+    /// A missed bar is a failure (exit code 1); three iterations decide, fewer only what is the same in each
+    #[arg(long, conflicts_with = "ablation")]
+    pub strict: bool,
 
     /// The number of the first iteration, when others were measured elsewhere
     #[arg(long, value_name = "N", default_value = "1", value_parser = counted(1, 100_000))]
@@ -251,6 +257,7 @@ mod tests {
             ("--schedulers ,", "a scheduler is needed"),
             ("--from x --duration 1", "cannot be used with"),
             ("--ablation --schedulers default", "cannot be used with"),
+            ("--ablation --strict", "cannot be used with"),
         ]);
     }
 

@@ -70,8 +70,15 @@ pub fn main() -> ExitCode {
     match report {
         Ok(report) => {
             report::print(&text(&report, &options));
-            let failed =
+            let mut failed =
                 report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
+            if options.strict {
+                let missed = rows::missed(&report);
+                for bar in &missed {
+                    eprintln!("scale: {bar}");
+                }
+                failed |= !missed.is_empty();
+            }
             report::exit_code(interrupt::happened(), failed)
         }
         Err(error) => report::failed("scale", &error),

@@ -7,8 +7,10 @@ use super::contender;
 use super::result::{Measured, Report, Run};
 use super::soak::Soak;
 use crate::envelope::Envelope;
+use crate::pairs::Bar;
 use crate::pairs::Limit::{self, AtLeast, AtMost};
 use crate::report;
+use crate::rows::text::held;
 use crate::rows::view::distinct;
 use crate::rows::{Figure, Part, Row};
 use crate::stats;
@@ -112,6 +114,15 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
         }
     }
     found
+}
+
+/// A sentence for each bar that is missed. One that is undecided is not.
+pub fn missed(report: &Report) -> Vec<String> {
+    let rows = envelope(report).rows;
+    let missed = rows.iter().filter(|row| row.judged == Some(Bar::Missed));
+    missed
+        .filter_map(|row| Some(format!("{}: {}", row.case, held(row)?)))
+        .collect()
 }
 
 /// The runs with this number of CPUs.
@@ -336,7 +347,6 @@ mod tests {
     use super::super::soak::Waited;
     use super::*;
     use crate::histogram::Summary;
-    use crate::pairs::Bar;
     use crate::report::WIDTH;
     use crate::rows::view::find;
 
@@ -408,6 +418,27 @@ mod tests {
             found(&report, "pipe", TO_DEFAULT),
             (Some(0.9), Some(Bar::Undecided))
         );
+    }
+
+    #[test]
+    fn only_what_is_missed_for_sure_is_missed() {
+        let report = |pipe: f64| {
+            let mut report = report(&[
+                (Case::Pipe, "default", 100.0),
+                (Case::Pipe, "morpheus", pipe),
+                (Case::Throughput, "default", 100.0),
+                (Case::Throughput, "morpheus", 99.0),
+            ]);
+            let last = report.runs.last_mut().unwrap();
+            // One iteration of three is below the bar.
+            last.measured.as_mut().unwrap().value = Some(90.0);
+            missed(&report)
+        };
+        assert_eq!(report(95.0), Vec::<String>::new());
+        let missed = report(80.0);
+        assert_eq!(missed.len(), 1, "{missed:?}");
+        let expected = "pipe: morpheus, ÷ default at least 0.9200×: missed, 0.800×";
+        assert!(missed[0].starts_with(expected), "{missed:?}");
     }
 
     #[test]
