@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Work conservation: no CPU idles while a task waits that may run there, beside what the kernel's own scheduler wastes.
+//! `MORPHEUS_CONSERVING_BESIDE=COMMAND` shows what another scheduler wastes.
 
 mod common;
 
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, kernel_has, state};
 use common::load::Busy;
+use common::other::Other;
 use common::waiting::{Trace, Waiting};
 use common::{say, sleep, turn};
 use morpheus_tools::reading::Reading;
@@ -78,11 +80,19 @@ fn cpus_do_not_idle_while_tasks_wait() {
     let kernels = waste();
     let with = waste_with(&[]);
     let without = waste_with(&["--without", "kick-idle,steal"]);
-    for (name, waste) in [
+    let beside = std::env::var("MORPHEUS_CONSERVING_BESIDE").ok();
+    let other = beside.as_ref().map(|command| {
+        let _other = Other::start(command);
+        let waste = waste();
+        assert_eq!(state(), "enabled", "{command} was thrown out");
+        (command.as_str(), waste)
+    });
+    let known = [
         ("scheduler", with),
         ("without kick-idle and steal", without),
         ("the kernel's", kernels),
-    ] {
+    ];
+    for (name, waste) in known.into_iter().chain(other) {
         let part = |ns: u64| 100.0 * waste.share(ns);
         say(&format!(
             "{name}: of all CPU time, idle {:.2} %, idle while a task waits {:.3} %, a task waits beside an idle CPU that had time \

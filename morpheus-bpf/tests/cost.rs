@@ -2,24 +2,28 @@
 //! What the scheduler costs those who have nothing to do with it, beside the kernel's own. For guests, as `scheduler.rs` is.
 //!
 //! Rounds take turns, and the fastest of each kind are compared: what else the host does only adds. Times in an emulator
-//! mean something beside each other, and nothing alone. `MORPHEUS_COST_BESIDE=COMMAND` has another scheduler take turns with
+//! mean something beside each other, and nothing alone. In virtual time a ratio is one of instructions, the same in each run but for
+//! what is random in the guest, and has a bar of its own. `MORPHEUS_COST_BESIDE=COMMAND` has another scheduler take turns with
 //! them, whose times are shown.
 
 mod common;
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
 use common::daemon::Daemon;
-use common::guest::{can_run, cpus, state, wait_until};
+use common::guest::{can_run, cpus};
 use common::load::pin;
+use common::other::Other;
+use common::programs::{Counting, Programs, Work, is_virtual_time};
 use common::{say, turn};
-use rustix::process::{Pid, Signal, kill_process};
 
-const ROUNDS: usize = 7;
+/// In virtual time they hardly differ.
+fn rounds() -> usize {
+    if is_virtual_time() { 3 } else { 7 }
+}
 
 /// Two threads pass a byte to and fro.
 fn ping_pong(first: usize, second: usize) {
@@ -81,28 +85,11 @@ fn messaging() {
     });
 }
 
-/// Another scheduler, for as long as this lives.
-struct Other(Child);
-
-impl Other {
-    fn start(command: &str) -> Other {
-        let child = Command::new(command)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command}: {error}"));
-        wait_until("another scheduler is in force", || state() == "enabled");
-        Other(child)
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let pid = Pid::from_child(&self.0);
-        kill_process(pid, Signal::INT).unwrap();
-        self.0.wait().unwrap();
-        wait_until("it is gone", || state() == "disabled");
-    }
+/// How many times what the kernel's own scheduler takes: in time, and in virtual time.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    time: f64,
+    instructions: f64,
 }
 
 /// What the rounds under one scheduler took.
@@ -135,12 +122,31 @@ impl Times {
     }
 }
 
+/// What BPF programs take meanwhile, in virtual time: for each of them, and for each switch.
+fn programs_take(work: &impl Fn()) -> String {
+    let _counting = Counting::start();
+    let (programs, before) = (Programs::now(), Work::now());
+    work();
+    let (programs, (switches, busy)) =
+        (Programs::now().since(&programs), Work::now().since(&before));
+    format!(
+        "{:.0} instructions of programs for each of {switches} switches\n{}",
+        programs.instructions(busy) / switches as f64,
+        programs.said(switches, busy)
+    )
+}
+
 /// The shortest times of the kernel's scheduler and of ours, in turns.
-fn compare(what: &str, most: f64, work: impl Fn()) {
+fn compare(what: &str, most: Most, work: impl Fn()) {
+    let most = if is_virtual_time() {
+        most.instructions
+    } else {
+        most.time
+    };
     let beside = std::env::var("MORPHEUS_COST_BESIDE").ok();
     let (mut kernels, mut ours, mut others) =
         (Times::default(), Times::default(), Times::default());
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         kernels.add(&work);
         let daemon = Daemon::schedule(&[]);
         ours.add(&work);
@@ -148,6 +154,15 @@ fn compare(what: &str, most: f64, work: impl Fn()) {
         if let Some(command) = &beside {
             let _other = Other::start(command);
             others.add(&work);
+        }
+    }
+    if is_virtual_time() {
+        let daemon = Daemon::schedule(&[]);
+        say(&format!("{what}: {}", programs_take(&work)));
+        drop(daemon);
+        if let Some(command) = &beside {
+            let _other = Other::start(command);
+            say(&format!("{what}, {command}: {}", programs_take(&work)));
         }
     }
     let ratio = ours.shortest() / kernels.shortest();
@@ -174,7 +189,11 @@ fn messaging_costs_no_more() {
         return;
     }
     let _turn = turn();
-    compare("messaging", 1.25, messaging);
+    let most = Most {
+        time: 1.25,
+        instructions: 1.25,
+    };
+    compare("messaging", most, messaging);
 }
 
 #[test]
@@ -183,7 +202,11 @@ fn a_pipe_between_two_cpus_costs_no_more() {
         return;
     }
     let _turn = turn();
-    compare("pipe between two CPUs", 1.25, || ping_pong(0, 1));
+    let most = Most {
+        time: 1.25,
+        instructions: 1.27,
+    };
+    compare("pipe between two CPUs", most, || ping_pong(0, 1));
 }
 
 #[test]
@@ -192,5 +215,9 @@ fn a_pipe_on_one_cpu_costs_little_more() {
         return;
     }
     let _turn = turn();
-    compare("pipe on one CPU", 1.4, || ping_pong(0, 0));
+    let most = Most {
+        time: 1.4,
+        instructions: 1.5,
+    };
+    compare("pipe on one CPU", most, || ping_pong(0, 0));
 }

@@ -4,11 +4,13 @@
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
 //! - [`guest`]: what needs a machine of its own. [`frequency`]: what a governor asks for there.
+//! - [`other`]: another scheduler, to compare with.
 //! - [`tracing`]: the kernel's. [`waiting`]: CPUs that idle while a task waits.
 //! - [`eject`]: the kernel's way to end a scheduler.
 //! - [`load`]: threads that want the CPU. [`group`]: their groups.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
+//! - [`programs`]: what BPF programs take.
 //! - [`random`]: for those who send anything.
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -21,6 +23,8 @@ pub mod group;
 pub mod guest;
 pub mod load;
 pub mod memory;
+pub mod other;
+pub mod programs;
 pub mod random;
 pub mod ring;
 pub mod tracing;

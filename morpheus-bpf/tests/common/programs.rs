@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What BPF programs take, by the kernel's own count.
+//!
+//! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions: of all CPUs, which take turns.
+//! While a program runs on one CPU, those that are busy beside it run as well, so that its time is divided by the number of busy
+//! CPUs. That is right on average, and exact where one CPU is busy at a time. Each call counts some 20 to 30 instructions that
+//! belong to the counting.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+use libbpf_rs::query::ProgInfoIter;
+
+use super::guest::cpus;
+
+const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// How often a program ran, and how long that took in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// The programs that are loaded, by the names that the kernel keeps of them: the first 15 characters.
+#[derive(Clone, Debug, Default)]
+pub struct Programs(BTreeMap<String, Runs>);
+
+/// Has the kernel count, until this is dropped.
+pub struct Counting(());
+
+impl Counting {
+    pub fn start() -> Counting {
+        fs::write(STATISTICS, "1").unwrap();
+        Counting(())
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let _ = fs::write(STATISTICS, "0");
+    }
+}
+
+impl Programs {
+    /// What was counted so far.
+    pub fn now() -> Programs {
+        let mut programs = Programs::default();
+        for program in ProgInfoIter::default() {
+            let name = program.name.to_string_lossy().into_owned();
+            let runs = programs.0.entry(name).or_default();
+            runs.count += program.run_cnt;
+            runs.ns += program.run_time_ns;
+        }
+        programs
+    }
+
+    /// What was counted since then, of programs that ran.
+    pub fn since(&self, before: &Programs) -> Programs {
+        let earlier = |name| before.0.get(name).copied().unwrap_or_default();
+        let more = self.0.iter().map(|(name, runs)| {
+            let earlier = earlier(name);
+            let runs = Runs {
+                count: runs.count - earlier.count,
+                ns: runs.ns - earlier.ns,
+            };
+            (name.clone(), runs)
+        });
+        Programs(more.filter(|(_, runs)| runs.count > 0).collect())
+    }
+
+    /// The instructions of all of them together.
+    pub fn instructions(&self, busy_cpus: f64) -> f64 {
+        let ns: u64 = self.0.values().map(|runs| runs.ns).sum();
+        ns as f64 / (ns_of_instruction() * busy_cpus)
+    }
+
+    /// A line for each, the dearest first: calls, instructions of each call, and of each of so many switches.
+    pub fn said(&self, switches: u64, busy_cpus: f64) -> String {
+        let ns_of_instruction = ns_of_instruction() * busy_cpus;
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.ns));
+        let line = |(name, runs): &(&String, &Runs)| {
+            let instructions = runs.ns as f64 / ns_of_instruction;
+            format!(
+                "  {name:16} {:8} calls, {:6.0} instructions each, {:7.1} for each switch",
+                runs.count,
+                instructions / runs.count as f64,
+                instructions / switches.max(1) as f64,
+            )
+        };
+        let lines: Vec<String> = all.iter().map(line).collect();
+        lines.join("\n")
+    }
+}
+
+/// How long an instruction takes in virtual time, as the name of the CPU says; `None` in any other time.
+fn named_ns() -> Option<f64> {
+    let cpus = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let (before, _) = cpus.split_once(" ns an instruction)")?;
+    before.rsplit_once('(')?.1.parse().ok()
+}
+
+/// Whether time follows the instructions here, so that they can be counted.
+pub fn is_virtual_time() -> bool {
+    named_ns().is_some()
+}
+
+fn ns_of_instruction() -> f64 {
+    named_ns().expect("instructions are counted in virtual time alone (cargo xtask vm --icount)")
+}
+
+/// What CPUs have done since the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// How often they have gone from one thread to another, or to none.
+    pub switches: u64,
+    /// How long they idled, in seconds, all together.
+    idle_s: f64,
+    at: Instant,
+}
+
+impl Work {
+    pub fn now() -> Work {
+        let text = fs::read_to_string("/proc/stat").unwrap();
+        let of = |name: &str| -> Vec<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let words = line.unwrap().split_whitespace();
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        // In the kernel's unit for users: idle, and waiting for a device.
+        let idle: u64 = of("cpu ")[3..=4].iter().sum();
+        Work {
+            switches: of("ctxt ")[0],
+            idle_s: idle as f64 / rustix::param::clock_ticks_per_second() as f64,
+            at: Instant::now(),
+        }
+    }
+
+    /// How many switches there were since then, and how many CPUs were busy on average.
+    pub fn since(&self, before: &Work) -> (u64, f64) {
+        let passed_s = (self.at - before.at).as_secs_f64();
+        let idle = (self.idle_s - before.idle_s) / passed_s;
+        let busy = (cpus() as f64 - idle).max(1.0);
+        (self.switches - before.switches, busy)
+    }
+}
