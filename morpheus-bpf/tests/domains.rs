@@ -4,14 +4,12 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::Busy;
-use common::{now_ns, say, sleep, turn};
+use common::load::{Busy, Timed};
+use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
@@ -100,36 +98,6 @@ fn switched_off_each_domain_keeps_its_own() {
     drop(threads);
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
-}
-
-/// A thread that computes, and the longest time in ns between two of its readings of the clock.
-struct Timed {
-    thread: Busy,
-    longest_ns: Arc<AtomicU64>,
-}
-
-impl Timed {
-    /// `prepare` runs in the thread before it begins.
-    fn new(prepare: impl FnOnce() + Send + 'static) -> Timed {
-        let longest_ns = Arc::new(AtomicU64::new(0));
-        let own = Arc::clone(&longest_ns);
-        let mut last = None;
-        let read_clock = move || {
-            let now = now_ns();
-            // Relaxed: a maximum, which guards nothing.
-            own.fetch_max(now - last.replace(now).unwrap_or(now), Ordering::Relaxed);
-        };
-        Timed {
-            thread: Busy::repeating(prepare, read_clock),
-            longest_ns,
-        }
-    }
-
-    /// The longest time since this was last called.
-    fn longest(&self) -> Duration {
-        // Relaxed: as above.
-        Duration::from_nanos(self.longest_ns.swap(0, Ordering::Relaxed))
-    }
 }
 
 /// The longest time that one of these threads has had no CPU since this was last called.

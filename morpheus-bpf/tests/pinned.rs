@@ -3,13 +3,12 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, pin};
-use common::{now_ns, say, sleep, turn, window};
+use common::load::{Busy, Sleeping, pin};
+use common::{say, turn, window};
 
 /// Time between two wakes.
 const EVERY: Duration = Duration::from_millis(5);
@@ -23,23 +22,13 @@ fn lateness(arguments: &[&str]) -> Duration {
     let computing: Vec<Busy> = (0..cpus()).map(|cpu| Busy::new(move || pin(cpu))).collect();
     // The thread that runs alone on its CPU takes the clock along from here on.
     std::thread::sleep(Duration::from_secs(1));
-    let late = Arc::new(Mutex::new(Vec::new()));
-    let own = Arc::clone(&late);
-    let wake = move || {
-        let begun_ns = now_ns();
-        sleep(EVERY);
-        let slept_ns = now_ns() - begun_ns;
-        own.lock().unwrap().push(slept_ns - EVERY.as_nanos() as u64);
-    };
-    let sleeping = Busy::repeating(|| pin(0), wake);
+    let sleeping = Sleeping::new(EVERY, || pin(0));
     std::thread::sleep(window(SECONDS));
-    drop((sleeping, computing));
+    let late = sleeping.p99();
+    drop(computing);
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
-    let mut late = late.lock().unwrap();
-    late.sort_unstable();
-    assert!(late.len() > 100, "woke {} times only", late.len());
-    Duration::from_nanos(late[late.len() * 99 / 100])
+    late
 }
 
 /// One that sleeps on the first CPU, where another computes, does not wait because one on the other CPU is ahead of both.

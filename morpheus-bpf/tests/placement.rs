@@ -9,6 +9,8 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
@@ -16,6 +18,7 @@ use common::guest::{can_run, cpus, state};
 use common::load::{Busy, own_cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_tools::tier::Tier;
+use rustix::thread::sched_getcpu;
 
 const MS: Duration = Duration::from_millis(1);
 /// All that placement near a CPU counts, the first two for each tier.
@@ -71,25 +74,78 @@ impl Drop for Caches {
     }
 }
 
+/// Does this, computes for a millisecond, and sleeps, again and again.
+fn often_after(mut first: impl FnMut() + Send + 'static, pause: Duration) -> impl FnMut() + Send {
+    move || {
+        first();
+        let until = own_cpu_ns() + MS.as_nanos() as u64;
+        while own_cpu_ns() < until {
+            common::load::compute();
+        }
+        sleep(pause);
+    }
+}
+
+/// Computes for a millisecond at a time, between pauses, on one CPU or on any.
+fn often(place: Option<usize>, pause: Duration) -> Busy {
+    Busy::repeating(
+        move || place.into_iter().for_each(pin),
+        often_after(|| (), pause),
+    )
+}
+
 /// Threads that find their last CPU busy when they wake, and others idle, again and again: some that stay on their CPUs,
 /// and others that do not. All of them sleep more than they compute, and not often enough to be LAT_CRITICAL, so that they
 /// may wait.
 fn restless() -> Vec<Busy> {
-    let often = |prepare: Box<dyn FnOnce() + Send>, pause: Duration| {
-        Busy::repeating(prepare, move || {
-            let until = own_cpu_ns() + MS.as_nanos() as u64;
-            while own_cpu_ns() < until {
-                common::load::compute();
-            }
-            sleep(pause);
-        })
-    };
-    let bound = (0..cpus()).map(|cpu| often(Box::new(move || pin(cpu)), 5 * MS));
-    let free = (0..2 * cpus()).map(|index| {
-        let pause = 5 * MS + MS / 4 * index as u32;
-        often(Box::new(|| ()), pause)
-    });
+    let bound = (0..cpus()).map(|cpu| often(Some(cpu), 5 * MS));
+    let free = (0..2 * cpus()).map(|index| often(None, 5 * MS + MS / 4 * index as u32));
     bound.chain(free).collect()
+}
+
+/// Of the wakes that moved a thread to another CPU, the share that moved it to the one that shares its cache.
+fn share_of_moves_near(arguments: &[&str]) -> f64 {
+    let daemon = Daemon::schedule(arguments);
+    let moves: Arc<[AtomicU64; 2]> = Arc::default();
+    let bound = (0..cpus()).map(|cpu| often(Some(cpu), 5 * MS));
+    let free = (0..cpus()).map(|index| {
+        let (moves, mut last) = (Arc::clone(&moves), None);
+        let look = move || {
+            let cpu = sched_getcpu();
+            let before = last.replace(cpu).unwrap_or(cpu);
+            if cpu != before {
+                let is_far = cpu / 2 != before / 2;
+                // Relaxed: counts, which guard nothing.
+                moves[usize::from(is_far)].fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        Busy::repeating(|| (), often_after(look, 3 * MS + MS / 4 * index as u32))
+    });
+    let threads: Vec<Busy> = bound.chain(free).collect();
+    std::thread::sleep(Duration::from_secs(4));
+    drop(threads);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    // Relaxed: the threads have ended.
+    let [near, far] = [0, 1].map(|index: usize| moves[index].load(Ordering::Relaxed));
+    assert!(near + far > 100, "{near} and {far} moves only");
+    near as f64 / (near + far) as f64
+}
+
+/// By where the threads find themselves, and not by what the scheduler counts.
+#[test]
+fn most_moves_stay_within_a_cache() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _caches = Caches::in_groups_of(2);
+    let with = share_of_moves_near(&[]);
+    let without = share_of_moves_near(&["--without", "l2-affinity"]);
+    say(&format!(
+        "{with:.2} of all moves stay within a cache, {without:.2} without the search"
+    ));
+    assert!(with > 1.3 * without, "{with} {without}");
 }
 
 /// What was counted, in the order of `COUNTERS`.

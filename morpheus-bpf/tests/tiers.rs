@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, kernel_has, state};
-use common::load::{Busy, pin, set_nice, take_precedence};
+use common::load::{Busy, Sleeping, pin, set_nice, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
@@ -209,6 +209,72 @@ fn nobody_gains_by_looking_interactive() {
     say(&format!("posing {:.2} of honest", posing_ns / honest_ns));
     assert!(posing_ns < 1.3 * honest_ns, "{posing_ns} of {honest_ns}");
     assert!(daemon.stop().success());
+}
+
+/// How late a thread wakes that sleeps for 5 ms at a time, at p99, beside a load.
+fn lateness(arguments: &[&str], load: impl Fn() -> Vec<Busy>) -> Duration {
+    let daemon = Daemon::schedule(arguments);
+    let threads = load();
+    std::thread::sleep(Duration::from_secs(1));
+    let sleeping = Sleeping::new(5 * MS, || ());
+    std::thread::sleep(Duration::from_secs(6));
+    let late = sleeping.p99();
+    drop(threads);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    late
+}
+
+/// Computes for longer than a slice, and then sleeps: when it wakes, it has as much credit as one that sleeps most of the time.
+fn computing_in_parts() -> Busy {
+    let again = || {
+        let begun = Instant::now();
+        while begun.elapsed() < 12 * MS {
+            std::hint::spin_loop();
+        }
+        sleep(20 * MS);
+    };
+    Busy::repeating(|| (), again)
+}
+
+/// A thread that sleeps most of the time goes before those that have slept as well, and compute.
+#[test]
+fn the_front_queue_makes_wakes_early() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let load = || (0..8 * cpus()).map(|_| computing_in_parts()).collect();
+    let (with, without) = (lateness(&[], load), lateness(&["--without", "tiers"], load));
+    say(&format!(
+        "p99 of lateness {with:?}, without tiers {without:?}"
+    ));
+    assert!(without >= 2 * with, "{with:?} {without:?}");
+}
+
+/// A thread that wakes takes the CPU from one that computes.
+#[test]
+fn preemption_by_tier_makes_wakes_early() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    // Of much weight: their vtime is soon less than that of any thread that wakes, whose only advantage is its tier.
+    let heavy = || Busy::many(2 * cpus(), -10);
+    let by_tier = lateness(&[], heavy);
+    let by_vtime = lateness(&["--without", "wakeup-preemption,tick-preemption"], heavy);
+    let load = || Busy::many(2 * cpus(), 0);
+    let at_ticks = lateness(&["--without", "wakeup-preemption,kick"], load);
+    let none = lateness(
+        &["--without", "wakeup-preemption,kick,tick-preemption"],
+        load,
+    );
+    say(&format!(
+        "p99 of lateness beside heavy threads {by_tier:?}, by vtime alone {by_vtime:?}; beside others at ticks alone {at_ticks:?}, \
+         without preemption {none:?}"
+    ));
+    assert!(by_vtime >= 2 * by_tier, "{by_tier:?} {by_vtime:?}");
+    assert!(none >= 2 * at_ticks, "{at_ticks:?} {none:?}");
 }
 
 /// Enough of those that go first make the main queue go first; each bound by itself, with the others off.

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that want the CPU, and how much of it they got.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::wire::gettid;
+use super::{now_ns, sleep};
 
 /// A thread that computes until it is dropped.
 pub struct Busy {
@@ -71,6 +72,70 @@ impl Drop for Busy {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// A thread that computes, and the longest time in ns between two of its readings of the clock.
+pub struct Timed {
+    pub thread: Busy,
+    longest_ns: Arc<AtomicU64>,
+}
+
+impl Timed {
+    /// `prepare` runs in the thread before it begins.
+    pub fn new(prepare: impl FnOnce() + Send + 'static) -> Timed {
+        let longest_ns = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&longest_ns);
+        let mut last = None;
+        let read_clock = move || {
+            let now = now_ns();
+            // Relaxed: a maximum, which guards nothing.
+            own.fetch_max(now - last.replace(now).unwrap_or(now), Ordering::Relaxed);
+        };
+        Timed {
+            thread: Busy::repeating(prepare, read_clock),
+            longest_ns,
+        }
+    }
+
+    /// The longest time since this was last called.
+    pub fn longest(&self) -> Duration {
+        // Relaxed: as above.
+        Duration::from_nanos(self.longest_ns.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// A thread that sleeps for the same time again and again, and how late it wakes.
+pub struct Sleeping {
+    thread: Busy,
+    late_ns: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Sleeping {
+    /// `prepare` runs in the thread before it begins.
+    pub fn new(every: Duration, prepare: impl FnOnce() + Send + 'static) -> Sleeping {
+        let late_ns = Arc::new(Mutex::new(Vec::new()));
+        let own = Arc::clone(&late_ns);
+        let wake = move || {
+            let begun_ns = now_ns();
+            sleep(every);
+            let slept_ns = now_ns() - begun_ns;
+            let late_ns = slept_ns.saturating_sub(every.as_nanos() as u64);
+            own.lock().unwrap().push(late_ns);
+        };
+        Sleeping {
+            thread: Busy::repeating(prepare, wake),
+            late_ns,
+        }
+    }
+
+    /// The 99th percentile so far. Ends the thread.
+    pub fn p99(self) -> Duration {
+        drop(self.thread);
+        let mut late = self.late_ns.lock().unwrap();
+        late.sort_unstable();
+        assert!(late.len() > 100, "woke {} times only", late.len());
+        Duration::from_nanos(late[late.len() * 99 / 100])
     }
 }
 
