@@ -22,7 +22,7 @@ pub fn become_one_if_asked() {
 /// Computes until killed.
 pub fn burn() -> ! {
     loop {
-        work::compute(1_000_000);
+        work::compute_in_turn(1_000_000);
     }
 }
 

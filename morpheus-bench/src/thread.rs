@@ -34,6 +34,23 @@ pub fn set_nice(tid: libc::id_t, nice: libc::c_int) -> bool {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) == 0 }
 }
 
+/// Makes the calling thread a real-time thread (`SCHED_FIFO`), which goes before all tasks of a sched_ext scheduler.
+///
+/// # Errors
+/// When the kernel refuses: it needs root.
+pub fn take_precedence() -> Result<(), String> {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    match result {
+        0 => Ok(()),
+        _ => Err(format!(
+            "a thread cannot become a real-time thread: {}",
+            std::io::Error::last_os_error()
+        )),
+    }
+}
+
 /// By how much the kernel may delay the calling thread's timers to let them end together; 0 puts back what the
 /// thread began with. Real-time threads have none, whatever is set.
 pub fn set_timer_slack(ns: libc::c_ulong) {

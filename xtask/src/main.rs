@@ -2,10 +2,11 @@
 //!
 //! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
-//! steps that do; `measure` measures there and `soak` holds out there, by `rounds`, `suite` and `service` measure here.
+//! steps that do; `measure` and `ablation` measure there and `soak` holds out there, by `rounds`, `suite` and `service` measure here.
 #![warn(missing_docs)]
 
 mod aarch64;
+mod ablation;
 mod context;
 mod counts;
 mod criterion;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::ablation::AblationArgs;
 use crate::context::Context;
 use crate::measure::ScaleArgs;
 use crate::service::ServiceArgs;
@@ -109,10 +111,25 @@ Examples:
   cargo xtask scale --rounds 1 -- --only latency,burst   two cases, once
   cargo xtask scale --cpus 4 -- --cpus 2,4               four CPUs, of which two are offline in the first half
   cargo xtask scale --schedulers default/lazy,default/full,scx_bpfland,morpheus -- --suite runtime --duration 3
-                                                         what tasks of Morpheus's runtime feel beside hogs, under each
-  cargo xtask scale --ablation                           what each feature of scx_morpheus buys; 25 minutes a round
-  cargo xtask scale --ablation=tiers,deficit --rounds 9  two of them")]
+                                                         what tasks of Morpheus's runtime feel beside hogs, under each")]
     Scale(ScaleArgs),
+    /// Measures what each feature of scx_morpheus is good for, in guests, and shows one table.
+    ///
+    /// Each feature has loads that it was made for, and a guest that has what it is about (`morpheus-bench/src/scale/trials.rs`). In
+    /// each boot the scheduler is measured as it is, with each feature switched the other way, and as it is again, in the guest's own
+    /// time, with another seed. A feature wins where its figure is better with it by more than the scheduler differs from itself.
+    /// What was measured is also in target/ablation.jsonl.
+    ///
+    /// The exit code is 0 when everything was measured, 1 when something could not be, 2 for a command line that makes no sense,
+    /// 130 after Ctrl-C (with a table of the boots until then).
+    #[command(after_help = "\
+Examples:
+  cargo xtask ablation                                   all features under the loads that they were made for
+  cargo xtask ablation --feature tiers,steal --boots 3   two of them, a first look
+  cargo xtask ablation --feature adapt --elsewhere       also what it costs under other loads
+  cargo xtask ablation --feature adapt --only pipe,ipc   under these loads in their place
+  cargo xtask ablation --figures                         all, into the tables of the guide; commit first")]
+    Ablation(AblationArgs),
     /// Runs everything at once for long, in a guest for each number of CPUs, and shows one table.
     ///
     /// Storms of processes, hogs, pipes, timers, sleepers, messages, and CPUs that go offline and come back: the scheduler is to
@@ -208,6 +225,7 @@ fn main() -> ExitCode {
         Command::Test(args) => runner::test(&context, &args),
         Command::Vm(args) => vm::run(&context, &args),
         Command::Scale(args) => measure::scale(&context, &args),
+        Command::Ablation(args) => ablation::run(&context, &args),
         Command::Soak(args) => soak::run(&context, &args),
         Command::Service(args) => service::run(&context, &args),
         Command::Bench(args) => suite::run(&context, &args),

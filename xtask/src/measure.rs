@@ -10,33 +10,6 @@ use crate::rounds::{self, Clock, Peer, Plan};
 
 /// A round of `scale` takes two minutes for each scheduler, of which there are few.
 const SCALE_LIMIT_S: u64 = 1800;
-/// What an ablation leaves out where nothing is named: what has something to do on a machine with few CPUs, all of which are
-/// alike, and which no groups share. The others are seen at work by the tests in guests that have what they are about.
-const ABLATION: [&str; 21] = [
-    "tiers",
-    "tier-slices",
-    "cpu-bound",
-    "immature-gate",
-    "wakeup-preemption",
-    "tick-preemption",
-    "idle-depth",
-    "previous",
-    "min-run",
-    "make-up",
-    "sync-pause",
-    "sync-crowd",
-    "rescue",
-    "sojourn-rescue",
-    "deficit",
-    "starvation-rescue",
-    "overflow-rescue",
-    "cusum",
-    "wakeup-burst",
-    "longrun",
-    "adapt",
-];
-/// This many in a boot: with each change of the scheduler the emulator may lose the guest, and with it what was measured there.
-const FEATURES_A_BOOT: usize = 7;
 /// What schedulers of others are called.
 const SCX: &str = "scx_";
 /// The one that is not.
@@ -45,7 +18,7 @@ const OWN: &str = "scx_morpheus";
 /// What `scale` measures.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScaleArgs {
-    /// How many rounds, each in a boot of its own, and one of an ablation in several
+    /// How many rounds, each in a boot of its own
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
     /// The kernel: a series or a file, as of `cargo xtask vm`
@@ -62,17 +35,6 @@ pub(crate) struct ScaleArgs {
         default_value = "default,morpheus,scx_bpfland,scx_pandemonium"
     )]
     schedulers: Vec<String>,
-    /// In place of these, Morpheus's twice, and once without each of its features that have something to do there, or of those
-    /// named (--ablation=tiers,deficit)
-    #[arg(
-        long,
-        value_name = "FEATURE,…",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        conflicts_with = "schedulers"
-    )]
-    ablation: Option<String>,
     /// In the guest's own time, whatever else the host does: for suites that look for long waits, not for latencies
     #[arg(long)]
     virtual_time: bool,
@@ -94,22 +56,17 @@ pub(crate) fn scale(context: &Context, args: &ScaleArgs) -> ExitCode {
 }
 
 fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
-    // What is measured in the boots of a round.
-    let (under, peers) = match &args.ablation {
-        Some(features) => (ablations(features), Vec::new()),
-        None => {
-            let schedulers = args.schedulers.join(",").into();
-            let under = vec!["--schedulers".into(), schedulers];
-            (vec![under], peers(context, &args.schedulers))
-        }
-    };
+    let schedulers: OsString = args.schedulers.join(",").into();
+    let peers = peers(context, &args.schedulers);
     let (cpus, more) = (args.cpus, args.arguments.clone());
     Plan {
         bench: "scale",
         name: "scale",
-        rounds: args.rounds * under.len() as u16,
+        rounds: args.rounds,
         kernel: args.kernel.clone(),
         cpus: Box::new(move |_| cpus),
+        caches: Box::new(|_| 1),
+        seed: Box::new(u32::from),
         clock: if args.virtual_time {
             Clock::VIRTUAL
         } else {
@@ -119,30 +76,15 @@ fn scale_plan(context: &Context, args: &ScaleArgs) -> Plan {
         limit_s: args.timeout_s,
         peers,
         arguments: Box::new(move |boot| {
-            let under = &under[usize::from(boot - 1) % under.len()];
             // Each boot is an iteration of its own: what is compared is of the same one.
             let boot = boot.to_string();
             let words = ["--iterations", "1", "--first-iteration", &boot];
-            words
-                .iter()
-                .map(OsString::from)
-                .chain(under.iter().chain(&more).cloned())
-                .collect()
+            let under = [OsString::from("--schedulers"), schedulers.clone()];
+            let words = words.iter().map(OsString::from);
+            words.chain(under).chain(more.iter().cloned()).collect()
         }),
         table: Vec::new(),
     }
-}
-
-/// The arguments of the boots in which these features, separated by commas, are left out, or those that are by default.
-fn ablations(features: &str) -> Vec<Vec<OsString>> {
-    let features: Vec<&str> = match features {
-        "" => ABLATION.to_vec(),
-        named => named.split(',').collect(),
-    };
-    let boots = features.chunks(FEATURES_A_BOOT);
-    boots
-        .map(|features| vec![format!("--ablation={}", features.join(",")).into()])
-        .collect()
 }
 
 /// The programs of others among these, each once.
@@ -213,25 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn an_ablation_has_several_boots_and_each_feature_once_a_round() {
-        let features = |line: &str| -> Vec<String> {
-            let plan = plan(line);
-            assert!(plan.peers.is_empty());
-            let boots = (1..=plan.rounds).map(|boot| {
-                let words = (plan.arguments)(boot);
-                assert_eq!(words[3], *boot.to_string());
-                let option = words[4].to_str().unwrap().strip_prefix("--ablation=");
-                option.unwrap().to_owned()
-            });
-            boots.collect()
-        };
-        assert_eq!(features("--ablation=a,b --rounds 2"), ["a,b", "a,b"]);
-        let many = features("--ablation=a,b,c,d,e,f,g,h --rounds 2");
-        assert_eq!(many, ["a,b,c,d,e,f,g", "h", "a,b,c,d,e,f,g", "h"]);
-        let all = features("--ablation --rounds 1").join(",");
-        assert_eq!(all, ABLATION.join(","));
-        assert_eq!(plan("--ablation").clock, Clock::Host);
-        let waits = plan("--ablation --virtual-time -- --suite contention");
-        assert_eq!(waits.clock, Clock::VIRTUAL);
+    fn in_virtual_time_each_round_has_a_seed_of_its_own() {
+        let plan = plan("--virtual-time -- --suite contention");
+        assert_eq!(plan.clock, Clock::VIRTUAL);
+        assert_eq!([1, 2].map(|round| (plan.seed)(round)), [1, 2]);
     }
 }

@@ -16,8 +16,8 @@ use crate::vm;
 
 /// How often a round is tried.
 const TRIES: u32 = 4;
-/// Seeds from one try to the next: a guest that is lost boots again by itself with the next ones.
-const SEEDS: u32 = 16;
+/// Seeds from one try to the next: beyond those of all rounds, and a guest that is lost boots again by itself with the next ones.
+const SEEDS: u32 = 1 << 20;
 
 /// Whose time passes in a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +34,13 @@ impl Clock {
     pub(crate) const VIRTUAL: Clock = Clock::Virtual(3);
 
     /// As options of `cargo xtask vm`.
-    fn options(self, attempt: u32) -> Vec<String> {
+    fn options(self, seed: u32, attempt: u32) -> Vec<String> {
         match self {
             Clock::Host => vec!["--accel".into(), "multi".into()],
             Clock::Virtual(shift) => vec![
                 format!("--icount={shift}"),
                 "--seed".into(),
-                (SEEDS * attempt).to_string(),
+                (seed + SEEDS * attempt).to_string(),
             ],
         }
     }
@@ -58,6 +58,10 @@ pub(crate) struct Plan {
     pub(crate) kernel: String,
     /// CPUs of the guest, of each round.
     pub(crate) cpus: Box<dyn Fn(u16) -> u16>,
+    /// Last-level caches of the guest, of each round.
+    pub(crate) caches: Box<dyn Fn(u16) -> u16>,
+    /// The seed of each round, in virtual time.
+    pub(crate) seed: Box<dyn Fn(u16) -> u32>,
     pub(crate) clock: Clock,
     /// A guest in which the kernel complained is what was to be found out, and not lost.
     pub(crate) complaints_count: bool,
@@ -122,6 +126,44 @@ fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
             peer.advice
         )));
     }
+    build(context, plan.bench)?;
+    let (bench, rounds) = (plan.bench, plan.rounds);
+    let path = context.target.join(format!("{}.jsonl", plan.name));
+    let mut file = File::create(&path)?;
+    let mut complained = false;
+    let mut interrupted = false;
+    for round in 1..=rounds {
+        let (records, complaint) = match one_round(context, plan, round) {
+            // What was measured until then is shown.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && round > 1 => {
+                interrupted = true;
+                break;
+            }
+            measured => measured?,
+        };
+        complained |= complaint;
+        file.write_all(records.as_bytes())?;
+        file.flush()?;
+        eprintln!("{bench}: round {round} of {rounds} done");
+    }
+    eprintln!("{bench}: what was measured is in {}", path.display());
+
+    let mut table = std::process::Command::new(context.target.join("release").join(bench));
+    let status = table.args(&plan.table).arg("--from").arg(&path).status()?;
+    if complained {
+        eprintln!("{bench}: a guest's kernel complained, see above");
+    }
+    if interrupted {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    Ok(ExitCode::from(u8::from(complained || !status.success())))
+}
+
+/// Builds what guests run.
+///
+/// # Errors
+/// `Interrupted` after Ctrl-C; else what does not build was said.
+pub(crate) fn build(context: &Context, name: &str) -> io::Result<()> {
     let mut build = context.cargo();
     build.args([
         "build",
@@ -136,28 +178,11 @@ fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
         return Err(io::ErrorKind::Interrupted.into());
     }
     if !built.success {
-        return Err(io::Error::other("the programs do not build"));
+        return Err(io::Error::other(format!(
+            "the programs of {name} do not build"
+        )));
     }
-
-    let (bench, rounds) = (plan.bench, plan.rounds);
-    let path = context.target.join(format!("{}.jsonl", plan.name));
-    let mut file = File::create(&path)?;
-    let mut complained = false;
-    for round in 1..=rounds {
-        let (records, complaint) = one_round(context, plan, round)?;
-        complained |= complaint;
-        file.write_all(records.as_bytes())?;
-        file.flush()?;
-        eprintln!("{bench}: round {round} of {rounds} done");
-    }
-    eprintln!("{bench}: what was measured is in {}", path.display());
-
-    let mut table = std::process::Command::new(context.target.join("release").join(bench));
-    let status = table.args(&plan.table).arg("--from").arg(&path).status()?;
-    if complained {
-        eprintln!("{bench}: a guest's kernel complained, see above");
-    }
-    Ok(ExitCode::from(u8::from(complained || !status.success())))
+    Ok(())
 }
 
 /// The records of one round, from a boot that lived to its end, and whether its kernel complained.
@@ -167,8 +192,9 @@ fn one_round(context: &Context, plan: &Plan, round: u16) -> io::Result<(String, 
     for attempt in 0..TRIES {
         let mut boot = context.cargo();
         boot.args(["xtask", "vm", "--kernel", &plan.kernel]);
-        boot.args(plan.clock.options(attempt));
+        boot.args(plan.clock.options((plan.seed)(round), attempt));
         boot.args(["--cpus", &(plan.cpus)(round).to_string()]);
+        boot.args(["--caches", &(plan.caches)(round).to_string()]);
         boot.args(["--timeout", &plan.limit_s.to_string()]);
         for peer in &plan.peers {
             boot.arg("--add").arg(&peer.path);
@@ -231,9 +257,15 @@ mod tests {
 
     #[test]
     fn what_is_tried_again_in_virtual_time_has_another_seed() {
-        assert_eq!(Clock::Host.options(2), ["--accel", "multi"]);
-        assert_eq!(Clock::Virtual(3).options(0), ["--icount=3", "--seed", "0"]);
-        assert_eq!(Clock::Virtual(2).options(3), ["--icount=2", "--seed", "48"]);
+        assert_eq!(Clock::Host.options(1, 2), ["--accel", "multi"]);
+        assert_eq!(
+            Clock::Virtual(3).options(7, 0),
+            ["--icount=3", "--seed", "7"]
+        );
+        assert_eq!(
+            Clock::Virtual(2).options(7, 3),
+            ["--icount=2", "--seed", "3145735"]
+        );
     }
 
     #[test]

@@ -57,6 +57,8 @@ fn plan(args: &SoakArgs) -> Plan {
         rounds: u16::try_from(args.cpus.len()).unwrap_or(u16::MAX),
         kernel: args.kernel.clone(),
         cpus: Box::new(move |round| cpus[usize::from(round) - 1]),
+        caches: Box::new(|_| 1),
+        seed: Box::new(|_| 0),
         clock: if args.parallel {
             Clock::Host
         } else {

@@ -161,7 +161,7 @@ fn measure_figures(
     args: &FiguresArgs,
     rows: &[(&Row, &[&str])],
 ) -> io::Result<ExitCode> {
-    let directory = context.root.join(FIGURES_DIRECTORY);
+    let directory = figures_directory(context);
     build_for(context, rows)?;
     let mut missing = 0;
     if !args.fill {
@@ -170,15 +170,35 @@ fn measure_figures(
     if interrupt::take() {
         return Err(io::ErrorKind::Interrupted.into());
     }
+    let is_filled = fill_documents(context)?;
+    Ok(ExitCode::from(u8::from(missing > 0 || !is_filled)))
+}
+
+/// Where figures of documents are.
+pub(crate) fn figures_directory(context: &Context) -> PathBuf {
+    context.root.join(FIGURES_DIRECTORY)
+}
+
+/// Fills the tables of the documents; exit codes as for [`run`].
+pub(crate) fn fill(context: &Context) -> ExitCode {
+    let filled = fill_documents(context);
+    ended(
+        "figures",
+        filled.map(|is_filled| ExitCode::from(u8::from(!is_filled))),
+    )
+}
+
+/// Whether all of the documents' tables could be filled.
+fn fill_documents(context: &Context) -> io::Result<bool> {
     let guide = fs::read_dir(context.root.join("docs/src"))?;
     let mut documents: Vec<PathBuf> = guide.flatten().map(|entry| entry.path()).collect();
     documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     documents.push(context.root.join("README.md"));
     let documents: Vec<&str> = documents.iter().filter_map(|path| path.to_str()).collect();
     let mut fill = Command::new(program(context, "report"));
-    fill.arg(&directory).args(["--fill", &documents.join(",")]);
-    let is_filled = fill.status()?.success();
-    Ok(ExitCode::from(u8::from(missing > 0 || !is_filled)))
+    fill.arg(figures_directory(context));
+    fill.args(["--fill", &documents.join(",")]);
+    Ok(fill.status()?.success())
 }
 
 /// The rows that have this in their name, and what each is asked.

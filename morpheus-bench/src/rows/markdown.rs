@@ -9,7 +9,15 @@ const MOST_FIGURES: usize = 8;
 
 /// The rows as tables. What is compared in pairs: a line for each case, and for each contender the ratios of all figures;
 /// bold is what lies outside of the noise. What is measured in turns: a line for each contender.
+///
+/// What was found of features: a line for each of them under each load.
 pub fn tables(rows: &[Row]) -> String {
+    let found = view::findings(rows);
+    if !found.is_empty() {
+        let heads = view::FINDINGS.map(str::to_owned);
+        let lines = std::iter::once(heads).chain(found);
+        return written(&lines.map(Vec::from).collect::<Vec<_>>());
+    }
     let mut tables = Vec::new();
     for (case, own) in view::without_ratio(rows) {
         tables.push(in_turns(case, &view::measured(&own)));

@@ -158,6 +158,47 @@ pub struct Row {
     pub judged: Option<Bar>,
     /// The figure against that of another contender. That one has none.
     pub ratio: Option<Ratio>,
+    /// What the ratio says of a feature in which the two differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+}
+
+/// What a figure says of a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finding {
+    /// It is better with it, beyond the noise.
+    Wins,
+    /// It is worse with it.
+    Costs,
+    /// No difference beyond the noise.
+    NoDifference,
+    /// There are too few pairs to say.
+    TooFew,
+}
+
+impl Finding {
+    /// Of a verdict on a contender that differs by the feature, where more of the figure says that it wins, or that it costs.
+    pub fn of(verdict: &Verdict, more_is_win: bool) -> Self {
+        match verdict {
+            Verdict::TooFew { .. } => Self::TooFew,
+            Verdict::InsideNoise { .. } => Self::NoDifference,
+            Verdict::Differs { difference, .. } if (difference.median > 0.0) == more_is_win => {
+                Self::Wins
+            }
+            Verdict::Differs { .. } => Self::Costs,
+        }
+    }
+
+    /// For people.
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::Wins => "wins",
+            Self::Costs => "costs",
+            Self::NoDifference => "no difference",
+            Self::TooFew => "n too small",
+        }
+    }
 }
 
 /// A contender against another, in pairs.
@@ -200,6 +241,7 @@ impl Row {
             limit: None,
             judged: None,
             ratio: None,
+            finding: None,
         }
     }
 

@@ -9,8 +9,14 @@ use crate::report::{Table, WIDTH, wrap};
 
 /// The ratios in these rows, as tables: a contender at a time with all its figures, or all contenders side by side where
 /// there is but one figure. Beneath each table stands which limits are kept.
+///
+/// What was found of features: a line for each of them under each load.
 pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
+    let found = view::findings(rows);
+    if !found.is_empty() {
+        return format!("\n{}", findings(&found));
+    }
     for (case, own) in view::without_ratio(rows) {
         text += &format!("\n{case}, medians\n");
         text += &in_turns(case, &view::measured(&own));
@@ -99,6 +105,18 @@ pub fn held(row: &Row) -> Option<String> {
         "{}, {} {limit}: {judged}, {figure}.",
         row.contender, row.figure
     ))
+}
+
+/// These lines of [`view::findings`].
+fn findings(found: &[[String; 7]]) -> String {
+    /// What a load's figure is stands in the list of loads as well.
+    const LEFT_OUT_FIRST: [u8; 7] = [0, 0, 2, 1, 0, 0, 0];
+    let mut table = Table::default();
+    for (place, head) in view::FINDINGS.into_iter().enumerate() {
+        let cells = found.iter().map(|line| line[place].clone());
+        table.column(head, LEFT_OUT_FIRST[place], cells.collect());
+    }
+    table.render(WIDTH)
 }
 
 /// A column with a cell for each case in which a contender has this figure.

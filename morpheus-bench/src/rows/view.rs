@@ -96,6 +96,32 @@ pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
     common.into_iter().chain(rare).collect()
 }
 
+/// The heads of a table of findings.
+pub const FINDINGS: [&str; 7] = ["", "load", "figure", "there", "×", "A/A", ""];
+
+/// What was found of features, a line each: the feature, the load, its figure, that of the contender which it is compared with, the
+/// ratio with its interval, the noise, and what that says.
+pub fn findings(rows: &[Row]) -> Vec<[String; 7]> {
+    let line = |row: &Row| {
+        let (finding, ratio) = (row.finding?, row.ratio.as_ref()?);
+        let mut times = self::ratio(ratio).unwrap_or_default();
+        if let Some((low, high)) = ratio.low.zip(ratio.high) {
+            let digits = ratio_digits(ratio.median?);
+            times += &format!(" ({low:.digits$}–{high:.digits$})");
+        }
+        Some([
+            row.contender.clone(),
+            row.case.clone(),
+            row.figure.clone(),
+            median(find(rows, &row.case, &ratio.to, &row.figure)),
+            times,
+            noise(row),
+            finding.says().to_owned(),
+        ])
+    };
+    rows.iter().filter_map(line).collect()
+}
+
 /// The median of a row in its unit, with `≥` where it is only known to be at least this; nothing where there is none.
 pub fn median(row: Option<&Row>) -> String {
     let shown = row.and_then(|row| {

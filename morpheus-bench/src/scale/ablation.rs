@@ -1,42 +1,30 @@
-//! What each feature of Morpheus's scheduler buys: the ratio of every figure without it to that with it, beside what the same
-//! scheduler, measured twice, differs by.
+//! What each feature of Morpheus's scheduler is good for: its figure without it (with it, where it is off by default) beside the
+//! scheduler as it is, measured in one boot, and beside what the scheduler, measured twice there, differs by.
+
+use serde::Serialize;
 
 use super::case::Case;
 use super::contender::OWN;
 use super::features::Feature;
-use super::result::Report;
+use super::result::{Measured, Report, Run};
 use super::rows;
-use crate::histogram::median;
-use crate::report::{self, Table, WIDTH};
+use super::trials;
+use crate::envelope::Envelope;
+use crate::pairs::Pairs;
 use crate::rows::view::distinct;
-use crate::unit::Unit;
-use Verdict::{Buys, Costs, Nothing, Unknown};
+use crate::rows::{Figure, Finding, Part, Ratio, Row};
+
+/// What the scheduler is called that has all of its features as they are by default.
+const AS_IT_IS: &str = "as it is";
 
 const NOTE: &str = "\
-Ratios of figures without a feature to those with it (one of both is the mean of the same scheduler measured twice), medians over \
-rounds. +: worse without it, -: better without it, by more than the same scheduler differs from itself in any round (first row).";
+Figures of the scheduler as it is, and times as much with a feature switched the other way: medians over boots, the 95 % interval of \
+the median, and how far from 1 the scheduler as it is may lie from itself. A feature wins where it is better with it by more than that.";
 
-/// The verdicts of one figure.
-struct Column {
-    case: Case,
-    /// The widest ratio between the same scheduler and itself, of any round: from 1 up. `None` where it was not measured twice.
-    spread: Option<f64>,
-    /// Of each feature the median ratio over rounds, where there is one.
-    features: Vec<(Option<f64>, Verdict)>,
-}
-
-/// The verdict of a figure on a feature, as the mark behind its ratio.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(u8)]
-enum Verdict {
-    /// Without the feature it is worse, by more than chance.
-    Buys = b'+',
-    /// It is better.
-    Costs = b'-',
-    /// The difference may be chance.
-    Nothing = b' ',
-    /// Too little was measured.
-    Unknown = b'?',
+/// How it was measured, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct Asked {
+    boots: usize,
 }
 
 /// Whether these are records of an ablation: the scheduler twice, the scheduler without features, and no other scheduler.
@@ -47,45 +35,51 @@ pub fn is_one(report: &Report) -> bool {
     twice && names.iter().all(known)
 }
 
-/// For people: a table for each number of CPUs, what it comes to, and what failed.
-pub fn text(report: &Report) -> String {
-    let host = report.host.as_ref().map(|host| host.line(WIDTH) + "\n");
-    let mut text = host.unwrap_or_default();
+/// Everything: the rows of each feature under each of its loads, those that it was made for first.
+pub fn envelope(report: &Report) -> Envelope<Asked> {
+    let boots = distinct(report.runs.iter().map(|run| run.iteration)).len();
+    let mut found = Envelope::new("scale", Asked { boots });
+    found.host = report.host.clone();
+    let mut compared = Vec::new();
     for cpus in report.cpus() {
-        text += &format!("\nCPUs: {cpus}; what each feature buys\n\n");
-        text += &render(report, cpus);
+        let loads = report.cases().into_iter();
+        for case in loads.filter(|case| report.of(cpus, *case, OWN[0]).next().is_some()) {
+            let name = named(report, case, cpus);
+            found.begin(&name, case.about().what);
+            for figure in figures(case) {
+                let there = values(report, cpus, case, OWN[0], &figure);
+                let there = there.into_iter().map(|(_, value)| value).collect();
+                found
+                    .rows
+                    .push(Row::new(&name, AS_IT_IS, figure.name, figure.unit, there));
+            }
+            for feature in features(report) {
+                let of = |figure| compare(report, cpus, case, &feature, &figure);
+                compared.extend(figures(case).into_iter().filter_map(of));
+            }
+        }
     }
-    for line in rows::failures(report) {
-        text += &(report::wrap(&line, WIDTH) + "\n");
-    }
-    text
+    // By their features, and of one in the order of its loads.
+    let features = features(report);
+    let place = |(feature, case, _): &(Feature, Case, Row)| {
+        let own = trials::made_for(&feature.name);
+        let load = own.iter().position(|own| own == case);
+        let feature = features.iter().position(|other| other == feature);
+        (feature, load.unwrap_or(own.len()), *case)
+    };
+    compared.sort_by_key(place);
+    found.notes = vec![NOTE.to_owned()];
+    found.notes.extend(conclusions(&compared));
+    found.notes.extend(rows::failures(report));
+    found.rows.extend(compared.into_iter().map(|(.., row)| row));
+    found
 }
 
-/// The table for this number of CPUs, and what it comes to.
-fn render(report: &Report, cpus: usize) -> String {
-    let features = features(report);
-    let measured = |case: &Case| {
-        let mut runs = report.runs.iter();
-        runs.any(|run| run.cpus == cpus && run.case == *case)
-    };
-    let columns: Vec<Column> = report
-        .cases()
-        .into_iter()
-        .filter(measured)
-        .map(|case| column(report, cpus, case, &features))
-        .collect();
-    let mut table = Table::default();
-    let mut names = vec!["twice the same".to_owned()];
-    names.extend(features.iter().map(label));
-    table.column("without", 0, names);
-    for column in &columns {
-        table.column(&column.case.name(), 0, column.cells());
+fn named(report: &Report, case: Case, cpus: usize) -> String {
+    match report.cpus().len() {
+        1 => case.name(),
+        _ => format!("{}, {cpus} CPUs", case.name()),
     }
-    let mut text = table.render(WIDTH);
-    for line in [vec![NOTE.to_owned()], conclusions(&columns, &features)].concat() {
-        text += &(report::wrap(&line, WIDTH) + "\n");
-    }
-    text
 }
 
 fn features(report: &Report) -> Vec<Feature> {
@@ -93,119 +87,111 @@ fn features(report: &Report) -> Vec<Feature> {
     names.iter().filter_map(|name| Feature::of(name)).collect()
 }
 
-fn label(feature: &Feature) -> String {
-    let off = if feature.is_on { "" } else { " (off)" };
-    format!("{}{off}", feature.name)
-}
-
-fn column(report: &Report, cpus: usize, case: Case, features: &[Feature]) -> Column {
-    let value = |name: &str, iteration: usize| {
-        let mut runs = report.of(cpus, case, name);
-        // Also of a run that broke its case's rule, which may be what the feature is for.
-        let run = runs.find(|run| run.iteration == iteration)?;
-        run.measured.as_ref()?.value
-    };
-    // Of each round in which both were measured.
-    let rounds = distinct(report.runs.iter().map(|run| run.iteration));
-    let same: Vec<(usize, f64, f64)> = rounds
-        .into_iter()
-        .filter_map(|round| Some((round, value(OWN[0], round)?, value(OWN[1], round)?)))
-        .collect();
-    let spreads = same.iter().map(|(_, a, b)| ratio(a.max(*b), a.min(*b)));
-    let spread = spreads.reduce(f64::max);
-    let of = |feature: &Feature| {
-        let name = feature.scheduler();
-        let ratios = same.iter().filter_map(|(round, a, b)| {
-            let (differing, as_it_is) = (value(&name, *round)?, (a * b).sqrt());
-            Some(match feature.is_on {
-                true => ratio(differing, as_it_is),
-                false => ratio(as_it_is, differing),
-            })
-        });
-        let ratio = median(ratios.collect());
-        (ratio, verdict(case, ratio.zip(spread)))
-    };
-    Column {
-        case,
-        spread,
-        features: features.iter().map(of).collect(),
-    }
-}
-
-/// Nothing beside nothing is the same.
-fn ratio(without: f64, with: f64) -> f64 {
-    if without == with { 1.0 } else { without / with }
-}
-
-/// Of a median ratio and of what the same scheduler differs by.
-fn verdict(case: Case, measured: Option<(f64, f64)>) -> Verdict {
-    let Some((ratio, spread)) = measured else {
-        return Unknown;
-    };
-    // Of times and shares less is better, of rates more.
-    let is_rate = !matches!(case.about().unit, Unit::Time | Unit::Share);
-    let (more, less) = (ratio > spread, ratio * spread < 1.0);
-    match (more, less) {
-        (false, false) => Nothing,
-        _ if more == is_rate => Costs,
-        _ => Buys,
-    }
-}
-
-impl Column {
-    fn cells(&self) -> Vec<String> {
-        let spread = self.spread.map(|ratio| format!("{} ", show(ratio)));
-        let mut cells = vec![spread.unwrap_or("–".into())];
-        cells.extend(self.features.iter().map(|(ratio, verdict)| match ratio {
-            Some(ratio) => format!("{}{}", show(*ratio), char::from(*verdict as u8)),
-            None => "– ".into(),
+/// The figures of a case: that by which schedulers are compared, and of wakes half of them as well.
+fn figures(case: Case) -> Vec<Figure<Measured>> {
+    let about = case.about();
+    let mut figures = vec![Figure::new(about.figure, about.unit, |found: &Measured| {
+        found.value
+    })];
+    if about.figure == "wake p99" {
+        figures.push(Figure::latency("wake p50", Part::P50, |found| {
+            found.latency_ns.as_ref()
         }));
-        cells
     }
+    figures
 }
 
-fn show(ratio: f64) -> String {
-    if ratio.is_infinite() {
-        "∞".into()
-    } else if ratio >= 99.95 {
-        report::count(ratio.round() as u64)
-    } else {
-        format!("{ratio:.2}")
-    }
+/// A figure in each boot that has it, also of a run that broke its case's rule, which may be what the feature is for.
+fn values(
+    report: &Report,
+    cpus: usize,
+    case: Case,
+    scheduler: &str,
+    figure: &Figure<Measured>,
+) -> Vec<(usize, f64)> {
+    let runs = report.of(cpus, case, scheduler);
+    let value = |run: &Run| Some((run.iteration, figure.value(run.measured.as_ref()?)?));
+    runs.filter_map(value).collect()
 }
 
-/// Which features buy nothing, which cost something, and of which too little was measured.
-fn conclusions(columns: &[Column], features: &[Feature]) -> Vec<String> {
-    let any = |place: usize, verdict: Verdict| {
-        let mut all = columns.iter().map(|column| column.features[place].1);
-        all.any(|one| one == verdict)
+/// The row of a figure of a feature under a load; `None` where it was not measured there.
+fn compare(
+    report: &Report,
+    cpus: usize,
+    case: Case,
+    feature: &Feature,
+    figure: &Figure<Measured>,
+) -> Option<(Feature, Case, Row)> {
+    let [there, again, switched] = [OWN[0], OWN[1], &feature.scheduler()]
+        .map(|scheduler| values(report, cpus, case, scheduler, figure));
+    if switched.is_empty() {
+        return None;
+    }
+    let of = |all: &[(usize, f64)], boot: usize| {
+        let found = all.iter().find(|(own, _)| *own == boot);
+        found.map(|(_, value)| *value)
     };
-    // A feature that buys something anywhere does so, and what is not known anywhere may.
-    let overall = |place: usize| {
-        let mut verdicts = [Buys, Unknown, Costs].into_iter();
-        verdicts
-            .find(|verdict| any(place, *verdict))
-            .unwrap_or(Nothing)
+    let mut pairs = Pairs::default();
+    for (boot, value) in &switched {
+        if let Some((there, again)) = of(&there, *boot).zip(of(&again, *boot)) {
+            pairs.push(there, *value, again);
+        }
+    }
+    let option = if feature.is_on { "without" } else { "with" };
+    let contender = format!("{option} {}", feature.name);
+    let each = switched.into_iter().map(|(_, value)| value).collect();
+    let name = named(report, case, cpus);
+    let mut row = Row::new(&name, &contender, figure.name, figure.unit, each);
+    let ratio = Ratio::new(AS_IT_IS, pairs, None);
+    // More of it, switched the other way, is better with the feature as it is, or worse.
+    let more_is_win = case.more_is_better() != feature.is_on;
+    row.finding = Some(Finding::of(&ratio.verdict, more_is_win));
+    row.ratio = Some(ratio);
+    Some((feature.clone(), case, row))
+}
+
+/// Which features win, which do not under any load, and which cost something.
+fn conclusions(compared: &[(Feature, Case, Row)]) -> Vec<String> {
+    let features = distinct(compared.iter().map(|(feature, ..)| &feature.name));
+    let under = |name: &String, finding: Finding| -> Vec<&str> {
+        let own = compared
+            .iter()
+            .filter(|(feature, ..)| feature.name == *name);
+        own.filter(|(.., row)| row.finding == Some(finding))
+            .map(|(.., row)| row.case.as_str())
+            .collect()
     };
-    let names = |those: &[Verdict]| {
-        let named = features.iter().enumerate();
-        let named = named.filter(|(place, _)| those.contains(&overall(*place)));
-        let names: Vec<&str> = named.map(|(_, feature)| feature.name.as_str()).collect();
-        names.join(", ")
-    };
-    let (nothing, unknown) = (names(&[Nothing, Costs]), names(&[Unknown]));
-    let mut lines = vec![match (&nothing[..], &unknown[..]) {
-        ("", "") => "Each buys something on a figure.".into(),
-        ("", _) => "None is known to buy nothing on any figure.".into(),
-        (names, _) => format!("These buy nothing on any figure: {names}."),
-    }];
-    let more = [
-        ("Of these, some cost something", names(&[Costs])),
-        ("Too little was measured of", unknown),
-    ];
-    let more = more.iter().filter(|(_, names)| !names.is_empty());
-    lines.extend(more.map(|(what, names)| format!("{what}: {names}.")));
+    let winning = |name: &&&String| !under(name, Finding::Wins).is_empty();
+    let wins: Vec<&str> = features
+        .iter()
+        .filter(winning)
+        .map(|name| name.as_str())
+        .collect();
+    let others = features.iter().filter(|name| !winning(name));
+    let others: Vec<&str> = others.map(|name| name.as_str()).collect();
+    let mut lines = vec![format!(
+        "{} of {} features win under a load: {}.",
+        wins.len(),
+        features.len(),
+        list(&wins)
+    )];
+    if !others.is_empty() {
+        lines.push(format!("Under no load here: {}.", list(&others)));
+    }
+    for name in features {
+        let costs = under(name, Finding::Costs);
+        if !costs.is_empty() {
+            lines.push(format!("{name} costs under {}.", list(&costs)));
+        }
+    }
     lines
+}
+
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => "none".into(),
+        _ => names.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -213,17 +199,21 @@ mod tests {
     use super::super::result::tests::run;
     use super::*;
 
-    /// Figures of the same scheduler twice, and of the same without two features.
-    fn report(case: Case, rounds: &[[f64; 4]]) -> Report {
+    /// Figures in ten boots of the scheduler twice, and of the same without `steal` and with `adapt`.
+    fn report(case: Case, factors: [f64; 3]) -> Report {
         let names = [
             "morpheus",
             "scx_morpheus",
-            "morpheus --without tiers",
             "morpheus --without steal",
+            "morpheus --with adapt",
         ];
-        let runs = rounds.iter().enumerate().flat_map(|(round, values)| {
-            let of = move |(name, value): (&&str, &f64)| run(case, name, round + 1, *value);
-            names.iter().zip(values).map(of).collect::<Vec<_>>()
+        let runs = (1..=10).flat_map(|boot| {
+            let base = 100.0 + boot as f64;
+            let of = move |(place, name): (usize, &&str)| {
+                let factor = if place == 0 { 1.0 } else { factors[place - 1] };
+                run(case, name, boot, base * factor)
+            };
+            names.iter().enumerate().map(of).collect::<Vec<_>>()
         });
         Report {
             host: None,
@@ -231,83 +221,78 @@ mod tests {
         }
     }
 
-    fn verdicts(case: Case, rounds: &[[f64; 4]]) -> [Verdict; 2] {
-        let report = report(case, rounds);
-        let column = column(&report, 2, case, &features(&report));
-        [0, 1].map(|place| column.features[place].1)
+    fn findings(case: Case, factors: [f64; 3]) -> Vec<Option<Finding>> {
+        let found = envelope(&report(case, factors));
+        let rows = found.rows.into_iter().filter(|row| row.ratio.is_some());
+        rows.map(|row| row.finding).collect()
     }
 
     #[test]
-    fn what_is_within_the_spread_of_the_same_is_nothing() {
-        let rounds = [
-            [4.0, 4.0, 8.0, 4.1],
-            [4.0, 5.0, 9.0, 4.1],
-            [5.0, 4.0, 7.0, 5.4],
-        ];
-        let report = report(Case::Latency, &rounds);
-        assert!(is_one(&report));
-        let column = column(&report, 2, Case::Latency, &features(&report));
-        assert_eq!(column.spread, Some(1.25));
-        assert_eq!(column.features[0], (Some(2.0), Buys));
-        assert_eq!(column.features[1].1, Nothing);
-        let text = render(&report, 2);
-        for words in ["2.00+", "1.25", "buy nothing on any figure: steal."] {
+    fn without_it_worse_is_a_win_and_with_it_worse_is_a_cost() {
+        let of = |one, other| vec![Some(one), Some(other)];
+        let time = [1.02, 1.5, 1.5];
+        assert_eq!(
+            findings(Case::Latency, time),
+            of(Finding::Wins, Finding::Costs)
+        );
+        let rate = [1.02, 0.5, 1.5];
+        assert_eq!(
+            findings(Case::Messaging, rate),
+            of(Finding::Wins, Finding::Wins)
+        );
+        assert_eq!(
+            findings(Case::Messaging, time),
+            of(Finding::Costs, Finding::Wins)
+        );
+    }
+
+    #[test]
+    fn within_what_the_same_differs_by_is_no_difference() {
+        let found = findings(Case::Latency, [1.3, 1.2, 0.8]);
+        assert_eq!(found, vec![Some(Finding::NoDifference); 2]);
+    }
+
+    #[test]
+    fn the_table_says_what_wins_and_few_boots_say_nothing() {
+        let text = envelope(&report(Case::Messaging, [1.01, 0.5, 1.0])).text();
+        for words in [
+            "without steal",
+            "0.500",
+            "wins",
+            "1 of 2 features win under a load: steal.",
+            "no load here: adapt.",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        let mut few = report(Case::Messaging, [1.01, 0.5, 1.0]);
+        few.runs.retain(|run| run.iteration < 8);
+        let text = envelope(&few).text();
         assert!(
-            text.lines().all(|line| line.chars().count() <= WIDTH),
+            text.contains("n too small") && text.contains("0 of 2"),
             "{text}"
         );
     }
 
     #[test]
-    fn of_rates_more_is_better() {
-        let rounds = [[100.0, 102.0, 90.0, 110.0]];
-        let expected = [Buys, Costs];
-        assert_eq!(verdicts(Case::Messaging, &rounds), expected);
-        let [a, b] = expected;
-        assert_eq!(verdicts(Case::Ipc, &rounds), [b, a]);
-        let text = render(&report(Case::Messaging, &rounds), 2);
-        assert!(text.contains("some cost something: steal."), "{text}");
-    }
-
-    #[test]
-    fn frames_that_are_never_missed_are_as_many_as_none() {
-        let none = [[0.0, 0.0, 0.1, 0.0]];
-        let expected = [Buys, Nothing];
-        assert_eq!(verdicts(Case::Deadline, &none), expected);
-        // Where the same scheduler misses some and none, nothing can be said.
-        let both = [[0.0, 0.1, 0.2, 0.0]];
-        assert_eq!(verdicts(Case::Deadline, &both), [Nothing; 2]);
-        assert!(render(&report(Case::Deadline, &both), 2).contains('∞'));
-    }
-
-    #[test]
-    fn what_was_not_measured_is_not_said_to_buy_nothing() {
-        let mut report = report(Case::Latency, &[[4.0, 4.1, 8.0, 4.1]]);
-        report.runs[3].failed = Some("thrown out".into());
-        report.runs[3].measured = None;
-        let text = render(&report, 2);
-        assert!(
-            text.contains("Too little was measured of: steal."),
-            "{text}"
+    fn a_boot_without_the_scheduler_as_it_is_makes_no_pair() {
+        let mut report = report(Case::Messaging, [1.0, 0.5, 1.0]);
+        let is_lost = |run: &Run| run.iteration == 3 && run.scheduler == OWN[1];
+        report.runs.retain(|run| !is_lost(run));
+        let row = compare(
+            &report,
+            2,
+            Case::Messaging,
+            &features(&report)[0],
+            &figures(Case::Messaging)[0],
         );
-        assert!(!text.contains("buy nothing on any figure: "), "{text}");
-    }
-
-    #[test]
-    fn what_is_off_by_default_is_measured_the_other_way_round() {
-        let mut report = report(Case::Ipc, &[[8.0, 8.0, 4.0, 8.0]]);
-        report.runs[2].scheduler = "morpheus --with deficit".into();
-        let features = features(&report);
-        let column = column(&report, 2, Case::Ipc, &features);
-        assert_eq!(column.features[0], (Some(2.0), Buys));
-        assert!(render(&report, 2).contains("deficit (off)"));
+        let row = row.unwrap().2;
+        assert_eq!((row.n, row.ratio.unwrap().pairs.differences.len()), (10, 9));
     }
 
     #[test]
     fn beside_others_it_is_no_ablation() {
-        let mut report = report(Case::Latency, &[[4.0; 4]]);
+        let mut report = report(Case::Latency, [1.0; 3]);
+        assert!(is_one(&report));
         report.runs.push(run(Case::Latency, "default", 1, 4.0));
         assert!(!is_one(&report));
         report

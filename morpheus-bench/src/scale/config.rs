@@ -8,6 +8,7 @@ use super::case::{Case, Suite};
 use super::contender::Contender;
 use super::features;
 use super::probes::Probe;
+use super::trials;
 use crate::arguments::{counted, measured};
 use crate::cpus;
 use crate::scx;
@@ -27,9 +28,9 @@ Examples:
       Whether anybody is forgotten: each case fails where a rule of it is broken. --list says which there are.
   scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
       A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
-  scale --ablation --iterations 5
-      What each feature of scx_morpheus buys: it is measured twice as it is, and once without each.
-      --ablation=tiers,deficit for two of them; --only for other cases than most.
+  scale --ablation=tiers,deficit --iterations 10
+      What these features of scx_morpheus are good for: it is measured as it is, with each switched the other way, and as
+      it is again, each under the loads that it was made for; --elsewhere adds two others, --only has others in their place.
   scale --suite runtime --schedulers default/lazy,default/full,scx_bpfland,morpheus
       What tasks of Morpheus's runtime feel beside hogs, under each; it calls starvation.
   scale --suite soak --schedulers morpheus --duration 600
@@ -83,16 +84,24 @@ pub struct Options {
     )]
     pub schedulers: Vec<Contender>,
 
-    /// What features of Morpheus's scheduler buy: once without each of these, or of all
+    /// What features of Morpheus's scheduler are good for: these, or all that there are loads for
     #[arg(
         long,
         value_name = "FEATURE,…",
         value_delimiter = ',',
         num_args = 0..=1,
         default_missing_value = "",
-        conflicts_with = "schedulers"
+        conflicts_with_all = ["schedulers", "suite"]
     )]
     pub ablation: Option<Vec<String>>,
+
+    /// With --ablation: also under loads that a feature was not made for, to see what it costs
+    #[arg(long, requires = "ablation")]
+    pub elsewhere: bool,
+
+    /// With --ablation: print the guests that it needs as JSON, and measure nothing: how `cargo xtask ablation` asks.
+    #[arg(long, hide = true, requires = "ablation")]
+    pub guests: bool,
 
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
@@ -144,24 +153,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// With `--ablation`, puts the schedulers in that are to be measured, and, where none are named, the cases.
-    fn ablate(&mut self) -> Result<(), String> {
-        let Some(named) = &self.ablation else {
-            return Ok(());
-        };
-        let compared = [Suite::Scale, Suite::Contention, Suite::Pcpu];
-        if !compared.contains(&self.suite) {
-            return Err(
-                "--ablation: only the cases of the suites scale, contention and pcpu have figures to compare".into(),
-            );
-        }
-        let named = named.iter().map(String::as_str);
+    /// The features that `--ablation` names: all that there are loads for where it names none. `None` without it.
+    pub fn features(&self) -> Option<Vec<&str>> {
+        let named = self.ablation.as_ref()?.iter().map(String::as_str);
         let named: Vec<&str> = named.filter(|name| !name.is_empty()).collect();
-        self.schedulers = features::contenders(&named)?;
-        if self.only.is_empty() && self.suite == Suite::Scale {
-            self.only = features::CASES.to_vec();
+        Some(match named[..] {
+            [] => trials::features().collect(),
+            _ => named,
+        })
+    }
+
+    /// The cases to measure under a scheduler, of those that are chosen: with `--ablation` those of its feature, unless `--only`
+    /// says which.
+    pub fn cases_under(&self, scheduler: &Contender, chosen: &[Case]) -> Vec<Case> {
+        match self.features() {
+            Some(features) if self.only.is_empty() => {
+                trials::cases(&scheduler.to_string(), &features, self.elsewhere)
+            }
+            _ => chosen.to_vec(),
         }
-        Ok(())
     }
 
     /// The cases to measure, in their order. With `--ablation` the schedulers to measure are there when this returns.
@@ -170,7 +180,17 @@ impl Options {
     /// For a combination that makes no sense, and when the scheduler cannot be asked for its features, or does not have one of
     /// those named; the text says what is right.
     pub fn cases(&mut self) -> Result<Vec<Case>, String> {
-        self.ablate()?;
+        if let Some(features) = self.features() {
+            let schedulers = features::contenders(&features)?;
+            let mut cases = match self.only.is_empty() {
+                true => trials::cases(&schedulers[0].to_string(), &features, self.elsewhere),
+                false => self.only.clone(),
+            };
+            cases.sort_unstable();
+            cases.dedup();
+            self.schedulers = schedulers;
+            return Ok(cases);
+        }
         let of_suite = self.suite.cases();
         if let Some(other) = self.only.iter().find(|case| !of_suite.contains(case)) {
             return Err(format!(
@@ -258,6 +278,8 @@ mod tests {
             ("--from x --duration 1", "cannot be used with"),
             ("--ablation --schedulers default", "cannot be used with"),
             ("--ablation --strict", "cannot be used with"),
+            ("--ablation --suite soak", "cannot be used with"),
+            ("--elsewhere", "--ablation"),
         ]);
     }
 
@@ -269,15 +291,28 @@ mod tests {
     }
 
     #[test]
-    fn an_ablation_names_features_or_none_and_is_of_one_suite() {
-        let named = |words: &[&str]| options(words).ablation;
-        assert_eq!(named(&[]), None);
-        assert_eq!(named(&["--ablation"]), Some(vec![String::new()]));
-        let two = Some(vec!["tiers".to_owned(), "deficit".to_owned()]);
-        assert_eq!(named(&["--ablation=tiers,deficit"]), two);
-        assert_eq!(options(&[]).ablate(), Ok(()));
-        let error = options(&["--ablation", "--suite", "soak"]).ablate();
-        assert!(error.unwrap_err().contains("scale, contention and pcpu"));
+    fn an_ablation_names_features_or_means_all() {
+        let of = |words: &[&str]| {
+            let options = options(words);
+            options.features().map(|all| all.join(","))
+        };
+        assert_eq!(of(&[]), None);
+        let all: Vec<&str> = trials::features().collect();
+        assert_eq!(of(&["--ablation"]), Some(all.join(",")));
+        let two = Some("tiers,deficit".to_owned());
+        assert_eq!(of(&["--ablation=tiers,deficit"]), two);
+    }
+
+    #[test]
+    fn each_feature_has_its_own_loads_unless_others_are_named() {
+        let without: Contender = "morpheus --without rescue".parse().unwrap();
+        let under = |words: &[&str]| options(words).cases_under(&without, &[Case::Pipe]);
+        assert_eq!(under(&["--ablation=rescue"]), [Case::Light]);
+        assert_eq!(
+            under(&["--ablation=rescue", "--only", "pipe"]),
+            [Case::Pipe]
+        );
+        assert_eq!(under(&[]), [Case::Pipe]);
     }
 
     #[test]

@@ -108,6 +108,18 @@ impl Contender {
     /// # Errors
     /// When it does not start, or another one does not leave.
     pub fn put_in_force(&self, directory: &Path) -> Result<InForce, String> {
+        self.put_in_force_with(&[], directory)
+    }
+
+    /// The same with arguments beside its own, where it is a program.
+    ///
+    /// # Errors
+    /// As of [`put_in_force`](Self::put_in_force).
+    pub fn put_in_force_with(
+        &self,
+        arguments: &[&str],
+        directory: &Path,
+    ) -> Result<InForce, String> {
         if *self != Self::Current {
             wait_until_gone(directory)?;
         }
@@ -117,7 +129,7 @@ impl Contender {
             Self::Default(mode) => before = mode.map(preempt).transpose()?,
             Self::Program(words) => {
                 let mut command = Command::new(self.program().expect("it has one")?);
-                command.args(&words[1..]);
+                command.args(&words[1..]).args(arguments);
                 scheduler = Some(Scheduler::start(command, directory)?);
             }
         }

@@ -10,6 +10,8 @@ use crate::random::Random;
 
 /// Bytes that are compressed at a time.
 pub const BLOCK: usize = 128 << 10;
+/// Bytes between two pauses.
+const PIECE: usize = 1 << 10;
 /// Blocks of different text; they are compressed in turns.
 const BLOCKS: usize = 8;
 /// How many different words there are.
@@ -53,9 +55,13 @@ impl Corpus {
 
 fn compress(text: &[u8]) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::with_capacity(BLOCK), Compression::default());
-    encoder
-        .write_all(text)
-        .expect("memory takes all that is written");
+    for piece in text.chunks(PIECE) {
+        encoder
+            .write_all(piece)
+            .expect("memory takes all that is written");
+        // As in `work::compute_in_turn`.
+        std::hint::spin_loop();
+    }
     encoder.finish().expect("likewise")
 }
 

@@ -11,8 +11,13 @@ use crate::cpus;
 use crate::jitter::sleep::Call;
 use crate::{thread, work};
 
-/// Iterations of [`work::compute`] between two looks at the clock: 40 µs, and a millisecond in an emulator.
-const CHUNK: u64 = 20_000;
+/// Iterations of [`work::compute`] between two looks at the clock: 8 µs, and a quarter of a millisecond in an emulator.
+const CHUNK: u64 = 4_000;
+/// The same of tasks that work for less than [`SHORT`] at a time.
+const SHORT_CHUNK: u64 = 500;
+const SHORT: Duration = Duration::from_millis(1);
+/// A chunk takes no more CPU time than this, also on an emulated CPU that is one of several.
+const CHUNK_MOST_NS: u64 = 10_000_000;
 
 /// How a thread of a crowd lives.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,8 @@ pub struct Member {
     pub sleep: Duration,
     /// The CPU that it keeps to.
     pub cpu: Option<usize>,
+    /// Its priority, from -20 to 19; other values than 0 need root.
+    pub nice: i32,
 }
 
 impl Member {
@@ -41,6 +48,7 @@ impl Member {
             work: Duration::from_micros(work_us),
             sleep: Duration::from_micros(sleep_us),
             cpu: None,
+            nice: 0,
         }
     }
 }
@@ -48,7 +56,7 @@ impl Member {
 /// What a thread noticed since it was last asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Felt {
-    /// The longest that it was runnable and did not run, late wakes included.
+    /// The longest that it was runnable and did not run, late wakes included, and a wait that goes on.
     pub longest_wait_ns: u64,
     /// CPU time that it had.
     pub cpu_ns: u64,
@@ -70,6 +78,8 @@ struct Notes {
     cpu_ns: AtomicU64,
     turns: AtomicU64,
     tid: AtomicU64,
+    /// Since when it may have been waiting, by [`monotonic_ns`]; 0 while it sleeps.
+    since_ns: AtomicU64,
 }
 
 impl Crowd {
@@ -96,10 +106,22 @@ impl Crowd {
 
     /// What each has noticed since the last call.
     pub fn felt(&self) -> Vec<Felt> {
-        let one = |notes: &Notes| Felt {
-            longest_wait_ns: notes.longest_wait_ns.swap(0, Relaxed),
-            cpu_ns: notes.cpu_ns.swap(0, Relaxed),
-            turns: notes.turns.swap(0, Relaxed),
+        let now_ns = monotonic_ns();
+        let one = |notes: &Notes| {
+            let ended_ns = notes.longest_wait_ns.swap(0, Relaxed);
+            let since_ns = notes.since_ns.load(Relaxed);
+            // Of one that runs this is the chunk that it is at.
+            let present_ns = match since_ns {
+                0 => 0,
+                _ => now_ns
+                    .saturating_sub(since_ns)
+                    .saturating_sub(CHUNK_MOST_NS),
+            };
+            Felt {
+                longest_wait_ns: ended_ns.max(present_ns),
+                cpu_ns: notes.cpu_ns.swap(0, Relaxed),
+                turns: notes.turns.swap(0, Relaxed),
+            }
         };
         self.threads.iter().map(|(notes, _)| one(notes)).collect()
     }
@@ -115,17 +137,23 @@ impl Crowd {
     /// When the kernel refuses.
     pub fn keep_to(&self, cpus: &[usize]) -> Result<(), String> {
         let set = cpus::Cpus::of(cpus);
-        for (notes, _) in &self.threads {
-            let tid = loop {
-                match notes.tid.load(Relaxed) {
-                    0 => std::thread::sleep(Duration::from_millis(1)),
-                    tid => break tid as u32,
-                }
-            };
+        for tid in self.tids() {
             set.give_to(tid)
                 .map_err(|error| format!("a thread cannot be moved to CPUs {cpus:?}: {error}"))?;
         }
         Ok(())
+    }
+
+    /// The kernel's numbers of its threads, once each has begun.
+    pub fn tids(&self) -> impl Iterator<Item = u32> {
+        self.threads.iter().map(|(notes, _)| {
+            loop {
+                match notes.tid.load(Relaxed) {
+                    0 => std::thread::sleep(Duration::from_millis(1)),
+                    tid => return tid as u32,
+                }
+            }
+        })
     }
 }
 
@@ -145,11 +173,21 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
     notes.tid.store(thread::id() as u64, Relaxed);
     // A CPU that is offline: the thread then runs where it can, which the figures show.
     let _ = member.cpu.map(cpus::pin);
+    if member.nice != 0 {
+        // Without the right to it the thread has the usual priority, which the figures show.
+        thread::set_nice(0, member.nice);
+    }
+    let chunk = if member.work < SHORT {
+        SHORT_CHUNK
+    } else {
+        CHUNK
+    };
     let (mut now_ns, mut cpu) = (monotonic_ns(), thread_cpu());
+    notes.since_ns.store(now_ns, Relaxed);
     while !stop.load(Relaxed) {
         let turn_end = cpu + member.work;
         while cpu < turn_end && !stop.load(Relaxed) {
-            work::compute(CHUNK);
+            work::compute_in_turn(chunk);
             // The CPU time first: what is lost between the two looks would otherwise be a wait.
             let used = thread_cpu();
             let (after_ns, ran_ns) = (monotonic_ns(), (used - cpu).as_nanos() as u64);
@@ -160,12 +198,15 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
                 seen.store(after_ns, Relaxed);
             }
             (now_ns, cpu) = (after_ns, used);
+            notes.since_ns.store(now_ns, Relaxed);
         }
         notes.turns.fetch_add(1, Relaxed);
         if !member.sleep.is_zero() {
             let due = monotonic_ns() + member.sleep.as_nanos() as u64;
+            notes.since_ns.store(0, Relaxed);
             Call::Nanosleep.sleep_until(due);
             (now_ns, cpu) = (monotonic_ns(), thread_cpu());
+            notes.since_ns.store(now_ns, Relaxed);
             let late_ns = now_ns.saturating_sub(due);
             notes.longest_wait_ns.fetch_max(late_ns, Relaxed);
         }

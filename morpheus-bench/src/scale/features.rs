@@ -2,26 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-use super::case::Case;
 use super::contender::{Contender, OWN};
 
 /// The program's option.
 const WITHOUT: &str = "--without";
 /// And for what is off unless it is asked for; the program's help says "unless --with" of those.
 const WITH: &str = "--with";
-/// The first of the features that schedule the whole machine; those before it are about the workers of applications.
-const FIRST: &str = "tiers";
-/// What they are measured by.
-pub const CASES: [Case; 8] = [
-    Case::Throughput,
-    Case::Latency,
-    Case::Burst,
-    Case::Longrun,
-    Case::Mixed,
-    Case::Deadline,
-    Case::Ipc,
-    Case::Messaging,
-];
+/// The program's option: else a scheduler would know tasks from the ones that were measured before it.
+pub const WITHOUT_DATABASE: &str = "--no-procdb";
 
 /// A feature, and whether the scheduler has it when nothing is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +43,8 @@ impl Feature {
     }
 }
 
-/// The scheduler as it is, twice, and without each of these features (with it, if it is off by default): in the order in
-/// which they are measured. All that schedule the whole machine where none is named.
+/// The scheduler as it is, without each of these features (with it, if it is off by default), and as it is again: in the order in
+/// which they are measured.
 ///
 /// # Errors
 /// When the program cannot be asked, or does not know one of them.
@@ -71,13 +59,12 @@ pub fn contenders(named: &[&str]) -> Result<Vec<Contender>, String> {
         .output()
         .map_err(|error| format!("{} cannot be asked: {error}", program.display()))?;
     let known = parse(&String::from_utf8_lossy(&told.stdout));
-    let chosen = choose(&known, named)?;
-    let differing = |feature: &Feature| feature.scheduler().parse();
-    let mut all: Vec<Contender> = chosen.iter().map(differing).collect::<Result<_, _>>()?;
-    // Not beside each other: what changes with time is in what they differ by.
-    all.insert(all.len() / 2, again?);
-    all.insert(0, own);
-    Ok(all)
+    let differing = choose(&known, named)?;
+    let differing = differing.iter().map(|feature| feature.scheduler().parse());
+    std::iter::once(Ok(own))
+        .chain(differing)
+        .chain([again])
+        .collect()
 }
 
 /// The values of the option in the program's long help: `- name: what it is`, beneath it and above the next one.
@@ -117,13 +104,7 @@ fn choose(known: &[Feature], named: &[&str]) -> Result<Vec<Feature>, String> {
             )
         })
     };
-    if !named.is_empty() {
-        return named.iter().map(find).collect();
-    }
-    let first = known.iter().position(|feature| feature.name == FIRST);
-    first
-        .map(|first| known[first..].to_vec())
-        .ok_or_else(|| "the scheduler's --help names no feature to switch off".into())
+    named.iter().map(find).collect()
 }
 
 #[cfg(test)]
@@ -174,13 +155,11 @@ Options:
     }
 
     #[test]
-    fn those_of_the_machine_or_those_that_are_named() {
+    fn those_that_are_named_have_to_be_known() {
         let known = parse(HELP);
-        assert_eq!(choose(&known, &[]).unwrap(), known[1..]);
         assert_eq!(choose(&known, &["request"]).unwrap(), known[..1]);
         let error = choose(&known, &["speed"]).unwrap_err();
         assert!(error.contains("it has request, tiers"), "{error}");
-        assert!(choose(&[], &[]).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`config`] reads the command line, [`case`] says what there is to measure and by which figure. A measurement is a child
 //! process (`child`), which runs one of the `cases` beside `probes`, processes of the same program, or a `crowd` of threads that notice how long they wait. `contender` starts and
 //! stops schedulers and sees to it that none takes the place of another, `online` takes CPUs away and brings them back, `capture` keeps what happened last, [`soak`] watches who waits for long. `run`
-//! goes through everything in turns; [`result`] is what comes out, [`rows`] and `prometheus` show it; `ablation` what features of the scheduler buy, which `features` gets from its program.
+//! goes through everything in turns; [`result`] is what comes out, [`rows`] and `prometheus` show it; `ablation` what features of the scheduler are good for, which `features` gets from its program, under the loads that `trials` has for each.
 
 mod ablation;
 mod capture;
@@ -23,6 +23,7 @@ pub mod rows;
 mod run;
 pub mod soak;
 mod tracing;
+mod trials;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,6 +60,18 @@ pub fn main() -> ExitCode {
     if options.list {
         report::print(&case::list());
         return ExitCode::SUCCESS;
+    }
+    if options.guests {
+        return match trials::guests(&options.features().unwrap_or_default()) {
+            Ok(guests) => {
+                report::print(&report::json(&guests));
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("scale: {error}");
+                ExitCode::from(USAGE)
+            }
+        };
     }
     let report = match options.cases() {
         Ok(chosen) => measured(&options, &chosen),
@@ -107,6 +120,9 @@ fn text(report: &Report, options: &Options) -> String {
     if options.json && options.from.is_empty() {
         return String::new();
     }
+    if options.json && ablation::is_one(report) {
+        return report::json(&ablation::envelope(report));
+    }
     if options.json {
         let host = report.host.iter().cloned().map(Record::Host);
         let runs = report.runs.iter().cloned().map(Record::Run);
@@ -116,7 +132,7 @@ fn text(report: &Report, options: &Options) -> String {
             .collect();
     }
     let mut text = match ablation::is_one(report) {
-        true => ablation::text(report),
+        true => ablation::envelope(report).text(),
         false => rows::envelope(report).text(),
     };
     report::note_early_end(&mut text, interrupt::happened());

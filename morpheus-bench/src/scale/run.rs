@@ -9,6 +9,7 @@ use super::child::{Answer, Job};
 use super::config::Options;
 use super::contender::{Contender, InForce};
 use super::corpus;
+use super::features;
 use super::online::{self, Offline};
 use super::result::{Measured, Report, Run};
 use super::soak::{self, Soaking};
@@ -41,7 +42,9 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
         counts => counts.to_vec(),
     };
     let expected = Duration::from_secs_f64(options.duration) + AROUND;
-    let all = counts.len() * options.iterations * options.schedulers.len() * chosen.len();
+    let under = |scheduler| options.cases_under(scheduler, chosen).len();
+    let cases: usize = options.schedulers.iter().map(under).sum();
+    let all = counts.len() * options.iterations * cases;
     let mut measuring = Measuring {
         options,
         chosen,
@@ -58,7 +61,7 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
         for iteration in 0..options.iterations {
             // By its number, as each may be made in a boot of its own.
             let number = options.first_iteration + iteration;
-            for contender in rotated(&options.schedulers, number - 1) {
+            for contender in in_order(options, number) {
                 measuring.contender(contender, count, number);
             }
         }
@@ -68,6 +71,17 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
         host: Some(host),
         runs: measuring.runs,
     })
+}
+
+/// The schedulers in the order of an iteration: each is first once. Those of an ablation are measured between the scheduler as it
+/// is and the same again, backwards in every other one.
+fn in_order(options: &Options, number: usize) -> Vec<&Contender> {
+    let all = &options.schedulers;
+    match options.ablation {
+        None => rotated(all, number - 1).collect(),
+        Some(_) if number.is_multiple_of(2) => all.iter().rev().collect(),
+        Some(_) => all.iter().collect(),
+    }
 }
 
 /// The same, beginning with another one each time.
@@ -92,8 +106,12 @@ impl Measuring<'_> {
             return;
         }
         self.progress.say(format!("starting {contender}"));
-        let mut in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
-        for &case in self.chosen {
+        let arguments: &[&str] = match self.options.ablation {
+            Some(_) => &[features::WITHOUT_DATABASE],
+            None => &[],
+        };
+        let mut in_force = contender.put_in_force_with(arguments, Path::new(scx::DIRECTORY));
+        for case in self.options.cases_under(contender, self.chosen) {
             if interrupt::happened() {
                 return;
             }

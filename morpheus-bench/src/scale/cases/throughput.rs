@@ -9,12 +9,25 @@ use super::super::probes::Probe;
 use super::super::result::Measured;
 use crate::clock::monotonic_ns;
 
-/// Each has the same number of blocks, and all begin together: what counts is when the last one is done.
+/// Compressors for each CPU, where they share it.
+const CROWD: usize = 3;
+
+/// By a compressor for each CPU.
 pub fn measure(job: &Job) -> Answer {
-    let each = (job.blocks_per_s * job.duration().as_secs_f64())
-        .ceil()
-        .max(1.0) as u64;
-    let (_processes, pipes) = Probe::Compress.start_piped(job.cpus)?;
+    by(job, 1)
+}
+
+/// By several for each CPU.
+pub fn crowd(job: &Job) -> Answer {
+    by(job, CROWD)
+}
+
+/// Each has the same number of blocks, and all begin together: what counts is when the last one is done.
+fn by(job: &Job, for_each_cpu: usize) -> Answer {
+    let blocks = job.blocks_per_s * job.duration().as_secs_f64() / for_each_cpu as f64;
+    let each = blocks.ceil().max(1.0) as u64;
+    let compressors = for_each_cpu * job.cpus;
+    let (_processes, pipes) = Probe::Compress.start_piped(compressors)?;
     let worker = |(to, from)| Worker {
         to,
         from: BufReader::new(from),
@@ -33,7 +46,7 @@ pub fn measure(job: &Job) -> Answer {
         cpu_ns += worker.cpu_ns()?;
     }
     let wall_ns = monotonic_ns() - begun;
-    let count = each * job.cpus as u64;
+    let count = each * compressors as u64;
     let mut measured = Measured::rate(count * BLOCK as u64, wall_ns);
     measured.count = count;
     measured.cpu_ns = Some(cpu_ns);

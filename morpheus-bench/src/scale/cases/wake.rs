@@ -12,11 +12,11 @@ use crate::pace::Pace;
 use crate::{thread, work};
 
 /// Between two wakes. No multiple of a tick, so that they fall on every part of one.
-const PERIOD_NS: u64 = 4_900_000;
+pub const PERIOD_NS: u64 = 4_900_000;
 /// Hogs have by then started.
 pub const WARMUP: Duration = Duration::from_millis(700);
 /// Batch work has by then been running for long.
-const LONG: Duration = Duration::from_millis(2_500);
+pub const LONG: Duration = Duration::from_millis(2_500);
 
 /// Beside two hogs for each CPU.
 pub fn latency(job: &Job) -> Answer {

@@ -1,0 +1,104 @@
+//! Groups of tasks (cgroups) beside each other: what one gets with a weight or a limit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::super::child::{Answer, Job};
+use super::super::crowd::{Crowd, Felt, Member};
+use super::super::result::Measured;
+use super::wake::WARMUP;
+use crate::clock::monotonic_ns;
+
+/// Where guests have the second version of the hierarchy.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// A group with a quarter of the weights and three quarters of the threads: its share of the CPU time of both.
+pub fn weight(job: &Job) -> Answer {
+    let light = Group::new("scale-light", "cpu.weight", "100")?;
+    let heavy = Group::new("scale-heavy", "cpu.weight", "300")?;
+    let (many, few) = (light.crowd(3 * job.cpus)?, heavy.crowd(job.cpus)?);
+    let used_ns = used(job, &[&many, &few]);
+    let share = used_ns[0] as f64 / (used_ns[0] + used_ns[1]).max(1) as f64;
+    Ok(shared(share, used_ns[0], job))
+}
+
+/// A group that may use 20 ms of each 100, beside hogs outside: the CPUs that it uses.
+pub fn limit(job: &Job) -> Answer {
+    let limited = Group::new("scale-limited", "cpu.max", "20000 100000")?;
+    let own = limited.crowd(job.cpus)?;
+    let outside = Crowd::start(vec![Member::BATCH; job.cpus])?;
+    let used_ns = used(job, &[&own, &outside]);
+    let share = used_ns[0] as f64 / job.duration_ns as f64;
+    Ok(shared(share, used_ns[0], job))
+}
+
+fn shared(share: f64, cpu_ns: u64, job: &Job) -> Measured {
+    Measured {
+        value: Some(share),
+        count: 1,
+        wall_ns: job.duration_ns,
+        cpu_ns: Some(cpu_ns),
+        ..Measured::default()
+    }
+}
+
+/// The CPU time of each crowd in the time of the job.
+fn used(job: &Job, crowds: &[&Crowd]) -> Vec<u64> {
+    std::thread::sleep(WARMUP);
+    let cpu_ns = |crowd: &&Crowd| -> u64 {
+        let felt: Vec<Felt> = crowd.felt();
+        felt.iter().map(|felt| felt.cpu_ns).sum()
+    };
+    crowds.iter().map(cpu_ns).for_each(drop);
+    let end = monotonic_ns() + job.duration_ns;
+    std::thread::sleep(std::time::Duration::from_nanos(
+        end.saturating_sub(monotonic_ns()),
+    ));
+    crowds.iter().map(cpu_ns).collect()
+}
+
+/// A directory that is a group of threads, removed with the value; its threads have to have ended by then.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// With one of its settings.
+    fn new(name: &str, setting: &str, value: &str) -> Result<Self, String> {
+        let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
+        let control = Path::new(ROOT).join("cgroup.subtree_control");
+        fs::write(&control, "+cpu").map_err(|error| said(&control, error))?;
+        let path = Path::new(ROOT).join(name);
+        fs::create_dir_all(&path).map_err(|error| said(&path, error))?;
+        let group = Self { path };
+        group.write("cgroup.type", "threaded")?;
+        group.write(setting, value)?;
+        Ok(group)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), String> {
+        let path = self.path.join(file);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Hogs in this group.
+    fn crowd(&self, count: usize) -> Result<Crowd, String> {
+        let crowd = Crowd::start(vec![Member::BATCH; count])?;
+        for tid in crowd.tids() {
+            self.write("cgroup.threads", &tid.to_string())?;
+        }
+        Ok(crowd)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Threads that have ended leave it a moment later.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! How many CPUs computing tasks have that may use more than they were started on, or that a class above displaces.
+
+use std::time::Duration;
+
+use super::super::child::{Answer, Job};
+use super::super::crowd::{self, Crowd, Felt, Member};
+use super::super::result::Measured;
+use super::wake::WARMUP;
+use crate::clock::monotonic_ns;
+use crate::jitter::sleep::Call;
+use crate::{cpus, thread, work};
+
+/// From one thread of a class above to the next, on the next CPU.
+const STEP_NS: u64 = 10_000_000;
+/// How long each of them computes.
+const DISPLACING: Duration = Duration::from_millis(3);
+/// CPUs that the displaced task may use: one of them is always idle.
+const DISPLACED_CPUS: usize = 2;
+/// Hogs for each CPU of the half with more of them.
+const CROWD: usize = 4;
+/// A newcomer stays for this long.
+const STAY: Duration = Duration::from_millis(400);
+
+/// A hog for each CPU, started in the first half of the CPUs: all may use all of them from then on.
+pub fn halves(job: &Job) -> Answer {
+    let all = cpus::allowed();
+    let crowd = Crowd::start(vec![Member::BATCH; all.len()])?;
+    crowd.keep_to(&all[..all.len().div_ceil(2)])?;
+    std::thread::sleep(WARMUP);
+    crowd.keep_to(&all)?;
+    cpus_used(job, &crowd)
+}
+
+/// A hog that may use two CPUs, of which real-time threads take one after the other for 3 of each 10 ms.
+pub fn displaced(job: &Job) -> Answer {
+    let all = cpus::allowed();
+    let Some(own) = all.get(..DISPLACED_CPUS) else {
+        return Err("it needs two CPUs".into());
+    };
+    for (place, cpu) in own.iter().copied().enumerate() {
+        std::thread::Builder::new()
+            .spawn(move || displace(cpu, place as u64))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+    }
+    let crowd = Crowd::start([Member::BATCH])?;
+    crowd.keep_to(own)?;
+    std::thread::sleep(WARMUP);
+    cpus_used(job, &crowd)
+}
+
+/// The life of a real-time thread, which ends with the process.
+fn displace(cpu: usize, place: u64) {
+    if let Err(why) = cpus::pin(cpu).and_then(|()| thread::take_precedence()) {
+        eprintln!("scale: {why}");
+        return;
+    }
+    let round_ns = STEP_NS * DISPLACED_CPUS as u64;
+    loop {
+        let next = (monotonic_ns() / round_ns + 1) * round_ns + STEP_NS * place;
+        Call::Nanosleep.sleep_until(next);
+        work::burn(DISPLACING, |_| ());
+    }
+}
+
+/// The CPU time of a crowd in a second.
+fn cpus_used(job: &Job, crowd: &Crowd) -> Answer {
+    crowd.felt();
+    let start = monotonic_ns();
+    std::thread::sleep(job.duration());
+    let felt = crowd.felt();
+    let (wall_ns, used_ns) = (monotonic_ns() - start, cpu_ns(&felt));
+    let mut measured = Measured::rate(used_ns, wall_ns);
+    measured.value = Some(used_ns as f64 / wall_ns as f64);
+    measured.cpu_ns = Some(used_ns);
+    Ok(measured)
+}
+
+fn cpu_ns(felt: &[Felt]) -> u64 {
+    felt.iter().map(|felt| felt.cpu_ns).sum()
+}
+
+/// A hog that comes from the first half of the CPUs, where each runs one, to the second, where each has four: again and again.
+pub fn newcomer(job: &Job) -> Answer {
+    let all = cpus::allowed();
+    let (first, second) = all.split_at(all.len() / 2);
+    if first.is_empty() {
+        return Err("it needs two CPUs".into());
+    }
+    let crowd = Crowd::start(vec![Member::BATCH; CROWD * second.len()])?;
+    crowd.keep_to(second)?;
+    let _residents = Crowd::start(first.iter().skip(1).map(|cpu| Member {
+        cpu: Some(*cpu),
+        ..Member::BATCH
+    }))?;
+    let newcomer = Crowd::start([Member::BATCH])?;
+    let start = monotonic_ns();
+    let (mut longest_ns, mut times) = (0, 0);
+    while monotonic_ns() - start < job.duration_ns {
+        newcomer.keep_to(first)?;
+        std::thread::sleep(WARMUP);
+        newcomer.keep_to(second)?;
+        newcomer.felt();
+        std::thread::sleep(STAY);
+        longest_ns = longest_ns.max(crowd::longest(&newcomer.felt()));
+        times += 1;
+    }
+    Ok(Measured::longest(longest_ns, times, monotonic_ns() - start))
+}
