@@ -70,6 +70,9 @@ const DOMAINS: &[&str] = &["domains"];
 /// What needs many CPUs in several domains.
 const SERVER: &[&str] = &["domains", "conserving"];
 
+/// What the scheduler costs, as a ratio to the kernel's own: exact in virtual time.
+const OVERHEAD: &[&str] = &["cost"];
+
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
 
@@ -143,6 +146,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         options: "--cpus 1 --icount=3 --timeout 1500",
         ..tests(LONG_TERM, "shares of one CPU", SHARES)
     },
+    tests(LONG_TERM, "overhead", OVERHEAD),
     command("one CPU", "--cpus 1", SHAPE),
     command("3 CPUs", "--cpus 3", SHAPE),
     command("7 CPUs", "--cpus 7", SHAPE),

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What BPF programs take, by the kernel's own count.
 //!
-//! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions: of all CPUs, which take turns.
-//! While a program runs on one CPU, those that are busy beside it run as well, so that its time is divided by the number of busy
-//! CPUs. That is right on average, and exact where one CPU is busy at a time. Each call counts some 20 to 30 instructions that
-//! belong to the counting.
+//! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions. A CPU that waits for a lock lets
+//! the others go on, so that such a wait counts what they do meanwhile. Each call counts some 20 to 30 instructions that belong to the
+//! counting.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Instant;
 
 use libbpf_rs::query::ProgInfoIter;
-
-use super::guest::cpus;
 
 const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
@@ -71,14 +67,14 @@ impl Programs {
     }
 
     /// The instructions of all of them together.
-    pub fn instructions(&self, busy_cpus: f64) -> f64 {
+    pub fn instructions(&self) -> f64 {
         let ns: u64 = self.0.values().map(|runs| runs.ns).sum();
-        ns as f64 / (ns_of_instruction() * busy_cpus)
+        ns as f64 / ns_of_instruction()
     }
 
     /// A line for each, the dearest first: calls, instructions of each call, and of each of so many switches.
-    pub fn said(&self, switches: u64, busy_cpus: f64) -> String {
-        let ns_of_instruction = ns_of_instruction() * busy_cpus;
+    pub fn said(&self, switches: u64) -> String {
+        let ns_of_instruction = ns_of_instruction();
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.ns));
         let line = |(name, runs): &(&String, &Runs)| {
@@ -111,38 +107,9 @@ fn ns_of_instruction() -> f64 {
     named_ns().expect("instructions are counted in virtual time alone (cargo xtask vm --icount)")
 }
 
-/// What CPUs have done since the start.
-#[derive(Clone, Copy, Debug)]
-pub struct Work {
-    /// How often they have gone from one thread to another, or to none.
-    pub switches: u64,
-    /// How long they idled, in seconds, all together.
-    idle_s: f64,
-    at: Instant,
-}
-
-impl Work {
-    pub fn now() -> Work {
-        let text = fs::read_to_string("/proc/stat").unwrap();
-        let of = |name: &str| -> Vec<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let words = line.unwrap().split_whitespace();
-            words.filter_map(|word| word.parse().ok()).collect()
-        };
-        // In the kernel's unit for users: idle, and waiting for a device.
-        let idle: u64 = of("cpu ")[3..=4].iter().sum();
-        Work {
-            switches: of("ctxt ")[0],
-            idle_s: idle as f64 / rustix::param::clock_ticks_per_second() as f64,
-            at: Instant::now(),
-        }
-    }
-
-    /// How many switches there were since then, and how many CPUs were busy on average.
-    pub fn since(&self, before: &Work) -> (u64, f64) {
-        let passed_s = (self.at - before.at).as_secs_f64();
-        let idle = (self.idle_s - before.idle_s) / passed_s;
-        let busy = (cpus() as f64 - idle).max(1.0);
-        (self.switches - before.switches, busy)
-    }
+/// How often CPUs have gone from one thread to another, or to none, since the start.
+pub fn switches() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));
+    line.unwrap().trim().parse().unwrap()
 }
