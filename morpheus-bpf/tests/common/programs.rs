@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What BPF programs take, by the kernel's own count.
 //!
-//! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions. A CPU that waits for a lock lets
-//! the others go on, so that such a wait counts what they do meanwhile. Each call counts some 20 to 30 instructions that belong to the
-//! counting.
+//! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions, of all CPUs that run meanwhile:
+//! a CPU that waits for a lock lets the others go on, and with many busy CPUs (from eight on, by what callbacks without locks
+//! take) the emulator's turns also end within programs. Each call counts some 20 to 30 instructions that belong to the counting.
 
 use std::collections::BTreeMap;
 use std::fs;
