@@ -3,7 +3,7 @@
 //!
 //! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions, of all CPUs that run meanwhile:
 //! a CPU that waits for a lock lets the others go on, and with many busy CPUs (from eight on, by what callbacks without locks
-//! take) the emulator's turns also end within programs. Each call counts some 20 to 30 instructions that belong to the counting.
+//! take) the emulator's turns also end within programs. What the counting itself takes is in each call, too.
 
 use std::collections::BTreeMap;
 use std::fs;
