@@ -12,6 +12,10 @@
  * of a group are charged ten times as much as one of another of the same weight, and both groups get the same. It costs one
  * walk to the root each time that a task is switched in, and no queue that could run empty or starve.
  *
+ * A group's sums are read by all CPUs, and tasks come and go far more often than the sums change by much. So each CPU first keeps
+ * what its tasks add and take away to itself (struct pending), and adds the balance to the group at its next tick, or when it is
+ * about to idle: a task that sleeps and wakes within a tick writes to no line that CPUs share. Sums are late by a tick at most.
+ *
  * What wants the CPU is counted where tasks come by in any case (enqueue, running, stopping), and not in callbacks of its
  * own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
  * callbacks for moves between groups: a task that waits or runs is put into a queue anew when it is moved, one that sleeps
@@ -62,6 +66,29 @@ struct {
 	__type(value, struct merged);
 } merged_groups SEC(".maps");
 
+/* What the tasks of one CPU have added to a group's `total` and `active`, and the group does not know yet. */
+struct pending {
+	/* The group's `id`: the index may have got another one. */
+	__u64 id;
+	__s64 total;
+	__s32 active;
+	__u32 index;
+};
+
+/* A CPU keeps this for one group in each of so many classes of indices; a power of two. */
+#define PENDING 8
+
+struct pendings {
+	struct pending of[PENDING];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pendings);
+} pendings SEC(".maps");
+
 /* Goes up when a merged group gets an index: where tasks belong, as they remember it, may be out of date. */
 __u32 group_epoch;
 
@@ -99,7 +126,8 @@ int count_group(__u32 index)
 		parent = group_at(group->parent);
 		if (!parent)
 			break;
-		due = READ_ONCE(group->active) ? READ_ONCE(group->weight) : 0;
+		/* Less than 0: one CPU has told that a task sleeps before another that it wanted the CPU. */
+		due = (__s32)READ_ONCE(group->active) > 0 ? READ_ONCE(group->weight) : 0;
 		if (READ_ONCE(group->counted) != due) {
 			old = __sync_lock_test_and_set(&group->counted, due);
 			__sync_fetch_and_add(&parent->total, (__u64)due - old);
@@ -138,18 +166,69 @@ __u32 weight_in(__u32 index, __u32 own)
 	return weight < LEAST_WEIGHT ? LEAST_WEIGHT : weight;
 }
 
+/* Tells a group what this CPU has kept of it. */
+int settle(struct pending *pending)
+{
+	struct group *group;
+
+	if (!pending || !(pending->total | pending->active))
+		return 0;
+	group = group_at(pending->index);
+	if (group && group->id == pending->id) {
+		__sync_fetch_and_add(&group->total, pending->total);
+		if (pending->active)
+			__sync_fetch_and_add(&group->active, pending->active);
+		count_group(pending->index);
+	}
+	pending->total = 0;
+	pending->active = 0;
+	return 0;
+}
+
+int settle_groups(void)
+{
+	__u32 key = 0, place;
+	struct pendings *own = bpf_map_lookup_elem(&pendings, &key);
+
+	if (!own)
+		return 0;
+	bpf_for(place, 0, PENDING)
+		settle(&own->of[place & (PENDING - 1)]);
+	return 0;
+}
+
+/* On this CPU a group's sums change. */
+static __always_inline void change_sums(__u32 index, __u64 id, __s64 total, __s32 active)
+{
+	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	struct pending *pending;
+	struct pendings *own;
+	__u32 key = 0;
+
+	own = bpf_map_lookup_elem(&pendings, &key);
+	if (!own)
+		return;
+	pending = &own->of[index & (PENDING - 1)];
+	if (pending->index != index || pending->id != id) {
+		settle(pending);
+		pending->index = index;
+		pending->id = id;
+	}
+	pending->total += total;
+	pending->active += active;
+	/* An idle CPU, to which an interrupt came, has no tick. */
+	if (cpu && !cpu->since_ns)
+		settle(pending);
+}
+
 /* Of the group in which a task is counted, no longer. */
 static __always_inline void leave_group(struct member *member)
 {
-	struct group *group = group_at(member->index);
 	__u32 counted = member->counted;
 
 	member->counted = 0;
-	if (!counted || member->index == ROOT_GROUP || !group || group->id != member->id)
-		return;
-	__sync_fetch_and_add(&group->total, -(__u64)counted);
-	if (__sync_fetch_and_add(&group->active, -1) == 1)
-		count_group(member->index);
+	if (counted && member->index != ROOT_GROUP)
+		change_sums(member->index, member->id, -(__s64)counted, -1);
 }
 
 static __always_inline __u64 id_of(const struct cgroup *cgroup)
@@ -230,13 +309,9 @@ __u32 join_group(struct task_struct *task __arg_trusted)
 		return index;
 	}
 	if (member->counted != own) {
-		__sync_fetch_and_add(&group->total, (__u64)own - member->counted);
-		if (!member->counted)
-			__sync_fetch_and_add(&group->active, 1);
+		change_sums(index, member->id, (__s64)own - member->counted, !member->counted);
 		member->counted = own;
 	}
-	if (READ_ONCE(group->counted) != READ_ONCE(group->weight))
-		count_group(index);
 	member->weight = weight_in(index, own);
 	count(COUNTER_group_weights);
 	return index;

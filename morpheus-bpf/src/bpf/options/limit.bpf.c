@@ -490,6 +490,7 @@ int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 	struct cpu *cpu = cpu_at(index);
 	__s64 left_ns;
 
+	settle_groups();
 	if (!cpu || !cpu->since_ns)
 		return 0;
 	cpu->group = join_group(task);

@@ -150,6 +150,8 @@ SHARED(__u32 limit_count);
 __u32 group_weight(struct task_struct *task __arg_trusted);
 /* A task wants the CPU or has got it. Returns its group. */
 __u32 join_group(struct task_struct *task __arg_trusted);
+/* At a tick, and when a CPU is about to idle: tells groups what the CPU has kept of their sums. */
+int settle_groups(void);
 /* It no longer wants the CPU. */
 int note_sleep(struct task_struct *task __arg_trusted);
 /* The group for whose quota a task has to wait, or ROOT_GROUP. */

@@ -282,11 +282,13 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 	count(COUNTER_kept);
 }
 
-/* No task waits for this CPU in an order of vtime. */
+/* No task waits for this CPU in an order of vtime. Without another one it is about to idle. */
 static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cpu *cpu)
 {
-	if (!is_rescue_pending(cpu, domain_index) || !take_rescued(domain_index, index))
-		take_from_others(domain_index, cpu);
+	bool taken = is_rescue_pending(cpu, domain_index) && take_rescued(domain_index, index);
+
+	if (!taken && !take_from_others(domain_index, cpu) && group_count)
+		settle_groups();
 }
 
 /* Updates the tier of the running task, which may have computed for too long. */
