@@ -32,6 +32,7 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
             "options/detect",
             "options/groups",
             "options/hotplug",
+            "options/hybrid",
             "options/later",
             "options/latency",
             "options/limit",

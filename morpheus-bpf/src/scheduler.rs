@@ -29,7 +29,7 @@ use crate::machine::{self, Machine};
 use crate::placement;
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
-use crate::topology::{self, Topology};
+use crate::topology::{self, CoreKind, Cpu, Topology};
 
 /// Where the kernel has the flags that follow.
 const FLAGS: &str = "scx_ops_flags";
@@ -121,6 +121,8 @@ pub enum Mechanism {
     TickPreemption,
     /// A task that wakes goes near its last CPU, where CPUs share a second-level cache
     L2Affinity,
+    /// On machines whose CPUs differ in capacity, tasks prefer performance cores
+    Hybrid,
     /// An idle CPU that was sent a task already gets no more. Off unless --with says so
     IdleDepth,
     /// The other DSQs go before pinned tasks when they were not served for too long. Off unless --with says so
@@ -290,6 +292,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
     let btf = Btf::from_vmlinux().ok();
+    let is_hybrid = constants(&mut open).hybrid_on;
     let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
     let groups = Groups::for_kernel(options, has);
     leave_out_groups(&mut open, groups);
@@ -305,7 +308,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
     }
-    if groups.limits {
+    if groups.limits || is_hybrid {
         table.flags |= ENQ_LAST;
     }
     if !asks_for_speed(options) && options.off.contains(&Mechanism::Tiers) && !groups.any() {
@@ -406,10 +409,30 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
     constants.vtime_ceiling_ns = scaled.vtime_ceiling_ns.unwrap_or(0);
     constants.burst_wakeups = in_a_window(scaled.burst_wakeups_per_tick);
     set_domains(constants, &Domains::of(topology));
+    set_fast_cpus(constants, topology);
     for cpu in topology.cpus() {
         if let Some(near) = constants.near_cpus.get_mut(cpu.id as usize) {
             *near = placement::near(topology, cpu);
             constants.l2_affinity_on |= *near != 0;
+        }
+    }
+}
+
+/// The performance cores of a machine that has others as well.
+fn set_fast_cpus(constants: &mut types::rodata, topology: &Topology) {
+    let is_fast = |cpu: &&Cpu| cpu.kind == CoreKind::Performance;
+    constants.hybrid_on = !topology.online().all(|cpu| is_fast(&cpu));
+    if !constants.hybrid_on {
+        return;
+    }
+    for cpu in topology.cpus().iter().filter(is_fast) {
+        let id = cpu.id as usize;
+        if let Some(word) = constants.fast_bits.get_mut(id / 64) {
+            *word |= 1 << (id % 64);
+        }
+        if let Some(place) = constants.fast_cpus.get_mut(constants.fast_count as usize) {
+            *place = cpu.id as u16;
+            constants.fast_count += 1;
         }
     }
 }
@@ -503,6 +526,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::WakeupPreemption => &mut constants.wakeup_preemption_on,
             Mechanism::TickPreemption => &mut constants.tick_preemption_on,
             Mechanism::L2Affinity => &mut constants.l2_affinity_on,
+            Mechanism::Hybrid => &mut constants.hybrid_on,
             Mechanism::IdleDepth => &mut constants.idle_depth_on,
             Mechanism::OverflowRescue => &mut constants.overflow_rescue_on,
             Mechanism::Deficit => &mut constants.deficit_on,

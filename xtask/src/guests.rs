@@ -64,6 +64,9 @@ const SHARES: &[&str] = &["shares", "crowd"];
 /// What depends on which CPUs share a cache: each of two pairs.
 const PLACEMENT: &[&str] = &["placement"];
 
+/// What needs CPUs whose capacities can be made up.
+const HYBRID: &[&str] = &["hybrid"];
+
 /// What needs several last-level caches.
 const DOMAINS: &[&str] = &["domains"];
 
@@ -163,6 +166,10 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         options: "--cpus 4 --icount=3 --timeout 1500",
         ..tests(LONG_TERM, "placement near a cache", PLACEMENT)
+    },
+    Guest {
+        options: "--cpus 4 --icount=3 --timeout 900",
+        ..tests(LONG_TERM, "cores of two kinds", HYBRID)
     },
     command(
         "everything at once",

@@ -59,6 +59,8 @@
 	/* Placement. */ \
 	X(to_idle_cpu) \
 	X(idle_cpu_full) \
+	/* A task that would have gone on alone on an efficient core. */ \
+	X(to_faster_cpu) \
 	/* Wake-ups where the last CPU was busy and shares its second-level cache with others: on a CPU that shares it, or \
 	 * elsewhere. By tier. */ \
 	X(l2_hits_lat_critical) \

@@ -96,6 +96,13 @@ __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 fl
 bool waits_near(struct task_struct *task __arg_trusted);
 int start_near_timer(__u32 index);
 
+/* hybrid.bpf.c: CPUs that differ in capacity. Set by the daemon where they do. */
+SHARED(const volatile bool hybrid_on, = false);
+/* Claims an idle performance core for a task. Returns its CPU, or -1. */
+__s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous);
+/* Whether a task that would go on alone on this CPU is to be moved to a performance core. */
+bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index);
+
 /* sync.bpf.c: wake-ups by tasks that are about to sleep. */
 /*
  * The least time between two kicks of a CPU for such wake-ups, in ns: one tick, which checks without a kick. The second is the time

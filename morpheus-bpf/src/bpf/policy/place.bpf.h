@@ -49,6 +49,14 @@ enum target {
 /* Chooses the CPU of a task that wakes. `is_idle`: that CPU was idle, and is claimed. */
 static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u64 flags, bool *is_idle)
 {
+	if (hybrid_on && !(flags & WAKE_SYNC)) {
+		__s32 cpu = claim_fast(task, previous);
+
+		if (cpu >= 0) {
+			*is_idle = true;
+			return cpu;
+		}
+	}
 	if (l2_affinity_on && !(flags & WAKE_SYNC)) {
 		__s32 cpu = find_near(task, previous, flags);
 

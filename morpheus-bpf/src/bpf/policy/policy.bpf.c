@@ -202,6 +202,14 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
+		__s32 fast = hybrid_on ? claim_fast(task, scx_bpf_task_cpu(task)) : -1;
+
+		if (fast >= 0) {
+			insert_fifo(task, DSQ_LOCAL_ON | (__u32)fast, slice_ns, 0);
+			scx_bpf_kick_cpu(fast, KICK_IDLE);
+			count(COUNTER_to_faster_cpu);
+			return 0;
+		}
 		/* Its CPU would have nothing to do. The task goes on when that CPU, which idles by then, dispatches again. */
 		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
@@ -368,6 +376,11 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	}
 	if (goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
+		if (hybrid_on && heads.least == NO_VTIME && is_misplaced(previous, index)) {
+			/* It is enqueued as the CPU's last task (ENQ_LAST). */
+			set_slice(previous, 0);
+			return 0;
+		}
 		if (heads.least == NO_VTIME && !(worker && worker->demoted))
 			/* A task that runs alone advances the clock. Otherwise it would wait for tasks that come later. */
 			advance_clock(domain, previous->scx.dsq_vtime);

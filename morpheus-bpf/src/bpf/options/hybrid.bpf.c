@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Machines whose CPUs differ in capacity: tasks prefer performance cores.
+ *
+ *	on a wake-up	an idle performance core comes before all other CPUs: the previous one, then the others in order
+ *	at a slice end	a task that would go on alone on an efficient core goes to a performance core, if one is idle
+ *
+ * The kernel's own search for an idle CPU does not know capacities. The second rule needs no kick and no search by the idle core:
+ * an efficient core looks once in each slice, so that a task computes there for a slice and a tick at most.
+ */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include "morpheus_abi.h"
+#include "policy/policy.bpf.h"
+
+/* Performance cores, by their CPUs; others are not preferred. */
+#define FAST_CPUS 64
+const volatile __u16 fast_cpus[FAST_CPUS];
+const volatile __u32 fast_count = 0;
+/* The same as bits. */
+const volatile __u64 fast_bits[MOST_CPUS / 64];
+
+/* Claims `index` where it is idle and the task may run there. */
+static __always_inline bool claims(struct task_struct *task, __s32 index, const struct cpumask *idle)
+{
+	return bpf_cpumask_test_cpu(index, idle) && may_run_on(task, index) && scx_bpf_test_and_clear_cpu_idle(index);
+}
+
+static __always_inline bool is_fast(__s32 index)
+{
+	__u32 word = (__u32)index / 64;
+
+	return word < MOST_CPUS / 64 && fast_bits[word] & 1ULL << (index & 63);
+}
+
+/* A performance core without a busy thread, claimed: its CPU, or -1. */
+__s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous)
+{
+	const struct cpumask *idle;
+	__s32 found = -1;
+	__u32 place;
+
+	if (task->nr_cpus_allowed < 2)
+		return -1;
+	idle = scx_bpf_get_idle_smtmask();
+	if (is_fast(previous) && claims(task, previous, idle)) {
+		found = previous;
+	} else if (!bpf_cpumask_empty(idle)) {
+		bpf_for(place, 0, FAST_CPUS) {
+			__s32 index = fast_cpus[place & (FAST_CPUS - 1)];
+
+			if (place >= fast_count)
+				break;
+			if (claims(task, index, idle)) {
+				found = index;
+				break;
+			}
+		}
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
+/* Whether a task that goes on alone on this CPU is to be moved: the CPU is an efficient one, and a performance core is idle. */
+bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index)
+{
+	const struct cpumask *idle;
+	bool found = false;
+	__u32 place;
+
+	if (is_fast(index) || task->nr_cpus_allowed < 2 || !may_move(task, 0))
+		return false;
+	idle = scx_bpf_get_idle_smtmask();
+	bpf_for(place, 0, FAST_CPUS) {
+		__s32 other = fast_cpus[place & (FAST_CPUS - 1)];
+
+		if (place >= fast_count)
+			break;
+		if (bpf_cpumask_test_cpu(other, idle) && may_run_on(task, other)) {
+			found = true;
+			break;
+		}
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
