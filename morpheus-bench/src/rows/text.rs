@@ -108,13 +108,12 @@ pub fn held(row: &Row) -> Option<String> {
 }
 
 /// These lines of [`view::findings`].
-fn findings(found: &[[String; 7]]) -> String {
-    /// What a load's figure is stands in the list of loads as well.
-    const LEFT_OUT_FIRST: [u8; 7] = [0, 0, 2, 1, 0, 0, 0];
+fn findings(found: &[[String; 6]]) -> String {
     let mut table = Table::default();
     for (place, head) in view::FINDINGS.into_iter().enumerate() {
         let cells = found.iter().map(|line| line[place].clone());
-        table.column(head, LEFT_OUT_FIRST[place], cells.collect());
+        // The figure itself is the first that a narrow page does without.
+        table.column(head, u8::from(place == 2), cells.collect());
     }
     table.render(WIDTH)
 }

@@ -97,11 +97,11 @@ pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
 }
 
 /// The heads of a table of findings.
-pub const FINDINGS: [&str; 7] = ["", "load", "figure", "there", "×", "A/A", ""];
+pub const FINDINGS: [&str; 6] = ["", "load and figure", "there", "×", "A/A", ""];
 
-/// What was found of features, a line each: the feature, the load, its figure, that of the contender which it is compared with, the
-/// ratio with its interval, the noise, and what that says.
-pub fn findings(rows: &[Row]) -> Vec<[String; 7]> {
+/// What was found of features, a line each: the feature, the load and its figure, that of the contender which it is compared with,
+/// the ratio with its interval, the noise, and what that says.
+pub fn findings(rows: &[Row]) -> Vec<[String; 6]> {
     let line = |row: &Row| {
         let (finding, ratio) = (row.finding?, row.ratio.as_ref()?);
         let mut times = self::ratio(ratio).unwrap_or_default();
@@ -111,8 +111,7 @@ pub fn findings(rows: &[Row]) -> Vec<[String; 7]> {
         }
         Some([
             row.contender.clone(),
-            row.case.clone(),
-            row.figure.clone(),
+            format!("{}: {}", row.case, row.figure),
             median(find(rows, &row.case, &ratio.to, &row.figure)),
             times,
             noise(row),
