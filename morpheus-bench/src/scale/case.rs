@@ -136,7 +136,7 @@ pub enum Case {
     Halves,
     /// A hog that real-time threads displace.
     Displaced,
-    /// A hog that comes to where more compute.
+    /// Hogs that come to where more compute.
     Newcomer,
     /// Frames of a compositor.
     Compositor,
@@ -265,7 +265,7 @@ impl Case {
             Self::BehindPinned => feature("longest wait", Unit::Time, bounds::behind_pinned, "a batch task for each CPU that may use all, on each of which two hogs of nice -20 are that keep to it"),
             Self::Halves => feature("CPUs used", Unit::Count, spread::halves, "a hog for each CPU, started in the first half of the CPUs; all may use all CPUs"),
             Self::Displaced => feature("CPUs used", Unit::Count, spread::displaced, "a hog that may use two CPUs, of which real-time threads take one after the other for 3 of each 10 ms"),
-            Self::Newcomer => feature("longest wait", Unit::Time, spread::newcomer, "a hog that comes from the half of the CPUs that run one each to the half that run four each, again and again"),
+            Self::Newcomer => feature("wait p50", Unit::Time, spread::newcomer, "hogs that come from the half of the CPUs that run one each to the half that run four each, again and again: the median of their longest waits there"),
             Self::Compositor => feature("frame p50", Unit::Time, frames::measure, "frames of 16.6 ms of a task with a compositor's name, which computes 9 ms in each, beside a hog for each CPU"),
             Self::GroupWeight => feature("share of the light group", Unit::Share, groups::weight, "a group with a quarter of the weights and three quarters of the threads, which all compute"),
             Self::GroupLimit => feature("CPUs used", Unit::Share, groups::limit, "a group with a hog for each CPU that may use 20 ms of each 100, beside as many hogs outside"),

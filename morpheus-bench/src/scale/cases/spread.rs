@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
-use super::super::crowd::{self, Crowd, Felt, Member};
+use super::super::crowd::{Crowd, Felt, Member};
 use super::super::result::Measured;
 use super::wake::WARMUP;
 use crate::clock::monotonic_ns;
+use crate::histogram::median;
 use crate::jitter::sleep::Call;
 use crate::{cpus, thread, work};
 
@@ -18,7 +19,7 @@ const DISPLACING: Duration = Duration::from_millis(3);
 const DISPLACED_CPUS: usize = 2;
 /// Hogs for each CPU of the half with more of them.
 const CROWD: usize = 4;
-/// A newcomer stays for this long.
+/// Newcomers stay for this long.
 const STAY: Duration = Duration::from_millis(400);
 
 /// A hog for each CPU, started in the first half of the CPUs: all may use all of them from then on.
@@ -79,7 +80,8 @@ fn cpu_ns(felt: &[Felt]) -> u64 {
     felt.iter().map(|felt| felt.cpu_ns).sum()
 }
 
-/// A hog that comes from the first half of the CPUs, where each runs one, to the second, where each has four: again and again.
+/// Hogs that come from the first half of the CPUs, where each runs one, to the second, where each has four, again and again: how
+/// long each waits there at most, half of the times.
 pub fn newcomer(job: &Job) -> Answer {
     let all = cpus::allowed();
     let (first, second) = all.split_at(all.len() / 2);
@@ -88,21 +90,23 @@ pub fn newcomer(job: &Job) -> Answer {
     }
     let crowd = Crowd::start(vec![Member::BATCH; CROWD * second.len()])?;
     crowd.keep_to(second)?;
-    let _residents = Crowd::start(first.iter().skip(1).map(|cpu| Member {
-        cpu: Some(*cpu),
-        ..Member::BATCH
-    }))?;
-    let newcomer = Crowd::start([Member::BATCH])?;
+    let newcomers = Crowd::start(vec![Member::BATCH; first.len()])?;
     let start = monotonic_ns();
-    let (mut longest_ns, mut times) = (0, 0);
+    let mut waits = Vec::new();
     while monotonic_ns() - start < job.duration_ns {
-        newcomer.keep_to(first)?;
+        newcomers.keep_to(first)?;
         std::thread::sleep(WARMUP);
-        newcomer.keep_to(second)?;
-        newcomer.felt();
+        newcomers.keep_to(second)?;
+        newcomers.felt();
         std::thread::sleep(STAY);
-        longest_ns = longest_ns.max(crowd::longest(&newcomer.felt()));
-        times += 1;
+        let felt = newcomers.felt().into_iter();
+        waits.extend(felt.map(|felt| felt.longest_wait_ns as f64));
     }
-    Ok(Measured::longest(longest_ns, times, monotonic_ns() - start))
+    let count = waits.len() as u64;
+    Ok(Measured {
+        value: median(waits),
+        count,
+        wall_ns: monotonic_ns() - start,
+        ..Measured::default()
+    })
 }
