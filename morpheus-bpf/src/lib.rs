@@ -34,6 +34,7 @@
 //! - [`stats`]: the counters, for those who ask; [`connections`]: which processes are connected, for the same.
 //!   [`reporter`]: what the daemon says unasked. `morpheus-tools` reads both back, and has the format.
 //! - [`pressure`]: how busy the machine is, for the area's header.
+//! - `regular`: how the files below are read and written, in directories that others may write to, too.
 //! - [`install`]: the files of the system that make a service of it.
 //! - [`check`], [`start`]: what the commands of these names do; [`kernel_log`]: `dmesg`; [`run_log`]: what
 //!   `start` keeps of it. The other commands are in `morpheus-tools`.
@@ -46,7 +47,7 @@
 //! | `observer.bpf.c`, `scheduler.bpf.c` | what the kernel gets: the link and nothing else; and the table of callbacks |
 //! | **`policy/`** | **how tasks are scheduled, in five files** |
 //! | `policy.bpf.h` | what the policy knows of the machine, of CPUs, of domains and of tasks |
-//! | `classify.bpf.h` | what a task is like: its tier, and how long its turns are |
+//! | `classify.bpf.h` | what a task is like: its tier, and how long its slices are |
 //! | `queue.bpf.h` | which task runs next: vtime, queues, what a CPU chooses |
 //! | `place.bpf.h` | which CPU a task gets that wakes: an idle one, or one that it preempts |
 //! | `policy.bpf.c` | the callbacks, in the order of a task's life |
@@ -109,4 +110,5 @@ mod domains;
 mod headers;
 mod leases;
 mod placement;
+mod regular;
 mod skeleton;

@@ -13,12 +13,12 @@
 //! It may have been edited or damaged, and root removes what it names: so it is taken as a whole or not at all, and a path
 //! that no install to the same place writes makes it invalid. The checksums find changes, not forgeries.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::place::{Place, is_plain};
+use crate::regular::{self, Content};
 
 const FIRST_LINE: &str = "scx_morpheus manifest 1";
 /// An install writes some 25 lines of 100 bytes.
@@ -204,26 +204,14 @@ fn entry(text: &str) -> Option<Entry> {
 
 /// The text of the manifest at `path`; `None` where there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ReadError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(_) if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) => {
-            return Err(Invalid::NotAFile.into());
+    let bytes = match regular::read(path, MOST_BYTES)? {
+        Content::Missing => return Ok(None),
+        Content::NotAFile => return Err(Invalid::NotAFile.into()),
+        Content::Bytes(bytes) if bytes.len() as u64 > MOST_BYTES => {
+            return Err(Invalid::NotText.into());
         }
-        Err(error) => return Err(error.into()),
+        Content::Bytes(bytes) => bytes,
     };
-    if !file.metadata()?.is_file() {
-        return Err(Invalid::NotAFile.into());
-    }
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(Invalid::NotText.into());
-    }
     let text = String::from_utf8(bytes).map_err(|_| Invalid::NotText)?;
     Ok(Some(text))
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where an installation goes: a root, which packages and tests set, and a prefix.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::Access;
 
 use super::{DocumentKind, Error};
+use crate::regular;
 use crate::run_log;
 use crate::start::OPTIONS;
 
@@ -227,17 +228,7 @@ pub(super) fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     beside.push(".new");
     let beside = directory.join(beside);
     let written = (|| {
-        // Left by an install that was interrupted.
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(content)?;
+        let file = regular::write_new(&beside, content)?;
         // Whatever the user's umask is.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;

@@ -17,12 +17,12 @@
 //! | 44 each | profiles, in the order of their names: name (16), average run time in ns (8), look at which it was last seen (8), observations (4), how many agreed (4), tier (4) |
 //! | 4 | CRC-32 (IEEE) of all before |
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{CAPACITY, COMM_BYTES, MOST_RUNTIME_NS, MOST_STEADY, ProcDb, Profile, name};
+use crate::regular::{self, Content};
 use morpheus_tools::tier::Tier;
 
 const MAGIC: [u8; 8] = *b"MORPHPDB";
@@ -177,31 +177,17 @@ impl Rest<'_> {
 
 /// Loads a database; none where there is no file.
 ///
-/// Follows no link and waits for nobody, and never reads more than the largest database has.
+/// Follows no link, waits for no writer, and never reads more than the largest database has.
 ///
 /// # Errors
 ///
 /// When the file cannot be read, or is no database.
 pub fn load(path: &Path) -> Result<Option<ProcDb>, LoadError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A link, or a socket: what it is says more than why it does not open.
-        Err(_) if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) => {
-            return Err(Invalid::NotAFile.into());
-        }
-        Err(error) => return Err(error.into()),
+    let bytes = match regular::read(path, MOST_BYTES as u64)? {
+        Content::Missing => return Ok(None),
+        Content::NotAFile => return Err(Invalid::NotAFile.into()),
+        Content::Bytes(bytes) => bytes,
     };
-    if !file.metadata()?.is_file() {
-        return Err(Invalid::NotAFile.into());
-    }
-    let mut bytes = Vec::new();
-    // One more than there can be, to see that there is more.
-    file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(Some(decode(&bytes)?))
 }
 
@@ -257,7 +243,9 @@ pub fn save(database: &ProcDb, path: &Path) -> io::Result<()> {
     };
     fs::create_dir_all(directory)?;
     let temporary = with_suffix(path, ".tmp");
-    let saved = write(&temporary, &encode(database)).and_then(|()| fs::rename(&temporary, path));
+    let saved = regular::write_new(&temporary, &encode(database))
+        .and_then(|file| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = saved {
         // It may not even be there; the first error says more.
         let _ = fs::remove_file(&temporary);
@@ -269,22 +257,6 @@ pub fn save(database: &ProcDb, path: &Path) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
         synced => synced,
     }
-}
-
-/// Writes a new file and brings it to the disk.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Left by a crash.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
