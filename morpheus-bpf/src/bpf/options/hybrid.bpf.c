@@ -6,7 +6,7 @@
  *	at a slice end	a task that would go on alone on an efficient core goes to a performance core, if one is idle
  *
  * The kernel's own search for an idle CPU does not know capacities. The second rule needs no kick and no search by the idle core:
- * an efficient core looks once in each slice, so that a task computes there for a slice and a tick at most.
+ * an efficient core checks once in each slice, so that a task computes there for a slice and a tick at most.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -20,12 +20,6 @@ const volatile __u32 fast_count = 0;
 /* The same as bits. */
 const volatile __u64 fast_bits[MOST_CPUS / 64];
 
-/* Claims `index` where it is idle and the task may run there. */
-static __always_inline bool claims(struct task_struct *task, __s32 index, const struct cpumask *idle)
-{
-	return bpf_cpumask_test_cpu(index, idle) && may_run_on(task, index) && scx_bpf_test_and_clear_cpu_idle(index);
-}
-
 static __always_inline bool is_fast(__s32 index)
 {
 	__u32 word = (__u32)index / 64;
@@ -33,30 +27,35 @@ static __always_inline bool is_fast(__s32 index)
 	return word < MOST_CPUS / 64 && fast_bits[word] & 1ULL << (index & 63);
 }
 
+/* An idle performance core that the task may use, or -1. `claim`: it is claimed. */
+static __always_inline __s32 find_fast(struct task_struct *task, const struct cpumask *idle, bool claim)
+{
+	__u32 place;
+
+	bpf_for(place, 0, FAST_CPUS) {
+		__s32 index = fast_cpus[place & (FAST_CPUS - 1)];
+
+		if (place >= fast_count)
+			break;
+		if (claim ? claims_idle(task, index, idle) : is_idle_for(task, index, idle))
+			return index;
+	}
+	return -1;
+}
+
 /* A performance core without a busy thread, claimed: its CPU, or -1. */
 __s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous)
 {
 	const struct cpumask *idle;
 	__s32 found = -1;
-	__u32 place;
 
 	if (task->nr_cpus_allowed < 2)
 		return -1;
 	idle = scx_bpf_get_idle_smtmask();
-	if (is_fast(previous) && claims(task, previous, idle)) {
+	if (is_fast(previous) && claims_idle(task, previous, idle))
 		found = previous;
-	} else if (!bpf_cpumask_empty(idle)) {
-		bpf_for(place, 0, FAST_CPUS) {
-			__s32 index = fast_cpus[place & (FAST_CPUS - 1)];
-
-			if (place >= fast_count)
-				break;
-			if (claims(task, index, idle)) {
-				found = index;
-				break;
-			}
-		}
-	}
+	else if (!bpf_cpumask_empty(idle))
+		found = find_fast(task, idle, true);
 	scx_bpf_put_idle_cpumask(idle);
 	return found;
 }
@@ -65,22 +64,12 @@ __s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous)
 bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index)
 {
 	const struct cpumask *idle;
-	bool found = false;
-	__u32 place;
+	bool found;
 
 	if (is_fast(index) || task->nr_cpus_allowed < 2 || !may_move(task, 0))
 		return false;
 	idle = scx_bpf_get_idle_smtmask();
-	bpf_for(place, 0, FAST_CPUS) {
-		__s32 other = fast_cpus[place & (FAST_CPUS - 1)];
-
-		if (place >= fast_count)
-			break;
-		if (bpf_cpumask_test_cpu(other, idle) && may_run_on(task, other)) {
-			found = true;
-			break;
-		}
-	}
+	found = find_fast(task, idle, false) >= 0;
 	scx_bpf_put_idle_cpumask(idle);
 	return found;
 }

@@ -77,8 +77,7 @@ static __always_inline __s32 claim_near(struct task_struct *task, __s32 previous
 			break;
 		index = (previous & ~63) + __builtin_ctzll(bits);
 		bits &= bits - 1;
-		if (bpf_cpumask_test_cpu(index, idle) && may_run_on(task, index) &&
-		    scx_bpf_test_and_clear_cpu_idle(index))
+		if (claims_idle(task, index, idle))
 			return index;
 	}
 	return -1;

@@ -492,4 +492,16 @@ __u64 least_waiting(__s32 index);
 bool kick_idle(struct task_struct *task __arg_trusted);
 bool may_run_on(struct task_struct *task __arg_trusted, __s32 index);
 
+/* Whether a CPU is in this mask of idle CPUs, and the task may use it. */
+static __always_inline bool is_idle_for(struct task_struct *task, __s32 index, const struct cpumask *idle)
+{
+	return bpf_cpumask_test_cpu(index, idle) && may_run_on(task, index);
+}
+
+/* Claims such a CPU. Returns whether it was idle still. */
+static __always_inline bool claims_idle(struct task_struct *task, __s32 index, const struct cpumask *idle)
+{
+	return is_idle_for(task, index, idle) && scx_bpf_test_and_clear_cpu_idle(index);
+}
+
 #endif /* MORPHEUS_POLICY_BPF_H */
