@@ -270,7 +270,8 @@ const DUMP_BYTES: u32 = 32768;
 /// When the kernel lacks something, or the rights for it, or another scheduler is there.
 pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     kernel::set_verbose(options.verbose);
-    check::scheduler_can_load().map_err(Error::Limitation)?;
+    let btf = Btf::from_vmlinux().ok();
+    check::scheduler_can_load(btf.as_ref()).map_err(Error::Limitation)?;
     // Before anything is known of the CPUs.
     let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ)
         .ok()
@@ -291,7 +292,6 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     set_for_cpus(&mut open, &topology, &scaled);
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
-    let btf = Btf::from_vmlinux().ok();
     let is_hybrid = constants(&mut open).hybrid_on;
     let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
     let groups = Groups::for_kernel(options, has);
@@ -321,12 +321,15 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
         table.cpu_release = std::ptr::null_mut();
         open.progs.morpheus_cpu_release.set_autoload(false);
     }
-    let mut skeleton = open
-        .load()
-        .map_err(|error| match check::scheduler_lacks() {
-            Some(lacks) => Error::Limitation(format!("this kernel cannot be scheduled: {lacks}")),
-            None => refused("load the programs")(error),
-        })?;
+    let mut skeleton =
+        open.load().map_err(
+            |error| match btf.as_ref().and_then(check::scheduler_lacks) {
+                Some(lacks) => {
+                    Error::Limitation(format!("this kernel cannot be scheduled: {lacks}"))
+                }
+                None => refused("load the programs")(error),
+            },
+        )?;
     kernel::greet(&skeleton.progs.greet)?;
     boost(&skeleton, options).map_err(refused("say who goes first"))?;
     let mut machine = (!options.off.contains(&Mechanism::Tiers)).then(|| {

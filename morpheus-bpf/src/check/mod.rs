@@ -55,17 +55,17 @@ impl std::fmt::Display for Finding {
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
-/// Whether the scheduler can be loaded, as far as can be told without trying.
+/// Whether the scheduler can be loaded, as far as can be told without trying. `btf` is the kernel's, if it can be read.
 ///
 /// # Errors
 ///
 /// What is missing, and what to do.
-pub fn scheduler_can_load() -> Result<(), String> {
+pub fn scheduler_can_load(btf: Option<&Btf<'_>>) -> Result<(), String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let missing = [
         sched_ext(),
-        sched_ext_btf(),
+        sched_ext_btf(btf),
         rights(&status),
         namespace(),
         other_scheduler(),
@@ -109,9 +109,10 @@ pub fn observer() -> Vec<Finding> {
 pub fn scheduler() -> Vec<Finding> {
     let mut findings = vec![sched_ext()];
     if findings[0].verdict == Verdict::Good {
-        findings.push(sched_ext_btf());
-        if let Ok(btf) = Btf::from_vmlinux() {
-            findings.extend(told("the scheduler's programs", &btf, SCHEDULER));
+        let btf = Btf::from_vmlinux().ok();
+        findings.push(sched_ext_btf(btf.as_ref()));
+        if let Some(btf) = &btf {
+            findings.extend(told("the scheduler's programs", btf, SCHEDULER));
         }
         if !runs_at_least((6, 15)) {
             findings.push(finding(
@@ -197,10 +198,9 @@ fn judge(programs: &str, found: &Found, needs: &[Need]) -> Vec<Finding> {
 /// What the kernel lacks without which the scheduler's programs cannot be loaded, in a sentence; `None` if nothing is known to
 /// be missing.
 #[must_use]
-pub fn scheduler_lacks() -> Option<String> {
-    let btf = Btf::from_vmlinux().ok()?;
+pub fn scheduler_lacks(btf: &Btf<'_>) -> Option<String> {
     let needs: Vec<Need> = OBSERVER.iter().chain(SCHEDULER).copied().collect();
-    let lacks: Vec<String> = told("the scheduler's programs", &btf, &needs)
+    let lacks: Vec<String> = told("the scheduler's programs", btf, &needs)
         .into_iter()
         .filter(|finding| finding.verdict == Verdict::Limitation)
         .map(|finding| finding.text)
@@ -271,8 +271,8 @@ fn sched_ext() -> Finding {
 
 /// Some distributions' builds of 7.1 and 7.2 describe an argument of these functions that only the kernel itself fills in.
 /// No BPF scheduler loads there.
-fn sched_ext_btf() -> Finding {
-    let Ok(btf) = Btf::from_vmlinux() else {
+fn sched_ext_btf(btf: Option<&Btf<'_>>) -> Finding {
+    let Some(btf) = btf else {
         return no_btf();
     };
     let arguments = btf
