@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The socket where applications ask for their slots, and the daemon's loop.
 //!
-//! One thread, which waits for nobody: a peer that does not read its replies is dropped, and what the kernel takes its time
-//! for is waited for by others. In each turn every connection gets to say one packet, but the connections of one user together
+//! One thread, which does not block: a peer that does not read its replies is dropped, and other threads wait for what takes the
+//! kernel its time. In each turn every connection gets to say one packet, but the connections of one user together
 //! take no longer than `SERVES_FOR` and one packet more. A heartbeat that is due goes before the next packet: many connections
 //! at once may not look like a daemon that has died.
 

@@ -39,7 +39,7 @@ pub(crate) fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 
 /// The completions of a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
-    // Its own writing panics where nobody reads on.
+    // clap_complete panics where its output is closed, so that it writes into memory.
     let mut script = Vec::new();
     clap_complete::generate(
         shell,

@@ -360,7 +360,7 @@ fn an_application_is_killed() {
     assert!(daemon.stop().success());
 }
 
-/// Who serves takes the CPU from a stalled worker at once, and the control: without that, it waits until that one has run
+/// A worker that serves takes the CPU from a stalled one at once. Without that, the control, it waits until the stalled one has run
 /// for the least time.
 #[test]
 fn a_serving_worker_preempts_a_stalled_one() {

@@ -494,8 +494,8 @@ fn sleep_until_a_tick() {
 }
 
 /// Threads of a class above take each CPU in the interrupt of each tick, and so at the end of each slice, too. All others
-/// have their slices, though the kernel takes whoever ran there for one that may not move; and who was brought forward after
-/// too long a wait, and just then lost the CPU that had chosen it, stays in front.
+/// have their slices, though the kernel takes the task that ran there for one that may not move. A rescued task that loses its CPU
+/// at that moment stays in front.
 #[test]
 fn threads_above_that_come_at_each_tick() {
     if !can_run() {

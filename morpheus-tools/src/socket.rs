@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// A socket of the machine's own for whole packets, which waits for nobody.
+/// A Unix socket for whole packets, which does not block.
 ///
 /// # Errors
 ///

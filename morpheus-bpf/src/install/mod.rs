@@ -81,7 +81,7 @@ pub enum Error {
     /// A link leads out of the root.
     #[error("{}: a link there leads out of the root; nothing was changed", .0.display())]
     Outside(PathBuf),
-    /// These files are somebody else's.
+    /// No install has written these files.
     #[error(
         "{} there, and differ from what an earlier install wrote; nothing was changed. Remove them, or overwrite them with --force: {}",
         if .0.len() == 1 { "a file is".to_owned() } else { format!("{} files are", .0.len()) },

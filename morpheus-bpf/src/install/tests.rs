@@ -149,7 +149,7 @@ fn a_new_version_replaces_what_the_old_one_wrote_and_nothing_else() {
     let plan = install(&place, "new", false).unwrap();
     assert_eq!(plan.steps[0].0, Action::Replace);
     assert_eq!(fs::read(&program).unwrap(), b"new");
-    // Now somebody builds another one.
+    // Another program takes its place.
     fs::write(&program, "own").unwrap();
     let before = tree(&root);
     let refused = install(&place, "newer", false).unwrap_err();

@@ -44,7 +44,7 @@ pub const BUDGET: Duration = Duration::from_millis(1);
 /// Whoever waits longer has waited in vain. A machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a load lasts: so many seconds as this variable of the environment says, or 12.
+/// How long a load lasts: the seconds in this environment variable, or 12.
 pub fn window(variable: &str) -> Duration {
     let seconds = std::env::var(variable).map_or(12, |text| text.parse().unwrap());
     Duration::from_secs(seconds)

@@ -72,7 +72,7 @@ impl Programs {
         ns as f64 / ns_of_instruction()
     }
 
-    /// A line for each, the dearest first: calls, instructions of each call, and of each of so many switches.
+    /// A line for each, the dearest first: calls, instructions of each call, and instructions for each of `switches`.
     pub fn said(&self, switches: u64) -> String {
         let ns_of_instruction = ns_of_instruction();
         let mut all: Vec<_> = self.0.iter().collect();

@@ -11,7 +11,7 @@ use crate::telemetry::{Latency, rate_text};
 
 /// The last time that the calendar here has: the end of the year 9999.
 const LATEST_UNIX_S: u64 = 253_402_300_799;
-/// A longer interval between two ends than so many of their lengths is a time without a daemon.
+/// Where the ends of two records are further apart than this number of their lengths, no daemon ran in between.
 const GAP_INTERVALS: u64 = 3;
 
 /// A line for each record, the oldest first; the times are UTC.

@@ -74,7 +74,7 @@ const PANELS: [Panel; 6] = [
 ];
 /// Panels beside each other.
 const COLUMNS: usize = 2;
-/// The left end of the time axis says how long ago it is; so many characters.
+/// Characters of the label at the left end of the time axis, which says how long ago that is.
 const AXIS_COLUMNS: u16 = 9;
 /// A chart with fewer rows shows nothing.
 const LEAST_ROWS: u16 = 5;
@@ -185,8 +185,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, records: &[Recor
     frame.render_widget(chart, area);
 }
 
-/// At most so many records, of which each stands for as many: the one with the highest value of each figure is not lost, as
-/// groups are joined by their highest values.
+/// Joins neighbouring records until at most `most` are left. A joined record has the highest value of each figure, so that peaks stay.
 fn thin(records: &[Record], most: usize) -> Vec<Record> {
     let of_one = records.len().div_ceil(most.max(1)).max(1);
     records.chunks(of_one).filter_map(Record::highest).collect()

@@ -75,7 +75,7 @@ struct pending {
 	__u32 index;
 };
 
-/* A CPU keeps this for one group in each of so many classes of indices; a power of two. */
+/* A CPU keeps changes of this number of groups, whose indices differ modulo it; a power of two. */
 #define PENDING 8
 
 struct pendings {
