@@ -1,0 +1,4 @@
+//! Finds the line that blocks a running tokio process.
+#![warn(missing_docs)]
+
+pub mod model;
