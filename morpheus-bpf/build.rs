@@ -17,7 +17,7 @@ const CLANGS: [&str; 6] = [
 ];
 const OLDEST_CLANG: u32 = 18;
 
-/// The objects that both programs have.
+/// The objects that scheduler and observer have.
 const LINK: [&str; 3] = ["kernel/counters", "link/lease", "link/watch"];
 
 /// The objects of each program, in `src/bpf`. The main one has its name and defines what the others share.
@@ -82,6 +82,9 @@ fn main() {
         }
     };
     let shared = LINK.map(compile);
+    if let Err(error) = link(&[compile("doctor")], &out, "doctor") {
+        panic!("the doctor's skeleton cannot be made: {error}");
+    }
     for (main, parts) in PROGRAMS {
         let mut own = vec![compile(main)];
         own.extend(parts.iter().map(|part| compile(part)));

@@ -85,6 +85,7 @@ pub mod broker;
 pub mod bucket;
 pub mod check;
 pub mod connections;
+pub mod doctor;
 pub mod exit;
 pub mod install;
 pub mod kernel;

@@ -9,6 +9,10 @@
     clippy::undocumented_unsafe_blocks
 )]
 
+pub(crate) mod doctor {
+    include!(concat!(env!("OUT_DIR"), "/doctor.skel.rs"));
+}
+
 pub(crate) mod observer {
     include!(concat!(env!("OUT_DIR"), "/observer.skel.rs"));
 }

@@ -1,4 +1,14 @@
 //! Finds the line that blocks a running tokio process.
 #![warn(missing_docs)]
 
+pub mod anatomy;
+pub mod counter;
+pub mod diagnosis;
+pub mod memory;
 pub mod model;
+mod modules;
+pub mod names;
+pub mod source;
+pub mod target;
+pub mod unwind;
+pub mod waits;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::captor::Standing;
+use crate::owner::is_library;
 use crate::source::{self, At, Raw, Reader};
 use crate::{Frame, NoStack, StallGroup, StallKind, Stalls};
 use morpheus_system::lock::lock;
@@ -343,7 +344,11 @@ fn culprit(stack: &[Frame]) -> Option<usize> {
     stack
         .iter()
         .position(|frame| frame.is_application)
-        .or_else(|| stack.iter().position(source::is_library))
+        .or_else(|| {
+            stack
+                .iter()
+                .position(|frame| is_library(&frame.function, frame.file.as_deref()))
+        })
 }
 
 /// Groups of no runtime.

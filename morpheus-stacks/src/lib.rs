@@ -41,6 +41,7 @@
 pub mod captor;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod groups;
+pub mod owner;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 #[cfg_attr(
     not(all(

@@ -62,10 +62,6 @@ pub(crate) fn frames(_addresses: &[At]) -> Vec<Frame> {
     Vec::new()
 }
 
-pub(crate) fn is_library(_frame: &Frame) -> bool {
-    false
-}
-
 pub(crate) fn key(_addresses: &[At]) -> Vec<u64> {
     Vec::new()
 }

@@ -74,11 +74,6 @@ pub(crate) fn frames(addresses: &[Address]) -> Vec<Frame> {
     addresses.iter().flat_map(symbols::frames_at).collect()
 }
 
-/// Whether a frame is of a library that is none of the plumbing.
-pub(crate) fn is_library(frame: &Frame) -> bool {
-    symbols::is_library(&frame.function, frame.file.as_deref())
-}
-
 /// The key under which stacks at one place are the same: the return address of each frame. The innermost instruction of a
 /// thread that computes differs each time, so the addresses of 64 bytes of code count as one.
 pub(crate) fn key(addresses: &[Address]) -> Vec<u64> {

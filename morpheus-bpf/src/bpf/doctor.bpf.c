@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The doctor: sees each long poll of one process's tokio workers, and copies its stack. It changes nothing.
+ *
+ * A poll lies between two parks. A park is known by its signature (doctor.bpf.h), which user space finds in the first stacks. Between
+ * two parks there may be many polls: the worker counts them itself, in a word whose place user space finds as well. A timer on each
+ * CPU where a worker runs looks twice per threshold; the stack of a poll that is over it is copied there, in the worker's own context,
+ * where it is what it is. A poll that slept is copied when the worker runs again, from its timer, too: only polls that slept for
+ * long are, and a sleeper's registers are those of its system call until then.
+ */
+#include "kernel/kernel.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "doctor.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The registers of user space, as the kernel saved them. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long bp;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
+} __attribute__((preserve_access_index));
+#else
+struct user_pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+} __attribute__((preserve_access_index));
+struct pt_regs {
+	struct user_pt_regs user_regs;
+	__s32 syscallno;
+} __attribute__((preserve_access_index));
+#endif
+
+const volatile __u32 target = 0;
+const volatile __u64 longer_than_ns = 1000000;
+/* How often a running worker is looked at. */
+const volatile __u64 period_ns = 500000;
+/* A long poll is copied again after this time, and then after twice the time. */
+const volatile __u64 again_ns = 10000000;
+const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
+
+/* Written by user space. */
+struct signature signatures[MOST_SIGNATURES];
+__u32 signature_count = 0;
+/* How many stacks of unknown sleeps and threads may be copied; user space fills it up. */
+__s64 unknown_copies = 0;
+/* Descriptors of the runtimes' drivers, found here. */
+__u64 drivers[MOST_RUNTIMES];
+__u32 driver_count = 0;
+
+struct service services[MOST_RUNTIMES];
+/* Events for which there was no room. */
+__u64 lost = 0;
+__u64 looks = 0;
+
+/* Not used: what a global variable is of has a type in user space. */
+struct event form_of_event;
+
+struct sample_timer {
+	struct bpf_timer timer;
+	__u32 armed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sample_timer);
+} timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} events SEC(".maps");
+
+/* Roles of a worker, as the amount that it adds to service.roles. */
+#define ROLE_NONE 0
+#define ROLE_DRIVER 1ULL
+#define ROLE_SERVES (1ULL << 16)
+#define ROLE_STALLED (1ULL << 32)
+
+static __always_inline bool is_unserved(__u64 roles)
+{
+	return (roles >> 32 & 0xffff) && !(roles & 0xffffffff);
+}
+
+/* The roles are numbered in struct thread. */
+static __always_inline __u64 amount(__u32 role)
+{
+	return role == 1 ? ROLE_DRIVER : role == 2 ? ROLE_SERVES : role == 3 ? ROLE_STALLED : ROLE_NONE;
+}
+
+#define DRIVES 1
+#define SERVES 2
+#define STALLED 3
+
+static __always_inline void set_role(struct thread *thread, __u32 role, __u64 now)
+{
+	__u32 index = thread->runtime - 1;
+	struct service *service;
+	__u64 before, after;
+
+	if (index >= MOST_RUNTIMES) {
+		thread->role = 0;
+		return;
+	}
+	if (thread->role == role)
+		return;
+	service = &services[index];
+	after = amount(role) - amount(thread->role);
+	thread->role = role;
+	before = __sync_fetch_and_add(&service->roles, after);
+	after += before;
+	if (is_unserved(before) == is_unserved(after))
+		return;
+	if (is_unserved(after))
+		service->unserved_since_ns = now;
+	else if (service->unserved_since_ns && now > service->unserved_since_ns)
+		__sync_fetch_and_add(&service->unserved_ns, now - service->unserved_since_ns);
+}
+
+/* How long nobody served the runtime, up to now. */
+static __always_inline __u64 unserved(const struct thread *thread, __u64 now)
+{
+	__u32 index = thread->runtime - 1;
+	__u64 ns;
+
+	if (index >= MOST_RUNTIMES)
+		return 0;
+	ns = services[index].unserved_ns;
+	if (is_unserved(services[index].roles) && now > services[index].unserved_since_ns)
+		ns += now - services[index].unserved_since_ns;
+	return ns;
+}
+
+static __always_inline void begin_poll(struct thread *thread, __u64 now)
+{
+	thread->began_ns = now;
+	thread->seen_ns = now;
+	thread->copied_ns = 0;
+	thread->cpu_ns = 0;
+	thread->blocked_ns = 0;
+	thread->unserved_base_ns = unserved(thread, now);
+}
+
+static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, const struct thread *thread, __u64 now)
+{
+	event->kind = kind;
+	event->tid = tid;
+	event->now_ns = now;
+	event->began_ns = thread->began_ns;
+	event->seen_ns = thread->seen_ns;
+	event->cpu_ns = thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
+	event->blocked_ns = thread->blocked_ns;
+	event->unserved_ns = unserved(thread, now) - thread->unserved_base_ns;
+	event->reason = 0;
+	event->runtime = thread->runtime;
+	event->is_exact = thread->has_tick;
+	event->length = 0;
+	event->ip = 0;
+	event->sp = 0;
+	event->bp = 0;
+	event->lr = 0;
+	event->system_call = -1;
+	event->arguments[0] = event->arguments[1] = event->arguments[2] = 0;
+	event->slept_ns = 0;
+}
+
+/* A poll is over. Only one whose stack was copied is of interest. */
+static __always_inline void end_poll(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
+{
+	struct event *event;
+
+	if (!thread->copied_ns)
+		return;
+	thread->copied_ns = 0;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	fill(event, EVENT_END, tid, thread, now);
+	event->now_ns = ended;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* The registers of a task's user space. */
+static __always_inline void read_registers(struct task_struct *task, struct thread *thread)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+#if defined(__TARGET_ARCH_x86)
+	thread->ip = regs->ip;
+	thread->sp = regs->sp;
+	thread->bp = regs->bp;
+	thread->lr = 0;
+	thread->system_call = regs->orig_ax;
+	thread->arguments[0] = regs->di;
+	thread->arguments[1] = regs->si;
+	thread->arguments[2] = regs->dx;
+#else
+	thread->ip = BPF_CORE_READ(regs, user_regs.pc);
+	thread->sp = BPF_CORE_READ(regs, user_regs.sp);
+	thread->bp = BPF_CORE_READ(regs, user_regs.regs[29]);
+	thread->lr = BPF_CORE_READ(regs, user_regs.regs[30]);
+	thread->system_call = BPF_CORE_READ(regs, syscallno);
+	thread->arguments[0] = BPF_CORE_READ(regs, user_regs.regs[0]);
+	thread->arguments[1] = BPF_CORE_READ(regs, user_regs.regs[1]);
+	thread->arguments[2] = BPF_CORE_READ(regs, user_regs.regs[2]);
+#endif
+}
+
+/* Copies the stack of the thread that runs here; its registers have been read. */
+static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
+{
+	struct stack_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	__u64 sp = thread->sp;
+	__u32 at = 0;
+
+	if (!event) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	fill(&event->event, EVENT_STACK, tid, thread, now);
+	event->event.reason = reason;
+	event->event.ip = thread->ip;
+	event->event.sp = sp;
+	event->event.bp = thread->bp;
+	event->event.lr = thread->lr;
+	event->event.system_call = thread->system_call;
+	event->event.arguments[0] = thread->arguments[0];
+	event->event.arguments[1] = thread->arguments[1];
+	event->event.arguments[2] = thread->arguments[2];
+	event->event.slept_ns = slept_ns;
+	/* Until something is not mapped, or not there. */
+	for (int chunk = 0; chunk < STACK_BYTES / STACK_CHUNK; chunk++) {
+		if (bpf_probe_read_user(&event->bytes[chunk * STACK_CHUNK], STACK_CHUNK, (void *)(sp + chunk * STACK_CHUNK)))
+			break;
+		at += STACK_CHUNK;
+	}
+	event->event.length = at;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	thread->copied_ns = now;
+}
+
+/* Takes one of the copies of what is unknown. */
+static __always_inline bool may_learn(struct thread *thread, __u64 now)
+{
+	if (now < thread->quiet_until_ns || unknown_copies <= 0)
+		return false;
+	__sync_fetch_and_add(&unknown_copies, -1);
+	thread->quiet_until_ns = now + 20000000;
+	return true;
+}
+
+/* struct thread.has_tick */
+#define TICK_OF_POLL 1
+#define TICK_OF_PARK 2
+
+enum ticks { TICK_UNKNOWN, TICK_SAME, TICK_OTHER, TICK_NO_CORE };
+
+/* Reads the number of the poll that the thread which runs here is in. */
+static __always_inline enum ticks read_tick(struct thread *thread)
+{
+	__u64 core = 0;
+	__u32 tick = 0;
+	bool same;
+
+	if (!thread->core_at)
+		return TICK_UNKNOWN;
+	if (bpf_probe_read_user(&core, sizeof(core), (void *)thread->core_at))
+		return TICK_UNKNOWN;
+	if (!core)
+		return TICK_NO_CORE;
+	if (bpf_probe_read_user(&tick, sizeof(tick), (void *)(core + thread->tick_offset)))
+		return TICK_UNKNOWN;
+	/*
+	 * tokio counts before it looks for a task: the first poll after a park has the next number. That one began with the end of
+	 * the park.
+	 */
+	same = (thread->has_tick == TICK_OF_POLL && tick == thread->tick) ||
+	       (thread->has_tick == TICK_OF_PARK && tick - thread->tick <= 1);
+	thread->has_tick = TICK_OF_POLL;
+	thread->tick = tick;
+	return same ? TICK_SAME : TICK_OTHER;
+}
+
+/* Brings the poll of the thread that runs here up to date. Returns whether it is in one. */
+static __always_inline bool look(__u32 tid, struct thread *thread, __u64 now)
+{
+	switch (read_tick(thread)) {
+	case TICK_NO_CORE:
+		/* tokio has moved its core to another thread: it may block. */
+		end_poll(tid, thread, thread->seen_ns, now);
+		set_role(thread, 0, now);
+		begin_poll(thread, now);
+		thread->in_ns = now;
+		return false;
+	case TICK_OTHER:
+		/* The first look after a park finds the first poll, or a later one: it began then at the latest. */
+		end_poll(tid, thread, thread->seen_ns, now);
+		begin_poll(thread, now);
+		thread->in_ns = now;
+		break;
+	case TICK_SAME:
+	case TICK_UNKNOWN:
+		break;
+	}
+	thread->seen_ns = now;
+	return true;
+}
+
+static __always_inline void arm(struct sample_timer *timer, __u64 delay_ns)
+{
+	timer->armed = !bpf_timer_start(&timer->timer, delay_ns, timer_flags);
+}
+
+/* Looks at the thread that runs on this CPU. */
+static int tick(void *map, __u32 *index, struct sample_timer *timer)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct thread *thread;
+	__u64 now, age;
+	__u32 tid;
+
+	timer->armed = 0;
+	if (*index != bpf_get_smp_processor_id() || current->tgid != target)
+		return 0;
+	tid = current->pid;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		return 0;
+	now = bpf_ktime_get_ns();
+	looks++;
+	arm(timer, period_ns);
+	if (thread->kind != KIND_WORKER) {
+		thread->is_wanted = 0;
+		if (now - thread->began_ns >= longer_than_ns && may_learn(thread, now)) {
+			read_registers(current, thread);
+			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
+			thread->copied_ns = 0;
+		}
+		return 0;
+	}
+	if (thread->is_wanted) {
+		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
+		thread->is_wanted = 0;
+		read_registers(current, thread);
+		copy_stack(tid, thread, REASON_WOKE, now - thread->out_ns, now);
+		return 0;
+	}
+	if (!look(tid, thread, now))
+		return 0;
+	age = now - thread->began_ns;
+	if (age < longer_than_ns) {
+		set_role(thread, SERVES, now);
+		return 0;
+	}
+	set_role(thread, STALLED, now);
+	if (thread->copied_ns && now - thread->copied_ns < again_ns + (thread->copied_ns - thread->began_ns) / 4)
+		return 0;
+	read_registers(current, thread);
+	copy_stack(tid, thread, REASON_COMPUTES, 0, now);
+	return 0;
+}
+
+/* The runtime whose driver has this descriptor, and one. */
+static __always_inline __u32 runtime_of(__u64 driver)
+{
+	for (__u32 index = 0; index < MOST_RUNTIMES; index++) {
+		if (index >= driver_count)
+			break;
+		if (drivers[index] == driver + 1)
+			return index + 1;
+	}
+	if (driver_count < MOST_RUNTIMES) {
+		/* Two CPUs that find two at once lose one, which is found again. */
+		__u32 index = driver_count & (MOST_RUNTIMES - 1);
+
+		drivers[index] = driver + 1;
+		driver_count = index + 1;
+		return index + 1;
+	}
+	return 0;
+}
+
+/* The known sleep that a thread begins, by the stack of the thread that runs here; 0 if it is none. */
+static __always_inline __u32 known_sleep(struct thread *thread)
+{
+	for (__u32 index = 0; index < MOST_SIGNATURES; index++) {
+		const struct signature *signature = &signatures[index];
+		__u64 word = 0;
+
+		if (index >= signature_count)
+			break;
+		if (signature->ip != thread->ip || signature->system_call != (__u32)thread->system_call)
+			continue;
+		if (bpf_probe_read_user(&word, sizeof(word), (void *)(thread->sp + signature->return_offset)))
+			continue;
+		if (word != signature->return_address)
+			continue;
+		if (signature->core_offset) {
+			thread->core_at = thread->sp + signature->core_offset;
+			thread->tick_offset = signature->tick_offset;
+		}
+		return signature->sleep;
+	}
+	return 0;
+}
+
+/* A thread of the process sleeps. */
+static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, struct thread *thread, __u64 now)
+{
+	__u32 tick_before;
+
+	read_registers(task, thread);
+	thread->sleep = known_sleep(thread);
+	switch (thread->sleep) {
+	case SLEEP_DRIVER:
+		if (thread->role == 0 || !thread->runtime) {
+			__u32 runtime = runtime_of(thread->arguments[0]);
+
+			if (runtime != thread->runtime) {
+				set_role(thread, 0, now);
+				thread->runtime = runtime;
+			}
+		}
+		/* Fall through. */
+	case SLEEP_PARK:
+		thread->kind = KIND_WORKER;
+		/* A single runtime's workers that have not been in its driver. */
+		if (!thread->runtime && driver_count == 1)
+			thread->runtime = 1;
+		/* The park has a number of its own: a poll just before it was seen to the end if its number is the one before. */
+		tick_before = thread->tick;
+		switch (read_tick(thread)) {
+		case TICK_UNKNOWN:
+			thread->seen_ns = now;
+			break;
+		default:
+			if (thread->tick - tick_before <= 1)
+				thread->seen_ns = now;
+			thread->has_tick = TICK_OF_PARK;
+		}
+		end_poll(tid, thread, thread->seen_ns, now);
+		set_role(thread, thread->sleep == SLEEP_DRIVER ? DRIVES : 0, now);
+		return;
+	case SLEEP_HELD:
+		end_poll(tid, thread, now, now);
+		set_role(thread, 0, now);
+		return;
+	}
+	if (thread->kind == KIND_WORKER) {
+		if (look(tid, thread, now))
+			set_role(thread, STALLED, now);
+	}
+	if (may_learn(thread, now)) {
+		__u64 copied_ns = thread->copied_ns;
+
+		copy_stack(tid, thread, REASON_UNKNOWN_SLEEP, 0, now);
+		thread->copied_ns = copied_ns;
+	}
+}
+
+static __always_inline void switched_out(struct task_struct *task, bool preempt, __u64 now)
+{
+	__u32 tid = task->pid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	unsigned int state = task->__state;
+
+	if (!thread) {
+		struct thread fresh = {};
+
+		/* It exits, for the last time. */
+		if (state & TASK_DEAD)
+			return;
+		fresh.began_ns = now;
+		fresh.seen_ns = now;
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+		thread = bpf_map_lookup_elem(&threads, &tid);
+		if (!thread)
+			return;
+	}
+	if (state & TASK_DEAD) {
+		end_poll(tid, thread, now, now);
+		set_role(thread, 0, now);
+		bpf_map_delete_elem(&threads, &tid);
+		return;
+	}
+	if (!preempt && state)
+		falls_asleep(task, tid, thread, now);
+	else
+		thread->sleep = 0;
+	if (thread->in_ns)
+		thread->cpu_ns += now - thread->in_ns;
+	thread->in_ns = 0;
+	thread->out_ns = !preempt && state ? now : 0;
+}
+
+static __always_inline void switched_in(struct task_struct *task, __u64 now)
+{
+	__u32 index = bpf_get_smp_processor_id(), tid = task->pid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct sample_timer *timer = bpf_map_lookup_elem(&timers, &index);
+
+	if (!thread || !timer)
+		return;
+	thread->in_ns = now;
+	if (thread->sleep) {
+		thread->sleep = 0;
+		begin_poll(thread, now);
+		set_role(thread, SERVES, now);
+	} else if (thread->out_ns) {
+		__u64 slept_ns = now - thread->out_ns;
+
+		thread->blocked_ns += slept_ns;
+		if (thread->kind == KIND_WORKER) {
+			if (slept_ns >= longer_than_ns) {
+				thread->is_wanted = 1;
+				arm(timer, 1);
+				return;
+			}
+			set_role(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED, now);
+		} else {
+			thread->began_ns = now;
+		}
+	}
+	if (!timer->armed)
+		arm(timer, period_ns);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	bool out = prev->tgid == target, in = next->tgid == target;
+	__u64 now;
+
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switched_out(prev, preempt, now);
+	if (in)
+		switched_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	struct event *event;
+
+	if (task->tgid != target)
+		return 0;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event)
+		return 0;
+	*event = (struct event){ .kind = EVENT_EXEC, .tid = task->pid };
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+struct start_arguments {
+	__u64 cpu;
+};
+
+/* Prepares a CPU; called once for each. */
+SEC("syscall")
+int start(struct start_arguments *arguments)
+{
+	__u32 index = arguments->cpu;
+	struct sample_timer *timer = bpf_map_lookup_elem(&timers, &index);
+
+	if (!timer)
+		return -ESRCH;
+	if (bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC))
+		return -ENOMEM;
+	return bpf_timer_set_callback(&timer->timer, tick);
+}
+
+struct adopt_arguments {
+	__u64 tid;
+	__u64 kind;
+	__u64 core_at;
+	__u64 tick_offset;
+	__u64 quiet_until_ns;
+};
+
+/* User space says what a thread is. */
+SEC("syscall")
+int adopt(struct adopt_arguments *arguments)
+{
+	__u32 tid = arguments->tid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!thread) {
+		struct thread fresh = {};
+
+		fresh.began_ns = fresh.seen_ns = bpf_ktime_get_ns();
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+		thread = bpf_map_lookup_elem(&threads, &tid);
+		if (!thread)
+			return -ENOMEM;
+	}
+	if (arguments->kind != KIND_UNKNOWN)
+		thread->kind = arguments->kind;
+	if (arguments->core_at) {
+		thread->core_at = arguments->core_at;
+		thread->tick_offset = arguments->tick_offset;
+	}
+	if (arguments->quiet_until_ns)
+		thread->quiet_until_ns = arguments->quiet_until_ns;
+	return 0;
+}
+
+struct greet_arguments {
+	__u64 tgid;
+};
+
+/* Whether the doctor knows itself by the number that the kernel has for it. */
+SEC("syscall")
+int greet(struct greet_arguments *arguments)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	return current->tgid == arguments->tgid ? 0 : -EINVAL;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the doctor's programs and src/doctor.rs say to each other: constants and structures, the same in both. */
+#ifndef MORPHEUS_DOCTOR_BPF_H
+#define MORPHEUS_DOCTOR_BPF_H
+
+/* What a thread of the process is. */
+#define KIND_UNKNOWN 0
+/* It polls tasks of a runtime. */
+#define KIND_WORKER 1
+/* It does something else: a thread of a blocking pool, or of no runtime. */
+#define KIND_OTHER 2
+
+/* What a known sleep is. */
+#define SLEEP_PARK 1
+/* In tokio's I/O driver. */
+#define SLEEP_DRIVER 2
+/* A spare worker of Morpheus, held in the poll of a task of its own. */
+#define SLEEP_HELD 3
+
+/* Kinds of events. */
+#define EVENT_STACK 1
+#define EVENT_END 2
+#define EVENT_EXEC 3
+
+/* Why a stack was copied. */
+#define REASON_COMPUTES 1
+#define REASON_WOKE 2
+#define REASON_UNKNOWN_SLEEP 3
+#define REASON_UNKNOWN_THREAD 4
+
+#define MOST_SIGNATURES 32
+#define MOST_RUNTIMES 16
+#define STACK_BYTES 16384
+#define STACK_CHUNK 1024
+
+/*
+ * How a sleep of the executor's own is known: by its system call, and by a return address at a known distance from the stack
+ * pointer, which is in a function that parks.
+ */
+struct signature {
+	__u64 ip;
+	__u64 return_address;
+	__u32 return_offset;
+	__u32 system_call;
+	__u32 sleep;
+	/* Where the worker keeps the pointer to its core, from the stack pointer; 0 where that is not known. */
+	__u32 core_offset;
+	/* Where in the core the number of polls is. */
+	__u32 tick_offset;
+	__u32 padding;
+};
+
+/* Who serves a runtime, counted in one word, so that changes are atomic; and how long nobody did. */
+struct service {
+	__u64 roles;
+	__u64 unserved_since_ns;
+	__u64 unserved_ns;
+};
+
+/* What is known of a thread. */
+struct thread {
+	__u32 kind;
+	/* Its runtime's index, and one; 0 where that is not known. */
+	__u32 runtime;
+	__u32 role;
+	/* The sleep that it is in, or was last; 0: in no known one. */
+	__u32 sleep;
+	__u64 core_at;
+	__u32 tick_offset;
+	/* The number that the worker gave the poll, and whether it is known: TICK_OF_POLL, TICK_OF_PARK. */
+	__u32 tick;
+	__u32 has_tick;
+	/* Its stack is to be copied as soon as it runs. */
+	__u32 is_wanted;
+	__u64 in_ns;
+	__u64 out_ns;
+	/* The poll: began at the latest, was seen last, its stack was copied last. */
+	__u64 began_ns;
+	__u64 seen_ns;
+	__u64 copied_ns;
+	__u64 cpu_ns;
+	__u64 blocked_ns;
+	__u64 unserved_base_ns;
+	/* No copy before, while it is not known what the thread is. */
+	__u64 quiet_until_ns;
+	/* Where it sleeps. */
+	__u64 ip;
+	__u64 sp;
+	__u64 bp;
+	__u64 lr;
+	__s64 system_call;
+	__u64 arguments[3];
+};
+
+struct event {
+	__u32 kind;
+	__u32 tid;
+	__u64 now_ns;
+	__u64 began_ns;
+	__u64 seen_ns;
+	__u64 cpu_ns;
+	__u64 blocked_ns;
+	__u64 unserved_ns;
+	__u32 reason;
+	__u32 runtime;
+	/* The poll is known by its number, and not only by the worker's last park. */
+	__u32 is_exact;
+	__u32 length;
+	__u64 ip;
+	__u64 sp;
+	__u64 bp;
+	__u64 lr;
+	__s64 system_call;
+	__u64 arguments[3];
+	/* How long it had slept, of a thread that woke. */
+	__u64 slept_ns;
+};
+
+struct stack_event {
+	struct event event;
+	__u8 bytes[STACK_BYTES];
+};
+
+#endif /* MORPHEUS_DOCTOR_BPF_H */

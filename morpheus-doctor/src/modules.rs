@@ -1,0 +1,156 @@
+//! What is loaded into the process: its program and its libraries, opened for their tables and their names.
+//!
+//! Files are opened through `/proc/PID/map_files`, which leads to the very file that is mapped, also in another mount namespace
+//! and after it was replaced; where that is refused, through `/proc/PID/exe` and `/proc/PID/root`. The kernel's own page of
+//! code (`[vdso]`) is read from memory. Nothing in a file is believed further than a wrong name goes.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use framehop::{ExplicitModuleSectionInfo, Module as Tables};
+use object::read::ReadCache;
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadRef, SegmentFlags};
+
+use crate::memory::{Mapping, Memory};
+
+/// The bytes of a table.
+pub(crate) type Bytes = Arc<[u8]>;
+
+/// A file that is mapped.
+#[derive(Debug)]
+pub struct Module {
+    /// Its last path component.
+    pub name: String,
+    /// Where its code lies.
+    pub code: Range<u64>,
+    /// What to add to an address of the file.
+    pub bias: u64,
+    /// Where it can be opened, if it is a file.
+    pub path: Option<PathBuf>,
+    /// It is the program.
+    pub is_program: bool,
+}
+
+impl Module {
+    /// The address within the file.
+    #[must_use]
+    pub fn relative(&self, address: u64) -> u64 {
+        address.wrapping_sub(self.bias)
+    }
+}
+
+/// A module and its tables for exceptions.
+pub(crate) struct Loaded {
+    pub(crate) module: Module,
+    pub(crate) tables: Tables<Bytes>,
+}
+
+/// Opens what is mapped and executable.
+pub(crate) fn load(pid: u32, mappings: &[Mapping]) -> Vec<Loaded> {
+    let memory = Memory::of(pid);
+    let program = std::fs::read_link(format!("/proc/{pid}/exe"))
+        .map(|path| path.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let mut loaded: Vec<Loaded> = Vec::new();
+    for mapping in mappings.iter().filter(|mapping| mapping.is_executable) {
+        let read = match mapping.path.as_str() {
+            "[vdso]" => of_memory(memory, mapping),
+            path if path.starts_with('/') => of_file(pid, mapping, path == program),
+            _ => None,
+        };
+        loaded.extend(read);
+    }
+    loaded
+}
+
+fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
+    let Range { start, end } = mapping.range;
+    let here = mapping.path.trim_end_matches(" (deleted)");
+    let mut ways = vec![PathBuf::from(format!(
+        "/proc/{pid}/map_files/{start:x}-{end:x}"
+    ))];
+    if is_program {
+        ways.push(PathBuf::from(format!("/proc/{pid}/exe")));
+    }
+    ways.push(PathBuf::from(format!("/proc/{pid}/root{here}")));
+    ways.push(PathBuf::from(here));
+    let (path, file) = ways
+        .into_iter()
+        .find_map(|path| Some((path.clone(), File::open(path).ok()?)))?;
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return None;
+    }
+    let cache = ReadCache::new(file);
+    let name = Path::new(here).file_name()?.to_string_lossy().into_owned();
+    read(&cache, mapping, name, Some(path), is_program)
+}
+
+fn of_memory(memory: Memory, mapping: &Mapping) -> Option<Loaded> {
+    // The kernel's is two pages; what says more is not the kernel's.
+    let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
+    let mut bytes = vec![0; length.min(64 * 1024)];
+    let had = memory.read(mapping.range.start, &mut bytes);
+    let name = mapping.path.clone();
+    read(&bytes[..had], mapping, name, None, false)
+}
+
+fn read<'data, R: ReadRef<'data>>(
+    data: R,
+    mapping: &Mapping,
+    name: String,
+    path: Option<PathBuf>,
+    is_program: bool,
+) -> Option<Loaded> {
+    let file = object::File::parse(data).ok()?;
+    // The segment that is mapped here: by its place in the file, page by page. A page may have the end of the one before.
+    let segment = file.segments().find(|segment| {
+        let (offset, size) = segment.file_range();
+        let page = offset & !0xfff;
+        let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & object::elf::PF_X.0 != 0);
+        is_code && (page..offset.saturating_add(size)).contains(&mapping.offset)
+    })?;
+    let (offset, _) = segment.file_range();
+    let bias = mapping
+        .range
+        .start
+        .wrapping_sub(mapping.offset)
+        .wrapping_sub(segment.address().wrapping_sub(offset));
+    let section = |name: &str| {
+        let section = file.section_by_name(name)?;
+        let bytes: Bytes = section.uncompressed_data().ok()?.into();
+        let start = section.address();
+        Some((start..start.checked_add(section.size())?, bytes))
+    };
+    let mut info = ExplicitModuleSectionInfo::<Bytes>::default();
+    let mut put = |name: &str| {
+        let (range, bytes) = section(name)?;
+        match name {
+            ".eh_frame" => (info.eh_frame_svma, info.eh_frame) = (Some(range), Some(bytes)),
+            ".eh_frame_hdr" => {
+                (info.eh_frame_hdr_svma, info.eh_frame_hdr) = (Some(range), Some(bytes));
+            }
+            ".debug_frame" => info.debug_frame = Some(bytes),
+            ".text" => (info.text_svma, info.text) = (Some(range), Some(bytes)),
+            _ => info.got_svma = Some(range),
+        }
+        Some(())
+    };
+    for name in [".eh_frame", ".eh_frame_hdr", ".got", ".text"] {
+        put(name);
+    }
+    if put(".eh_frame").is_none() {
+        put(".debug_frame");
+    }
+    Some(Loaded {
+        tables: Tables::new(name.clone(), mapping.range.clone(), bias, info),
+        module: Module {
+            name,
+            code: mapping.range.clone(),
+            bias,
+            path,
+            is_program,
+        },
+    })
+}

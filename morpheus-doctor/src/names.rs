@@ -1,0 +1,173 @@
+//! Names and lines for addresses, from the files that are mapped.
+//!
+//! Line tables name each function that was inlined; the symbol table has the full name of the one that is there. A stripped
+//! program has neither: then there is the nearest symbol that is exported, or module and address.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use addr2line::{Loader, demangle_auto};
+use morpheus_stacks::owner;
+
+use crate::model::{Frame, Owner};
+use crate::unwind::{Position, Walker};
+
+/// The nearest symbol is named up to this distance: a larger one is another function's.
+const NEAR: u64 = 64 * 1024;
+
+/// Finds names, and keeps them.
+#[derive(Default)]
+pub struct Names {
+    files: HashMap<PathBuf, Option<Loader>>,
+    known: HashMap<(PathBuf, u64), Vec<Frame>>,
+    without_lines: bool,
+    without_symbols: bool,
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names")
+            .field("known", &self.known.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Names {
+    /// The functions at a position, innermost first: those that were inlined there, and the one that has it. At least one.
+    pub fn at(&mut self, walker: &Walker, position: Position) -> Vec<Frame> {
+        let inside = position.inside();
+        let Some(module) = walker.module_of(inside) else {
+            return vec![unknown(format!("{inside:#x}"), "?".to_owned(), inside)];
+        };
+        let address = module.relative(inside);
+        let key = (module.path.clone().unwrap_or_default(), address);
+        if let Some(frames) = self.known.get(&key) {
+            return frames.clone();
+        }
+        let mut frames = match &module.path {
+            Some(path) => {
+                let loader = self
+                    .files
+                    .entry(path.clone())
+                    .or_insert_with(|| Loader::new(path).ok());
+                loader
+                    .as_ref()
+                    .map(|loader| look_up(loader, address, &module.name))
+                    .unwrap_or_default()
+            }
+            None => Vec::new(),
+        };
+        if frames.is_empty() {
+            let function = format!("{}+{address:#x}", module.name);
+            frames.push(unknown(function, module.name.clone(), address));
+        }
+        if module.is_program {
+            self.without_symbols |= frames.iter().any(|frame| frame.owner == Owner::Unknown);
+            self.without_lines |= frames
+                .iter()
+                .any(|frame| frame.owner == Owner::Application && frame.line.is_none());
+        }
+        self.known.insert(key, frames.clone());
+        frames
+    }
+
+    /// Some function of the application had no line.
+    #[must_use]
+    pub fn lacked_lines(&self) -> bool {
+        self.without_lines
+    }
+
+    /// Some function of the program had no name.
+    #[must_use]
+    pub fn lacked_symbols(&self) -> bool {
+        self.without_symbols
+    }
+}
+
+fn unknown(function: String, module: String, address: u64) -> Frame {
+    Frame {
+        function,
+        file: None,
+        line: None,
+        module,
+        address,
+        inlined: false,
+        owner: Owner::Unknown,
+    }
+}
+
+fn look_up(loader: &Loader, address: u64, module: &str) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    if let Ok(mut found) = loader.find_frames(address) {
+        while let Ok(Some(frame)) = found.next() {
+            let function = frame
+                .function
+                .as_ref()
+                .and_then(|name| Some(name.demangle().ok()?.into_owned()));
+            let (file, line) = match frame.location {
+                Some(location) => (location.file.map(str::to_owned), location.line),
+                None => (None, None),
+            };
+            // A frame without a name comes where there is a line alone: the symbol names it.
+            frames.push(Frame {
+                function: function.unwrap_or_default(),
+                file,
+                line: line.filter(|&line| line > 0),
+                module: module.to_owned(),
+                address,
+                inlined: true,
+                owner: Owner::Unknown,
+            });
+        }
+    }
+    let symbol = loader.find_symbol_info(address);
+    // Exported symbols alone, as a stripped library has them, say little about what lies between.
+    let symbol = symbol.filter(|symbol| address.wrapping_sub(symbol.address()) < NEAR);
+    if frames.is_empty() {
+        let Some(symbol) = &symbol else {
+            return frames;
+        };
+        frames.push(Frame {
+            inlined: false,
+            ..unknown(demangled(symbol.name()), module.to_owned(), address)
+        });
+    }
+    if let Some(last) = frames.last_mut() {
+        last.inlined = false;
+        // Line tables alone have the function's own name, the symbol has its path as well.
+        if let Some(symbol) = &symbol {
+            last.function = demangled(symbol.name());
+        }
+        if last.function.is_empty() {
+            last.function = format!("{module}+{address:#x}");
+        }
+    }
+    frames.retain(|frame| !frame.function.is_empty());
+    for frame in &mut frames {
+        frame.owner = owner_of(&frame.function, frame.file.as_deref(), module);
+    }
+    frames
+}
+
+fn demangled(name: &str) -> String {
+    demangle_auto(name.into(), None).into_owned()
+}
+
+/// Whose code a function is.
+fn owner_of(function: &str, file: Option<&str>, module: &str) -> Owner {
+    if owner::is_application(function, file) {
+        return Owner::Application;
+    }
+    if owner::is_library(function, file) {
+        return Owner::Library;
+    }
+    let is_rust = match file {
+        Some(file) => Path::new(file).extension().is_some_and(|it| it == "rs"),
+        None => owner::crate_of(function).is_some(),
+    };
+    match is_rust {
+        true => Owner::Plumbing,
+        false if function.starts_with(module) => Owner::Unknown,
+        false => Owner::C,
+    }
+}

@@ -1,0 +1,152 @@
+//! Where long polls come from: what a source tells, and what it is told.
+
+use std::io;
+
+use crate::model::Method;
+use crate::unwind::StackCopy;
+
+/// What a thread of the process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It polls tasks of a runtime.
+    Worker,
+    /// It does something else.
+    Other,
+}
+
+/// What a sleep of the executor's own is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sleep {
+    /// It waits for work.
+    Park,
+    /// It waits for work in the I/O driver.
+    Driver,
+    /// A spare worker of Morpheus is held.
+    Held,
+}
+
+/// Where a worker keeps the number of polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// The address of the word that points to the worker's core.
+    pub core_at: u64,
+    /// Where in the core the number is, in bytes.
+    pub tick_offset: u32,
+}
+
+/// How a sleep of the executor's own is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// Where the system call returns to.
+    pub ip: u64,
+    /// The system call.
+    pub system_call: u32,
+    /// An address in a function that parks,
+    pub return_address: u64,
+    /// and where it lies, from the stack pointer.
+    pub return_offset: u32,
+    /// What the sleep is for.
+    pub sleep: Sleep,
+    /// Where the worker's word with the address of its core lies, from the stack pointer, and where in the core the
+    /// number of polls is.
+    pub counter: Option<(u32, u32)>,
+}
+
+/// Why a stack was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A poll has been over the threshold, and its thread runs.
+    Computes,
+    /// A thread has slept in a poll for longer than the threshold, and runs again.
+    Woke,
+    /// It is not known what the thread sleeps for.
+    UnknownSleep,
+    /// It is not known what the thread is.
+    UnknownThread,
+}
+
+/// The system call that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemCall {
+    /// Its number.
+    pub number: u32,
+    /// Its first arguments.
+    pub arguments: [u64; 3],
+}
+
+/// A poll, as far as it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The thread.
+    pub tid: u32,
+    /// When this was so.
+    pub now_ns: u64,
+    /// When the poll began, at the latest. With the thread, it names the poll.
+    pub began_ns: u64,
+    /// CPU time since then.
+    pub cpu_ns: u64,
+    /// Time asleep since then.
+    pub blocked_ns: u64,
+    /// Time in which no worker of the runtime served it.
+    pub unserved_ns: u64,
+    /// The runtime, counted from 0, where it is known.
+    pub runtime: Option<usize>,
+    /// It is one poll for certain. Else there may have been several since the worker's last park.
+    pub is_exact: bool,
+}
+
+/// What a source tells.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A stack was copied.
+    Stack {
+        /// The poll that the thread is in, if it is a worker.
+        progress: Progress,
+        /// Why.
+        reason: Reason,
+        /// The stack.
+        copy: StackCopy,
+        /// The system call that the thread is in, or was when it slept.
+        system_call: Option<SystemCall>,
+        /// How long a thread that woke had slept.
+        slept_ns: u64,
+    },
+    /// A poll of which a stack was copied is over; `now_ns` is its end.
+    End(Progress),
+    /// The process runs another program.
+    Exec,
+}
+
+/// Sees the threads of a process.
+pub trait Source {
+    /// How.
+    fn method(&self) -> Method;
+    /// What has happened since the last call, in order.
+    ///
+    /// # Errors
+    ///
+    /// When nothing will come any more.
+    fn collect(&mut self, events: &mut Vec<Event>) -> io::Result<()>;
+    /// Tells how a sleep of the executor's is known. The same sleep replaces the one before.
+    fn learn(&mut self, signature: Signature);
+    /// Tells what a thread is, and where its number of polls is, if that is known.
+    fn adopt(&mut self, tid: u32, kind: Kind, counter: Option<Counter>);
+    /// The polls that have not ended and whose threads sleep, with the stack and the system call of each.
+    fn sleepers(&mut self) -> Vec<Event>;
+    /// The workers, each with its runtime, counted from 0.
+    fn workers(&self) -> Vec<(u32, usize)>;
+    /// Events that were lost.
+    fn lost(&self) -> u64;
+}
+
+/// CLOCK_MONOTONIC, in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a timespec to write to. The call cannot fail: the clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,325 @@
+//! The process that is looked at, by `/proc`.
+//!
+//! Numbers of processes and threads are those of the doctor's own PID namespace throughout. A process in a container is seen
+//! there under such a number, and its files are reached through `/proc/PID/root`.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::source::SystemCall;
+
+/// Why there is no process to look at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such number.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// The number is a thread's.
+    #[error("{0} is a thread of process {1}: use --pid {1}")]
+    NotAProcess(u32, u32),
+    /// A thread of the kernel.
+    #[error("process {0} is a kernel thread: it runs no program")]
+    Kernel(u32),
+    /// No such name.
+    #[error("no process has the name {0}; names are those of `ps -e`, of at most 15 characters")]
+    NoName(String),
+    /// More than one.
+    #[error("{count} processes have the name {name}: choose one with --pid ({pids})")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many there are.
+        count: usize,
+        /// The first few.
+        pids: String,
+    },
+    /// `/proc` says no.
+    #[error("/proc/{pid}/{file} cannot be read: {source}{}", hint(source))]
+    Unreadable {
+        /// The process.
+        pid: u32,
+        /// The file in its directory.
+        file: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; run as the process's user or as root (sudo), outside of sandboxes"
+        }
+        _ => "",
+    }
+}
+
+/// A process.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its program file, as it sees it itself.
+    pub program: PathBuf,
+    /// When it began, in the kernel's clock ticks: a number is given again, this pair is not.
+    started: u64,
+}
+
+impl Target {
+    /// The process with this number.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or `/proc` does not tell.
+    pub fn by_pid(pid: u32) -> Result<Target, Error> {
+        let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+            Ok(status) => status,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoProcess(pid));
+            }
+            Err(source) => {
+                return Err(Error::Unreadable {
+                    pid,
+                    file: "status",
+                    source,
+                });
+            }
+        };
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)
+        };
+        if let Some(leader) = field("Tgid:").and_then(|tgid| tgid.parse().ok())
+            && leader != pid
+        {
+            return Err(Error::NotAProcess(pid, leader));
+        }
+        // The kernel's own threads have no memory.
+        if field("VmSize:").is_none() {
+            return match field("State:") {
+                Some("Z" | "X") => Err(Error::NoProcess(pid)),
+                _ => Err(Error::Kernel(pid)),
+            };
+        }
+        let program =
+            fs::read_link(format!("/proc/{pid}/exe")).map_err(|source| Error::Unreadable {
+                pid,
+                file: "exe",
+                source,
+            })?;
+        Ok(Target {
+            pid,
+            name: name_of(pid, pid).unwrap_or_default(),
+            program,
+            started: started(pid).ok_or(Error::NoProcess(pid))?,
+        })
+    }
+
+    /// The process with this name: that of its main thread, or the file name of its program.
+    ///
+    /// # Errors
+    ///
+    /// If none has it, or more than one.
+    pub fn by_name(name: &str) -> Result<Target, Error> {
+        let mut found: Vec<u32> = numbers(Path::new("/proc"))
+            .filter(|&pid| pid != std::process::id())
+            .filter(|&pid| {
+                name_of(pid, pid).is_some_and(|comm| comm == name)
+                    || fs::read_link(format!("/proc/{pid}/exe"))
+                        .is_ok_and(|exe| exe.file_name().is_some_and(|file| file == name))
+            })
+            .collect();
+        found.sort_unstable();
+        match found[..] {
+            [] => Err(Error::NoName(name.to_owned())),
+            [pid] => Target::by_pid(pid),
+            _ => {
+                let mut pids: Vec<String> = found.iter().take(8).map(u32::to_string).collect();
+                if found.len() > pids.len() {
+                    pids.push("…".to_owned());
+                }
+                Err(Error::Ambiguous {
+                    name: name.to_owned(),
+                    count: found.len(),
+                    pids: pids.join(", "),
+                })
+            }
+        }
+    }
+
+    /// Whether it is still there.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    /// Whether it runs another program by now.
+    #[must_use]
+    pub fn has_another_program(&self) -> bool {
+        fs::read_link(format!("/proc/{}/exe", self.pid)).is_ok_and(|exe| {
+            // A file that was replaced or removed is still the same program.
+            let path = exe.to_string_lossy();
+            let before = self.program.to_string_lossy();
+            path.trim_end_matches(" (deleted)") != before.trim_end_matches(" (deleted)")
+        })
+    }
+
+    /// Its threads.
+    #[must_use]
+    pub fn threads(&self) -> Vec<u32> {
+        numbers(Path::new(&format!("/proc/{}/task", self.pid))).collect()
+    }
+
+    /// The name of one of its threads.
+    #[must_use]
+    pub fn name_of(&self, tid: u32) -> Option<String> {
+        name_of(self.pid, tid)
+    }
+
+    /// What a descriptor of its is, as `/proc` names it.
+    #[must_use]
+    pub fn descriptor(&self, fd: u64) -> Option<String> {
+        let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).ok()?;
+        Some(link.to_string_lossy().into_owned())
+    }
+}
+
+impl Target {
+    /// Whether a descriptor of its is a FIFO.
+    #[must_use]
+    pub fn is_fifo(&self, fd: u64) -> bool {
+        use std::os::unix::fs::FileTypeExt as _;
+        fs::metadata(format!("/proc/{}/fd/{fd}", self.pid))
+            .is_ok_and(|metadata| metadata.file_type().is_fifo())
+    }
+
+    /// The system call in which one of its threads sleeps, with the stack pointer and the instruction pointer. None of a thread that
+    /// runs, or that is gone; the inner None where it sleeps in none.
+    #[must_use]
+    pub fn sleeps_in(&self, tid: u32) -> Option<(Option<SystemCall>, u64, u64)> {
+        let words = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?;
+        parse_system_call(&words)
+    }
+}
+
+/// A line of `/proc/PID/syscall`.
+fn parse_system_call(line: &str) -> Option<(Option<SystemCall>, u64, u64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let word = |index: usize| {
+        let text = words.get(index)?.strip_prefix("0x")?;
+        u64::from_str_radix(text, 16).ok()
+    };
+    match words[..] {
+        // Asleep, and in no system call.
+        ["-1", _, _] => Some((None, word(1)?, word(2)?)),
+        [number, ..] => {
+            let call = SystemCall {
+                number: number.parse().ok()?,
+                arguments: [word(1)?, word(2)?, word(3)?],
+            };
+            Some((Some(call), word(7)?, word(8)?))
+        }
+        [] => None,
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.pid)
+    }
+}
+
+/// The directories there whose names are numbers.
+fn numbers(directory: &Path) -> impl Iterator<Item = u32> + use<> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn name_of(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(
+        String::from_utf8_lossy(&name)
+            .trim_end_matches('\n')
+            .to_owned(),
+    )
+}
+
+/// When a process began. None of one that has ended and is still in the table.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_found() {
+        let target = Target::by_pid(std::process::id()).unwrap();
+        assert_eq!(target.program, std::env::current_exe().unwrap());
+        assert!(target.is_alive());
+        assert!(!target.has_another_program());
+        assert!(target.threads().contains(&target.pid));
+        assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
+    }
+
+    #[test]
+    fn system_calls_are_read() {
+        let line = "202 0x7f 0x80 0x1 0x0 0x0 0x0 0x7ffd 0x55\n";
+        let (call, sp, ip) = parse_system_call(line).unwrap();
+        assert_eq!(call.unwrap().number, 202);
+        assert_eq!(call.unwrap().arguments, [0x7f, 0x80, 1]);
+        assert_eq!((sp, ip), (0x7ffd, 0x55));
+        assert_eq!(parse_system_call("-1 0x7 0x8"), Some((None, 7, 8)));
+        for line in [
+            "",
+            "running",
+            "-1 7 8",
+            "202 0x1",
+            "x 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1",
+        ] {
+            assert_eq!(parse_system_call(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_process_is_said() {
+        // Above the largest that the kernel gives.
+        assert!(matches!(Target::by_pid(1 << 23), Err(Error::NoProcess(_))));
+        let name = "no process has this";
+        assert!(matches!(Target::by_name(name), Err(Error::NoName(_))));
+        let (send, receive) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let link = fs::read_link("/proc/thread-self").unwrap();
+            let tid: u32 = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            send.send(tid).unwrap();
+            std::thread::park();
+        });
+        let tid = receive.recv().unwrap();
+        assert!(
+            matches!(Target::by_pid(tid), Err(Error::NotAProcess(_, leader)) if leader == std::process::id())
+        );
+        thread.thread().unpark();
+        thread.join().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let target = Target::by_pid(child.id());
+        child.wait().unwrap();
+        if let Ok(target) = target {
+            assert!(!target.is_alive());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! From the copy of a stack to the functions' addresses.
+//!
+//! The tables for exceptions lead from a function to its caller. Each Rust program has them, stripped or not; frame pointers are
+//! not needed. What they need is the frame pointer's register in the functions that use it as one: BPF copies it, `/proc`
+//! does not tell it. Where the tables do not lead on, the copy is searched upwards for the next word that is a return address, as
+//! readers of crash dumps do.
+
+use std::io;
+use std::ops::Range;
+
+#[cfg(target_arch = "aarch64")]
+use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
+#[cfg(target_arch = "x86_64")]
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _};
+
+use crate::memory::{Mapping, Memory};
+use crate::modules::{self, Bytes, Module};
+
+#[cfg(target_arch = "x86_64")]
+type Unwinder = UnwinderX86_64<Bytes>;
+#[cfg(target_arch = "x86_64")]
+type Cache = CacheX86_64<MayAllocateDuringUnwind>;
+#[cfg(target_arch = "aarch64")]
+type Unwinder = UnwinderAarch64<Bytes>;
+#[cfg(target_arch = "aarch64")]
+type Cache = CacheAarch64<MayAllocateDuringUnwind>;
+
+/// The most frames of a stack: deep recursion is cut off.
+const MOST_FRAMES: usize = 256;
+/// How far above the stack pointer a return address is searched for.
+const SEARCHED: u64 = 8 * 1024;
+/// Stands for an unknown frame pointer: nothing is there to be read, and it is below every stack.
+const UNKNOWN: u64 = 1;
+
+/// The registers that lead from a function to its caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The instruction pointer.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer; None where it is not known.
+    pub bp: Option<u64>,
+    /// The link register, on machines that have one.
+    pub lr: Option<u64>,
+}
+
+/// A stack as it was copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackCopy {
+    /// The thread's registers.
+    pub registers: Registers,
+    /// The bytes from the stack pointer upwards.
+    pub bytes: Vec<u8>,
+}
+
+impl StackCopy {
+    /// The word at an address, if it was copied.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let offset = usize::try_from(address.checked_sub(self.registers.sp)?).ok()?;
+        let bytes = self.bytes.get(offset..offset.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// One frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Where the function goes on: a return address, except in the innermost frame.
+    pub ip: u64,
+    /// The stack pointer there.
+    pub sp: u64,
+    /// It is a return address: the call lies before it.
+    pub is_return: bool,
+    /// The tables did not lead here.
+    pub is_searched: bool,
+}
+
+impl Position {
+    /// An address within the instruction that the function is at.
+    #[must_use]
+    pub fn inside(self) -> u64 {
+        self.ip.wrapping_sub(u64::from(self.is_return))
+    }
+}
+
+/// Knows what is loaded in a process, and reads its stacks.
+pub struct Walker {
+    memory: Memory,
+    pid: u32,
+    unwinder: Unwinder,
+    mapped: Vec<Mapping>,
+    modules: Vec<Module>,
+}
+
+impl std::fmt::Debug for Walker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walker")
+            .field("pid", &self.pid)
+            .field("modules", &self.modules)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Walker {
+    /// Of what is loaded in a process now.
+    ///
+    /// # Errors
+    ///
+    /// Without the right to see what is mapped there.
+    pub fn new(pid: u32) -> io::Result<Walker> {
+        let memory = Memory::of(pid);
+        let mapped = memory.mappings()?;
+        let mut unwinder = Unwinder::new();
+        let mut modules = Vec::new();
+        for loaded in modules::load(pid, &mapped) {
+            unwinder.add_module(loaded.tables);
+            modules.push(loaded.module);
+        }
+        Ok(Walker {
+            memory,
+            pid,
+            unwinder,
+            mapped,
+            modules,
+        })
+    }
+
+    /// The module that an address is in.
+    #[must_use]
+    pub fn module_of(&self, address: u64) -> Option<&Module> {
+        self.modules
+            .iter()
+            .find(|module| module.code.contains(&address))
+    }
+
+    /// What is loaded.
+    #[must_use]
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Whether an address is in memory that was not of a file when this was made: in that of a program that compiles as it runs, or
+    /// of something that was loaded later.
+    #[must_use]
+    pub fn is_unknown_code(&self, address: u64) -> bool {
+        self.module_of(address).is_none()
+    }
+
+    /// What was mapped when this was made.
+    #[must_use]
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mapped
+    }
+
+    /// The frames of a stack, innermost first. There is at least one.
+    ///
+    /// What lies above the copy is read from the process, where the outer functions have not changed as long as the inner ones
+    /// run.
+    #[must_use]
+    pub fn walk(&self, copy: &StackCopy) -> Vec<Position> {
+        let registers = copy.registers;
+        let mut frames = vec![Position {
+            ip: registers.ip,
+            sp: registers.sp,
+            is_return: false,
+            is_searched: false,
+        }];
+        let copied = registers.sp..registers.sp.saturating_add(copy.bytes.len() as u64);
+        let mut read = |address: u64| {
+            if copied.contains(&address) {
+                return copy.word(address).ok_or(());
+            }
+            // Below the stack pointer is nothing of the stack's.
+            if address < copied.end {
+                return Err(());
+            }
+            self.memory.word(address).ok_or(())
+        };
+        let mut cache = Cache::default();
+        let mut at = self.first(registers);
+        while frames.len() < MOST_FRAMES {
+            let is_first = frames.len() == 1;
+            let before = frames[frames.len() - 1];
+            let next = match self.by_tables(&mut at, before, is_first, &mut cache, &mut read) {
+                Step::To(next) => next,
+                Step::End => break,
+                Step::Lost => match self.search(copy, before.sp) {
+                    Some(next) => {
+                        at = self.first(Registers {
+                            ip: next.ip,
+                            sp: next.sp,
+                            bp: None,
+                            lr: None,
+                        });
+                        next
+                    }
+                    None => break,
+                },
+            };
+            frames.push(next);
+        }
+        frames
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn first(&self, registers: Registers) -> UnwindRegsX86_64 {
+        UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp.unwrap_or(UNKNOWN))
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn first(&self, registers: Registers) -> UnwindRegsAarch64 {
+        // Signatures of return addresses lie above the bits that addresses have.
+        let highest = self.unwinder.max_known_code_address().max(registers.sp) | 1;
+        UnwindRegsAarch64::new_with_ptr_auth_mask(
+            PtrAuthMask::from_max_known_address(highest),
+            registers.lr.unwrap_or(UNKNOWN),
+            registers.sp,
+            registers.bp.unwrap_or(UNKNOWN),
+        )
+    }
+
+    fn by_tables(
+        &self,
+        at: &mut <Unwinder as framehop::Unwinder>::UnwindRegs,
+        before: Position,
+        is_first: bool,
+        cache: &mut Cache,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Step {
+        let address = match is_first {
+            true => Some(FrameAddress::from_instruction_pointer(before.ip)),
+            false => FrameAddress::from_return_address(before.ip),
+        };
+        let Some(address) = address else {
+            return Step::End;
+        };
+        if self.module_of(before.inside()).is_none() {
+            return Step::Lost;
+        }
+        match self.unwinder.unwind_frame(address, at, cache, read) {
+            Ok(None) => Step::End,
+            Ok(Some(ip)) if at.sp() > before.sp || is_first => Step::To(Position {
+                ip,
+                sp: at.sp(),
+                is_return: true,
+                is_searched: false,
+            }),
+            Ok(Some(_)) | Err(_) => Step::Lost,
+        }
+    }
+
+    /// The next word above that is a return address.
+    fn search(&self, copy: &StackCopy, above: u64) -> Option<Position> {
+        let mut place = above.checked_next_multiple_of(8)?;
+        let end = above.saturating_add(SEARCHED);
+        while place < end {
+            let word = copy.word(place)?;
+            if self.module_of(word.wrapping_sub(1)).is_some() && self.is_behind_call(word) {
+                return Some(Position {
+                    ip: word,
+                    sp: place + 8,
+                    is_return: true,
+                    is_searched: true,
+                });
+            }
+            place += 8;
+        }
+        None
+    }
+
+    /// Whether there is a call before an address.
+    #[cfg(target_arch = "x86_64")]
+    fn is_behind_call(&self, address: u64) -> bool {
+        let mut code = [0; 7];
+        if self.memory.read(address.wrapping_sub(7), &mut code) != code.len() {
+            return false;
+        }
+        matches!(
+            code,
+            // call there; call [there]
+            [_, _, 0xe8, ..] | [_, 0xff, 0x15, ..]
+            // call register; call [register], without and with an offset of one byte or four
+            | [.., 0xff, 0xd0..=0xd7]
+            | [.., 0xff, 0x10..=0x13 | 0x16..=0x17]
+            | [.., 0xff, 0x50..=0x57, _]
+            | [.., 0xff, 0x54, _, _]
+            | [_, 0xff, 0x90..=0x97, ..]
+            | [0xff, 0x94, ..]
+        )
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn is_behind_call(&self, address: u64) -> bool {
+        let mut code = [0; 4];
+        if self.memory.read(address.wrapping_sub(4), &mut code) != code.len() {
+            return false;
+        }
+        let code = u32::from_le_bytes(code);
+        // bl; blr register
+        code >> 26 == 0b100101 || code & 0xffff_fc1f == 0xd63f_0000
+    }
+
+    /// Where on the stack the return address lies that leads to a frame: between its callee's stack pointer and its own.
+    #[must_use]
+    pub fn place_of(copy: &StackCopy, callee: Position, frame: Position) -> Option<u64> {
+        let within: Range<u64> = callee.sp..frame.sp;
+        // Where calls push it.
+        let pushed = frame.sp.checked_sub(8)?;
+        if within.contains(&pushed) && copy.word(pushed) == Some(frame.ip) {
+            return Some(pushed);
+        }
+        (within.start..within.end)
+            .step_by(8)
+            .find(|&place| copy.word(place) == Some(frame.ip))
+    }
+}
+
+enum Step {
+    To(Position),
+    End,
+    Lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_has_one_frame() {
+        let walker = Walker::new(std::process::id()).unwrap();
+        for bytes in [vec![], vec![0; 64], vec![0xff; 4096]] {
+            for (ip, sp, bp) in [
+                (0, 0, None),
+                (5, 8, Some(16)),
+                (u64::MAX, u64::MAX, Some(u64::MAX)),
+            ] {
+                let copy = StackCopy {
+                    registers: Registers { ip, sp, bp, lr: bp },
+                    bytes: bytes.clone(),
+                };
+                assert_eq!(walker.walk(&copy).len(), 1, "{copy:x?}");
+            }
+        }
+    }
+}
