@@ -8,7 +8,12 @@ pub mod memory;
 pub mod model;
 mod modules;
 pub mod names;
+pub mod report;
 pub mod source;
 pub mod target;
 pub mod unwind;
 pub mod waits;
+
+// The made-up reports of the tests use the same paths here and in `tests/`.
+#[cfg(test)]
+extern crate self as morpheus_doctor;
