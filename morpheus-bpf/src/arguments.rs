@@ -201,6 +201,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         log_dir: Option<PathBuf>,
     },
+    /// Find the line that blocks a running tokio process; needs no daemon, and neither Morpheus nor sched_ext
+    #[command(after_help = morpheus_doctor::arguments::AFTER_HELP)]
+    Doctor(morpheus_doctor::arguments::Arguments),
     #[command(flatten)]
     Operator(Operator),
 }

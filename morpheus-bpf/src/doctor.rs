@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::process::ExitCode;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
@@ -14,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use morpheus_doctor::arguments::Arguments;
 use morpheus_doctor::memory::Memory;
 use morpheus_doctor::model::Method;
+use morpheus_doctor::run;
 use morpheus_doctor::source::{
     Counter, Event, Kind, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
@@ -68,6 +71,21 @@ pub struct Doctor {
     signatures: Vec<Signature>,
     refill: Instant,
     too_many: bool,
+}
+
+/// Runs the command: `scx_morpheus doctor`, and the program `morpheus-doctor`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    run::run(arguments, &mut |arguments, pid| {
+        let options = Options {
+            pid,
+            longer_than: arguments.longer_than,
+            verbose: arguments.verbose,
+        };
+        match attach(options) {
+            Ok(doctor) => Ok(Box::new(doctor) as Box<dyn Source>),
+            Err(error) => Err(error.to_string()),
+        }
+    })
 }
 
 /// Loads the programs for a process, and attaches them.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use morpheus_bpf::broker::{self, Broker, Listener};
 use morpheus_bpf::check::{self, Finding, Verdict};
+use morpheus_bpf::doctor;
 use morpheus_bpf::kernel;
 use morpheus_bpf::observer::{self, Observer};
 use morpheus_bpf::peer;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
             };
             return run_status(&arguments.socket, form);
         }
+        Some(Command::Doctor(arguments)) => return doctor::run(arguments),
         Some(Command::Operator(command)) => commands::run(command, &arguments.socket),
         Some(Command::Start { log_dir }) => start(&arguments, log_dir.as_deref()),
         None => match arguments.monitor {

@@ -12,6 +12,7 @@ use crate::model::{
     Doing, Finding, Flavor, Frame, LongPoll, Report, Runtime, Sample, Stack, Thread, Wait,
 };
 use crate::names::Names;
+use crate::report::remedy::remedy;
 use crate::source::{
     Counter, Event, Kind, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
@@ -721,6 +722,12 @@ impl Group {
             .max_by_key(|(stack, count)| (**count, std::cmp::Reverse(stack.frames.len())))
             .map(|(stack, _)| stack.clone())
             .unwrap_or_default();
+        finding.remedy = remedy(
+            finding.doing,
+            &finding.waits_for,
+            finding.system_call.as_deref(),
+            &finding.stack,
+        );
         Some(finding)
     }
 }

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod anatomy;
+pub mod arguments;
 pub mod counter;
 pub mod diagnosis;
 pub mod memory;
@@ -9,6 +10,7 @@ pub mod model;
 mod modules;
 pub mod names;
 pub mod report;
+pub mod run;
 pub mod source;
 pub mod target;
 pub mod unwind;

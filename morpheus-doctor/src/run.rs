@@ -1,0 +1,247 @@
+//! One run: finds the process, opens a source, looks until it is enough, and reports.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use morpheus_tools::signals::StopSignals;
+
+use crate::arguments::Arguments;
+use crate::diagnosis::Diagnosis;
+use crate::report::text::{self, Look};
+use crate::report::{folded, json, words};
+use crate::source::Source;
+use crate::target::{self, Target};
+
+/// How frequently events are taken.
+const TURN: Duration = Duration::from_millis(10);
+/// How frequently stacks of sleeping threads are read at the beginning, and how many times.
+const SURVEY: Duration = Duration::from_millis(20);
+const SURVEYS: u32 = 25;
+/// How frequently what was found is shown.
+const SHOWN: Duration = Duration::from_millis(500);
+/// A process in which no thread was seen in tokio by then does not use it.
+const TOKIO_WITHIN: Duration = Duration::from_millis(1500);
+
+/// Why there is no report.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<target::Error> for Failure {
+    fn from(error: target::Error) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+/// Opens a source for the process with this number.
+pub type Open<'open> = &'open mut dyn FnMut(&Arguments, u32) -> Result<Box<dyn Source>, String>;
+
+/// Runs the command: reports on standard output, progress and errors on standard error.
+pub fn run(arguments: &Arguments, open: Open<'_>) -> ExitCode {
+    match try_run(arguments, open) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("morpheus-doctor: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
+    // Before anything is begun: a file that cannot be written is found now, and not after the run.
+    let html = arguments.html.as_deref().map(create).transpose()?;
+    let folded_file = arguments.folded.as_deref().map(create).transpose()?;
+    let stop = StopSignals::catch()?;
+    let mut child = None;
+    let target = match (&arguments.pid, &arguments.name) {
+        (Some(pid), _) => Target::by_pid(*pid)?,
+        (_, Some(name)) => Target::by_name(name)?,
+        _ => {
+            let started = start(&arguments.command)?;
+            let target = Target::by_pid(started.id());
+            child = Some(Started(started));
+            target?
+        }
+    };
+    if target.pid == std::process::id() {
+        return Err(Failure("this is the doctor itself".to_owned()));
+    }
+    let mut diagnosis = Diagnosis::new(target.clone(), arguments.longer_than).map_err(|error| {
+        Failure(format!(
+            "the memory of process {target} cannot be read: {error}; run as root, or as its user where ptrace is allowed"
+        ))
+    })?;
+    let mut source = open(arguments, target.pid).map_err(Failure)?;
+    let ended = watch(
+        arguments,
+        &target,
+        &mut diagnosis,
+        &mut *source,
+        &stop,
+        &mut child,
+    )?;
+    diagnosis.finish(&mut *source);
+    let report = diagnosis.report(&*source, ended);
+    drop(source);
+    if let Some((path, mut out)) = folded_file {
+        written(
+            path,
+            folded::write(&report, &mut out).and_then(|()| out.flush()),
+        )?;
+    }
+    let _ = html;
+    let mut out = io::stdout().lock();
+    let printed = match arguments.json {
+        true => json::write(&report, &mut out),
+        false => out.write_all(text::summary(&report, Look::of_stdout()).as_bytes()),
+    };
+    match printed.and_then(|()| out.flush()) {
+        // The reader has seen enough: `| head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// Looks until it is enough. Returns why it was.
+fn watch(
+    arguments: &Arguments,
+    target: &Target,
+    diagnosis: &mut Diagnosis,
+    source: &mut dyn Source,
+    stop: &StopSignals,
+    child: &mut Option<Started>,
+) -> Result<&'static str, Failure> {
+    let began = Instant::now();
+    let (mut surveys, mut survey_again, mut show_again) = (0, began, began + SHOWN);
+    let shows = io::stderr().is_terminal();
+    loop {
+        let now = Instant::now();
+        if surveys < SURVEYS && now >= survey_again {
+            diagnosis.survey(source);
+            (surveys, survey_again) = (surveys + 1, now + SURVEY);
+        }
+        diagnosis.advance(source)?;
+        if diagnosis.has_exec() {
+            return match diagnosis.has_tokio() {
+                true => Ok("the process began to run another program"),
+                false => Err(Failure(format!(
+                    "process {target} began to run another program"
+                ))),
+            };
+        }
+        if let Some(Started(child)) = child {
+            // Takes its exit status, so that it is gone.
+            let _ = child.try_wait();
+        }
+        if !target.is_alive() {
+            return match diagnosis.has_tokio() {
+                true => Ok("the process has ended"),
+                false => Err(Failure(format!(
+                    "process {target} has ended before a thread was seen in tokio"
+                ))),
+            };
+        }
+        if now - began >= TOKIO_WITHIN && !diagnosis.has_tokio() {
+            let threads = target.threads().len();
+            return Err(Failure(format!(
+                "process {target} does not use tokio, as far as can be seen: none of its {threads} threads waits or works in one of its \
+                 runtimes"
+            )));
+        }
+        if arguments
+            .duration
+            .is_some_and(|duration| now - began >= duration)
+        {
+            return Ok("the time was over");
+        }
+        if now >= show_again {
+            show_again = now + SHOWN;
+            if shows {
+                let report = diagnosis.report(source, "");
+                eprint!("\r\x1b[K{}", words::progress_line(&report));
+            }
+        }
+        let left = arguments
+            .duration
+            .map_or(TURN, |duration| duration.saturating_sub(now - began));
+        if stop.wait(TURN.min(left))? {
+            return Ok("it was told to stop");
+        }
+    }
+}
+
+/// A program that the doctor has started. It goes when the doctor does.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // As Ctrl-C would, which the terminal has sent it already.
+            let pid = i32::try_from(self.0.id()).unwrap_or(0);
+            // SAFETY: a signal to a child that has not been waited for, so that the number is still its own.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+            let until = Instant::now() + Duration::from_secs(2);
+            while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn start(command: &[std::ffi::OsString]) -> Result<Child, Failure> {
+    let [program, arguments @ ..] = command else {
+        return Err(Failure("no command was given".to_owned()));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // SAFETY: between fork and exec; `sigemptyset` and `sigprocmask` are async-signal-safe, and use a local alone. The doctor has
+    // blocked the signals that end it, and a child inherits that.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    command.spawn().map_err(|error| {
+        Failure(format!(
+            "{} cannot be started: {error}",
+            Path::new(program).display()
+        ))
+    })
+}
+
+type Output<'path> = (&'path Path, BufWriter<File>);
+
+fn create(path: &Path) -> Result<Output<'_>, Failure> {
+    match File::create(path) {
+        Ok(file) => Ok((path, BufWriter::new(file))),
+        Err(error) => Err(Failure(format!(
+            "{} cannot be written: {error}",
+            path.display()
+        ))),
+    }
+}
+
+fn written(path: &Path, result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| Failure(format!("{} cannot be written: {error}", path.display())))
+}
