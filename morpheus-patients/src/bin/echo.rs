@@ -1,0 +1,167 @@
+//! A TCP echo service under load, and the load: for paired runs with and without the doctor beside it.
+//!
+//! The load is a process of its own, so that what is measured of the service and seen by the doctor is the service alone.
+
+use std::io::{Read, stdin};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use hdrhistogram::Histogram;
+use morpheus_patients::service::{self, Failure, Options, seconds};
+use morpheus_patients::traffic;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const PROGRAM: &str = "patient-echo";
+const ABOUT: &str = "A TCP echo service on plain tokio without a fault, and a second process that loads it: on each connection the next request follows \
+    the answer. At the end it prints rate and latencies as JSON.";
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+
+    /// Connections of the load
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+
+    /// Bytes of a request
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    bytes: u32,
+
+    /// How long the load runs before its requests count, in seconds
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seconds)]
+    warm_up: Duration,
+
+    /// Be the load of this service, until standard input is closed
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    load: Option<SocketAddr>,
+}
+
+/// The load; told to end, and to print, when this is dropped.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let status = self.0.wait();
+        if !status.is_ok_and(|status| status.success()) {
+            eprintln!("{PROGRAM}: the load failed, so that there are no figures");
+        }
+    }
+}
+
+async fn accept(listener: TcpListener) {
+    loop {
+        if let Ok((stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(traffic::echo(stream));
+        }
+    }
+}
+
+fn start(arguments: &Arguments) -> Result<Load, Failure> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    tokio::spawn(accept(TcpListener::from_std(listener)?));
+    let child = Command::new("/proc/self/exe")
+        .args(["--load", &address.to_string()])
+        .args(["--connections", &arguments.connections.to_string()])
+        .args(["--bytes", &arguments.bytes.to_string()])
+        .args(["--warm-up", &arguments.warm_up.as_secs_f64().to_string()])
+        .stdin(Stdio::piped())
+        .spawn()?;
+    Ok(Load(child))
+}
+
+/// What the connections have measured: none before the warm-up is over.
+struct Measured {
+    from: Instant,
+    latencies: Mutex<Histogram<u64>>,
+}
+
+async fn client(address: SocketAddr, bytes: u32, measured: Arc<Measured>) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![7; bytes as usize];
+    loop {
+        let began = Instant::now();
+        stream.write_all(&buffer).await?;
+        stream.read_exact(&mut buffer).await?;
+        if began >= measured.from {
+            let latency = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let mut latencies = measured
+                .latencies
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            latencies.saturating_record(latency);
+        }
+    }
+}
+
+/// Loads the service at `address` until standard input is closed, and prints the figures.
+fn load(address: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let measured = Arc::new(Measured {
+        from: Instant::now() + arguments.warm_up,
+        latencies: Mutex::new(Histogram::new_with_bounds(1, 60_000_000_000, 3)?),
+    });
+    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("stdin".to_owned())
+        .spawn(move || {
+            let _ = stdin().read(&mut [0]);
+            let _ = closed.send(());
+        })?;
+    runtime.block_on(async {
+        let mut clients = tokio::task::JoinSet::new();
+        for _ in 0..arguments.connections {
+            clients.spawn(client(address, arguments.bytes, Arc::clone(&measured)));
+        }
+        tokio::select! {
+            _ = is_closed => Ok(()),
+            Some(Ok(Err(error))) = clients.join_next() => Err(format!("a connection failed: {error}")),
+        }
+    })?;
+    let seconds = measured.from.elapsed().as_secs_f64();
+    let latencies = measured
+        .latencies
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let line = serde_json::json!({
+        "connections": arguments.connections,
+        "bytes": arguments.bytes,
+        "seconds": seconds,
+        "requests": latencies.len(),
+        "rate": if seconds > 0.0 { latencies.len() as f64 / seconds } else { 0.0 },
+        "p50_ns": latencies.value_at_quantile(0.5),
+        "p99_ns": latencies.value_at_quantile(0.99),
+        "max_ns": latencies.max(),
+    });
+    service::print(PROGRAM, &line);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let mut arguments: Arguments = service::arguments(PROGRAM, ABOUT);
+    if let Some(address) = arguments.load {
+        return match load(address, &arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{PROGRAM}: load: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    // What counts is as long as was asked for.
+    if let Some(seconds) = &mut arguments.options.seconds {
+        *seconds += arguments.warm_up;
+    }
+    service::serve(PROGRAM, &arguments.options, || start(&arguments))
+}
