@@ -20,7 +20,7 @@ use morpheus_doctor::memory::Memory;
 use morpheus_doctor::model::Method;
 use morpheus_doctor::run;
 use morpheus_doctor::source::{
-    Counter, Event, Kind, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
+    Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
 use morpheus_doctor::unwind::{Registers, StackCopy};
 
@@ -63,7 +63,7 @@ pub struct Options {
 #[allow(missing_debug_implementations)]
 pub struct Doctor {
     // First, so that nothing runs any more when the maps go.
-    _links: [Link; 2],
+    _links: [Link; 3],
     ring: RingBuffer<'static>,
     received: Rc<RefCell<Vec<Event>>>,
     skeleton: DoctorSkel<'static>,
@@ -138,13 +138,18 @@ pub fn attach(options: Options) -> Result<Doctor, Error> {
         .on_switch
         .attach()
         .map_err(refused("attach to sched_switch"))?;
+    let wake = skeleton
+        .progs
+        .on_wake
+        .attach()
+        .map_err(refused("attach to sched_waking"))?;
     let exec = skeleton
         .progs
         .on_exec
         .attach()
         .map_err(refused("attach to sched_process_exec"))?;
     let mut doctor = Doctor {
-        _links: [switch, exec],
+        _links: [switch, wake, exec],
         ring,
         received,
         skeleton,
@@ -284,6 +289,8 @@ impl Source for Doctor {
                         unserved_ns: self.unserved_of(&thread, now),
                         runtime: runtime(thread.runtime),
                         is_exact: true,
+                        waker: None,
+                        woken_ns: 0,
                     },
                     reason: Reason::Woke,
                     copy: StackCopy {
@@ -292,6 +299,7 @@ impl Source for Doctor {
                     },
                     system_call: system_call(thread.system_call, thread.arguments),
                     slept_ns,
+                    named: Named::default(),
                 }
             })
             .collect()
@@ -348,10 +356,13 @@ fn event(bytes: &[u8]) -> Option<Event> {
         unserved_ns: form.unserved_ns,
         runtime: runtime(form.runtime),
         is_exact: form.is_exact != 0,
+        waker: (form.waker != 0).then_some(form.waker),
+        woken_ns: form.woken_ns,
     };
     match form.kind {
         EVENT_STACK => {
-            let stack = bytes.get(size_of::<types::event>()..)?;
+            let named: types::named = structure(bytes.get(size_of::<types::event>()..)?)?;
+            let stack = bytes.get(size_of::<types::event>() + size_of::<types::named>()..)?;
             let stack = stack.get(..form.length as usize)?;
             Some(Event::Stack {
                 progress,
@@ -367,6 +378,12 @@ fn event(bytes: &[u8]) -> Option<Event> {
                 },
                 system_call: system_call(form.system_call, form.arguments),
                 slept_ns: form.slept_ns,
+                named: Named {
+                    mode: form.mode,
+                    file: text(&named.file),
+                    directory: text(&named.directory),
+                    paths: [text(&named.paths[0]), text(&named.paths[1])],
+                },
             })
         }
         EVENT_END => Some(Event::End(progress)),
@@ -383,6 +400,16 @@ fn structure<T: Copy + Default>(bytes: &[u8]) -> Option<T> {
     // SAFETY: there are that many bytes. The types are the skeleton's for structures of whole numbers, of which all bit patterns are
     // values.
     Some(unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+/// A string that ends with a zero, or with its room.
+fn text(bytes: &[i8]) -> String {
+    let bytes: Vec<u8> = bytes
+        .iter()
+        .take_while(|&&byte| byte != 0)
+        .map(|&byte| byte as u8)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn registers(ip: u64, sp: u64, bp: u64, lr: u64) -> Registers {

@@ -272,7 +272,24 @@ fn last_name(function: &str) -> &str {
 #[must_use]
 pub fn culprit(frames: &[Frame]) -> Option<usize> {
     let innermost = |wanted: Owner| frames.iter().position(|frame| frame.owner == wanted);
+    // A closure has no name to speak of; its function has one, and is further out on the same line.
+    let named = |inner: usize| {
+        let closure = &frames[inner];
+        let is_same = |frame: &Frame| frame.owner == closure.owner && frame.line == closure.line;
+        let outer = frames.iter().enumerate().skip(inner).find(|(_, frame)| {
+            is_same(frame)
+                && frame.file == closure.file
+                && !last_name(&frame.function).starts_with('{')
+        });
+        match closure.line {
+            Some(_) if last_name(&closure.function).starts_with('{') => {
+                outer.map_or(inner, |(outer, _)| outer)
+            }
+            _ => inner,
+        }
+    };
     innermost(Owner::Application)
+        .map(named)
         .or_else(|| innermost(Owner::Library))
         .or_else(|| {
             // Without symbols: the program's own code before that of libraries of the system.

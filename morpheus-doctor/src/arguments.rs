@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 /// What is told after the options.
 pub const AFTER_HELP: &str = "\
@@ -27,7 +27,8 @@ Exit codes:
 
 /// Find the line that blocks a running tokio process
 #[derive(Clone, Debug, Args)]
-#[group(id = "process", required = true, multiple = false, args = ["pid", "name", "command"])]
+#[group(skip)]
+#[command(group(ArgGroup::new("process").required(true).args(["pid", "name", "command"])))]
 pub struct Arguments {
     /// The process with this number
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]

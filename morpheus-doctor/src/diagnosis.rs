@@ -14,7 +14,7 @@ use crate::model::{
 use crate::names::Names;
 use crate::report::remedy::remedy;
 use crate::source::{
-    Counter, Event, Kind, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
+    Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
 use crate::target::Target;
 use crate::unwind::{Registers, StackCopy, Walker};
@@ -38,13 +38,14 @@ pub struct Diagnosis {
     finder: Finder,
     found: Vec<Found>,
     understood: HashMap<Vec<u64>, Arc<Understood>>,
-    /// Signatures, with the loop's function and its distance from the stack pointer.
-    signatures: HashMap<(u64, u32, u64, u32), (Signature, String, u64)>,
+    signatures: HashMap<SignatureKey, Learned>,
     flavors: HashMap<u32, Flavor>,
     open: HashMap<(u32, u64), OpenPoll>,
     groups: Vec<Group>,
     by_key: HashMap<Key, usize>,
     polls: Vec<LongPoll>,
+    /// Of polls that waited for a lock: which poll, who gave it to them, and when.
+    handed: Vec<(usize, u32, u64)>,
     polls_in_all: u64,
     without_stack: u64,
     samples: HashMap<(usize, Doing, Vec<String>), u64>,
@@ -53,6 +54,7 @@ pub struct Diagnosis {
     has_exec: bool,
     threads_of_tokio: u64,
     inexact: u64,
+    without_cpu: u64,
 }
 
 impl std::fmt::Debug for Diagnosis {
@@ -64,6 +66,11 @@ impl std::fmt::Debug for Diagnosis {
     }
 }
 
+/// Where the system call returns to, its number, the return address and its place.
+type SignatureKey = (u64, u32, u64, u32);
+/// A signature, with the loop's function and its distance from the stack pointer.
+type Learned = (Signature, String, u64);
+
 /// A stack and what it says.
 struct Understood {
     parts: Vec<Part>,
@@ -71,7 +78,7 @@ struct Understood {
 }
 
 /// What polls have in common that are one finding.
-type Key = (Doing, Option<(String, Option<String>, Option<u32>, u64)>);
+type Key = (Doing, Option<(String, Option<String>, Option<u32>)>);
 
 /// A poll that goes on, of which stacks were copied.
 struct OpenPoll {
@@ -120,6 +127,7 @@ impl Diagnosis {
             groups: Vec::new(),
             by_key: HashMap::new(),
             polls: Vec::new(),
+            handed: Vec::new(),
             polls_in_all: 0,
             without_stack: 0,
             samples: HashMap::new(),
@@ -128,6 +136,7 @@ impl Diagnosis {
             has_exec: false,
             threads_of_tokio: 0,
             inexact: 0,
+            without_cpu: 0,
             target,
         })
     }
@@ -191,6 +200,7 @@ impl Diagnosis {
                 reason,
                 copy,
                 system_call,
+                named,
                 ..
             } => {
                 let understood = self.understand(&copy);
@@ -201,7 +211,7 @@ impl Diagnosis {
                     self.learn(source, progress.tid, &copy, call, &understood);
                 }
                 if !learns {
-                    self.add_stack(progress, reason, system_call, &understood);
+                    self.add_stack(progress, reason, system_call, &named, &understood);
                 }
             }
             Event::End(progress) => self.end(progress, false),
@@ -385,6 +395,7 @@ impl Diagnosis {
         progress: Progress,
         reason: Reason,
         system_call: Option<SystemCall>,
+        named: &Named,
         understood: &Understood,
     ) {
         let Does::Polls { until } = understood.anatomy.does else {
@@ -419,7 +430,7 @@ impl Diagnosis {
             now_ns: progress.now_ns,
             stack: Stack { frames, culprit },
             at,
-            wait: sleeps.then(|| waits::wait_of(&self.target, system_call)),
+            wait: sleeps.then(|| waits::wait_of(&self.target, system_call, named)),
             system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
             tokens,
         });
@@ -434,6 +445,11 @@ impl Diagnosis {
             return;
         };
         if length_ns < self.longer_than_ns {
+            return;
+        }
+        // Ready and without a CPU is no fault of a line.
+        if progress.cpu_ns.max(progress.blocked_ns) < self.longer_than_ns {
+            self.without_cpu += 1;
             return;
         }
         let doing = match progress.blocked_ns > progress.cpu_ns {
@@ -479,6 +495,10 @@ impl Diagnosis {
             from = from.max(to);
         }
         if self.polls.len() < Report::MOST_POLLS {
+            if let (Some(waker), Some(Wait::Lock)) = (progress.waker, &seen.wait) {
+                self.handed
+                    .push((self.polls.len(), waker, progress.woken_ns));
+            }
             self.polls.push(LongPoll {
                 thread: progress.tid,
                 runtime: progress.runtime.unwrap_or(0),
@@ -502,11 +522,12 @@ impl Diagnosis {
                 progress,
                 copy,
                 system_call,
+                named,
                 ..
             } = event
             {
                 let understood = self.understand(&copy);
-                self.add_stack(progress, Reason::Woke, system_call, &understood);
+                self.add_stack(progress, Reason::Woke, system_call, &named, &understood);
                 going_on.insert((progress.tid, progress.began_ns), progress);
             }
         }
@@ -534,6 +555,8 @@ impl Diagnosis {
                         unserved_ns: 0,
                         runtime: None,
                         is_exact: false,
+                        waker: None,
+                        woken_ns: 0,
                     }
                 }
             };
@@ -550,11 +573,26 @@ impl Diagnosis {
             .enumerate()
             .filter_map(|(index, group)| Some((index, group.finding()?)))
             .collect();
+        let holders = self.holders();
+        for (index, finding) in &mut findings {
+            for ((victim, _), unserved_ns) in &holders {
+                if victim == index {
+                    finding.unserved_ns = finding.unserved_ns.saturating_sub(*unserved_ns);
+                }
+            }
+        }
         findings
             .sort_by_key(|(_, finding)| std::cmp::Reverse((finding.unserved_ns, finding.total_ns)));
         let mut place = vec![0; self.groups.len()];
         for (new, (old, _)) in findings.iter().enumerate() {
             place[*old] = new;
+        }
+        for (index, finding) in &mut findings {
+            let held_by = holders
+                .iter()
+                .filter(|((victim, _), _)| victim == index)
+                .max_by_key(|(_, unserved_ns)| **unserved_ns);
+            finding.held_by = held_by.map(|((_, holder), _)| place[*holder]);
         }
         let polls = self
             .polls
@@ -597,6 +635,38 @@ impl Diagnosis {
             samples,
             notes: self.notes(source),
         }
+    }
+
+    /// For each pair of a finding whose polls waited for a lock and one whose polls held it then: the unserved time of the former. A
+    /// lock's holder wakes the thread that waits for it, from within its own poll.
+    fn holders(&self) -> HashMap<(usize, usize), u64> {
+        let mut of_thread: HashMap<u32, Vec<&LongPoll>> = HashMap::new();
+        for poll in &self.polls {
+            of_thread.entry(poll.thread).or_default().push(poll);
+        }
+        for polls in of_thread.values_mut() {
+            polls.sort_by_key(|poll| poll.began_ns);
+        }
+        let mut holders = HashMap::new();
+        for &(victim, waker, woken_ns) in &self.handed {
+            let victim = &self.polls[victim];
+            let Some(polls) = of_thread.get(&waker) else {
+                continue;
+            };
+            let next = polls.partition_point(|poll| poll.began_ns <= woken_ns);
+            let Some(holder) = next.checked_sub(1).map(|index| polls[index]) else {
+                continue;
+            };
+            // Its end is seen a little early at times.
+            let ended_ns = holder.began_ns + holder.length_ns + self.longer_than_ns;
+            if let (Some(victim_group), Some(holder_group)) = (victim.finding, holder.finding)
+                && woken_ns <= ended_ns
+                && victim_group != holder_group
+            {
+                *holders.entry((victim_group, holder_group)).or_default() += victim.unserved_ns;
+            }
+        }
+        holders
     }
 
     fn runtimes(&self, source: &dyn Source) -> Vec<Runtime> {
@@ -649,6 +719,12 @@ impl Diagnosis {
                 self.inexact
             ));
         }
+        if self.without_cpu > 0 {
+            notes.push(format!(
+                "{} polls were long only because their thread waited for a CPU: the machine, or the container's quota, was full.",
+                self.without_cpu
+            ));
+        }
         if source.lost() > 0 {
             notes.push(format!(
                 "{} events were lost: there were more than could be read in time.",
@@ -680,6 +756,7 @@ impl Group {
             cpu_ns: 0,
             blocked_ns: 0,
             unserved_ns: 0,
+            held_by: None,
             stack: Stack::default(),
             remedy: String::new(),
         });
@@ -770,18 +847,10 @@ fn is_one_activation(stacks: &[&Seen]) -> bool {
 }
 
 fn key_of(doing: Doing, stack: &Stack) -> Key {
-    let culprit = stack.culprit().map(|frame| {
-        // Lines are enough where there are any; addresses within a line differ.
-        let address = match frame.line {
-            Some(_) => 0,
-            None => frame.address,
-        };
-        (
-            frame.function.clone(),
-            frame.file.clone(),
-            frame.line,
-            address,
-        )
+    let culprit = stack.culprit().map(|frame| match frame.line {
+        // A line is one place, whichever closure of it runs.
+        Some(_) => (String::new(), frame.file.clone(), frame.line),
+        None => (frame.function.clone(), None, None),
     });
     (doing, culprit)
 }

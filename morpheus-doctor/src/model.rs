@@ -153,6 +153,9 @@ pub struct Finding {
     /// How long in all no worker of the runtime served its queues and its driver, while these polls lasted: findings are in this
     /// order, and then by `total_ns`.
     pub unserved_ns: u64,
+    /// The finding whose polls held the lock that most of these waited for, as an index of [`Report::findings`]. Their `unserved_ns`
+    /// counts there, and not here.
+    pub held_by: Option<usize>,
     /// The stack that was seen most frequently.
     pub stack: Stack,
     /// What to do about it.

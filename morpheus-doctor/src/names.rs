@@ -3,11 +3,14 @@
 //! Line tables name each function that was inlined; the symbol table has the full name of the one that is there. A stripped
 //! program has neither: then there is the nearest symbol that is exported, or module and address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use addr2line::{Loader, demangle_auto};
 use morpheus_stacks::owner;
+use object::read::ReadCache;
+use object::{Object as _, ObjectSection as _};
 
 use crate::model::{Frame, Owner};
 use crate::unwind::{Position, Walker};
@@ -20,6 +23,8 @@ const NEAR: u64 = 64 * 1024;
 pub struct Names {
     files: HashMap<PathBuf, Option<Loader>>,
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
+    /// Crates of a registry or a git checkout, by the paths that the program has for its panics.
+    libraries: Option<HashSet<String>>,
     without_lines: bool,
     without_symbols: bool,
 }
@@ -44,6 +49,10 @@ impl Names {
         if let Some(frames) = self.known.get(&key) {
             return frames.clone();
         }
+        if module.is_program && self.libraries.is_none() {
+            let crates = module.path.as_deref().map(crates_of_registries);
+            self.libraries = Some(crates.unwrap_or_default());
+        }
         let mut frames = match &module.path {
             Some(path) => {
                 let loader = self
@@ -60,6 +69,17 @@ impl Names {
         if frames.is_empty() {
             let function = format!("{}+{address:#x}", module.name);
             frames.push(unknown(function, module.name.clone(), address));
+        }
+        // Without a file nothing but this tells the application from what it uses.
+        for frame in frames.iter_mut().filter(|frame| frame.file.is_none()) {
+            let is_library = owner::crate_of(&frame.function).is_some_and(|krate| {
+                self.libraries
+                    .as_ref()
+                    .is_some_and(|libraries| libraries.contains(krate))
+            });
+            if frame.owner == Owner::Application && is_library {
+                frame.owner = Owner::Library;
+            }
         }
         if module.is_program {
             self.without_symbols |= frames.iter().any(|frame| frame.owner == Owner::Unknown);
@@ -147,6 +167,31 @@ fn look_up(loader: &Loader, address: u64, module: &str) -> Vec<Frame> {
         frame.owner = owner_of(&frame.function, frame.file.as_deref(), module);
     }
     frames
+}
+
+/// The crates of registries and git checkouts whose paths are in a file: panics name their places, also in programs without any
+/// information for debuggers.
+fn crates_of_registries(path: &Path) -> HashSet<String> {
+    let read = || {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let section = file.section_by_name(".rodata")?;
+        Some(crates_in(&section.uncompressed_data().ok()?))
+    };
+    read().unwrap_or_default()
+}
+
+fn crates_in(bytes: &[u8]) -> HashSet<String> {
+    const REGISTRY: &[u8] = b"/registry/src/";
+    // Paths are of one line, and of a bounded length.
+    let path_at = |at: usize| {
+        let path = &bytes[at..bytes.len().min(at + 256)];
+        let end = path.iter().position(|byte| !(b' '..=b'~').contains(byte));
+        std::str::from_utf8(&path[..end.unwrap_or(path.len())]).ok()
+    };
+    memchr::memmem::find_iter(bytes, REGISTRY)
+        .filter_map(|at| owner::crate_of_file(path_at(at)?))
+        .collect()
 }
 
 fn demangled(name: &str) -> String {

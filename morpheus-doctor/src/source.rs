@@ -93,6 +93,23 @@ pub struct Progress {
     pub runtime: Option<usize>,
     /// It is one poll for certain. Else there may have been several since the worker's last park.
     pub is_exact: bool,
+    /// The thread of the process that has woken it last,
+    pub waker: Option<u32>,
+    /// and when.
+    pub woken_ns: u64,
+}
+
+/// What the arguments of a system call may name. Each may be nonsense: the call says which it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// The type of the file that the first argument is a descriptor of, as in `stat`; 0 where it is none.
+    pub mode: u32,
+    /// That file's name,
+    pub file: String,
+    /// and that of its directory.
+    pub directory: String,
+    /// The strings that the first two arguments point to.
+    pub paths: [String; 2],
 }
 
 /// What a source tells.
@@ -110,6 +127,8 @@ pub enum Event {
         system_call: Option<SystemCall>,
         /// How long a thread that woke had slept.
         slept_ns: u64,
+        /// What its system call may be about.
+        named: Named,
     },
     /// A poll of which a stack was copied is over; `now_ns` is its end.
     End(Progress),

@@ -3,7 +3,7 @@
 use syscalls::Sysno;
 
 use crate::model::Wait;
-use crate::source::SystemCall;
+use crate::source::{Named, SystemCall};
 use crate::target::Target;
 
 /// The name of a system call.
@@ -14,7 +14,7 @@ pub fn name_of(call: SystemCall) -> Option<String> {
 
 /// What a thread in this system call waits for; without one it waits for memory.
 #[must_use]
-pub fn wait_of(target: &Target, call: Option<SystemCall>) -> Wait {
+pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait {
     let Some(call) = call else {
         return Wait::Memory;
     };
@@ -25,19 +25,22 @@ pub fn wait_of(target: &Target, call: Option<SystemCall>) -> Wait {
         "nanosleep" | "clock_nanosleep" | "pause" => Wait::Sleep,
         "futex" | "futex_waitv" | "futex_wait" => Wait::Lock,
         "wait4" | "waitid" | "vfork" => Wait::Child,
-        "flock" | "fsync" | "fdatasync" | "sync_file_range" | "fallocate" | "ftruncate"
-        | "getdents64" | "fstat" | "lseek" => file(target, call),
-        "open" | "openat" | "openat2" | "stat" | "lstat" | "newfstatat" | "statx" | "unlink"
-        | "unlinkat" | "rename" | "renameat" | "renameat2" | "mkdir" | "mkdirat" | "sync"
-        | "truncate" | "execve" => Wait::File { path: None },
-        "connect" | "accept" | "accept4" | "recvfrom" | "recvmsg" | "recvmmsg" | "sendto"
-        | "sendmsg" | "sendmmsg" | "shutdown" => Wait::Socket {
-            name: target.descriptor(call.arguments[0]),
-        },
+        "sync" => Wait::File { path: None },
+        "open" | "stat" | "lstat" | "unlink" | "rename" | "mkdir" | "truncate" | "execve" => {
+            path(&named.paths[0])
+        }
+        "openat" | "openat2" | "newfstatat" | "statx" | "unlinkat" | "renameat" | "renameat2"
+        | "mkdirat" => path(&named.paths[1]),
         // What is polled lies in memory: most frequently sockets.
         "poll" | "ppoll" | "select" | "pselect6" => Wait::Socket { name: None },
-        _ if takes_descriptor(&name) => of_descriptor(target, call.arguments[0]),
+        _ if takes_descriptor(&name) => of_descriptor(target, call.arguments[0], named),
         _ => Wait::Other,
+    }
+}
+
+fn path(path: &str) -> Wait {
+    Wait::File {
+        path: (!path.is_empty()).then(|| path.to_owned()),
     }
 }
 
@@ -62,27 +65,36 @@ fn takes_descriptor(name: &str) -> bool {
     )
 }
 
-fn file(target: &Target, call: SystemCall) -> Wait {
-    Wait::File {
-        path: target.descriptor(call.arguments[0]),
-    }
-}
-
-/// By what `/proc` says that the descriptor is.
-fn of_descriptor(target: &Target, fd: u64) -> Wait {
-    let link = target.descriptor(fd);
-    match link.as_deref() {
-        Some(name) if name.starts_with("socket:") => Wait::Socket { name: link },
-        Some(name) if name.starts_with("pipe:") => Wait::Pipe { name: link },
-        Some(name) if name.starts_with("/dev/pts/") || name.starts_with("/dev/tty") => {
-            Wait::Terminal { path: link }
-        }
-        Some(name) if name.starts_with("anon_inode:") => Wait::Other,
-        Some(name) if target.is_fifo(fd) => Wait::Pipe {
-            name: Some(name.to_owned()),
+/// By what the kernel has said of the descriptor when the thread woke, and by what `/proc` says now.
+fn of_descriptor(target: &Target, fd: u64, named: &Named) -> Wait {
+    let now = target.descriptor(fd);
+    let then = (!named.file.is_empty()).then(|| match named.directory.as_str() {
+        "" | "/" => named.file.clone(),
+        directory => format!("{directory}/{}", named.file),
+    });
+    // The descriptor may be another file's by now: then the names differ at the end.
+    let path = match (&now, &then) {
+        (Some(now), Some(then)) if !now.ends_with(&named.file) => Some(format!("…/{then}")),
+        (Some(now), _) => Some(now.clone()),
+        (None, then) => then.as_ref().map(|then| format!("…/{then}")),
+    };
+    let is_terminal = |path: &str| path.contains("/dev/pts/") || path.contains("/dev/tty");
+    match named.mode & libc::S_IFMT {
+        libc::S_IFSOCK => Wait::Socket { name: now },
+        libc::S_IFIFO => Wait::Pipe { name: path },
+        libc::S_IFCHR if path.as_deref().is_some_and(is_terminal) => Wait::Terminal { path },
+        0 => match now.as_deref() {
+            Some(name) if name.starts_with("socket:") => Wait::Socket { name: now },
+            Some(name) if name.starts_with("pipe:") => Wait::Pipe { name: now },
+            Some(name) if is_terminal(name) => Wait::Terminal { path: now },
+            Some(name) if name.starts_with("anon_inode:") => Wait::Other,
+            Some(name) if target.is_fifo(fd) => Wait::Pipe {
+                name: Some(name.to_owned()),
+            },
+            Some(_) => Wait::File { path: now },
+            None => Wait::Other,
         },
-        Some(_) => Wait::File { path: link },
-        None => Wait::Other,
+        _ => Wait::File { path },
     }
 }
 
@@ -99,22 +111,34 @@ mod tests {
                 arguments: [first, 0, 0],
             })
         };
-        assert_eq!(wait_of(&own, call(Sysno::futex, 0)), Wait::Lock);
-        assert_eq!(wait_of(&own, call(Sysno::clock_nanosleep, 0)), Wait::Sleep);
-        assert_eq!(wait_of(&own, call(Sysno::getpid, 0)), Wait::Other);
-        assert_eq!(wait_of(&own, None), Wait::Memory);
+        assert_eq!(
+            wait_of(&own, call(Sysno::futex, 0), &Named::default()),
+            Wait::Lock
+        );
+        assert_eq!(
+            wait_of(&own, call(Sysno::clock_nanosleep, 0), &Named::default()),
+            Wait::Sleep
+        );
+        assert_eq!(
+            wait_of(&own, call(Sysno::getpid, 0), &Named::default()),
+            Wait::Other
+        );
+        assert_eq!(wait_of(&own, None, &Named::default()), Wait::Memory);
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u64;
         assert!(matches!(
-            wait_of(&own, call(Sysno::read, fd)),
+            wait_of(&own, call(Sysno::read, fd), &Named::default()),
             Wait::File { path: Some(path) } if path.ends_with("/status")
         ));
         let (reader, _writer) = std::io::pipe().unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&reader) as u64;
         assert!(matches!(
-            wait_of(&own, call(Sysno::read, fd)),
+            wait_of(&own, call(Sysno::read, fd), &Named::default()),
             Wait::Pipe { .. }
         ));
-        assert_eq!(wait_of(&own, call(Sysno::read, u64::MAX)), Wait::Other);
+        assert_eq!(
+            wait_of(&own, call(Sysno::read, u64::MAX), &Named::default()),
+            Wait::Other
+        );
     }
 }

@@ -14,6 +14,8 @@
 #include <bpf/bpf_tracing.h>
 #include "doctor.bpf.h"
 
+#define NULL ((void *)0)
+
 char LICENSE[] SEC("license") = "GPL";
 
 /* The registers of user space, as the kernel saved them. */
@@ -39,6 +41,42 @@ struct pt_regs {
 } __attribute__((preserve_access_index));
 #endif
 
+/* The way from a descriptor to its file. */
+struct qstr {
+	const unsigned char *name;
+} __attribute__((preserve_access_index));
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+} __attribute__((preserve_access_index));
+
+struct path {
+	struct dentry *dentry;
+} __attribute__((preserve_access_index));
+
+struct inode {
+	unsigned short i_mode;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct inode *f_inode;
+	struct path f_path;
+} __attribute__((preserve_access_index));
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} __attribute__((preserve_access_index));
+
+struct files_struct {
+	struct fdtable *fdt;
+} __attribute__((preserve_access_index));
+
+struct task_struct___files {
+	struct files_struct *files;
+} __attribute__((preserve_access_index));
+
 const volatile __u32 target = 0;
 const volatile __u64 longer_than_ns = 1000000;
 /* How often a running worker is looked at. */
@@ -63,6 +101,7 @@ __u64 looks = 0;
 
 /* Not used: what a global variable is of has a type in user space. */
 struct event form_of_event;
+struct named form_of_named;
 
 struct sample_timer {
 	struct bpf_timer timer;
@@ -180,6 +219,9 @@ static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, con
 	event->system_call = -1;
 	event->arguments[0] = event->arguments[1] = event->arguments[2] = 0;
 	event->slept_ns = 0;
+	event->waker = thread->waker;
+	event->mode = 0;
+	event->woken_ns = thread->woken_ns;
 }
 
 /* A poll is over. Only one whose stack was copied is of interest. */
@@ -226,6 +268,28 @@ static __always_inline void read_registers(struct task_struct *task, struct thre
 #endif
 }
 
+/* Reads what the system call of the thread that runs here may be about. */
+static __always_inline void read_names(struct event *event, struct named *named)
+{
+	struct task_struct___files *task = (void *)bpf_get_current_task();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	__u64 descriptor = event->arguments[0];
+	struct file *file = NULL;
+	struct dentry *entry;
+
+	bpf_probe_read_user_str(named->paths[0], PATH_BYTES, (void *)event->arguments[0]);
+	bpf_probe_read_user_str(named->paths[1], PATH_BYTES, (void *)event->arguments[1]);
+	if (descriptor >= BPF_CORE_READ(table, max_fds))
+		return;
+	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + descriptor);
+	if (!file)
+		return;
+	event->mode = BPF_CORE_READ(file, f_inode, i_mode);
+	entry = BPF_CORE_READ(file, f_path.dentry);
+	bpf_probe_read_kernel_str(named->file, NAME_BYTES, BPF_CORE_READ(entry, d_name.name));
+	bpf_probe_read_kernel_str(named->directory, NAME_BYTES, BPF_CORE_READ(entry, d_parent, d_name.name));
+}
+
 /* Copies the stack of the thread that runs here; its registers have been read. */
 static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
 {
@@ -248,6 +312,10 @@ static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 r
 	event->event.arguments[1] = thread->arguments[1];
 	event->event.arguments[2] = thread->arguments[2];
 	event->event.slept_ns = slept_ns;
+	/* What was in the ring before is not to be taken for a name. */
+	event->named.file[0] = event->named.directory[0] = event->named.paths[0][0] = event->named.paths[1][0] = 0;
+	if (reason == REASON_WOKE && thread->system_call >= 0)
+		read_names(&event->event, &event->named);
 	/* Until something is not mapped, or not there. */
 	for (int chunk = 0; chunk < STACK_BYTES / STACK_CHUNK; chunk++) {
 		if (bpf_probe_read_user(&event->bytes[chunk * STACK_CHUNK], STACK_CHUNK, (void *)(sp + chunk * STACK_CHUNK)))
@@ -558,6 +626,25 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		switched_out(prev, preempt, now);
 	if (in)
 		switched_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_wake, struct task_struct *task)
+{
+	struct task_struct *waker;
+	struct thread *thread;
+	__u32 tid;
+
+	if (task->tgid != target)
+		return 0;
+	waker = bpf_get_current_task_btf();
+	tid = task->pid;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		return 0;
+	thread->waker = waker->tgid == target ? waker->pid : 0;
+	thread->woken_ns = bpf_ktime_get_ns();
 	return 0;
 }
 

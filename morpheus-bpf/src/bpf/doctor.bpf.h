@@ -30,6 +30,8 @@
 
 #define MOST_SIGNATURES 32
 #define MOST_RUNTIMES 16
+#define NAME_BYTES 64
+#define PATH_BYTES 128
 #define STACK_BYTES 16384
 #define STACK_CHUNK 1024
 
@@ -90,6 +92,10 @@ struct thread {
 	__u64 lr;
 	__s64 system_call;
 	__u64 arguments[3];
+	/* The thread of the process that woke it last, and when. */
+	__u32 waker;
+	__u32 padding;
+	__u64 woken_ns;
 };
 
 struct event {
@@ -114,10 +120,25 @@ struct event {
 	__u64 arguments[3];
 	/* How long it had slept, of a thread that woke. */
 	__u64 slept_ns;
+	/* The thread of the process that woke it last, and when. */
+	__u32 waker;
+	/* The type of the file that its first argument may name, as in stat; 0 where it names none. */
+	__u32 mode;
+	__u64 woken_ns;
+};
+
+/* Of a thread that woke: what the arguments of its system call may name. Each may be nonsense. */
+struct named {
+	/* The file with the descriptor in the first argument, and its directory. */
+	char file[NAME_BYTES];
+	char directory[NAME_BYTES];
+	/* The strings that the first two arguments point to. */
+	char paths[2][PATH_BYTES];
 };
 
 struct stack_event {
 	struct event event;
+	struct named named;
 	__u8 bytes[STACK_BYTES];
 };
 
