@@ -1,6 +1,6 @@
 //! The remedy for a finding, by what its threads did, what they waited for, and the functions on its stack.
 //!
-//! [`RULES`] is a table: the first rule that fits gives the advice. A rule looks at the functions between the innermost one and the
+//! `RULES` is a table: the first rule that fits gives the advice. A rule looks at the functions between the innermost one and the
 //! culprit, which are what the culprit called, and at the crate names in them.
 
 use crate::model::{Doing, Frame, Owner, Stack, Wait};

@@ -447,7 +447,7 @@ pub fn add_polls(report: &mut Report) {
             // Bursts: the places are where the numbers meet.
             let burst = numbers.below(12) * report.length_ns / 12;
             let began_ns = report.began_ns
-                + (burst + numbers.below(report.length_ns / 20))
+                + (burst + numbers.below(report.length_ns / 300))
                     .min(report.length_ns.saturating_sub(length_ns));
             let (runtime, thread) = match threads.get(numbers.below(threads.len() as u64) as usize)
             {
