@@ -1,13 +1,18 @@
 //! Sentences and phrases that the printers have in common.
 
 use crate::model::{Doing, Finding, Flavor, Frame, Method, Owner, Report, Runtime, Wait};
-use crate::report::names::{printable, quoted, short_file, short_function};
+use crate::report::names::{
+    first_columns, last_columns, printable, quoted, short_file, short_function,
+};
 use crate::report::units::{count, duration, grouped, percent, threshold};
 
 /// From this share of the run on, a place is said to hold up the service.
 const NOTICED: f64 = 0.01;
 /// From this share of its time on, it is said that a thread did something else, too.
 const ALSO: f64 = 0.1;
+
+/// Columns of a name in a sentence: generic functions, paths and names have no bound.
+const LONGEST_NAME: usize = 120;
 
 /// Where a frame is: `src/db.rs:41`, or module and address.
 #[must_use]
@@ -67,8 +72,8 @@ pub fn wait(wait: &Wait) -> String {
 fn named(kind: &str, nameless: &str, name: Option<&str>) -> String {
     match name {
         None | Some("") => nameless.to_owned(),
-        Some(name) if kind.is_empty() => name.to_owned(),
-        Some(name) => format!("{kind} {name}"),
+        Some(name) if kind.is_empty() => last_columns(name, LONGEST_NAME),
+        Some(name) => format!("{kind} {}", last_columns(name, LONGEST_NAME)),
     }
 }
 
@@ -114,7 +119,7 @@ pub fn blocked_on(finding: &Finding) -> String {
         more => text += &format!(" and {} others", more - 1),
     }
     if let Some(call) = &finding.system_call {
-        text += &format!(" ({})", printable(call));
+        text += &format!(" ({})", first_columns(&printable(call), LONGEST_NAME));
     }
     text
 }
@@ -131,7 +136,11 @@ pub fn verb(doing: Doing) -> &'static str {
 /// A process, by name and number.
 #[must_use]
 pub fn process(report: &Report) -> String {
-    format!("{} (pid {})", printable(&report.name), report.pid)
+    format!(
+        "{} (pid {})",
+        first_columns(&printable(&report.name), LONGEST_NAME),
+        report.pid
+    )
 }
 
 /// A runtime in a few words.
@@ -221,7 +230,10 @@ pub fn sentence(report: &Report) -> String {
             polls(report.polls_in_all)
         );
     };
-    let (place, what) = (place(worst), what_it_did(worst));
+    let (place, what) = (
+        last_columns(&place(worst), 2 * LONGEST_NAME),
+        what_it_did(worst),
+    );
     let others = report.findings[1..]
         .iter()
         .filter(|finding| finding.unserved_ns > 0)
@@ -357,7 +369,11 @@ pub fn progress_line(report: &Report) -> String {
         threshold(report.longer_than_ns)
     );
     if let Some(worst) = report.findings.first() {
-        line += &format!("; worst: {}, {}", place(worst), doing(worst));
+        line += &format!(
+            "; worst: {}, {}",
+            last_columns(&place(worst), 2 * LONGEST_NAME),
+            doing(worst)
+        );
         line += &match worst.unserved_ns {
             0 => ", harmless so far".to_owned(),
             ns => format!(", unserved {}", duration(ns)),

@@ -9,6 +9,8 @@ use crate::report::words;
 
 /// Findings that the table has.
 const MOST_ROWS: usize = 200;
+/// Findings of the part of it that is open.
+const MOST_OPEN_ROWS: usize = 20;
 /// Findings with a stack.
 const MOST_STACKS: usize = 50;
 /// Frames of a stack.
@@ -19,24 +21,48 @@ pub(super) fn anchor(finding: usize) -> Option<String> {
     (finding < MOST_STACKS).then(|| format!("finding-{}", finding + 1))
 }
 
+const HEADS: [&str; 7] = [
+    "Place", "Polls", "p50", "p99", "Longest", "Total", "Unserved",
+];
+
 /// The table of findings, the worst first.
 pub(super) fn table(report: &Report) -> String {
-    if report.findings.is_empty() {
+    let findings: Vec<(usize, &Finding)> =
+        report.findings.iter().enumerate().take(MOST_ROWS).collect();
+    if findings.is_empty() {
         return String::new();
     }
-    let heads = [
-        "Place", "Polls", "p50", "p99", "Longest", "Total", "Unserved",
-    ];
+    let (open, folded) = findings.split_at(findings.len().min(MOST_OPEN_ROWS));
     let mut text = "<section>\n<h2>Findings</h2>\n<p class=\"about\">Long polls with the same culprit, by the time in which meanwhile no \
-                    worker of the runtime served what waited (unserved).</p>\n<div class=\"table\"><table class=\"findings\"><thead><tr>"
+                    worker of the runtime served what waited (unserved).</p>\n"
         .to_owned();
-    for head in heads {
+    text += &rows(open);
+    if !folded.is_empty() {
+        let more = count(folded.len() as u64, "more finding", "more findings");
+        text += &format!(
+            "<details class=\"more\"><summary>{more}</summary>\n{}</details>\n",
+            rows(folded)
+        );
+    }
+    if report.findings.len() > MOST_ROWS {
+        text += &format!(
+            "<p class=\"about\">The first {MOST_ROWS} of {} findings; the JSON report has all.</p>\n",
+            grouped(report.findings.len() as u64)
+        );
+    }
+    text + "</section>\n"
+}
+
+/// A table of some of them.
+fn rows(findings: &[(usize, &Finding)]) -> String {
+    let mut text = "<div class=\"table\"><table class=\"findings\"><thead><tr>".to_owned();
+    for head in HEADS {
         text += &format!("<th scope=\"col\">{head}</th>");
     }
     text += "</tr></thead><tbody>\n";
-    for (index, finding) in report.findings.iter().take(MOST_ROWS).enumerate() {
+    for (index, finding) in findings {
         let place = escape(&first_columns(&words::place(finding), 200));
-        let place = match anchor(index) {
+        let place = match anchor(*index) {
             Some(anchor) => format!("<a href=\"#{anchor}\">{place}</a>"),
             None => place,
         };
@@ -57,19 +83,12 @@ pub(super) fn table(report: &Report) -> String {
             unbroken(finding.total_ns),
             unserved,
         ];
-        for (head, cell) in heads[1..].iter().zip(cells) {
+        for (head, cell) in HEADS[1..].iter().zip(cells) {
             text += &format!("<td data-head=\"{head}\">{cell}</td>");
         }
         text += "</tr>\n";
     }
-    text += "</tbody></table></div>\n";
-    if report.findings.len() > MOST_ROWS {
-        text += &format!(
-            "<p class=\"about\">The first {MOST_ROWS} of {} findings; the JSON report has all.</p>\n",
-            grouped(report.findings.len() as u64)
-        );
-    }
-    text + "</section>\n"
+    text + "</tbody></table></div>\n"
 }
 
 /// The stacks, with remedies.

@@ -82,9 +82,9 @@ pub(super) fn lanes(report: &Report) -> String {
     let room = (MOST_BARS / 2 / lanes.clamp(1, MOST_LANES as u64))
         .clamp(BARS_OF_A_LANE.start, BARS_OF_A_LANE.end);
     let grain_ns = (report.length_ns / room).max(1);
-    let mut text = "<section>\n<h2>Workers over time</h2>\n<p class=\"about\">A lane for each worker, with its long polls. The red lane \
-                    above shows when all workers of the runtime were in long polls at the same time, so that none served what waited. A bar \
-                    leads to the stack.</p>\n<p class=\"legend\"><span><i class=\"key computing\"></i>computing</span><span>\
+    let mut text = "<section>\n<h2>Workers over time</h2>\n<p class=\"about\">A lane for each worker, with its long polls. The red lane above \
+                    shows when all workers of the runtime were in long polls at the same time. A bar with a red edge is of polls during \
+                    which no worker served what waited. A bar leads to the stack.</p>\n<p class=\"legend\"><span><i class=\"key computing\"></i>computing</span><span>\
                     <i class=\"key blocked\"></i>blocked</span><span><i class=\"key unserved\"></i>all workers in long polls</span>\
                     <label class=\"script\">zoom <input id=\"zoom\" type=\"range\" min=\"0\" max=\"6\" step=\"0.5\" value=\"0\"></label></p>\n\
                     <div class=\"scroller\"><div class=\"lanes\" id=\"lanes\">\n"

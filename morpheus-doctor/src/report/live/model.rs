@@ -6,7 +6,6 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
 use super::Key;
 use crate::model::{Doing, Finding, Report};
-use crate::report::words;
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub(super) struct State {
 }
 
 fn identity(finding: &Finding) -> Identity {
-    (words::place(finding), finding.doing)
+    (finding.place(), finding.doing)
 }
 
 impl State {
