@@ -224,6 +224,11 @@ fn a_huge_report_makes_a_page_of_bounded_size() {
     let report = huge();
     assert!(report.polls.len() > 10_000, "{}", report.polls.len());
     let page = html::page(&report);
+    let boxes = page.matches(" culprit\" style=").count();
+    assert!(
+        (2_000..=6_000).contains(&boxes),
+        "{boxes} boxes of culprits"
+    );
     assert!(page.len() < 4 << 20, "{} bytes", page.len());
     for part in [
         "more workers with shorter polls or none",

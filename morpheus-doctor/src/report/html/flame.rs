@@ -1,6 +1,6 @@
 //! The flame graph of long polls: the outermost function at the top, as wide as its share of the time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::{LONGEST_NAME, css_percent, escape};
 use crate::model::{Doing, Owner, Report};
@@ -10,7 +10,7 @@ use crate::report::words;
 
 /// The height of a row, in pixels; the same as in the style sheet.
 const ROW_PX: usize = 20;
-/// Boxes that are drawn; the widest ones.
+/// Boxes that are drawn; the uppermost ones.
 const MOST_BOXES: usize = 6_000;
 /// Rows that are drawn.
 const MOST_ROWS: usize = 150;
@@ -111,22 +111,14 @@ impl<'a> Tree<'a> {
 
     /// The boxes that are drawn, their rows, and how many are not.
     fn layout(&self) -> (Vec<Box>, usize, usize) {
-        let mut least_ns = (self.total_ns() / LEAST_PART).max(1);
-        let mut weights: Vec<u64> = self
-            .nodes
-            .iter()
-            .map(|node| node.weight_ns)
-            .filter(|ns| *ns >= least_ns)
-            .collect();
-        if weights.len() > MOST_BOXES {
-            weights.sort_unstable_by(|a, b| b.cmp(a));
-            // Beyond those that are as wide as the first that is too many.
-            least_ns = weights[MOST_BOXES] + 1;
-        }
+        let least_ns = (self.total_ns() / LEAST_PART).max(1);
         let mut boxes = Vec::new();
         let mut rows = 0;
-        let mut open = vec![(0, 0, 0)];
-        while let Some((node, row, begins_ns)) = open.pop() {
+        // Row by row, so that what there is no room for are the deepest functions.
+        let mut open = VecDeque::from([(0, 0, 0)]);
+        while let Some((node, row, begins_ns)) = open.pop_front()
+            && boxes.len() < MOST_BOXES
+        {
             rows = rows.max(row + 1);
             boxes.push(Box {
                 node,
@@ -139,7 +131,7 @@ impl<'a> Tree<'a> {
             for child in children {
                 let weight_ns = self.nodes[child].weight_ns;
                 if weight_ns >= least_ns && row + 1 < MOST_ROWS {
-                    open.push((child, row + 1, begins_ns));
+                    open.push_back((child, row + 1, begins_ns));
                 }
                 begins_ns += weight_ns;
             }
@@ -172,11 +164,11 @@ impl<'a> Tree<'a> {
         format!(
             "<div class=\"{class} {owner}{culprit}\" style=\"left:{};width:{};top:{}px\" title=\"{}\n{} ({}){}\">{}</div>\n",
             css_percent(place.begins_ns, total_ns),
-            css_percent(node.weight_ns, total_ns),
+            css_escape(&percent(node.weight_ns, total_ns)),
             place.row * ROW_PX,
             escape(&first_columns(&name, LONGEST_NAME)),
             duration(node.weight_ns),
-            percent(node.weight_ns, total_ns),
+            escape(&percent(node.weight_ns, total_ns)),
             if node.is_culprit { "\nculprit" } else { "" },
             escape(&first_columns(&printable(&short), LONGEST_IN_BOX))
         )
