@@ -104,6 +104,8 @@ struct Group {
     waits: HashMap<Wait, u64>,
     system_calls: HashMap<String, u64>,
     stacks: HashMap<Stack, u64>,
+    /// Until when polls of this group have counted, by runtime: two at once are held up by the same time.
+    counted_until_ns: HashMap<usize, u64>,
 }
 
 impl Diagnosis {
@@ -765,7 +767,13 @@ impl Group {
         finding.total_ns += length_ns;
         finding.cpu_ns += progress.cpu_ns;
         finding.blocked_ns += progress.blocked_ns;
-        finding.unserved_ns += progress.unserved_ns.min(length_ns);
+        let runtime = progress.runtime.unwrap_or(0);
+        let counted = self.counted_until_ns.entry(runtime).or_default();
+        let new_ns = progress
+            .now_ns
+            .saturating_sub(progress.began_ns.max(*counted));
+        *counted = progress.now_ns.max(*counted);
+        finding.unserved_ns += share(progress.unserved_ns.min(length_ns), new_ns, length_ns);
         self.lengths.push(length_ns);
         if let Some(wait) = &seen.wait {
             *self.waits.entry(wait.clone()).or_default() += 1;
@@ -807,6 +815,12 @@ impl Group {
         );
         Some(finding)
     }
+}
+
+/// `part` of `whole`, of an amount.
+fn share(amount: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(amount) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 fn counter_of(found: &Found, distance: u64) -> Option<(u32, u32)> {

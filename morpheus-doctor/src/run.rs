@@ -12,6 +12,7 @@ use morpheus_tools::signals::StopSignals;
 
 use crate::arguments::Arguments;
 use crate::diagnosis::Diagnosis;
+use crate::report::live::{Key, Live};
 use crate::report::text::{self, Look};
 use crate::report::{folded, json, words};
 use crate::source::Source;
@@ -105,7 +106,12 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
             folded::write(&report, &mut out).and_then(|()| out.flush()),
         )?;
     }
-    let _ = html;
+    if let Some((path, mut out)) = html {
+        written(
+            path,
+            crate::report::html::write(&report, &mut out).and_then(|()| out.flush()),
+        )?;
+    }
     let mut out = io::stdout().lock();
     let printed = match arguments.json {
         true => json::write(&report, &mut out),
@@ -129,7 +135,12 @@ fn watch(
 ) -> Result<&'static str, Failure> {
     let began = Instant::now();
     let (mut surveys, mut survey_again, mut show_again) = (0, began, began + SHOWN);
-    let shows = io::stderr().is_terminal();
+    // A program that was started writes to the same terminal.
+    let mut live = match Live::is_possible() && !arguments.json && child.is_none() {
+        true => Some(Live::start()?),
+        false => None,
+    };
+    let progress = live.is_none() && io::stderr().is_terminal();
     loop {
         let now = Instant::now();
         if surveys < SURVEYS && now >= survey_again {
@@ -172,7 +183,9 @@ fn watch(
         }
         if now >= show_again {
             show_again = now + SHOWN;
-            if shows {
+            if let Some(live) = &mut live {
+                live.draw(&diagnosis.report(source, ""))?;
+            } else if progress {
                 let report = diagnosis.report(source, "");
                 eprint!("\r\x1b[K{}", words::progress_line(&report));
             }
@@ -180,7 +193,18 @@ fn watch(
         let left = arguments
             .duration
             .map_or(TURN, |duration| duration.saturating_sub(now - began));
-        if stop.wait(TURN.min(left))? {
+        let told = match &mut live {
+            Some(live) => match live.keys(TURN.min(left))? {
+                Some(Key::End) => true,
+                Some(Key::Redraw) => {
+                    show_again = now;
+                    false
+                }
+                None => stop.has_come()?,
+            },
+            None => stop.wait(TURN.min(left))?,
+        };
+        if told {
             return Ok("it was told to stop");
         }
     }

@@ -164,7 +164,7 @@ impl<'a> Tree<'a> {
         format!(
             "<div class=\"{class} {owner}{culprit}\" style=\"left:{};width:{};top:{}px\" title=\"{}\n{} ({}){}\">{}</div>\n",
             css_percent(place.begins_ns, total_ns),
-            css_escape(&percent(node.weight_ns, total_ns)),
+            percent(node.weight_ns, total_ns),
             place.row * ROW_PX,
             escape(&first_columns(&name, LONGEST_NAME)),
             duration(node.weight_ns),
