@@ -268,37 +268,42 @@ fn last_name(function: &str) -> &str {
 }
 
 /// Which function of the poll is to blame: the innermost of the application's own; without one, the innermost of some library; else
-/// the innermost.
+/// the innermost of the program. `is_of_main` tells the functions of the crate that has `main`, by which those without a file are told
+/// from a library's.
 #[must_use]
-pub fn culprit(frames: &[Frame]) -> Option<usize> {
-    let innermost = |wanted: Owner| frames.iter().position(|frame| frame.owner == wanted);
-    // A closure has no name to speak of; its function has one, and is further out on the same line.
-    let named = |inner: usize| {
-        let closure = &frames[inner];
-        let is_same = |frame: &Frame| frame.owner == closure.owner && frame.line == closure.line;
-        let outer = frames.iter().enumerate().skip(inner).find(|(_, frame)| {
-            is_same(frame)
-                && frame.file == closure.file
-                && !last_name(&frame.function).starts_with('{')
-        });
-        match closure.line {
-            Some(_) if last_name(&closure.function).starts_with('{') => {
-                outer.map_or(inner, |(outer, _)| outer)
-            }
-            _ => inner,
-        }
+pub fn culprit(frames: &[Frame], is_of_main: impl Fn(&Frame) -> bool) -> Option<usize> {
+    let innermost = |wanted: Owner, is_wanted: &dyn Fn(&Frame) -> bool| {
+        frames
+            .iter()
+            .position(|frame| frame.owner == wanted && is_wanted(frame))
     };
-    innermost(Owner::Application)
-        .map(named)
-        .or_else(|| innermost(Owner::Library))
+    innermost(Owner::Application, &|frame| frame.file.is_some())
+        .map(|inner| named(frames, inner))
+        .or_else(|| innermost(Owner::Application, &is_of_main))
+        .or_else(|| innermost(Owner::Application, &|_| true))
+        .or_else(|| innermost(Owner::Library, &|_| true))
         .or_else(|| {
             // Without symbols: the program's own code before that of libraries of the system.
             let program = frames.last()?.module.clone();
-            frames
-                .iter()
-                .position(|frame| frame.owner == Owner::Unknown && frame.module == program)
+            innermost(Owner::Unknown, &|frame| frame.module == program)
         })
         .or_else(|| (!frames.is_empty()).then_some(0))
+}
+
+/// A closure has no name to speak of; its function has one, and is further out on the same line.
+fn named(frames: &[Frame], inner: usize) -> usize {
+    let closure = &frames[inner];
+    if closure.line.is_none() || !last_name(&closure.function).starts_with('{') {
+        return inner;
+    }
+    let is_function = |frame: &Frame| {
+        frame.owner == closure.owner
+            && frame.line == closure.line
+            && frame.file == closure.file
+            && !last_name(&frame.function).starts_with('{')
+    };
+    let outer = frames.iter().skip(inner).position(is_function);
+    outer.map_or(inner, |outer| inner + outer)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use crate::report::remedy::remedy;
 use crate::source::{
     Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
+use crate::structure::Structure;
 use crate::target::Target;
-use crate::unwind::{Registers, StackCopy, Walker};
+use crate::unwind::{Position, Registers, StackCopy, Walker};
 use crate::waits;
 
 /// How much of a stack is read of a thread that sleeps, in bytes.
@@ -35,6 +36,9 @@ pub struct Diagnosis {
     walker: Walker,
     loaded: Instant,
     names: Names,
+    /// It has no names of functions: its stacks are read by their form.
+    is_stripped: bool,
+    structure: Structure,
     finder: Finder,
     found: Vec<Found>,
     understood: HashMap<Vec<u64>, Arc<Understood>>,
@@ -116,11 +120,14 @@ impl Diagnosis {
     /// Without the right to see what is loaded there.
     pub fn new(target: Target, longer_than: Duration) -> io::Result<Diagnosis> {
         let walker = Walker::new(target.pid)?;
+        let mut names = Names::default();
         Ok(Diagnosis {
+            is_stripped: names.is_stripped_tokio(&walker),
+            structure: Structure::default(),
             finder: Finder::new(target.pid),
             walker,
             loaded: Instant::now(),
-            names: Names::default(),
+            names,
             found: Vec::new(),
             understood: HashMap::new(),
             signatures: HashMap::new(),
@@ -167,7 +174,7 @@ impl Diagnosis {
             let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
                 continue;
             };
-            let understood = self.understand(&copy);
+            let understood = self.understand(&copy, call);
             self.learn(source, tid, &copy, call, &understood);
         }
     }
@@ -205,11 +212,11 @@ impl Diagnosis {
                 named,
                 ..
             } => {
-                let understood = self.understand(&copy);
-                let learns = matches!(reason, Reason::UnknownSleep | Reason::UnknownThread);
                 let sleeps = matches!(reason, Reason::UnknownSleep | Reason::Woke);
+                let call = system_call.filter(|_| sleeps);
+                let understood = self.understand(&copy, call);
+                let learns = matches!(reason, Reason::UnknownSleep | Reason::UnknownThread);
                 if learns || !matches!(understood.anatomy.does, Does::Polls { .. }) {
-                    let call = system_call.filter(|_| sleeps);
                     self.learn(source, progress.tid, &copy, call, &understood);
                 }
                 if !learns {
@@ -221,7 +228,7 @@ impl Diagnosis {
         }
     }
 
-    fn understand(&mut self, copy: &StackCopy) -> Arc<Understood> {
+    fn understand(&mut self, copy: &StackCopy, call: Option<SystemCall>) -> Arc<Understood> {
         if self.walker.is_unknown_code(copy.registers.ip)
             && self.loaded.elapsed() > LOADED_AGAIN
             && let Ok(walker) = Walker::new(self.target.pid)
@@ -230,6 +237,11 @@ impl Diagnosis {
             self.loaded = Instant::now();
         }
         let positions = self.walker.walk(copy);
+        if self.is_stripped {
+            let parts = self.parts(&positions);
+            let anatomy = self.structure.read(&self.walker, &parts, call);
+            return Arc::new(Understood { parts, anatomy });
+        }
         // The places on the stack differ from poll to poll; what the functions are does not.
         let key: Vec<u64> = positions.iter().map(|position| position.ip).collect();
         if let Some(known) = self.understood.get(&key) {
@@ -247,13 +259,7 @@ impl Diagnosis {
                 anatomy: known.anatomy,
             });
         }
-        let parts: Vec<Part> = positions
-            .iter()
-            .map(|&position| Part {
-                position,
-                functions: self.names.at(&self.walker, position),
-            })
-            .collect();
+        let parts = self.parts(&positions);
         let anatomy = anatomy::read(&parts);
         let understood = Arc::new(Understood { parts, anatomy });
         if self.understood.len() >= MOST_UNDERSTOOD {
@@ -261,6 +267,16 @@ impl Diagnosis {
         }
         self.understood.insert(key, Arc::clone(&understood));
         understood
+    }
+
+    fn parts(&mut self, positions: &[Position]) -> Vec<Part> {
+        positions
+            .iter()
+            .map(|&position| Part {
+                position,
+                functions: self.names.at(&self.walker, position),
+            })
+            .collect()
     }
 
     /// Tells the source what a thread is, and how its sleep is known.
@@ -412,7 +428,7 @@ impl Diagnosis {
             .iter()
             .flat_map(|part| part.functions.iter().cloned())
             .collect();
-        let culprit = anatomy::culprit(&frames);
+        let culprit = anatomy::culprit(&frames, |frame| self.names.is_of_main(frame));
         let mut passed = 0;
         let at = understood.parts[..until]
             .iter()
@@ -528,7 +544,7 @@ impl Diagnosis {
                 ..
             } = event
             {
-                let understood = self.understand(&copy);
+                let understood = self.understand(&copy, system_call);
                 self.add_stack(progress, Reason::Woke, system_call, &named, &understood);
                 going_on.insert((progress.tid, progress.began_ns), progress);
             }

@@ -12,6 +12,7 @@ pub mod names;
 pub mod report;
 pub mod run;
 pub mod source;
+pub mod structure;
 pub mod target;
 pub mod unwind;
 pub mod waits;

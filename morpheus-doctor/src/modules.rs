@@ -31,6 +31,8 @@ pub struct Module {
     pub path: Option<PathBuf>,
     /// It is the program.
     pub is_program: bool,
+    /// The sorted table of its `.eh_frame_hdr`: where the table lies, and its bytes.
+    pub(crate) functions: Option<(u64, Bytes)>,
 }
 
 impl Module {
@@ -38,6 +40,29 @@ impl Module {
     #[must_use]
     pub fn relative(&self, address: u64) -> u64 {
         address.wrapping_sub(self.bias)
+    }
+
+    /// Where the function begins that has an address of the file: the tables for exceptions know, also of a stripped file.
+    #[must_use]
+    pub fn function_of(&self, relative: u64) -> Option<u64> {
+        let (start, table) = self.functions.as_ref()?;
+        // Version 1; the one form that linkers make: pairs of 32-bit offsets from the table's beginning.
+        let [1, _, 0x03, 0x3b, ..] = table[..] else {
+            return None;
+        };
+        let begins = |index: usize| {
+            let offset = table.get(12 + index * 8..)?.first_chunk()?;
+            Some(start.wrapping_add_signed(i32::from_ne_bytes(*offset).into()))
+        };
+        let (mut low, mut high) = (0, table.len().saturating_sub(12) / 8);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match begins(middle)? <= relative {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        begins(low.checked_sub(1)?)
     }
 }
 
@@ -123,6 +148,7 @@ fn read<'data, R: ReadRef<'data>>(
         let start = section.address();
         Some((start..start.checked_add(section.size())?, bytes))
     };
+    let functions = section(".eh_frame_hdr").map(|(range, bytes)| (range.start, bytes));
     let mut info = ExplicitModuleSectionInfo::<Bytes>::default();
     let mut put = |name: &str| {
         let (range, bytes) = section(name)?;
@@ -151,6 +177,7 @@ fn read<'data, R: ReadRef<'data>>(
             bias,
             path,
             is_program,
+            functions,
         },
     })
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use addr2line::{Loader, demangle_auto};
 use morpheus_stacks::owner;
 use object::read::ReadCache;
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::model::{Frame, Owner};
 use crate::unwind::{Position, Walker};
@@ -23,8 +23,8 @@ const NEAR: u64 = 64 * 1024;
 pub struct Names {
     files: HashMap<PathBuf, Option<Loader>>,
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
-    /// Crates of a registry or a git checkout, by the paths that the program has for its panics.
-    libraries: Option<HashSet<String>>,
+    /// What the program's file says of its crates.
+    program: Option<Program>,
     without_lines: bool,
     without_symbols: bool,
 }
@@ -49,9 +49,9 @@ impl Names {
         if let Some(frames) = self.known.get(&key) {
             return frames.clone();
         }
-        if module.is_program && self.libraries.is_none() {
-            let crates = module.path.as_deref().map(crates_of_registries);
-            self.libraries = Some(crates.unwrap_or_default());
+        if module.is_program && self.program.is_none() {
+            let program = module.path.as_deref().and_then(Program::read);
+            self.program = Some(program.unwrap_or_default());
         }
         let mut frames = match &module.path {
             Some(path) => {
@@ -67,15 +67,16 @@ impl Names {
             None => Vec::new(),
         };
         if frames.is_empty() {
-            let function = format!("{}+{address:#x}", module.name);
+            let begins = module.function_of(address).unwrap_or(address);
+            let function = format!("{}+{begins:#x}", module.name);
             frames.push(unknown(function, module.name.clone(), address));
         }
         // Without a file nothing but this tells the application from what it uses.
         for frame in frames.iter_mut().filter(|frame| frame.file.is_none()) {
             let is_library = owner::crate_of(&frame.function).is_some_and(|krate| {
-                self.libraries
+                self.program
                     .as_ref()
-                    .is_some_and(|libraries| libraries.contains(krate))
+                    .is_some_and(|program| program.libraries.contains(krate))
             });
             if frame.owner == Owner::Application && is_library {
                 frame.owner = Owner::Library;
@@ -89,6 +90,28 @@ impl Names {
         }
         self.known.insert(key, frames.clone());
         frames
+    }
+
+    /// Whether a function is of the crate that has the program's `main`.
+    #[must_use]
+    pub fn is_of_main(&self, frame: &Frame) -> bool {
+        let krate = owner::crate_of(&frame.function);
+        self.program
+            .as_ref()
+            .is_some_and(|program| krate.is_some_and(|krate| program.main.contains(krate)))
+    }
+
+    /// Whether a program has no names of functions, and paths of tokio's.
+    #[must_use]
+    pub fn is_stripped_tokio(&mut self, walker: &Walker) -> bool {
+        if self.program.is_none() {
+            let module = walker.modules().iter().find(|module| module.is_program);
+            let program = module.and_then(|module| Program::read(module.path.as_deref()?));
+            self.program = Some(program.unwrap_or_default());
+        }
+        self.program
+            .as_ref()
+            .is_some_and(|program| program.has_tokio && !program.has_symbols)
     }
 
     /// Some function of the application had no line.
@@ -169,16 +192,48 @@ fn look_up(loader: &Loader, address: u64, module: &str) -> Vec<Frame> {
     frames
 }
 
-/// The crates of registries and git checkouts whose paths are in a file: panics name their places, also in programs without any
-/// information for debuggers.
-fn crates_of_registries(path: &Path) -> HashSet<String> {
-    let read = || {
+/// What the program's file says of its crates.
+#[derive(Debug, Default)]
+struct Program {
+    /// Crates of a registry or a git checkout, by the paths that the program has for its panics: also in one without any
+    /// information for debuggers.
+    libraries: HashSet<String>,
+    /// The crate that has `main`.
+    main: HashSet<String>,
+    /// It has a path of tokio's.
+    has_tokio: bool,
+    /// It has names of functions.
+    has_symbols: bool,
+}
+
+impl Program {
+    fn read(path: &Path) -> Option<Program> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
-        let section = file.section_by_name(".rodata")?;
-        Some(crates_in(&section.uncompressed_data().ok()?))
-    };
-    read().unwrap_or_default()
+        let mut program = Program::default();
+        if let Some(data) = file
+            .section_by_name(".rodata")
+            .and_then(|section| section.uncompressed_data().ok())
+        {
+            program.libraries = crates_in(&data);
+            program.has_tokio = memchr::memmem::find(&data, b"/tokio-1.").is_some();
+        }
+        for symbol in file.symbols() {
+            program.has_symbols = true;
+            // Mangled names say the length of each part.
+            let Some(name) = symbol.name().ok().filter(|name| name.contains("4main")) else {
+                continue;
+            };
+            let name = demangled(name);
+            if let Some(krate) = name.strip_suffix("::main")
+                && !krate.contains("::")
+                && owner::crate_of(&name).is_some()
+            {
+                program.main.insert(krate.to_owned());
+            }
+        }
+        Some(program)
+    }
 }
 
 fn crates_in(bytes: &[u8]) -> HashSet<String> {
