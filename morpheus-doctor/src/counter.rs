@@ -96,18 +96,18 @@ impl Finder {
         self.threads.contains_key(&tid) || self.threads.len() >= MOST_THREADS
     }
 
-    /// Watches a worker that parks: words from `from` to a little above the loop's frame, whose stack pointer is `anchor`.
+    /// Watches a worker that parks. Words from the loop's frame on are looked at, whose stack pointer is `anchor`: what lies below is
+    /// the park's, and in a poll the poll's.
     pub fn watch(
         &mut self,
         tid: u32,
         looped: &str,
         copy: &StackCopy,
-        from: u64,
         anchor: u64,
         is_data: impl Fn(u64) -> bool,
     ) {
         let end = anchor.saturating_add(ABOVE);
-        let words: Vec<Word> = (from..end)
+        let words: Vec<Word> = (anchor..end)
             .step_by(8)
             .filter_map(|at| {
                 let core = copy.word(at)?;
@@ -164,20 +164,29 @@ impl Finder {
                 owners.entry(word.core).or_default().insert(tid);
             }
         }
-        let best = self
+        let candidates: Vec<_> = self
             .threads
             .values()
             .flat_map(|watched| watched.candidates())
             .filter(|(_, word, ..)| owners[&word.core].len() == 1)
-            .max_by_key(|&(_, word, index, field)| {
+            .collect();
+        let most = candidates.iter().map(|(.., field)| field.grown).max()?;
+        // Copies of the pointer lie about, and other pointers, to queues that other threads change. The worker's own word is a cell's,
+        // which the loop empties. It must have been seen to be one, or to be behind the zero of one that nothing borrows.
+        let best = candidates
+            .iter()
+            .filter(|(_, word, _, field)| {
+                (word.was_zero || word.is_behind_zero) && field.grown * 2 >= most
+            })
+            .max_by_key(|&&(_, word, index, field)| {
                 (
+                    word.was_zero && word.is_behind_zero,
                     field.grown,
-                    word.was_zero,
-                    word.is_behind_zero,
                     std::cmp::Reverse(index),
+                    word.at,
                 )
             })?;
-        let (watched, word, index, _) = best;
+        let &(watched, word, index, _) = best;
         Some(Found {
             looped: watched.looped.clone(),
             core_distance: word.at.wrapping_sub(watched.anchor),

@@ -378,8 +378,7 @@ impl Diagnosis {
                             .iter()
                             .any(|mapping| mapping.is_data() && mapping.range.contains(&address))
                     };
-                    self.finder
-                        .watch(tid, function, copy, parks.sp, *anchor, is_data);
+                    self.finder.watch(tid, function, copy, *anchor, is_data);
                 }
                 None => {}
             }

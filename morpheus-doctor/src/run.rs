@@ -20,6 +20,9 @@ use crate::target::{self, Target};
 
 /// How frequently events are taken.
 const TURN: Duration = Duration::from_millis(10);
+/// The same at the beginning, when the count of polls is looked for.
+const FIRST_TURN: Duration = Duration::from_millis(2);
+const FIRST: Duration = Duration::from_secs(2);
 /// How frequently stacks of sleeping threads are read at the beginning, and how many times.
 const SURVEY: Duration = Duration::from_millis(20);
 const SURVEYS: u32 = 25;
@@ -193,8 +196,12 @@ fn watch(
         let left = arguments
             .duration
             .map_or(TURN, |duration| duration.saturating_sub(now - began));
+        let turn = match now - began < FIRST {
+            true => FIRST_TURN,
+            false => TURN,
+        };
         let told = match &mut live {
-            Some(live) => match live.keys(TURN.min(left))? {
+            Some(live) => match live.keys(turn.min(left))? {
                 Some(Key::End) => true,
                 Some(Key::Redraw) => {
                     show_again = now;
@@ -202,7 +209,7 @@ fn watch(
                 }
                 None => stop.has_come()?,
             },
-            None => stop.wait(TURN.min(left))?,
+            None => stop.wait(turn.min(left))?,
         };
         if told {
             return Ok("it was told to stop");

@@ -441,7 +441,9 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 		return 0;
 	}
 	set_role(thread, STALLED, now);
-	if (thread->copied_ns && now - thread->copied_ns < again_ns + (thread->copied_ns - thread->began_ns) / 4)
+	/* Without a number, only stacks that are alike tell one poll from several. */
+	if (thread->has_tick && thread->copied_ns &&
+	    now - thread->copied_ns < again_ns + (thread->copied_ns - thread->began_ns) / 4)
 		return 0;
 	read_registers(current, thread);
 	copy_stack(tid, thread, REASON_COMPUTES, 0, now);

@@ -171,7 +171,7 @@ pub fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// At most so many columns of a text, from its end: the end of a path tells more than its beginning.
+/// The end of a text, in at most `most` columns: the end of a path tells more than its beginning.
 #[must_use]
 pub fn last_columns(text: &str, most: usize) -> String {
     if columns(text) <= most {
@@ -191,7 +191,7 @@ pub fn last_columns(text: &str, most: usize) -> String {
     }
 }
 
-/// At most so many columns of a text, from its beginning.
+/// The beginning of a text, in at most `most` columns.
 #[must_use]
 pub fn first_columns(text: &str, most: usize) -> String {
     if columns(text) <= most {

@@ -20,7 +20,7 @@ enum On {
 
 /// When a rule fits: all conditions that are not empty must hold.
 struct Rule {
-    /// What the threads did.
+    /// The state of the threads.
     doing: Option<Doing>,
     /// One of these is what they waited for.
     waits: &'static [On],
@@ -28,7 +28,7 @@ struct Rule {
     functions: &'static [&'static str],
     /// There is a function of C's between.
     c_library: bool,
-    /// What to do.
+    /// The advice.
     remedy: &'static str,
 }
 
@@ -306,8 +306,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         functions: &["spin_loop", "spin::", "Backoff::spin", "sched_yield"],
-        remedy: "Do not spin in a task: wait with `tokio::sync::Notify`, a lock or a channel of `tokio::sync`. What is waited for may need this \
-                 very worker.",
+        remedy: "Do not spin in a task: wait with `tokio::sync::Notify`, a lock or a channel of `tokio::sync`. The task that \
+                 ends the wait may need this very worker.",
         ..COMPUTING
     },
     Rule {
@@ -471,7 +471,7 @@ fn called(stack: &Stack) -> &[Frame] {
     }
 }
 
-/// What was waited for most; where that is not known, what the system call says.
+/// The most frequent kind of wait; where it is not known, the kind that the system call implies.
 fn waits(doing: Doing, waits_for: &[Wait], system_call: Option<&str>) -> Vec<On> {
     if doing == Doing::Computing {
         return Vec::new();

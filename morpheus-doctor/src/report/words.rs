@@ -174,7 +174,7 @@ pub fn runtimes(report: &Report) -> String {
     )
 }
 
-/// What a run was: process, length, method, runtimes, numbers.
+/// Facts about a run: process, length, method, runtimes, numbers.
 #[must_use]
 pub fn run(report: &Report) -> String {
     let method = match report.method {
@@ -330,7 +330,7 @@ fn file_of(report: &Report, frame: &Frame) -> String {
     })
 }
 
-/// What was less exact: the report's notes, and what its figures say themselves.
+/// Limits of the report's accuracy: its own notes, and those that follow from its figures.
 #[must_use]
 pub fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = report.notes.iter().map(|note| printable(note)).collect();

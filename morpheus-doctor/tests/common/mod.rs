@@ -30,7 +30,7 @@ pub fn frame(function: &str, place: Option<(&str, u32)>, owner: Owner) -> Frame 
     }
 }
 
-/// What stands below each handler: the adapters and the executor.
+/// The frames below each handler: the adapters and the executor.
 fn executor() -> Vec<Frame> {
     let places = [
         (

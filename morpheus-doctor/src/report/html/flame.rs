@@ -30,7 +30,7 @@ pub(super) fn graph(report: &Report) -> String {
     let mut text = format!(
         "<section>\n<h2>Flame graph of long polls</h2>\n<p class=\"about\">{} of samples. The outermost function is at the top; the \
          width is the share of the time. Strong colours are the application's functions, pale ones those of other crates, the paler \
-         the executor's; a frame marks a culprit.{}</p>\n\
+         the executor's; a thick line marks a culprit.{}</p>\n\
          <p class=\"legend\"><span><i class=\"key computing\"></i>computing</span><span><i class=\"key blocked\"></i>blocked</span>\
          <button type=\"button\" id=\"flame-reset\" class=\"script\" hidden>whole graph</button></p>\n\
          <p id=\"flame-note\" class=\"script about\" role=\"status\">Click a function to zoom.</p>\n\
@@ -164,7 +164,7 @@ impl<'a> Tree<'a> {
         format!(
             "<div class=\"{class} {owner}{culprit}\" style=\"left:{};width:{};top:{}px\" title=\"{}\n{} ({}){}\">{}</div>\n",
             css_percent(place.begins_ns, total_ns),
-            percent(node.weight_ns, total_ns),
+            css_percent(node.weight_ns, total_ns),
             place.row * ROW_PX,
             escape(&first_columns(&name, LONGEST_NAME)),
             duration(node.weight_ns),

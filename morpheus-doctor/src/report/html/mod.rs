@@ -60,7 +60,7 @@ pub fn page(report: &Report) -> String {
     text
 }
 
-/// What the run was.
+/// Facts about the run.
 fn facts(report: &Report) -> String {
     let method = match report.method {
         Method::Bpf => "BPF: each switch of a worker was seen",

@@ -17,7 +17,7 @@ use model::State;
 
 pub use crate::report::words::progress_line;
 
-/// What a key asks of the caller.
+/// A key's request to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// To end the run: `q` or Ctrl-C.

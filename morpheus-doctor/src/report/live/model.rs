@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use super::Key;
 use crate::model::{Doing, Finding, Report};
 
-/// What is shown.
+/// A view of the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
     /// All findings.
@@ -20,10 +20,10 @@ pub(super) enum Page {
 /// By this a finding is found again in the next report, whatever its place in the order is by then.
 type Identity = (String, Doing);
 
-/// What keys have chosen.
+/// The choices that keys have made.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What is shown.
+    /// The view that is shown.
     pub page: Page,
     /// Help is shown over it.
     pub help: bool,

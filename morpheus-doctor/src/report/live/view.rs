@@ -107,7 +107,7 @@ fn draw_about(frame: &mut Frame<'_>, area: Rect, report: &Report) {
     frame.render_widget(Line::styled(format!(" {text}"), DIM), area);
 }
 
-/// What a finding's threads did, in few characters.
+/// The state of a finding's threads, in few characters.
 fn kind(finding: &Finding) -> &'static str {
     match (finding.doing, finding.waits_for.first()) {
         (Doing::Computing, _) => "computing",
@@ -158,7 +158,7 @@ fn draw_findings(frame: &mut Frame<'_>, area: Rect, report: &Report, state: &Sta
     } else {
         area.width / 4
     };
-    // What the other columns leave, with a blank between each two.
+    // The rest of the width, with a blank between each two columns.
     let place_columns = usize::from(area.width.saturating_sub(kind_columns + 7 + 3 * 7 + 8 + 6));
     let widths = [
         Constraint::Fill(1),
@@ -219,7 +219,7 @@ fn kind_style(finding: &Finding) -> Style {
     }
 }
 
-/// The culprit in at most so many columns: without directories and modules before its end is all that there is.
+/// The culprit in at most `most` columns. Directories and modules are left out first.
 fn short_place(finding: &Finding, most: usize) -> String {
     let whole = words::place(finding);
     if columns(&whole) <= most {

@@ -95,7 +95,7 @@ fn enter_shows_the_stack() {
         ],
     );
     assert!(!text.contains("culprit  "), "{text}");
-    // What does not fit can be reached.
+    // Lines that do not fit can be reached.
     let report = service();
     let mut state = after(&report, &[KeyCode::Enter]);
     let first = screen_of(&report, &state, 80, 12);
