@@ -1,0 +1,889 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `scx_morpheus doctor` on processes whose fault is known, and on those that it cannot help. Needs root and a kernel with BTF.
+//!
+//! The processes are the programs of `morpheus-patients`: in the directory that `MORPHEUS_PATIENTS` names, in a guest in the path,
+//! and else where cargo has put the daemon. A release build shows what the doctor makes of optimized code:
+//! `cargo build --release -p morpheus-patients`.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::daemon::program;
+use common::{in_guest, say, turn, window};
+use libbpf_rs::query::ProgInfoIter;
+use morpheus_doctor::model::{Doing, Finding, Flavor, Frame, Method, Report, Stack, Wait};
+use morpheus_patients::{CROWD, CULPRIT, Fault, PATIENTS, Patient, VICTIM};
+use morpheus_testing::{skip, skip_unless_required, wait_for};
+use object::{Object, ObjectSymbol};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// The user without rights.
+const NOBODY: u32 = 65534;
+/// What a patient ends with whose fault cannot be had here.
+const ABSENT: i32 = morpheus_patients::service::ABSENT as i32;
+
+/// Whether the tests can run here; where not, it says so loudly.
+fn can_run() -> bool {
+    if !common::can_run() {
+        return false;
+    }
+    let patient = built("patient-sleep");
+    if in_guest() || patient.exists() {
+        return true;
+    }
+    skip_unless_required(
+        format!(
+            "needs {}: cargo build{} -p morpheus-patients",
+            patient.display(),
+            if cfg!(debug_assertions) {
+                ""
+            } else {
+                " --release"
+            }
+        ),
+        "MORPHEUS_REQUIRE_BPF",
+    );
+    false
+}
+
+/// The file of a program of `morpheus-patients`.
+fn built(name: &str) -> PathBuf {
+    if let Some(directory) = std::env::var_os("MORPHEUS_PATIENTS") {
+        return Path::new(&directory).join(name);
+    }
+    if !in_guest() {
+        return program().with_file_name(name);
+    }
+    let path = std::env::var_os("PATH").unwrap();
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
+    let file = files.find(|file| file.exists());
+    file.unwrap_or_else(|| panic!("{name} is not in this guest"))
+}
+
+// ---------------------------------------------------------------------------------------------------------- processes
+
+/// A process to look at, which ends when this is dropped.
+struct Process {
+    child: Child,
+    /// Closed, it ends.
+    stdin: Option<ChildStdin>,
+    errors: BufReader<ChildStderr>,
+    /// Its code: what it may execute, and from which files.
+    code: Vec<String>,
+}
+
+impl Process {
+    /// A program of `morpheus-patients` that serves. `None` if its fault cannot be had here, or what it needs.
+    fn start(file: &Path, arguments: &[&str]) -> Option<Process> {
+        let mut command = Command::new(file);
+        command.args(arguments);
+        Process::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Option<Process> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        if line != "ready\n" {
+            let code = child.wait().unwrap().code();
+            assert_eq!(code, Some(ABSENT), "{line}");
+            say(line.trim_end());
+            return None;
+        }
+        let code = code(child.id());
+        Some(Process {
+            child,
+            stdin,
+            errors,
+            code,
+        })
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it, and checks that it ran as if nothing had looked at it: its code is what it was, nothing traces or stops it, and it ends
+    /// with success when it is told.
+    fn ends_unharmed(mut self) -> Result<(), String> {
+        let pid = self.pid();
+        let status =
+            fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
+        let of = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        if of("TracerPid:") != "0" {
+            return Err(format!("process {} traces it", of("TracerPid:")));
+        }
+        if !of("State:").starts_with(['R', 'S', 'D']) {
+            return Err(format!("its state is {}", of("State:")));
+        }
+        if code(pid) != self.code {
+            return Err(format!(
+                "its code was {:?} and is {:?}",
+                self.code,
+                code(pid)
+            ));
+        }
+        // Now its signals and its runtime: told to end, it does.
+        drop(self.stdin.take());
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        let mut said = String::new();
+        self.errors
+            .read_to_string(&mut said)
+            .map_err(|error| error.to_string())?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("it ended with {status}: {said}")),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process may execute. Probes in its code would be a mapping more (`[uprobes]`).
+fn code(pid: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let executable = |line: &&str| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|rights| rights.contains('x'))
+    };
+    maps.lines().filter(executable).map(str::to_owned).collect()
+}
+
+/// The numbers of all BPF programs of this system.
+fn bpf_programs() -> BTreeSet<u32> {
+    ProgInfoIter::default().map(|program| program.id).collect()
+}
+
+/// Checks when dropped that there are no more BPF programs than when it was made. Only a guest has no others that come and go.
+struct NothingLeft(Option<BTreeSet<u32>>);
+
+impl NothingLeft {
+    fn behind() -> NothingLeft {
+        NothingLeft(in_guest().then(bpf_programs))
+    }
+}
+
+impl Drop for NothingLeft {
+    fn drop(&mut self) {
+        if let (Some(before), false) = (&self.0, thread::panicking()) {
+            wait_for("BPF programs are left behind", || {
+                bpf_programs().is_subset(before)
+            });
+        }
+    }
+}
+
+// --------------------------------------------------------------------------------------------------------- the doctor
+
+fn doctor(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.arg("doctor").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    doctor(arguments).output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+/// The report of a run that has one.
+fn report(output: &Output) -> Result<Report, String> {
+    if output.status.code() != Some(0) {
+        return Err(format!("{}: {}", output.status, errors(output)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("no report: {error}"))
+}
+
+/// Looks at a process for some seconds.
+fn examined(pid: u32, seconds: u64) -> Result<Report, String> {
+    let (pid, seconds) = (pid.to_string(), seconds.to_string());
+    report(&run(&["--pid", &pid, "--duration", &seconds, "--json"]))
+}
+
+/// Checks that a run had no report: one sentence says why, in which all of `words` are.
+#[track_caller]
+fn has_failed(output: &Output, code: i32, words: &[&str]) {
+    let said = errors(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.len() > 20 && !said.contains("panicked"), "{said}");
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------- the diagnosis
+
+/// What is left of what names the lines and functions of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    /// As cargo makes it: line tables and symbols.
+    LineTables,
+    /// Symbols alone: `strip --strip-debug`.
+    Symbols,
+    /// Neither: `strip`.
+    Stripped,
+}
+
+impl Build {
+    /// A copy of a program, or the program itself.
+    fn of(self, file: &Path, directory: &TempDir) -> PathBuf {
+        let (option, is_gone): (_, fn(&str) -> bool) = match self {
+            Build::LineTables => return file.to_owned(),
+            Build::Symbols => ("--strip-debug", |name| name.starts_with(".debug")),
+            Build::Stripped => ("--strip-all", |name| {
+                name.starts_with(".debug") || [".symtab", ".strtab"].contains(&name)
+            }),
+        };
+        let copy = directory.path().join(file.file_name().unwrap());
+        let strip = Command::new("strip")
+            .arg(option)
+            .arg("-o")
+            .arg(&copy)
+            .arg(file)
+            .status();
+        if !strip.is_ok_and(|status| status.success()) {
+            // A guest has no binutils.
+            fs::write(&copy, without(fs::read(file).unwrap(), is_gone)).unwrap();
+        }
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        copy
+    }
+}
+
+/// An ELF file of 64 bits and this machine's byte order, with the headers of some sections made empty, so that nothing finds the
+/// sections any more.
+fn without(mut elf: Vec<u8>, is_gone: impl Fn(&str) -> bool) -> Vec<u8> {
+    let number = |elf: &[u8], at: usize, length: usize| {
+        let mut bytes = [0; 8];
+        bytes[..length].copy_from_slice(&elf[at..at + length]);
+        u64::from_le_bytes(bytes) as usize
+    };
+    let (headers, size) = (number(&elf, 0x28, 8), number(&elf, 0x3a, 2));
+    let (count, of_names) = (number(&elf, 0x3c, 2), number(&elf, 0x3e, 2));
+    let names = number(&elf, headers + of_names * size + 24, 8);
+    for header in (0..count).map(|index| headers + index * size) {
+        let name = &elf[names + number(&elf, header, 4)..];
+        let end = name.iter().position(|byte| *byte == 0).unwrap();
+        if is_gone(std::str::from_utf8(&name[..end]).unwrap()) {
+            elf[header..header + size].fill(0);
+        }
+    }
+    elf
+}
+
+fn doing(fault: Fault) -> Doing {
+    match fault {
+        Fault::Computing => Doing::Computing,
+        Fault::Blocked => Doing::Blocked,
+    }
+}
+
+fn is_at(frame: &Frame, patient: &Patient, marker: &str) -> bool {
+    let in_file = |file: &String| file.ends_with(patient.file);
+    frame.file.as_ref().is_some_and(in_file) && frame.line == patient.line_with(marker)
+}
+
+/// Whether the culprit is in the function of this name: it, or a closure that was inlined into it and has no name of its own.
+fn is_in_function(stack: &Stack, function: &str) -> bool {
+    let mut frames = stack
+        .frames
+        .iter()
+        .skip(stack.culprit.unwrap_or(usize::MAX));
+    // The inlined frames, and the first that is none: the function that has a symbol.
+    loop {
+        match frames.next() {
+            Some(frame) if frame.function.contains(function) => return true,
+            Some(frame) if frame.inlined => {}
+            _ => return false,
+        }
+    }
+}
+
+/// The symbol of a program that an address belongs to.
+fn symbol_at(file: &Path, address: u64) -> String {
+    let bytes = fs::read(file).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let inside = |symbol: &object::Symbol<'_, '_>| {
+        let from = symbol.address();
+        (from..from + symbol.size()).contains(&address)
+    };
+    let symbol = elf.symbols().find(inside);
+    let name = symbol.and_then(|symbol| symbol.name().ok().map(str::to_owned));
+    name.unwrap_or_else(|| "no symbol".to_owned())
+}
+
+/// Checks the first finding of a report against the fault that was planted.
+fn is_right(
+    report: &Report,
+    patient: &Patient,
+    build: Build,
+    original: &Path,
+) -> Result<(), String> {
+    let Some(first) = report.findings.first() else {
+        return Err(format!("nothing was found; {:?}", report.notes));
+    };
+    let frame = first
+        .stack
+        .culprit()
+        .ok_or_else(|| format!("no culprit in {:?}", first.stack))?;
+    let place = first.place();
+    if build == Build::Stripped {
+        let module = original.file_name().unwrap().to_string_lossy();
+        if frame.module != module {
+            return Err(format!("the culprit is in {}: {place}", frame.module));
+        }
+        let symbol = symbol_at(original, frame.address);
+        if !symbol.contains(patient.function) {
+            return Err(format!("{:#x} is in {symbol}: {place}", frame.address));
+        }
+    } else if !is_in_function(&first.stack, patient.function) {
+        return Err(format!("the function is not {}: {place}", patient.function));
+    }
+    if build == Build::LineTables && !is_at(frame, patient, CULPRIT) {
+        return Err(format!(
+            "the line is not {:?}: {place}",
+            patient.line_with(CULPRIT)
+        ));
+    }
+    if first.doing != doing(patient.fault) {
+        return Err(format!("{:?}: {place}", first.doing));
+    }
+    let tells = |note: &String| note.contains("line-tables-only");
+    if build != Build::LineTables && !report.notes.iter().any(tells) {
+        return Err(format!(
+            "nothing says how to have lines: {:?}",
+            report.notes
+        ));
+    }
+    Ok(())
+}
+
+/// Looks at a patient in one build, and checks what is said of it. `None` if its fault cannot be had here.
+fn diagnose(patient: &Patient, build: Build, arguments: &[&str]) -> Option<Result<Report, String>> {
+    let directory = tempfile::tempdir().unwrap();
+    let original = built(patient.program);
+    let process = Process::start(&build.of(&original, &directory), arguments)?;
+    let report = match examined(process.pid(), 3) {
+        Ok(report) => report,
+        Err(error) => return Some(Err(error)),
+    };
+    let right = is_right(&report, patient, build, &original);
+    let right = right.and_then(|()| process.ends_unharmed());
+    Some(right.map(|()| report))
+}
+
+/// Looks at all patients in one build.
+fn diagnose_all(build: Build) {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    let (mut right, mut wrong) = (0, Vec::new());
+    for patient in PATIENTS {
+        match diagnose(patient, build, &[]) {
+            Some(Ok(_)) => right += 1,
+            Some(Err(error)) => wrong.push(format!("{}: {error}", patient.name)),
+            None => say(&format!("{} has no fault here", patient.name)),
+        }
+    }
+    say(&format!(
+        "{build:?}: {right} of {} are right",
+        PATIENTS.len()
+    ));
+    assert!(wrong.is_empty(), "{build:?}:\n{}", wrong.join("\n"));
+    // One may have no fault here: `lookup`, where there are no namespaces.
+    assert!(right >= PATIENTS.len() - 1);
+}
+
+#[test]
+fn the_line_is_named() {
+    diagnose_all(Build::LineTables);
+}
+
+#[test]
+fn the_function_is_named_without_debug_information() {
+    diagnose_all(Build::Symbols);
+}
+
+#[test]
+fn the_address_is_named_in_a_stripped_program() {
+    diagnose_all(Build::Stripped);
+}
+
+#[test]
+fn a_runtime_of_one_thread_is_diagnosed() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for name in ["sleep", "spin"] {
+        let patient = Patient::named(name).unwrap();
+        let report = diagnose(patient, Build::LineTables, &["--current-thread"]);
+        let report = report
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(report.runtimes.len(), 1, "{name}: {:?}", report.runtimes);
+        assert_eq!(report.runtimes[0].flavor, Flavor::CurrentThread, "{name}");
+        // There is one worker, so that all the time of its long polls is unserved.
+        let first = &report.findings[0];
+        assert!(first.unserved_ns >= first.total_ns / 2, "{name}: {first:?}");
+    }
+}
+
+#[test]
+fn lengths_and_counts_are_the_patients_own() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let patient = Patient::named("sleep").unwrap();
+    let report = diagnose(patient, Build::LineTables, &[]).unwrap().unwrap();
+    let first = &report.findings[0];
+    let seconds = report.length_ns as f64 / 1e9;
+    let rate = first.count as f64 / seconds;
+    // Four tasks with a request every 200 ms and 12 ms for each: 19 a second.
+    assert!((10.0..=22.0).contains(&rate), "{rate} long polls a second");
+    assert!(
+        (9_500_000..=20_000_000).contains(&first.p50_ns),
+        "p50 {} ns",
+        first.p50_ns
+    );
+    assert!(first.blocked_ns > first.total_ns / 2, "{first:?}");
+    assert_eq!(report.method, Method::Bpf);
+}
+
+#[test]
+fn what_blocked_polls_wait_for_is_told() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let is_awaited = |patient: &Patient, wait: &Wait| match patient.name {
+        "sleep" => *wait == Wait::Sleep,
+        "files" | "println" => matches!(wait, Wait::Pipe { .. }),
+        "lookup" => matches!(wait, Wait::Socket { .. }),
+        name => panic!("what does {name} wait for?"),
+    };
+    let mut wrong = Vec::new();
+    for patient in PATIENTS
+        .iter()
+        .filter(|patient| patient.fault == Fault::Blocked)
+    {
+        match diagnose(patient, Build::LineTables, &[]) {
+            Some(Ok(report)) => {
+                let first = &report.findings[0];
+                let wait = first.waits_for.first();
+                if first.system_call.is_none()
+                    || !wait.is_some_and(|wait| is_awaited(patient, wait))
+                {
+                    wrong.push(format!(
+                        "{}: {:?} in {:?}",
+                        patient.name, wait, first.system_call
+                    ));
+                }
+            }
+            Some(Err(error)) => wrong.push(format!("{}: {error}", patient.name)),
+            None => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_line_that_waits_for_the_lock_is_named_too() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let patient = Patient::named("mutex").unwrap();
+    let report = diagnose(patient, Build::LineTables, &[]).unwrap().unwrap();
+    let waits = |finding: &&Finding| {
+        let culprit = finding.stack.culprit();
+        culprit.is_some_and(|frame| is_at(frame, patient, VICTIM))
+    };
+    let victim = report.findings.iter().find(waits);
+    let victim = victim.unwrap_or_else(|| panic!("it is not found: {:?}", places(&report)));
+    assert_eq!(victim.doing, Doing::Blocked);
+    assert_eq!(victim.waits_for.first(), Some(&Wait::Lock));
+}
+
+fn places(report: &Report) -> Vec<String> {
+    let place = |finding: &Finding| {
+        format!(
+            "{:?} {} times, longest {} µs, on a CPU for {} µs in all, unserved {} µs: {}",
+            finding.doing,
+            finding.count,
+            finding.longest_ns / 1000,
+            finding.cpu_ns / 1000,
+            finding.unserved_ns / 1000,
+            finding.place()
+        )
+    };
+    report.findings.iter().map(place).collect()
+}
+
+#[test]
+fn nothing_is_found_in_a_healthy_process() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    // An emulated machine has a hundredth of the speed.
+    let arguments: &[&str] = if in_guest() { &["--rate", "1000"] } else { &[] };
+    let seconds = window("MORPHEUS_DOCTOR_SECONDS").as_secs();
+    let process = Process::start(&built("patient-healthy"), arguments).unwrap();
+    let report = examined(process.pid(), seconds).unwrap();
+    assert!(!report.runtimes.is_empty(), "no runtime was seen");
+    let unserved: u64 = report
+        .findings
+        .iter()
+        .map(|finding| finding.unserved_ns)
+        .sum();
+    assert_eq!(unserved, 0, "{:#?}", places(&report));
+    assert!(report.findings.is_empty(), "{:#?}", places(&report));
+    process.ends_unharmed().unwrap();
+}
+
+// ------------------------------------------------------------------------------------------------ ways to name a process
+
+#[test]
+fn a_process_is_found_by_its_name() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let name = format!("p{}", std::process::id());
+    let file = directory.path().join(&name);
+    fs::copy(built("patient-sleep"), &file).unwrap();
+    let process = Process::start(&file, &[]).unwrap();
+    let output = run(&["--name", &name, "--duration", "2", "--json"]);
+    let report = report(&output).unwrap();
+    assert_eq!((report.pid, &report.name), (process.pid(), &name));
+    let other = Process::start(&file, &[]).unwrap();
+    let output = run(&["--name", &name, "--duration", "2", "--json"]);
+    has_failed(
+        &output,
+        1,
+        &[&process.pid().to_string(), &other.pid().to_string()],
+    );
+}
+
+#[test]
+fn a_command_is_started_and_looked_at() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let patient = Patient::named("sleep").unwrap();
+    let file = built(patient.program);
+    let file = file.to_str().unwrap();
+    let output = doctor(&["--json", "--", file, "--seconds", "3"])
+        .output()
+        .unwrap();
+    let report = report(&output).unwrap();
+    is_right(&report, patient, Build::LineTables, Path::new(file)).unwrap();
+    assert!(report.ended.contains("ended"), "{}", report.ended);
+    assert!(!Path::new(&format!("/proc/{}", report.pid)).exists());
+}
+
+// -------------------------------------------------------------------------------------------------------- hostile cases
+
+#[test]
+fn wrong_arguments_are_told() {
+    if !can_run() {
+        return;
+    }
+    for wrong in [
+        &[][..],
+        &["--pid", "0"],
+        &["--pid", "x"],
+        &["--pid", "1", "--duration", "never"],
+    ] {
+        let output = run(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{wrong:?}"
+        );
+    }
+}
+
+#[test]
+fn there_is_no_such_process() {
+    if !can_run() {
+        return;
+    }
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id().to_string();
+    child.wait().unwrap();
+    let output = run(&["--pid", &pid, "--duration", "2", "--json"]);
+    has_failed(&output, 1, &[&pid]);
+    let output = run(&["--name", "no-such-name", "--duration", "2", "--json"]);
+    has_failed(&output, 1, &["no-such-name"]);
+}
+
+#[test]
+fn a_process_does_not_use_tokio() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+    let output = run(&[
+        "--pid",
+        &child.id().to_string(),
+        "--duration",
+        "5",
+        "--json",
+    ]);
+    assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    has_failed(&output, 1, &["tokio"]);
+}
+
+/// Looks for half a minute at a patient that does not last that long.
+fn cut_short(arguments: &[&str]) -> Report {
+    let patient = Patient::named("sleep").unwrap();
+    let file = built(patient.program);
+    let mut process = Process::start(&file, arguments).unwrap();
+    let began = Instant::now();
+    let looks = [
+        "--pid",
+        &process.pid().to_string(),
+        "--duration",
+        "30",
+        "--json",
+    ]
+    .map(str::to_owned);
+    let doctor = thread::spawn(move || run(&looks.each_ref().map(String::as_str)));
+    if arguments.contains(&"--seconds") {
+        // Takes its exit status, so that its number is free.
+        process.child.wait().unwrap();
+    }
+    let output = doctor.join().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "it looked on");
+    let report = report(&output).unwrap();
+    is_right(&report, patient, Build::LineTables, &file).unwrap();
+    report
+}
+
+#[test]
+fn a_process_ends_during_the_run() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    let report = cut_short(&["--seconds", "3"]);
+    assert!(report.ended.contains("ended"), "{}", report.ended);
+}
+
+#[test]
+fn a_process_runs_another_program_during_the_run() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    let report = cut_short(&["--exec-after", "3"]);
+    assert!(report.ended.contains("another program"), "{}", report.ended);
+}
+
+/// A command as a user without rights, whose program that user can read.
+fn without_rights(file: &Path, directory: &TempDir) -> Command {
+    let copy = directory.path().join(file.file_name().unwrap());
+    fs::copy(file, &copy).unwrap();
+    for path in [directory.path(), &copy] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(copy);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    command
+}
+
+/// The daemon's file; in a guest it is in the path.
+fn daemon() -> PathBuf {
+    if in_guest() {
+        built("scx_morpheus")
+    } else {
+        program()
+    }
+}
+
+#[test]
+fn there_are_no_rights() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(&built("patient-sleep"), &[]).unwrap();
+    let output = without_rights(&daemon(), &directory)
+        .args([
+            "doctor",
+            "--pid",
+            &process.pid().to_string(),
+            "--duration",
+            "2",
+            "--json",
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    has_failed(&output, 1, &["root"]);
+    process.ends_unharmed().unwrap();
+}
+
+#[test]
+fn the_same_user_samples_without_bpf() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    if fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .is_ok_and(|scope| scope.trim() != "0")
+    {
+        skip(
+            "needs a system on which users may trace their own processes (kernel.yama.ptrace_scope = 0)",
+        );
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let patient = Patient::named("sleep").unwrap();
+    let file = built(patient.program);
+    let process = Process::spawn(without_rights(&file, &directory)).unwrap();
+    let output = without_rights(&daemon(), &directory)
+        .args([
+            "doctor",
+            "--pid",
+            &process.pid().to_string(),
+            "--duration",
+            "3",
+            "--json",
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let report = report(&output).unwrap();
+    assert_eq!(report.method, Method::Proc);
+    assert!(!report.notes.is_empty(), "nothing says what is less exact");
+    is_right(&report, patient, Build::LineTables, &file).unwrap();
+    process.ends_unharmed().unwrap();
+}
+
+#[test]
+fn a_process_has_ten_thousand_threads() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    match diagnose(&CROWD, Build::LineTables, &[]) {
+        Some(right) => {
+            right.unwrap();
+        }
+        None => skip("needs a system with room for 10,000 threads"),
+    }
+}
+
+#[test]
+fn a_doctor_that_is_killed_leaves_nothing_behind() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _nothing = NothingLeft::behind();
+    for name in ["sleep", "spin", "files"] {
+        let patient = Patient::named(name).unwrap();
+        let file = built(patient.program);
+        let process = Process::start(&file, &[]).unwrap();
+        let pid = process.pid().to_string();
+        let mut doctor = doctor(&["--pid", &pid, "--duration", "30", "--json"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_secs(2));
+        assert!(doctor.try_wait().unwrap().is_none(), "it has ended");
+        doctor.kill().unwrap();
+        doctor.wait().unwrap();
+        // The next one finds the process as the first did.
+        let report = examined(process.pid(), 3).unwrap();
+        is_right(&report, patient, Build::LineTables, &file).unwrap();
+        process
+            .ends_unharmed()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_a_report() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let patient = Patient::named("sleep").unwrap();
+    let file = built(patient.program);
+    let process = Process::start(&file, &[]).unwrap();
+    let pid = process.pid().to_string();
+    let doctor = doctor(&["--pid", &pid, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_secs(3));
+    kill_process(Pid::from_child(&doctor), Signal::INT).unwrap();
+    let output = doctor.wait_with_output().unwrap();
+    let report = report(&output).unwrap();
+    is_right(&report, patient, Build::LineTables, &file).unwrap();
+    process.ends_unharmed().unwrap();
+}
+
+/// What stands in for `strip` where there is none does the same.
+#[test]
+fn sections_are_removed() {
+    if in_guest() {
+        return;
+    }
+    let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
+    let symbols = |bytes: &[u8]| object::File::parse(bytes).unwrap().symbols().count();
+    assert!(symbols(&bytes) > 0);
+    let stripped = without(bytes, |name| {
+        name == ".symtab" || name.starts_with(".debug")
+    });
+    assert_eq!(symbols(&stripped), 0);
+    let elf = object::File::parse(&*stripped).unwrap();
+    assert!(elf.section_by_name(".eh_frame").is_some());
+    assert!(elf.section_by_name(".debug_line").is_none());
+}
