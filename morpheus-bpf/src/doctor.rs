@@ -299,7 +299,7 @@ impl Source for Doctor {
                     },
                     system_call: system_call(thread.system_call, thread.arguments),
                     slept_ns,
-                    named: Named::default(),
+                    named: Box::default(),
                 }
             })
             .collect()
@@ -378,12 +378,12 @@ fn event(bytes: &[u8]) -> Option<Event> {
                 },
                 system_call: system_call(form.system_call, form.arguments),
                 slept_ns: form.slept_ns,
-                named: Named {
+                named: Box::new(Named {
                     mode: form.mode,
                     file: text(&named.file),
                     directory: text(&named.directory),
                     paths: [text(&named.paths[0]), text(&named.paths[1])],
-                },
+                }),
             })
         }
         EVENT_END => Some(Event::End(progress)),

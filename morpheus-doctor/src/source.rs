@@ -128,7 +128,7 @@ pub enum Event {
         /// How long a thread that woke had slept.
         slept_ns: u64,
         /// What its system call may be about.
-        named: Named,
+        named: Box<Named>,
     },
     /// A poll of which a stack was copied is over; `now_ns` is its end.
     End(Progress),
