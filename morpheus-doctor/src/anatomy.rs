@@ -277,7 +277,7 @@ pub fn culprit(frames: &[Frame], is_of_main: impl Fn(&Frame) -> bool) -> Option<
             .iter()
             .position(|frame| frame.owner == wanted && is_wanted(frame))
     };
-    innermost(Owner::Application, &|frame| frame.file.is_some())
+    innermost(Owner::Application, &|frame| frame.line.is_some())
         .map(|inner| named(frames, inner))
         .or_else(|| innermost(Owner::Application, &is_of_main))
         .or_else(|| innermost(Owner::Application, &|_| true))

@@ -5,6 +5,7 @@ pub mod anatomy;
 pub mod arguments;
 pub mod counter;
 pub mod diagnosis;
+pub mod locations;
 pub mod memory;
 pub mod model;
 mod modules;

@@ -12,6 +12,7 @@ use morpheus_stacks::owner;
 use object::read::ReadCache;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
+use crate::locations::Locations;
 use crate::model::{Frame, Owner};
 use crate::unwind::{Position, Walker};
 
@@ -25,6 +26,8 @@ pub struct Names {
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
     /// What the program's file says of its crates.
     program: Option<Program>,
+    /// Of a stripped program: whose its functions are.
+    locations: Option<Locations>,
     without_lines: bool,
     without_symbols: bool,
 }
@@ -69,7 +72,26 @@ impl Names {
         if frames.is_empty() {
             let begins = module.function_of(address).unwrap_or(address);
             let function = format!("{}+{begins:#x}", module.name);
-            frames.push(unknown(function, module.name.clone(), address));
+            let mut frame = unknown(function, module.name.clone(), address);
+            if module.is_program
+                && self
+                    .program
+                    .as_ref()
+                    .is_some_and(|program| !program.has_symbols)
+            {
+                let locations = self
+                    .locations
+                    .get_or_insert_with(|| Locations::read(walker.memory(), module));
+                let (owner, place) = locations.of(begins);
+                frame.owner = owner;
+                // A place in the same function: the line itself is not known.
+                frame.file = place.map(|place| place.file.clone());
+                if let Some(place) = place {
+                    frame.function =
+                        format!("{} (near {}:{})", frame.function, place.file, place.line);
+                }
+            }
+            frames.push(frame);
         }
         // Without a file nothing but this tells the application from what it uses.
         for frame in frames.iter_mut().filter(|frame| frame.file.is_none()) {
@@ -83,7 +105,10 @@ impl Names {
             }
         }
         if module.is_program {
-            self.without_symbols |= frames.iter().any(|frame| frame.owner == Owner::Unknown);
+            self.without_symbols |= self
+                .program
+                .as_ref()
+                .is_some_and(|program| !program.has_symbols);
             self.without_lines |= frames
                 .iter()
                 .any(|frame| frame.owner == Owner::Application && frame.line.is_none());
@@ -95,6 +120,13 @@ impl Names {
     /// Whether a function is of the crate that has the program's `main`.
     #[must_use]
     pub fn is_of_main(&self, frame: &Frame) -> bool {
+        if self
+            .program
+            .as_ref()
+            .is_some_and(|program| !program.has_symbols)
+        {
+            return true;
+        }
         let krate = owner::crate_of(&frame.function);
         self.program
             .as_ref()

@@ -136,6 +136,12 @@ impl Walker {
             .find(|module| module.code.contains(&address))
     }
 
+    /// The memory of the process.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.memory
+    }
+
     /// What is loaded.
     #[must_use]
     pub fn modules(&self) -> &[Module] {

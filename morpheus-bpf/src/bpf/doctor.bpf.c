@@ -600,6 +600,8 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		__u64 slept_ns = now - thread->out_ns;
 
 		thread->blocked_ns += slept_ns;
+		/* The poll that slept goes on. */
+		thread->seen_ns = now;
 		if (thread->kind == KIND_WORKER) {
 			if (slept_ns >= longer_than_ns) {
 				thread->is_wanted = 1;

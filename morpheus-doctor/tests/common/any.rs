@@ -112,6 +112,7 @@ fn any_finding() -> BoxedStrategy<Finding> {
     )
         .prop_map(
             |(doing, waits_for, (system_call, label, remedy), ns, stack)| Finding {
+                held_by: None,
                 doing,
                 waits_for,
                 system_call,

@@ -121,6 +121,7 @@ pub fn finding(
         Doing::Blocked => (total_ns / 100, most_ns),
     };
     Finding {
+        held_by: None,
         doing,
         remedy: remedy(doing, &waits_for, call, &stack),
         waits_for,
