@@ -359,9 +359,15 @@ fn is_right(
         if frame.module != module {
             return Err(format!("the culprit is in {}: {place}", frame.module));
         }
+        // The innermost function that can be told to be the application's: that of the fault, the one that calls it (an `async fn`,
+        // which always may panic), or a generic function of a library that was compiled with the application.
         let symbol = symbol_at(original, frame.address);
-        if !symbol.contains(patient.function) {
-            return Err(format!("{:#x} is in {symbol}: {place}", frame.address));
+        say(&format!("{}: {place}, in {symbol}", patient.name));
+        let in_function = |frame: &Frame| {
+            frame.module == module && symbol_at(original, frame.address).contains(patient.function)
+        };
+        if !first.stack.frames.iter().any(in_function) {
+            return Err(format!("{} is not on the stack: {place}", patient.function));
         }
     } else if !is_in_function(&first.stack, patient.function) {
         return Err(format!("the function is not {}: {place}", patient.function));

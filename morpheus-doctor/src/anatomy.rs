@@ -362,7 +362,7 @@ mod tests {
             ("main", "main"),
             ("", ""),
             ("<<<", "<<<"),
-            (">>::", ""),
+            (">>::", ">>::"),
         ] {
             assert_eq!(last_name(function), name, "{function}");
         }
