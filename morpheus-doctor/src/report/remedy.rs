@@ -428,13 +428,21 @@ impl Seen<'_> {
         let contains = |frame: &Frame| {
             rule.functions
                 .iter()
-                .any(|name| frame.function.contains(name))
+                .any(|name| has_name(&frame.function, name))
         };
         rule.doing.is_none_or(|doing| doing == self.doing)
             && (rule.waits.is_empty() || self.waits.iter().any(|on| rule.waits.contains(on)))
             && (rule.functions.is_empty() || self.called.iter().any(contains))
             && (!rule.c_library || self.called.iter().any(is_of_a_library))
     }
+}
+
+/// Whether a function's name has another one in it, which begins there: `spin::` is not in `my_spin::run`.
+fn has_name(function: &str, name: &str) -> bool {
+    function.match_indices(name).any(|(at, _)| {
+        let before = function[..at].chars().next_back();
+        !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
+    })
 }
 
 /// Of C's, and not libc's: every program is in libc when it waits.

@@ -155,6 +155,13 @@ impl Page {
         }
         self.prose(indent, "", &doing);
         self.prose(indent, "", &figures(finding));
+        if let Some(holder) = finding.held_by {
+            let text = format!(
+                "The lock was held by polls of place {}: what that cost counts there.",
+                holder + 1
+            );
+            self.prose(indent, "", &text);
+        }
         match words::is_harmless(finding) {
             true => self.prose(indent, GREEN, "Harmless: other workers served what waited."),
             false => {
