@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::path::Path;
 use std::process::ExitCode;
 use std::ptr;
 use std::rc::Rc;
@@ -14,11 +15,12 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use morpheus_doctor::arguments::Arguments;
 use morpheus_doctor::memory::Memory;
 use morpheus_doctor::model::Method;
 use morpheus_doctor::run;
+use morpheus_doctor::sampler::Sampler;
 use morpheus_doctor::source::{
     Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
@@ -76,6 +78,9 @@ pub struct Doctor {
 /// Runs the command: `scx_morpheus doctor`, and the program `morpheus-doctor`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     run::run(arguments, &mut |arguments, pid| {
+        if arguments.no_bpf {
+            return sample(arguments, pid);
+        }
         let options = Options {
             pid,
             longer_than: arguments.longer_than,
@@ -83,9 +88,42 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         };
         match attach(options) {
             Ok(doctor) => Ok(Box::new(doctor) as Box<dyn Source>),
-            Err(error) => Err(error.to_string()),
+            Err(error) => match lacks(&error) {
+                Some(lack) => {
+                    eprintln!(
+                        "morpheus-doctor: {lack}: it samples /proc instead, and what it finds is less exact"
+                    );
+                    sample(arguments, pid)
+                }
+                None => Err(error.to_string()),
+            },
         }
     })
+}
+
+/// Looks at a process without BPF.
+fn sample(arguments: &Arguments, pid: u32) -> Result<Box<dyn Source>, String> {
+    match Sampler::open(pid, arguments.longer_than) {
+        Ok(sampler) => Ok(Box::new(sampler)),
+        Err(error) => Err(format!(
+            "the threads of process {pid} cannot be looked at: {error}; run as root, or as the process's user where \
+             /proc/sys/kernel/yama/ptrace_scope is 0 or is not there"
+        )),
+    }
+}
+
+/// In a few words, why there can be no BPF programs here although nothing is wrong with them.
+fn lacks(error: &Error) -> Option<&'static str> {
+    let Error::Refused { source, .. } = error else {
+        return None;
+    };
+    match source.kind() {
+        ErrorKind::PermissionDenied => Some("this user may not load BPF programs"),
+        _ if !Path::new("/sys/kernel/btf/vmlinux").exists() => {
+            Some("this kernel has no BTF, which BPF programs need")
+        }
+        _ => None,
+    }
 }
 
 /// Loads the programs for a process, and attaches them.

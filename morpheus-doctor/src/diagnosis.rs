@@ -715,7 +715,7 @@ impl Diagnosis {
     }
 
     fn notes(&self, source: &dyn Source) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = source.notes();
         if self.names.lacked_lines() {
             notes.push(
                 "The program has no line tables: build it with `debug = \"line-tables-only\"` in `[profile.release]`, which costs \

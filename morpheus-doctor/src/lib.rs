@@ -12,6 +12,7 @@ mod modules;
 pub mod names;
 pub mod report;
 pub mod run;
+pub mod sampler;
 pub mod source;
 pub mod structure;
 pub mod target;

@@ -115,6 +115,27 @@ impl Memory {
         (self.read(address, &mut bytes) == 8).then(|| u64::from_ne_bytes(bytes))
     }
 
+    /// The words at two addresses, at one go: the second one only if the first can be read.
+    #[must_use]
+    pub fn words(self, addresses: [u64; 2]) -> Option<[u64; 2]> {
+        let pid = i32::try_from(self.pid).ok()?;
+        let mut words = [0_u64; 2];
+        let mut remote = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 8,
+        }; 2];
+        for (remote, address) in remote.iter_mut().zip(addresses) {
+            remote.iov_base = usize::try_from(address).ok()? as *mut libc::c_void;
+        }
+        let local = libc::iovec {
+            iov_base: words.as_mut_ptr().cast(),
+            iov_len: 16,
+        };
+        // SAFETY: `local` is `words`; the other side is only read, and the kernel checks its addresses.
+        let copied = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), 2, 0) };
+        (copied == 16).then_some(words)
+    }
+
     /// Whether the kernel lets this process read that one's memory.
     ///
     /// # Errors
@@ -183,5 +204,10 @@ mod tests {
         let mut copy = vec![0; 64 * 1024];
         assert_eq!(own.read(stack.range.end - 100, &mut copy), 100);
         own.check().unwrap();
+        let (one, two) = (11_u64, 22_u64);
+        let addresses = [&raw const one as u64, &raw const two as u64];
+        assert_eq!(own.words(addresses), Some([11, 22]));
+        assert_eq!(own.words([addresses[0], 8]), None);
+        assert_eq!(own.words([8, addresses[0]]), None);
     }
 }

@@ -156,6 +156,10 @@ pub trait Source {
     fn workers(&self) -> Vec<(u32, usize)>;
     /// Events that were lost.
     fn lost(&self) -> u64;
+    /// What is less exact than it could be, a sentence or two each, and what to do about it.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// CLOCK_MONOTONIC, in nanoseconds.

@@ -208,7 +208,7 @@ impl Target {
 }
 
 /// A line of `/proc/PID/syscall`.
-fn parse_system_call(line: &str) -> Option<(Option<SystemCall>, u64, u64)> {
+pub(crate) fn parse_system_call(line: &str) -> Option<(Option<SystemCall>, u64, u64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let word = |index: usize| {
         let text = words.get(index)?.strip_prefix("0x")?;

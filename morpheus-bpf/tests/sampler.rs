@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `morpheus-doctor --no-bpf` on processes whose fault is known: what a user finds who may not load BPF programs. Needs the programs of
+//! `morpheus-patients` where cargo has put the doctor, or in the directory that `MORPHEUS_PATIENTS` names.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use morpheus_doctor::model::{Doing, Finding, Method, Report};
+use morpheus_patients::service::ABSENT;
+use morpheus_patients::{CULPRIT, Fault, Patient};
+use morpheus_testing::{skip, skip_unless_required};
+
+/// A process that ends when this is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn built(name: &str) -> PathBuf {
+    match std::env::var_os("MORPHEUS_PATIENTS") {
+        Some(directory) => Path::new(&directory).join(name),
+        None => Path::new(env!("CARGO_BIN_EXE_morpheus-doctor")).with_file_name(name),
+    }
+}
+
+/// A patient that serves. None, and said so, where there is none.
+fn start(program: &str) -> Option<Process> {
+    let file = built(program);
+    if !file.exists() {
+        let reason = format!("needs {}: cargo build -p morpheus-patients", file.display());
+        skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
+        return None;
+    }
+    let mut child = Command::new(file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    errors.read_line(&mut line).unwrap();
+    if line != "ready\n" {
+        assert_eq!(child.wait().unwrap().code(), Some(ABSENT.into()), "{line}");
+        skip(format!("{program}: {line}"));
+        return None;
+    }
+    Some(Process(child))
+}
+
+/// Looks at a process without BPF.
+fn sampled(process: &Process) -> Report {
+    let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
+        .args(["--no-bpf", "--json", "--duration", "4", "--pid"])
+        .arg(process.0.id().to_string())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "", "it was asked for, and needs no word");
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.method, Method::Proc);
+    assert!(
+        report.notes[0].contains("Without BPF"),
+        "{:?}",
+        report.notes
+    );
+    report
+}
+
+fn is_at_fault(finding: &Finding, patient: &Patient) -> bool {
+    let frame = finding.stack.culprit();
+    frame.is_some_and(|frame| {
+        let is_file = |file: &String| file.ends_with(patient.file);
+        frame.line == patient.line_with(CULPRIT) && frame.file.as_ref().is_some_and(is_file)
+    })
+}
+
+/// The fault of a patient is among what is found, and first if nothing suffers from it.
+fn is_found(name: &str) {
+    let patient = Patient::named(name).unwrap();
+    let Some(process) = start(patient.program) else {
+        return;
+    };
+    let report = sampled(&process);
+    let lacks_stacks = report
+        .notes
+        .iter()
+        .any(|note| note.contains("perf_event_paranoid"));
+    if lacks_stacks && patient.fault == Fault::Computing {
+        skip("needs perf events of the same user (kernel.perf_event_paranoid of at most 2)");
+        return;
+    }
+    let found = report.findings.iter();
+    let place = found.clone().position(|one| is_at_fault(one, patient));
+    let Some(place) = place else {
+        let lines: Vec<_> = found.map(Finding::place).collect();
+        panic!("{name}: found {lines:?}; {:?}", report.notes);
+    };
+    // Of a lock the wait may come first.
+    assert!(place == 0 || name == "mutex" && place == 1, "{place}");
+    let finding = &report.findings[place];
+    let doing = match patient.fault {
+        Fault::Computing => Doing::Computing,
+        Fault::Blocked => Doing::Blocked,
+    };
+    assert_eq!(finding.doing, doing);
+    assert!(finding.count >= 3, "{finding:?}");
+    assert_eq!(report.runtimes.len(), 1);
+    assert_eq!(report.runtimes[0].workers.len(), 2);
+}
+
+#[test]
+fn a_sleep_is_found() {
+    is_found("sleep");
+}
+
+#[test]
+fn a_full_pipe_is_found() {
+    is_found("println");
+}
+
+#[test]
+fn a_held_lock_is_found() {
+    is_found("mutex");
+}
+
+#[test]
+fn a_loop_is_found() {
+    is_found("spin");
+}
+
+#[test]
+fn a_hash_is_found() {
+    is_found("argon2");
+}
