@@ -78,7 +78,18 @@ pub fn read(parts: &[Part]) -> Anatomy {
             .iter()
             .position(|marks| marks.iter().any(|&mark| wanted(mark)))
     };
-    let looped = first(|mark| matches!(mark, Mark::MultiThread | Mark::CurrentThread));
+    let is_loop = |mark: Mark| matches!(mark, Mark::MultiThread | Mark::CurrentThread);
+    // `run_task` is there in polls alone; the loop itself also where the worker parks, at the same place.
+    let looped = marks
+        .iter()
+        .zip(parts)
+        .position(|(marks, part)| {
+            let runs_task = |frame: &Frame| last_name(&frame.function) == "run_task";
+            marks.iter().any(|&mark| is_loop(mark))
+                && !(marks.iter().filter(|&&mark| is_loop(mark)).count() == 1
+                    && part.functions.iter().any(runs_task))
+        })
+        .or_else(|| first(|mark| matches!(mark, Mark::MultiThread | Mark::CurrentThread)));
     let flavor = match looped {
         Some(at) if marks[at].contains(&Mark::CurrentThread) => Flavor::CurrentThread,
         Some(_) => Flavor::MultiThread,

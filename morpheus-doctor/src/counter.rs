@@ -249,7 +249,7 @@ impl Watched {
         let slept = self.slept_last - self.slept_first.unwrap_or(self.slept_last);
         let counts = |field: &Field| {
             let by_far = slept >= 20 && field.grown * 10 >= slept * 22 && field.grown <= slept * 50;
-            !field.is_out && field.grown >= 8 && (field.grew_awake >= 3 || by_far)
+            !field.is_out && field.grown >= 4 && (field.grew_awake >= 3 || by_far)
         };
         self.words
             .iter()

@@ -13,6 +13,7 @@ use crate::model::{
 };
 use crate::names::Names;
 use crate::report::remedy::remedy;
+use crate::report::units::count;
 use crate::source::{
     Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
 };
@@ -219,6 +220,17 @@ impl Diagnosis {
                 if learns || !matches!(understood.anatomy.does, Does::Polls { .. }) {
                     self.learn(source, progress.tid, &copy, call, &understood);
                 }
+                // Found since: a worker that never parks is told of it here.
+                if let (Does::Polls { .. }, Some(looped), false) = (
+                    understood.anatomy.does,
+                    understood.anatomy.looped,
+                    progress.is_exact,
+                ) {
+                    match self.counter_at(&understood, looped) {
+                        Some(counter) => source.adopt(progress.tid, Kind::Worker, Some(counter)),
+                        None => self.watch(progress.tid, &copy, &understood, looped),
+                    }
+                }
                 if !learns {
                     self.add_stack(progress, reason, system_call, &named, &understood);
                 }
@@ -311,6 +323,9 @@ impl Diagnosis {
                     .looped
                     .and_then(|looped| self.counter_at(understood, looped));
                 source.adopt(tid, Kind::Worker, counter);
+                if let Some(looped) = anatomy.looped.filter(|_| counter.is_none()) {
+                    self.watch(tid, copy, understood, looped);
+                }
             }
             Does::BlocksOn => {
                 self.threads_of_tokio += 1;
@@ -371,16 +386,12 @@ impl Diagnosis {
             let distance = anchor - copy.registers.sp;
             match self.found.iter().find(|found| found.looped == *function) {
                 Some(found) => signature.counter = counter_of(found, distance),
-                None if !self.finder.is_served(tid) => {
-                    let mappings = Memory::of(self.target.pid).mappings().unwrap_or_default();
-                    let is_data = |address: u64| {
-                        mappings
-                            .iter()
-                            .any(|mapping| mapping.is_data() && mapping.range.contains(&address))
-                    };
-                    self.finder.watch(tid, function, copy, *anchor, is_data);
-                }
-                None => {}
+                None => self.watch(
+                    tid,
+                    copy,
+                    understood,
+                    understood.anatomy.looped.unwrap_or(0),
+                ),
             }
         }
         if self
@@ -394,6 +405,25 @@ impl Diagnosis {
         let distance = anchor.saturating_sub(copy.registers.sp);
         self.signatures.insert(key, (signature, function, distance));
         source.learn(signature);
+    }
+
+    /// Looks for the count of polls of a worker whose loop is on this stack, if none of its kind is looked at.
+    fn watch(&mut self, tid: u32, copy: &StackCopy, understood: &Understood, looped: usize) {
+        let part = &understood.parts[looped];
+        let Some(function) = part.functions.last() else {
+            return;
+        };
+        if self.finder.is_served(tid) {
+            return;
+        }
+        let mappings = Memory::of(self.target.pid).mappings().unwrap_or_default();
+        let is_data = |address: u64| {
+            mappings
+                .iter()
+                .any(|mapping| mapping.is_data() && mapping.range.contains(&address))
+        };
+        self.finder
+            .watch(tid, &function.function, copy, part.position.sp, is_data);
     }
 
     /// Where the count of a worker is whose loop is on this stack.
@@ -718,7 +748,7 @@ impl Diagnosis {
         let mut notes = source.notes();
         if self.names.lacked_lines() {
             notes.push(
-                "The program has no line tables: build it with `debug = \"line-tables-only\"` in `[profile.release]`, which costs \
+                "Functions of the program have no line tables: build it with `debug = \"line-tables-only\"` in `[profile.release]`, which costs \
                  nothing at run time, and the report has lines."
                     .to_owned(),
             );
@@ -732,14 +762,14 @@ impl Diagnosis {
         }
         if self.inexact > 0 {
             notes.push(format!(
-                "{} stretches of computing between two parks were left out: it was not known yet whether each was one poll.",
-                self.inexact
+                "Left out, as it was not known yet whether each was one poll: {} of computing between two parks.",
+                count(self.inexact, "stretch", "stretches")
             ));
         }
         if self.without_cpu > 0 {
             notes.push(format!(
-                "{} polls were long only because their thread waited for a CPU: the machine, or the container's quota, was full.",
-                self.without_cpu
+                "Left out, as their threads only waited for a CPU: {}. The machine, or the container's quota, was full.",
+                count(self.without_cpu, "poll", "polls")
             ));
         }
         if source.lost() > 0 {

@@ -404,7 +404,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct thread *thread;
-	__u64 now, age;
+	__u64 now, age, again;
 	__u32 tid;
 
 	timer->armed = 0;
@@ -441,9 +441,9 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 		return 0;
 	}
 	set_role(thread, STALLED, now);
-	/* Without a number, only stacks that are alike tell one poll from several. */
-	if (thread->has_tick && thread->copied_ns &&
-	    now - thread->copied_ns < again_ns + (thread->copied_ns - thread->began_ns) / 4)
+	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
+	again = (thread->has_tick ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
+	if (thread->copied_ns && now - thread->copied_ns < again)
 		return 0;
 	read_registers(current, thread);
 	copy_stack(tid, thread, REASON_COMPUTES, 0, now);
