@@ -6,6 +6,9 @@ struct Adopt;
 #[doc = include_str!("../../docs/src/benchmarks.md")]
 struct Benchmarks;
 
+#[doc = include_str!("../../docs/src/doctor.md")]
+struct Doctor;
+
 #[doc = include_str!("../../docs/src/every-task.md")]
 struct EveryTask;
 

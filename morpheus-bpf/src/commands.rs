@@ -70,7 +70,7 @@ pub(crate) enum Operator {
         )]
         arguments: Vec<String>,
     },
-    /// Install this program as a service: itself, a systemd unit, /etc/default/scx_morpheus, the manual and completions
+    /// Install this program as a service: itself, its `doctor` as morpheus-doctor, a systemd unit, /etc/default/scx_morpheus, the manual and completions
     ///
     /// Files that differ from what an earlier install wrote are not overwritten. The options in /etc/default/scx_morpheus are
     /// the operator's: once changed, they stay. A list of all files is kept in PREFIX/lib/scx_morpheus/manifest for

@@ -177,9 +177,18 @@ fn install_and_uninstall_in_a_root_of_their_own() {
     let installed = root.join("usr/bin/scx_morpheus");
     let version = Command::new(&installed).arg("--version").output().unwrap();
     assert_eq!(text(&version), text(&run(&["--version"])));
-    assert!(
-        root.join("usr/share/man/man1/scx_morpheus-install.1")
-            .exists()
+    for command in ["install", "doctor"] {
+        let page = format!("usr/share/man/man1/scx_morpheus-{command}.1");
+        assert!(root.join(&page).exists(), "{page}");
+    }
+    let doctor = Command::new(root.join("usr/bin/morpheus-doctor"))
+        .args(["--pid", "1", "--name", "a b"])
+        .output()
+        .unwrap();
+    assert_eq!(doctor.status.code(), Some(2), "{doctor:?}");
+    assert_eq!(
+        said(&doctor),
+        said(&run(&["doctor", "--pid", "1", "--name", "a b"]))
     );
     assert!(!text(&to("install", &[])).contains("write"));
 

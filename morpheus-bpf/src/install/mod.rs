@@ -26,6 +26,9 @@ const UNIT: &str = include_str!("../../dist/scx_morpheus.service");
 const DEFAULTS: &str = include_str!("../../dist/scx_morpheus.default");
 /// Where the unit in `dist/` looks for the program.
 const UNIT_PROGRAM: &str = "ExecStart=/usr/bin/scx_morpheus";
+/// `morpheus-doctor`: one command of the program under a name of its own. A script, so that it is never of another version than the
+/// program beside it, under whichever root both lie.
+const DOCTOR: &str = "#!/bin/sh\nexec \"${0%/*}/scx_morpheus\" doctor \"$@\"\n";
 
 /// A file that is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +192,10 @@ pub fn files(place: &Place, program: Vec<u8>, documents: Vec<Document>) -> Vec<F
         File {
             mode: 0o755,
             ..file(program_path, program)
+        },
+        File {
+            mode: 0o755,
+            ..file(place.doctor(), DOCTOR.into())
         },
         file(place.unit(), UNIT.replace(UNIT_PROGRAM, &start).into()),
         file(place.defaults(), DEFAULTS.into()),

@@ -79,6 +79,12 @@ impl Place {
         self.prefix.join("bin/scx_morpheus")
     }
 
+    /// The program's command `doctor` as a program.
+    #[must_use]
+    pub fn doctor(&self) -> PathBuf {
+        self.prefix.join("bin/morpheus-doctor")
+    }
+
     /// The unit.
     #[must_use]
     pub fn unit(&self) -> PathBuf {
@@ -138,7 +144,7 @@ impl Place {
     /// Whether an install to this place could have written this file: it is in one of the directories above, and has a name
     /// of ours.
     pub(super) fn may_hold(&self, path: &Path) -> bool {
-        let fixed = [self.program(), self.unit(), self.defaults()];
+        let fixed = [self.program(), self.doctor(), self.unit(), self.defaults()];
         if fixed.iter().any(|fixed| fixed == path) {
             return true;
         }

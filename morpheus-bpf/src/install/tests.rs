@@ -93,6 +93,7 @@ fn all_is_where_the_system_looks_and_goes_without_a_trace() {
     assert_eq!(actions(&plan), only("write"), "{plan}");
     for path in [
         "usr/local/bin/scx_morpheus",
+        "usr/local/bin/morpheus-doctor",
         "usr/local/lib/systemd/system/scx_morpheus.service",
         "etc/default/scx_morpheus",
         "usr/local/share/man/man1/scx_morpheus-top.1",
@@ -108,6 +109,7 @@ fn all_is_where_the_system_looks_and_goes_without_a_trace() {
         metadata.permissions().mode() & 0o7777
     };
     assert_eq!(mode(&place.program()), 0o755);
+    assert_eq!(mode(&place.doctor()), 0o755);
     assert_eq!(mode(&place.unit()), 0o644);
     let unit = fs::read_to_string(place.on_disk(&place.unit())).unwrap();
     assert!(
@@ -225,6 +227,7 @@ fn a_manifest_that_names_other_files_removes_none() {
         "/usr/local/bin/../../../etc/scx_morpheus",
         "/usr/local/share/man/man1/passwd",
         "/usr/bin/scx_morpheus",
+        "/usr/bin/morpheus-doctor",
         "/usr/local/share/scx_morpheus",
         "",
     ] {
