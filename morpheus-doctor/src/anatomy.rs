@@ -51,8 +51,10 @@ pub enum Does {
     },
     /// It polls the future of a `block_on` beside the workers, or waits in it.
     BlocksOn,
-    /// A thread of the pool for blocking calls, or of no runtime.
+    /// A thread of the pool for blocking calls.
     Other,
+    /// Nothing of tokio is on the stack, or not enough of it: a thread of no runtime, or a stack that was cut off.
+    Unknown,
 }
 
 /// A stack, understood.
@@ -120,6 +122,10 @@ pub fn read(parts: &[Part]) -> Anatomy {
                 Mark::Task if looped.is_some_and(|looped| at <= looped) => {
                     return anatomy(Does::Polls { until: at });
                 }
+                // Whether a worker polls it is not known: its loop would be further out.
+                Mark::Task if first(|mark| mark == Mark::Pool).is_none() => {
+                    return anatomy(Does::Unknown);
+                }
                 Mark::Task | Mark::Pool => return anatomy(Does::Other),
                 // The future of `block_on` on a current-thread runtime is polled by the loop itself.
                 Mark::CurrentThread => {
@@ -138,7 +144,7 @@ pub fn read(parts: &[Part]) -> Anatomy {
             }
         }
     }
-    anatomy(Does::Other)
+    anatomy(Does::Unknown)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -475,7 +481,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_worker() {
-        assert_eq!(read(&[]).does, Does::Other);
-        assert_eq!(read(&stack(&["", "::", "<>", "<"])).does, Does::Other);
+        assert_eq!(read(&[]).does, Does::Unknown);
+        assert_eq!(read(&stack(&["", "::", "<>", "<"])).does, Does::Unknown);
     }
 }

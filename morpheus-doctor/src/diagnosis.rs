@@ -332,6 +332,11 @@ impl Diagnosis {
                 source.adopt(tid, Kind::Other, None);
             }
             Does::BlocksInPlace | Does::Other => source.adopt(tid, Kind::Other, None),
+            // A worker's stack may be cut off, and it stays one.
+            Does::Unknown if !self.flavors.contains_key(&tid) => {
+                source.adopt(tid, Kind::Other, None);
+            }
+            Does::Unknown => {}
         }
     }
 

@@ -125,7 +125,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 * 1024 * 1024);
+	__uint(max_entries, 16 * 1024 * 1024);
 } events SEC(".maps");
 
 /* Roles of a worker, as the amount that it adds to service.roles. */
@@ -151,10 +151,14 @@ static __always_inline __u64 amount(__u32 role)
 
 static __always_inline void set_role(struct thread *thread, __u32 role, __u64 now)
 {
-	__u32 index = thread->runtime - 1;
 	struct service *service;
 	__u64 before, after;
+	__u32 index;
 
+	/* Where there is one runtime, as there mostly is, it is also that of a worker which was never in its driver. */
+	if (!thread->runtime && driver_count <= 1)
+		thread->runtime = 1;
+	index = thread->runtime - 1;
 	if (index >= MOST_RUNTIMES) {
 		thread->role = 0;
 		return;
@@ -290,10 +294,13 @@ static __always_inline void read_names(struct event *event, struct named *named)
 	bpf_probe_read_kernel_str(named->directory, NAME_BYTES, BPF_CORE_READ(entry, d_parent, d_name.name));
 }
 
-/* Copies the stack of the thread that runs here; its registers have been read. */
-static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
+/* What lies above the stack pointer of a park: the frames of the worker's loop. */
+#define ABOVE_PARK 4096
+
+static __always_inline void copy_bytes(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now,
+				       const __u32 bytes)
 {
-	struct stack_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct stack_event *event = bpf_ringbuf_reserve(&events, sizeof(*event) + bytes, 0);
 	__u64 sp = thread->sp;
 	__u32 at = 0;
 
@@ -317,7 +324,9 @@ static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 r
 	if (reason == REASON_WOKE && thread->system_call >= 0)
 		read_names(&event->event, &event->named);
 	/* Until something is not mapped, or not there. */
-	for (int chunk = 0; chunk < STACK_BYTES / STACK_CHUNK; chunk++) {
+	for (__u32 chunk = 0; chunk < bytes / STACK_CHUNK; chunk++) {
+		if (thread->top && sp + at >= thread->top)
+			break;
 		if (bpf_probe_read_user(&event->bytes[chunk * STACK_CHUNK], STACK_CHUNK, (void *)(sp + chunk * STACK_CHUNK)))
 			break;
 		at += STACK_CHUNK;
@@ -325,6 +334,18 @@ static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 r
 	event->event.length = at;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	thread->copied_ns = now;
+}
+
+/* Copies the stack of the thread that runs here; its registers have been read. */
+static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
+{
+	/* Another stack than the one it parked on: a coroutine's. */
+	if (thread->sp >= thread->top)
+		thread->top = 0;
+	if (thread->top && thread->top - thread->sp <= STACK_SMALL)
+		copy_bytes(tid, thread, reason, slept_ns, now, STACK_SMALL);
+	else
+		copy_bytes(tid, thread, reason, slept_ns, now, STACK_LARGE);
 }
 
 /* Takes one of the copies of what is unknown. */
@@ -497,26 +518,21 @@ static __always_inline __u32 known_sleep(struct thread *thread)
 /* A thread of the process sleeps. */
 static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, struct thread *thread, __u64 now)
 {
-	__u32 tick_before;
+	__u32 tick_before, runtime;
 
 	read_registers(task, thread);
 	thread->sleep = known_sleep(thread);
 	switch (thread->sleep) {
 	case SLEEP_DRIVER:
-		if (thread->role == 0 || !thread->runtime) {
-			__u32 runtime = runtime_of(thread->arguments[0]);
-
-			if (runtime != thread->runtime) {
-				set_role(thread, 0, now);
-				thread->runtime = runtime;
-			}
+		runtime = runtime_of(thread->arguments[0]);
+		if (runtime != thread->runtime) {
+			set_role(thread, 0, now);
+			thread->runtime = runtime;
 		}
 		/* Fall through. */
 	case SLEEP_PARK:
 		thread->kind = KIND_WORKER;
-		/* A single runtime's workers that have not been in its driver. */
-		if (!thread->runtime && driver_count == 1)
-			thread->runtime = 1;
+		thread->top = thread->sp + ABOVE_PARK;
 		/* The park has a number of its own: a poll just before it was seen to the end if its number is the one before. */
 		tick_before = thread->tick;
 		switch (read_tick(thread)) {

@@ -32,7 +32,9 @@
 #define MOST_RUNTIMES 16
 #define NAME_BYTES 64
 #define PATH_BYTES 128
-#define STACK_BYTES 16384
+/* Most stacks are copied whole by the smaller one. */
+#define STACK_SMALL 16384
+#define STACK_LARGE 65536
 #define STACK_CHUNK 1024
 
 /*
@@ -96,6 +98,8 @@ struct thread {
 	__u32 waker;
 	__u32 padding;
 	__u64 woken_ns;
+	/* The stack is needed up to here: a little above where the worker parks. 0 where that is not known. */
+	__u64 top;
 };
 
 struct event {
@@ -136,10 +140,11 @@ struct named {
 	char paths[2][PATH_BYTES];
 };
 
+/* Followed by as many bytes as the event says. */
 struct stack_event {
 	struct event event;
 	struct named named;
-	__u8 bytes[STACK_BYTES];
+	__u8 bytes[];
 };
 
 #endif /* MORPHEUS_DOCTOR_BPF_H */
