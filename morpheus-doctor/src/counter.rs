@@ -5,7 +5,7 @@
 //! (`tick`) in the worker's core, which lies on the heap, and the loop's frame has a pointer to it. The layout differs from build to
 //! build, so the place is found by watching: words in the frames of the loop that point to data, and in what they point to a number
 //!
-//! - that only grows, and no faster than a loop can run ([`MOST_PER_MS`]),
+//! - that only grows, and no faster than a loop can run (a round takes 50 ns at least),
 //! - that stands still while the thread sleeps, and
 //! - that grows while the thread has not slept, as no count of parks does; or by far more than the thread has slept.
 //!
