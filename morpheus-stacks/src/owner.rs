@@ -1,8 +1,8 @@
 //! Whose code a function is: the application's, a library's, or what stands between an executor and a handler.
 //!
 //! The application's frame is the innermost one that is not a library's. A library's frame lies by its file
-//! in the Rust library, in a cargo registry, in a git checkout of cargo or in one of [`OWN`], or is C; where the file is not
-//! known, its crate is in [`PLUMBING`] or one of those.
+//! in the Rust library, in a cargo registry, in a git checkout of cargo or in one of Morpheus's own packages, or is C; where
+//! the file is not known, its crate is one of those that everything passes through.
 
 /// The packages of Morpheus that run in an application's threads, by their directories.
 const OWN: &[&str] = &[
