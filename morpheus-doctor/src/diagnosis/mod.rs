@@ -1,0 +1,290 @@
+//! From events to a report.
+//!
+//! ```text
+//! events ──► reader.rs    walks, names and understands each stack
+//!              ├────────► learning.rs  tells the source which threads are workers, and how parks and polls are known
+//!              └────────► polls.rs     keeps the stacks of long polls, and counts those that are over
+//!                           └────────► groups.rs  adds up those with one culprit
+//! ```
+
+mod groups;
+mod learning;
+mod polls;
+mod reader;
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use crate::anatomy::Does;
+use crate::memory::Memory;
+use crate::model::{Flavor, Report, Runtime, Thread};
+use crate::source::{Event, Reason, Source, SystemCall, now_ns};
+use crate::target::Target;
+use crate::unwind::{Registers, StackCopy};
+use learning::{Learning, Taken};
+use polls::{Copied, Polls};
+use reader::Reader;
+
+/// How much of a stack is read of a thread that sleeps, in bytes.
+const STACK_BYTES: usize = 32 * 1024;
+
+/// A run over a process.
+pub struct Diagnosis {
+    target: Target,
+    reader: Reader,
+    learning: Learning,
+    polls: Polls,
+    began_ns: u64,
+    longer_than_ns: u64,
+    has_exec: bool,
+}
+
+impl std::fmt::Debug for Diagnosis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Diagnosis")
+            .field("target", &self.target)
+            .field("polls", &self.polls.in_all)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Diagnosis {
+    /// Of a process; polls longer than `longer_than` are long.
+    ///
+    /// # Errors
+    ///
+    /// Without the right to see what is loaded there.
+    pub fn new(target: Target, longer_than: Duration) -> io::Result<Diagnosis> {
+        let longer_than_ns = longer_than.as_nanos() as u64;
+        Ok(Diagnosis {
+            reader: Reader::new(target.pid)?,
+            learning: Learning::new(target.pid),
+            polls: Polls::new(longer_than_ns),
+            began_ns: now_ns(),
+            longer_than_ns,
+            has_exec: false,
+            target,
+        })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The process runs another program by now.
+    #[must_use]
+    pub fn has_exec(&self) -> bool {
+        self.has_exec
+    }
+
+    /// Some thread was seen in tokio.
+    #[must_use]
+    pub fn has_tokio(&self) -> bool {
+        self.learning.has_tokio()
+    }
+
+    /// Reads the stacks of all threads that sleep now, as `/proc` tells them, and learns from them.
+    pub fn survey(&mut self, source: &mut dyn Source) {
+        for tid in self.target.threads() {
+            let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
+                continue;
+            };
+            let understood = self.reader.read(&copy, call);
+            let stack = Taken {
+                tid,
+                copy: &copy,
+                call,
+            };
+            self.learning.learn(source, stack, &understood);
+        }
+    }
+
+    /// Takes what has happened since the last call, and looks for the counts of polls.
+    ///
+    /// # Errors
+    ///
+    /// When nothing will come any more.
+    pub fn advance(&mut self, source: &mut dyn Source) -> io::Result<()> {
+        let mut events = Vec::new();
+        source.collect(&mut events)?;
+        for event in events {
+            self.take(source, event);
+        }
+        self.learning.look(source);
+        Ok(())
+    }
+
+    fn take(&mut self, source: &mut dyn Source, event: Event) {
+        match event {
+            Event::Stack {
+                progress,
+                reason,
+                copy,
+                system_call,
+                named,
+                ..
+            } => {
+                let sleeps = matches!(reason, Reason::UnknownSleep | Reason::Woke);
+                let call = system_call.filter(|_| sleeps);
+                let understood = self.reader.read(&copy, call);
+                let learns = matches!(reason, Reason::UnknownSleep | Reason::UnknownThread);
+                if learns || !matches!(understood.anatomy.does, Does::Polls { .. }) {
+                    let stack = Taken {
+                        tid: progress.tid,
+                        copy: &copy,
+                        call,
+                    };
+                    self.learning.learn(source, stack, &understood);
+                }
+                self.learning.count(source, progress, &copy, &understood);
+                if !learns {
+                    let (target, names) = (&self.target, &self.reader.names);
+                    self.polls.add_stack(
+                        target,
+                        names,
+                        Copied {
+                            progress,
+                            reason,
+                            system_call,
+                            named: &named,
+                        },
+                        &understood,
+                    );
+                }
+            }
+            Event::End(progress) => self.polls.end(progress, false),
+            Event::Exec => self.has_exec = true,
+        }
+    }
+
+    /// Counts the polls that have not ended. Call it once, when the run is over.
+    pub fn finish(&mut self, source: &mut dyn Source) {
+        let mut asleep = HashMap::new();
+        for event in source.sleepers() {
+            if let Event::Stack {
+                progress,
+                copy,
+                system_call,
+                named,
+                ..
+            } = event
+            {
+                let understood = self.reader.read(&copy, system_call);
+                let (target, names) = (&self.target, &self.reader.names);
+                self.polls.add_stack(
+                    target,
+                    names,
+                    Copied {
+                        progress,
+                        reason: Reason::Woke,
+                        system_call,
+                        named: &named,
+                    },
+                    &understood,
+                );
+                asleep.insert(progress.tid, progress);
+            }
+        }
+        self.polls.finish(&asleep);
+    }
+
+    /// What was found until now.
+    #[must_use]
+    pub fn report(&self, source: &dyn Source, ended: &str) -> Report {
+        let (findings, polls, samples) = self.polls.sum();
+        Report {
+            version: Report::VERSION,
+            pid: self.target.pid,
+            name: self.target.name.clone(),
+            program: self.target.program.display().to_string(),
+            method: source.method(),
+            longer_than_ns: self.longer_than_ns,
+            began_ns: self.began_ns,
+            length_ns: now_ns() - self.began_ns,
+            ended: ended.to_owned(),
+            runtimes: self.runtimes(source),
+            findings,
+            polls,
+            polls_in_all: self.polls.in_all,
+            polls_without_stack: self.polls.without_stack,
+            samples,
+            notes: self.notes(source),
+        }
+    }
+
+    fn runtimes(&self, source: &dyn Source) -> Vec<Runtime> {
+        let workers = source.workers();
+        let most = workers
+            .iter()
+            .map(|&(_, runtime)| runtime + 1)
+            .max()
+            .unwrap_or(0);
+        (0..most)
+            .map(|index| {
+                let own = || workers.iter().filter(move |(_, runtime)| *runtime == index);
+                let flavor = own()
+                    .find_map(|(tid, _)| self.learning.flavors.get(tid).copied())
+                    .unwrap_or(Flavor::Unknown);
+                let mut threads: Vec<Thread> = own()
+                    .map(|&(tid, _)| Thread {
+                        tid,
+                        name: self.target.name_of(tid).unwrap_or_default(),
+                    })
+                    .collect();
+                threads.sort_by_key(|thread| thread.tid);
+                Runtime {
+                    flavor,
+                    workers: threads,
+                }
+            })
+            .collect()
+    }
+
+    fn notes(&self, source: &dyn Source) -> Vec<String> {
+        let mut notes = source.notes();
+        if self.reader.names.lacked_lines() {
+            notes.push(
+                "Functions of the program have no line tables: build it with `debug = \"line-tables-only\"` in `[profile.release]`, which costs \
+                 nothing at run time, and the report has lines."
+                    .to_owned(),
+            );
+        }
+        if self.reader.names.lacked_symbols() {
+            notes.push(
+                "The program is stripped: addresses are given, which `addr2line -f -C -e FILE ADDRESS` names from the same build \
+                 with its symbols."
+                    .to_owned(),
+            );
+        }
+        notes.extend(self.polls.notes());
+        if source.lost() > 0 {
+            notes.push(format!(
+                "{} events were lost: there were more than could be read in time.",
+                source.lost()
+            ));
+        }
+        notes
+    }
+}
+
+/// The stack of a thread that sleeps, and its system call.
+pub fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, StackCopy)> {
+    let (call, sp, ip) = target.sleeps_in(tid)?;
+    let mut bytes = vec![0; STACK_BYTES];
+    let had = Memory::of(target.pid).read(sp, &mut bytes);
+    bytes.truncate(had);
+    // It has run meanwhile, and the copy may be of two moments.
+    if target.sleeps_in(tid)? != (call, sp, ip) {
+        return None;
+    }
+    let registers = Registers {
+        ip,
+        sp,
+        bp: None,
+        lr: None,
+    };
+    Some((call, StackCopy { registers, bytes }))
+}

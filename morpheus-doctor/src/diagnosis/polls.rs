@@ -1,0 +1,377 @@
+//! The long polls: those that go on, with the stacks that were copied of them, and those that are over.
+
+use std::collections::HashMap;
+
+use super::groups::{Group, Key, key_of};
+use super::reader::Understood;
+use crate::anatomy::{self, Does};
+use crate::model::{Doing, Finding, Frame, LongPoll, Report, Sample, Stack, Wait};
+use crate::names::Names;
+use crate::report::units::count;
+use crate::source::{Named, Progress, Reason, SystemCall, now_ns};
+use crate::target::Target;
+use crate::waits;
+
+/// A poll that computes is copied again and again: without a stack for this time its end was lost.
+const LOST_NS: u64 = 1_000_000_000;
+
+/// A poll that goes on, of which stacks were copied.
+#[derive(Default)]
+struct OpenPoll {
+    began_ns: u64,
+    stacks: Vec<Seen>,
+}
+
+/// What a source says of a stack, beside the stack.
+#[derive(Clone, Copy)]
+pub(super) struct Copied<'event> {
+    pub(super) progress: Progress,
+    pub(super) reason: Reason,
+    pub(super) system_call: Option<SystemCall>,
+    pub(super) named: &'event Named,
+}
+
+/// One copied stack of a poll.
+pub(super) struct Seen {
+    reason: Reason,
+    now_ns: u64,
+    pub(super) stack: Stack,
+    /// The stack pointer of the culprit's caller: another activation of the function has another one.
+    at: u64,
+    pub(super) wait: Option<Wait>,
+    pub(super) system_call: Option<String>,
+    tokens: Vec<String>,
+}
+
+/// The long polls of a run.
+#[derive(Default)]
+pub(super) struct Polls {
+    longer_than_ns: u64,
+    /// By thread.
+    open: HashMap<u32, OpenPoll>,
+    groups: Vec<Group>,
+    by_key: HashMap<Key, usize>,
+    list: Vec<LongPoll>,
+    /// Of polls that waited for a lock: which poll, which thread gave it to them, and when.
+    handed: Vec<(usize, u32, u64)>,
+    /// Time by group, by what the thread did, and by functions.
+    samples: HashMap<(usize, Doing, Vec<String>), u64>,
+    pub(super) in_all: u64,
+    pub(super) without_stack: u64,
+    inexact: u64,
+    without_cpu: u64,
+}
+
+impl Polls {
+    /// Polls longer than `longer_than_ns` are long.
+    pub(super) fn new(longer_than_ns: u64) -> Polls {
+        Polls {
+            longer_than_ns,
+            ..Polls::default()
+        }
+    }
+
+    /// Adds a stack to the poll that it is of.
+    pub(super) fn add_stack(
+        &mut self,
+        target: &Target,
+        names: &Names,
+        copied: Copied<'_>,
+        understood: &Understood,
+    ) {
+        let Copied {
+            progress,
+            reason,
+            system_call,
+            named,
+        } = copied;
+        let poll = self.open.entry(progress.tid).or_default();
+        if poll.began_ns != progress.began_ns {
+            // The end of the one before was lost.
+            *poll = OpenPoll {
+                began_ns: progress.began_ns,
+                stacks: Vec::new(),
+            };
+        }
+        // The executor, or a park that was not known yet: the poll keeps no stack.
+        let Does::Polls { until } = understood.anatomy.does else {
+            return;
+        };
+        let frames: Vec<Frame> = understood.parts[..until]
+            .iter()
+            .flat_map(|part| part.functions.iter().cloned())
+            .collect();
+        let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
+        let mut passed = 0;
+        let at = understood.parts[..until]
+            .iter()
+            .find(|part| {
+                passed += part.functions.len();
+                culprit.is_some_and(|culprit| passed > culprit)
+            })
+            .map_or(0, |part| part.position.sp);
+        let sleeps = reason == Reason::Woke;
+        let tokens = frames
+            .iter()
+            .rev()
+            .map(|frame| frame.function.clone())
+            .collect();
+        poll.stacks.push(Seen {
+            reason,
+            now_ns: progress.now_ns,
+            stack: Stack { frames, culprit },
+            at,
+            wait: sleeps.then(|| waits::wait_of(target, system_call, named)),
+            system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
+            tokens,
+        });
+    }
+
+    /// Counts a poll that is over, or that goes on when the run ends.
+    pub(super) fn end(&mut self, progress: Progress, goes_on: bool) {
+        let length_ns = progress.now_ns.saturating_sub(progress.began_ns);
+        let open = self
+            .open
+            .remove(&progress.tid)
+            .filter(|open| open.began_ns == progress.began_ns);
+        if length_ns < self.longer_than_ns {
+            return;
+        }
+        // Ready and without a CPU is no fault of a line.
+        if progress.cpu_ns.max(progress.blocked_ns) < self.longer_than_ns {
+            self.without_cpu += 1;
+            return;
+        }
+        let Some(open) = open else {
+            self.without_stack += 1;
+            return;
+        };
+        let doing = match progress.blocked_ns > progress.cpu_ns {
+            true => Doing::Blocked,
+            false => Doing::Computing,
+        };
+        let wanted = match doing {
+            Doing::Blocked => Reason::Woke,
+            Doing::Computing => Reason::Computes,
+        };
+        let fitting: Vec<&Seen> = match open.stacks.iter().any(|seen| seen.reason == wanted) {
+            true => open
+                .stacks
+                .iter()
+                .filter(|seen| seen.reason == wanted)
+                .collect(),
+            false => open.stacks.iter().collect(),
+        };
+        if doing == Doing::Computing && !progress.is_exact && !is_one_activation(&fitting) {
+            self.inexact += 1;
+            return;
+        }
+        let Some(seen) = most_frequent(&fitting) else {
+            return;
+        };
+        self.in_all += 1;
+        let key = key_of(doing, &seen.stack);
+        let group = *self.by_key.entry(key).or_insert_with(|| {
+            self.groups.push(Group::default());
+            self.groups.len() - 1
+        });
+        self.groups[group].add(doing, progress, length_ns, seen);
+        let mut from = progress.began_ns;
+        for (index, seen) in fitting.iter().enumerate() {
+            let to = match fitting.get(index + 1) {
+                Some(_) => seen.now_ns,
+                None => progress.now_ns,
+            };
+            *self
+                .samples
+                .entry((group, doing, seen.tokens.clone()))
+                .or_default() += to.saturating_sub(from);
+            from = from.max(to);
+        }
+        if self.list.len() < Report::MOST_POLLS {
+            if let (Some(waker), Some(Wait::Lock)) = (progress.waker, &seen.wait) {
+                self.handed
+                    .push((self.list.len(), waker, progress.woken_ns));
+            }
+            self.list.push(LongPoll {
+                thread: progress.tid,
+                runtime: progress.runtime.unwrap_or(0),
+                began_ns: progress.began_ns,
+                length_ns,
+                goes_on,
+                cpu_ns: progress.cpu_ns,
+                blocked_ns: progress.blocked_ns,
+                unserved_ns: progress.unserved_ns.min(length_ns),
+                finding: Some(group),
+            });
+        }
+    }
+
+    /// Counts the polls that have not ended; `asleep` are those whose threads sleep. Of the others their last stack tells.
+    pub(super) fn finish(&mut self, asleep: &HashMap<u32, Progress>) {
+        let now = now_ns();
+        let open: Vec<(u32, u64, u64)> = self
+            .open
+            .iter()
+            .map(|(&tid, poll)| {
+                let last = poll.stacks.last().map_or(poll.began_ns, |seen| seen.now_ns);
+                (tid, poll.began_ns, last)
+            })
+            .collect();
+        for (tid, began_ns, last_ns) in open {
+            let progress = match asleep.get(&tid) {
+                Some(&progress) if progress.began_ns == began_ns => progress,
+                // Its end was lost.
+                _ if now.saturating_sub(last_ns) > LOST_NS => continue,
+                _ => Progress {
+                    tid,
+                    now_ns: last_ns,
+                    began_ns,
+                    cpu_ns: last_ns - began_ns,
+                    blocked_ns: 0,
+                    unserved_ns: 0,
+                    runtime: None,
+                    is_exact: false,
+                    waker: None,
+                    woken_ns: 0,
+                },
+            };
+            self.end(progress, true);
+        }
+    }
+
+    /// The findings, the worst first, with the polls and the samples that belong to each.
+    pub(super) fn sum(&self) -> (Vec<Finding>, Vec<LongPoll>, Vec<Sample>) {
+        let mut findings: Vec<(usize, Finding)> = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter_map(|(index, group)| Some((index, group.finding()?)))
+            .collect();
+        let holders = self.holders();
+        for (index, finding) in &mut findings {
+            for ((victim, _), unserved_ns) in &holders {
+                if victim == index {
+                    finding.unserved_ns = finding.unserved_ns.saturating_sub(*unserved_ns);
+                }
+            }
+        }
+        findings
+            .sort_by_key(|(_, finding)| std::cmp::Reverse((finding.unserved_ns, finding.total_ns)));
+        let mut place = vec![0; self.groups.len()];
+        for (new, (old, _)) in findings.iter().enumerate() {
+            place[*old] = new;
+        }
+        for (index, finding) in &mut findings {
+            let held_by = holders
+                .iter()
+                .filter(|((victim, _), _)| victim == index)
+                .max_by_key(|(_, unserved_ns)| **unserved_ns);
+            finding.held_by = held_by.map(|((_, holder), _)| place[*holder]);
+        }
+        let polls = self
+            .list
+            .iter()
+            .map(|poll| LongPoll {
+                finding: poll.finding.map(|group| place[group]),
+                ..poll.clone()
+            })
+            .collect();
+        let mut samples: Vec<Sample> = self
+            .samples
+            .iter()
+            .map(|((group, doing, functions), &weight_ns)| Sample {
+                finding: Some(place[*group]),
+                doing: *doing,
+                weight_ns,
+                functions: functions.clone(),
+            })
+            .collect();
+        samples.sort_by(|a, b| {
+            b.weight_ns
+                .cmp(&a.weight_ns)
+                .then_with(|| a.functions.cmp(&b.functions))
+        });
+        let findings = findings.into_iter().map(|(_, finding)| finding).collect();
+        (findings, polls, samples)
+    }
+
+    /// For each pair of a finding whose polls waited for a lock and one whose polls held it then: the unserved time of the former. A
+    /// lock's holder wakes the thread that waits for it, from within its own poll.
+    fn holders(&self) -> HashMap<(usize, usize), u64> {
+        let mut of_thread: HashMap<u32, Vec<&LongPoll>> = HashMap::new();
+        for poll in &self.list {
+            of_thread.entry(poll.thread).or_default().push(poll);
+        }
+        for polls in of_thread.values_mut() {
+            polls.sort_by_key(|poll| poll.began_ns);
+        }
+        let mut holders = HashMap::new();
+        for &(victim, waker, woken_ns) in &self.handed {
+            let victim = &self.list[victim];
+            let Some(polls) = of_thread.get(&waker) else {
+                continue;
+            };
+            let next = polls.partition_point(|poll| poll.began_ns <= woken_ns);
+            let Some(holder) = next.checked_sub(1).map(|index| polls[index]) else {
+                continue;
+            };
+            // Its end is seen a little early at times.
+            let ended_ns = holder.began_ns + holder.length_ns + self.longer_than_ns;
+            if let (Some(victim_group), Some(holder_group)) = (victim.finding, holder.finding)
+                && woken_ns <= ended_ns
+                && victim_group != holder_group
+            {
+                *holders.entry((victim_group, holder_group)).or_default() += victim.unserved_ns;
+            }
+        }
+        holders
+    }
+
+    /// What was left out, a sentence each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.inexact > 0 {
+            notes.push(format!(
+                "Left out, as it was not known yet whether each was one poll: {} of computing between two parks.",
+                count(self.inexact, "stretch", "stretches")
+            ));
+        }
+        if self.without_cpu > 0 {
+            notes.push(format!(
+                "Left out, as their threads only waited for a CPU: {}. The machine, or the container's quota, was full.",
+                count(self.without_cpu, "poll", "polls")
+            ));
+        }
+        notes
+    }
+}
+
+/// Whether stacks of a stretch between two parks are one poll's: two or more, in the same activation of the same function.
+fn is_one_activation(stacks: &[&Seen]) -> bool {
+    let Some(first) = stacks.first() else {
+        return false;
+    };
+    stacks.len() >= 2
+        && stacks.iter().all(|seen| {
+            seen.at == first.at
+                && seen.stack.culprit().map(|frame| &frame.function)
+                    == first.stack.culprit().map(|frame| &frame.function)
+        })
+}
+
+/// The stack whose culprit was met most.
+fn most_frequent<'seen>(stacks: &[&'seen Seen]) -> Option<&'seen Seen> {
+    let mut counts: HashMap<Key, u64> = HashMap::new();
+    for seen in stacks {
+        *counts
+            .entry(key_of(Doing::Computing, &seen.stack))
+            .or_default() += 1;
+    }
+    // Of several the first: it was there when the poll became long.
+    stacks
+        .iter()
+        .rev()
+        .max_by_key(|seen| counts[&key_of(Doing::Computing, &seen.stack)])
+        .copied()
+}

@@ -1,0 +1,101 @@
+//! From a copied stack to what its thread does: walked, named, and understood, by names or by form.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::anatomy::{self, Anatomy, Part};
+use crate::names::Names;
+use crate::source::SystemCall;
+use crate::structure::Structure;
+use crate::unwind::{Position, StackCopy, Walker};
+
+/// Stacks whose meaning is remembered, by their return addresses.
+const MOST_UNDERSTOOD: usize = 20_000;
+/// What is loaded is looked at again when code is met that was not there, at most this often.
+const LOADED_AGAIN: Duration = Duration::from_secs(1);
+
+/// A stack and what it says.
+pub(super) struct Understood {
+    pub(super) parts: Vec<Part>,
+    pub(super) anatomy: Anatomy,
+}
+
+/// Reads the stacks of a process.
+pub(super) struct Reader {
+    pid: u32,
+    walker: Walker,
+    loaded: Instant,
+    pub(super) names: Names,
+    /// It has no names of functions: its stacks are read by their form.
+    is_stripped: bool,
+    structure: Structure,
+    /// The places on the stack differ from poll to poll; what the functions are does not.
+    known: HashMap<Vec<u64>, (Vec<Part>, Anatomy)>,
+}
+
+impl Reader {
+    /// Of the process with this number.
+    pub(super) fn new(pid: u32) -> io::Result<Reader> {
+        let walker = Walker::new(pid)?;
+        let mut names = Names::default();
+        Ok(Reader {
+            pid,
+            is_stripped: names.is_stripped_tokio(&walker),
+            walker,
+            loaded: Instant::now(),
+            names,
+            structure: Structure::default(),
+            known: HashMap::new(),
+        })
+    }
+
+    /// Understands a stack. `call` is the system call that its thread sleeps in, if it does.
+    pub(super) fn read(&mut self, copy: &StackCopy, call: Option<SystemCall>) -> Understood {
+        if self.walker.is_unknown_code(copy.registers.ip)
+            && self.loaded.elapsed() > LOADED_AGAIN
+            && let Ok(walker) = Walker::new(self.pid)
+        {
+            self.walker = walker;
+            self.loaded = Instant::now();
+        }
+        let positions = self.walker.walk(copy);
+        if self.is_stripped {
+            let parts = self.parts(&positions);
+            let anatomy = self.structure.read(&self.walker, &parts, call);
+            return Understood { parts, anatomy };
+        }
+        let key: Vec<u64> = positions.iter().map(|position| position.ip).collect();
+        if let Some((known, anatomy)) = self.known.get(&key) {
+            let parts = known
+                .iter()
+                .zip(&positions)
+                .map(|(part, &position)| Part {
+                    position,
+                    functions: part.functions.clone(),
+                })
+                .collect();
+            return Understood {
+                parts,
+                anatomy: *anatomy,
+            };
+        }
+        let parts = self.parts(&positions);
+        let anatomy = anatomy::read(&parts);
+        if self.known.len() >= MOST_UNDERSTOOD {
+            self.known.clear();
+        }
+        self.known.insert(key, (parts.clone(), anatomy));
+        Understood { parts, anatomy }
+    }
+
+    fn parts(&mut self, positions: &[Position]) -> Vec<Part> {
+        positions
+            .iter()
+            .map(|&position| Part {
+                position,
+                functions: self.names.at(&self.walker, position),
+            })
+            .collect()
+    }
+}
