@@ -114,8 +114,11 @@ fn sample(arguments: &Arguments, pid: u32) -> Result<Box<dyn Source>, String> {
 
 /// In a few words, why there can be no BPF programs here although nothing is wrong with them.
 fn lacks(error: &Error) -> Option<&'static str> {
-    let Error::Refused { source, .. } = error else {
-        return None;
+    let source = match error {
+        Error::Refused { source, .. } => source,
+        // BPF knows threads by other numbers than the doctor does.
+        Error::Namespace => return Some("this is not the initial PID namespace"),
+        _ => return None,
     };
     match source.kind() {
         ErrorKind::PermissionDenied => Some("this user may not load BPF programs"),
@@ -351,6 +354,17 @@ impl Source for Doctor {
             .collect()
     }
 
+    fn notes(&self) -> Vec<String> {
+        if !self.too_many {
+            return Vec::new();
+        }
+        vec![format!(
+            "The executor sleeps in more than {} ways, which is more than the BPF programs have room for: some waits for work may be taken for \
+             polls.",
+            self.signatures.len()
+        )]
+    }
+
     fn lost(&self) -> u64 {
         self.skeleton
             .maps
@@ -468,4 +482,51 @@ fn system_call(number: i64, arguments: [u64; 3]) -> Option<SystemCall> {
 /// The programs count runtimes from 1.
 fn runtime(number: u32) -> Option<usize> {
     Some(number.checked_sub(1)? as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bpf_programs_have_the_same_numbers() {
+        let header = include_str!("bpf/doctor.bpf.h");
+        for (name, number) in [
+            ("KIND_WORKER", KIND_WORKER),
+            ("KIND_OTHER", KIND_OTHER),
+            ("SLEEP_PARK", SLEEP_PARK),
+            ("SLEEP_DRIVER", SLEEP_DRIVER),
+            ("SLEEP_HELD", SLEEP_HELD),
+            ("EVENT_STACK", EVENT_STACK),
+            ("EVENT_END", EVENT_END),
+            ("EVENT_EXEC", EVENT_EXEC),
+            ("REASON_COMPUTES", REASON_COMPUTES),
+            ("REASON_WOKE", REASON_WOKE),
+            ("REASON_UNKNOWN_SLEEP", REASON_UNKNOWN_SLEEP),
+        ] {
+            assert!(
+                header.contains(&format!("\n#define {name} {number}\n")),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_none() {
+        for length in [
+            0,
+            1,
+            size_of::<types::event>() - 1,
+            size_of::<types::event>(),
+            4096,
+        ] {
+            assert!(event(&vec![0; length]).is_none(), "{length}");
+            // A stack event that says it has more than it has.
+            let mut bytes = vec![0xff; length];
+            if let Some(kind) = bytes.first_chunk_mut() {
+                *kind = EVENT_STACK.to_ne_bytes();
+            }
+            assert!(event(&bytes).is_none(), "{length}");
+        }
+    }
 }

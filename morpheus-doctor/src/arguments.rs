@@ -17,8 +17,8 @@ Try it:
 The process is neither stopped nor changed, and needs no preparation: any build that uses tokio 1.20 or later. Lines need line tables
 (`debug = \"line-tables-only\"` in `[profile.release]`), which cost nothing at run time; without them there are names of functions.
 
-Rights: root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Without them, as the user of the process, stacks are sampled from /proc: threads
-that block are seen, and of those that compute only that they do.
+Rights: root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Without them, as the user of the process, threads are sampled from /proc and by perf
+events: lengths are right to some milliseconds, short polls are missed, and the report says so.
 
 Exit codes:
   0  there is a report, also when it says that nothing is wrong
