@@ -84,6 +84,11 @@ fn is_at_fault(finding: &Finding, patient: &Patient) -> bool {
 
 /// The fault of a patient is among what is found, and first if nothing suffers from it.
 fn is_found(name: &str) {
+    // On a full machine samples are far apart, and a program that is not optimized fills one.
+    if cfg!(debug_assertions) {
+        skip("needs optimized programs: cargo test --release -p morpheus-bpf --test sampler");
+        return;
+    }
     let patient = Patient::named(name).unwrap();
     let Some(process) = start(patient.program) else {
         return;

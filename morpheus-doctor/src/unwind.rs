@@ -318,7 +318,8 @@ impl Walker {
         if within.contains(&pushed) && copy.word(pushed) == Some(frame.ip) {
             return Some(pushed);
         }
-        (within.start..within.end)
+        let copied = copy.registers.sp.saturating_add(copy.bytes.len() as u64);
+        (within.start..within.end.min(copied))
             .step_by(8)
             .find(|&place| copy.word(place) == Some(frame.ip))
     }

@@ -67,8 +67,9 @@ fn has_its_fault(patient: &Patient, arguments: &[&str]) {
     let (ready, line) = said.split_once('\n').unwrap();
     assert_eq!(ready, "ready", "{name}");
     let calls: u64 = line.split(' ').next().unwrap().parse().unwrap();
-    // 20 a second are asked for; without optimization some take more than a tenth of a second.
-    assert!(calls >= 8, "{name}: {line}");
+    // 20 a second are asked for; without optimization, and beside other tests, some take more than a second.
+    let least = if cfg!(debug_assertions) { 2 } else { 8 };
+    assert!(calls >= least, "{name}: {line}");
     let (length, cpu) = (figure(line, "length_us"), figure(line, "cpu_us"));
     let median_cpu: u64 = line.rsplit(' ').next().unwrap().trim_end().parse().unwrap();
     match patient.fault {

@@ -150,6 +150,7 @@ impl Diagnosis {
                             reason,
                             system_call,
                             named: &named,
+                            copy: &copy,
                         },
                         &understood,
                     );
@@ -182,6 +183,7 @@ impl Diagnosis {
                         reason: Reason::Woke,
                         system_call,
                         named: &named,
+                        copy: &copy,
                     },
                     &understood,
                 );

@@ -1,6 +1,7 @@
 //! The long polls: those that go on, with the stacks that were copied of them, and those that are over.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::groups::{Group, Key, key_of};
 use super::reader::Understood;
@@ -10,6 +11,7 @@ use crate::names::Names;
 use crate::report::units::count;
 use crate::source::{Named, Progress, Reason, SystemCall, now_ns};
 use crate::target::Target;
+use crate::unwind::StackCopy;
 use crate::waits;
 
 /// A poll that computes is copied again and again: without a stack for this time its end was lost.
@@ -29,6 +31,7 @@ pub(super) struct Copied<'event> {
     pub(super) reason: Reason,
     pub(super) system_call: Option<SystemCall>,
     pub(super) named: &'event Named,
+    pub(super) copy: &'event StackCopy,
 }
 
 /// One copied stack of a poll.
@@ -36,8 +39,9 @@ pub(super) struct Seen {
     reason: Reason,
     now_ns: u64,
     pub(super) stack: Stack,
-    /// The stack pointer of the culprit's caller: another activation of the function has another one.
-    at: u64,
+    /// What the frames between the loop and the culprit have in memory: while the culprit runs it does not change, and another poll has
+    /// another task's addresses there.
+    identity: u64,
     pub(super) wait: Option<Wait>,
     pub(super) system_call: Option<String>,
     tokens: Vec<String>,
@@ -84,6 +88,7 @@ impl Polls {
             reason,
             system_call,
             named,
+            copy,
         } = copied;
         let poll = self.open.entry(progress.tid).or_default();
         if poll.began_ns != progress.began_ns {
@@ -102,14 +107,7 @@ impl Polls {
             .flat_map(|part| part.functions.iter().cloned())
             .collect();
         let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
-        let mut passed = 0;
-        let at = understood.parts[..until]
-            .iter()
-            .find(|part| {
-                passed += part.functions.len();
-                culprit.is_some_and(|culprit| passed > culprit)
-            })
-            .map_or(0, |part| part.position.sp);
+        let identity = identity_of(understood, until, culprit, copy);
         let sleeps = reason == Reason::Woke;
         let tokens = frames
             .iter()
@@ -120,7 +118,7 @@ impl Polls {
             reason,
             now_ns: progress.now_ns,
             stack: Stack { frames, culprit },
-            at,
+            identity,
             wait: sleeps.then(|| waits::wait_of(target, system_call, named)),
             system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
             tokens,
@@ -347,6 +345,36 @@ impl Polls {
     }
 }
 
+/// A hash of the stack's bytes from the culprit's caller to the worker's loop.
+fn identity_of(
+    understood: &Understood,
+    until: usize,
+    culprit: Option<usize>,
+    copy: &StackCopy,
+) -> u64 {
+    let parts = &understood.parts;
+    let mut passed = 0;
+    let inner = parts[..until].iter().position(|part| {
+        passed += part.functions.len();
+        culprit.is_some_and(|culprit| passed > culprit)
+    });
+    let from = inner
+        .and_then(|inner| parts.get(inner + 1))
+        .map_or(0, |part| part.position.sp);
+    let to = understood
+        .anatomy
+        .looped
+        .map_or(from, |looped| parts[looped].position.sp);
+    let mut hasher = DefaultHasher::new();
+    from.hash(&mut hasher);
+    // What the process has on its stack may lead anywhere.
+    let copied = copy.registers.sp.saturating_add(copy.bytes.len() as u64);
+    for place in (from..to.min(copied)).step_by(8) {
+        copy.word(place).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 /// Whether stacks of a stretch between two parks are one poll's: two or more, in the same activation of the same function.
 fn is_one_activation(stacks: &[&Seen]) -> bool {
     let Some(first) = stacks.first() else {
@@ -354,7 +382,7 @@ fn is_one_activation(stacks: &[&Seen]) -> bool {
     };
     stacks.len() >= 2
         && stacks.iter().all(|seen| {
-            seen.at == first.at
+            seen.identity == first.identity
                 && seen.stack.culprit().map(|frame| &frame.function)
                     == first.stack.culprit().map(|frame| &frame.function)
         })
