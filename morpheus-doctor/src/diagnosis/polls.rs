@@ -369,7 +369,7 @@ fn identity_of(
     from.hash(&mut hasher);
     // What the process has on its stack may lead anywhere.
     let copied = copy.registers.sp.saturating_add(copy.bytes.len() as u64);
-    for place in (from..to.min(copied)).step_by(8) {
+    for place in (from.max(copy.registers.sp)..to.min(copied)).step_by(8) {
         copy.word(place).hash(&mut hasher);
     }
     hasher.finish()
