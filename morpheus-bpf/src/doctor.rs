@@ -42,13 +42,11 @@ const REASON_COMPUTES: u32 = 1;
 const REASON_WOKE: u32 = 2;
 const REASON_UNKNOWN_SLEEP: u32 = 3;
 
-/// Stacks of unknown sleeps and threads: so many at once, and again after [`REFILL`].
+/// Stacks of unknown sleeps and threads that are copied before [`REFILL`] is over.
 const UNKNOWN_COPIES: i64 = 16;
 const REFILL: Duration = Duration::from_millis(100);
 /// How long a thread is left alone that is no worker.
 const QUIET_NS: u64 = 1_000_000_000;
-/// How much of a sleeper's stack is read.
-const STACK_BYTES: usize = 32 * 1024;
 
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
@@ -240,14 +238,10 @@ impl Source for Doctor {
     }
 
     fn learn(&mut self, signature: Signature) {
-        let same = |known: &Signature| Signature {
-            counter: None,
-            ..*known
-        };
         let place = self
             .signatures
             .iter()
-            .position(|known| same(known) == same(&signature));
+            .position(|known| known.is_of_same_sleep(&signature));
         let index = place.unwrap_or(self.signatures.len());
         let Some(slot) = self.bss().signatures.get_mut(index) else {
             self.too_many = true;
@@ -298,7 +292,7 @@ impl Source for Doctor {
         let (core_at, tick_offset) = counter.map_or((0, 0), |counter| {
             (counter.core_at, counter.tick_offset.into())
         });
-        // A thread that is gone is nobody's loss.
+        // The thread may have ended.
         let _ = kernel::call(
             &self.skeleton.progs.adopt,
             [tid.into(), kind.into(), core_at, tick_offset, quiet_until],
@@ -316,28 +310,22 @@ impl Source for Doctor {
         });
         asleep
             .map(|(tid, thread)| {
-                let mut bytes = vec![0; STACK_BYTES];
-                let had = memory.read(thread.sp, &mut bytes);
-                bytes.truncate(had);
                 let slept_ns = now.saturating_sub(thread.out_ns);
                 Event::Stack {
                     progress: Progress {
-                        tid,
                         now_ns: now,
-                        began_ns: thread.began_ns,
                         cpu_ns: thread.cpu_ns,
                         blocked_ns: thread.blocked_ns + slept_ns,
                         unserved_ns: self.unserved_of(&thread, now),
                         runtime: runtime(thread.runtime),
                         is_exact: true,
-                        waker: None,
-                        woken_ns: 0,
+                        ..Progress::at(tid, thread.began_ns)
                     },
                     reason: Reason::Woke,
-                    copy: StackCopy {
-                        registers: registers(thread.ip, thread.sp, thread.bp, thread.lr),
-                        bytes,
-                    },
+                    copy: StackCopy::read(
+                        memory,
+                        registers(thread.ip, thread.sp, thread.bp, thread.lr),
+                    ),
                     system_call: system_call(thread.system_call, thread.arguments),
                     slept_ns,
                     named: Box::default(),
@@ -375,7 +363,7 @@ impl Source for Doctor {
 }
 
 impl Doctor {
-    /// How long nobody has served a sleeper's runtime since its poll began.
+    /// How long no worker has served a sleeper's runtime since its poll began.
     fn unserved_of(&self, thread: &types::thread, now: u64) -> u64 {
         let services = self
             .skeleton

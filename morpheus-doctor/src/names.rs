@@ -14,6 +14,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::locations::Locations;
 use crate::model::{Frame, Owner};
+use crate::modules::Module;
 use crate::unwind::{Position, Walker};
 
 /// The nearest symbol is named up to this distance: a larger one is another function's.
@@ -29,7 +30,6 @@ pub struct Names {
     /// Of a stripped program: whose its functions are.
     locations: Option<Locations>,
     without_lines: bool,
-    without_symbols: bool,
 }
 
 impl std::fmt::Debug for Names {
@@ -52,9 +52,8 @@ impl Names {
         if let Some(frames) = self.known.get(&key) {
             return frames.clone();
         }
-        if module.is_program && self.program.is_none() {
-            let program = module.path.as_deref().and_then(Program::read);
-            self.program = Some(program.unwrap_or_default());
+        if module.is_program {
+            self.read_program(module);
         }
         let mut frames = match &module.path {
             Some(path) => {
@@ -73,12 +72,7 @@ impl Names {
             let begins = module.function_of(address).unwrap_or(address);
             let function = format!("{}+{begins:#x}", module.name);
             let mut frame = unknown(function, module.name.clone(), address);
-            if module.is_program
-                && self
-                    .program
-                    .as_ref()
-                    .is_some_and(|program| !program.has_symbols)
-            {
+            if module.is_program && self.lacked_symbols() {
                 let locations = self
                     .locations
                     .get_or_insert_with(|| Locations::read(walker.memory(), module));
@@ -105,10 +99,6 @@ impl Names {
             }
         }
         if module.is_program {
-            self.without_symbols |= self
-                .program
-                .as_ref()
-                .is_some_and(|program| !program.has_symbols);
             self.without_lines |= frames
                 .iter()
                 .any(|frame| frame.owner == Owner::Application && frame.line.is_none());
@@ -120,11 +110,7 @@ impl Names {
     /// Whether a function is of the crate that has the program's `main`.
     #[must_use]
     pub fn is_of_main(&self, frame: &Frame) -> bool {
-        if self
-            .program
-            .as_ref()
-            .is_some_and(|program| !program.has_symbols)
-        {
+        if self.lacked_symbols() {
             return true;
         }
         let krate = owner::crate_of(&frame.function);
@@ -136,14 +122,22 @@ impl Names {
     /// Whether a program has no names of functions, and paths of tokio's.
     #[must_use]
     pub fn is_stripped_tokio(&mut self, walker: &Walker) -> bool {
-        if self.program.is_none() {
-            let module = walker.modules().iter().find(|module| module.is_program);
-            let program = module.and_then(|module| Program::read(module.path.as_deref()?));
-            self.program = Some(program.unwrap_or_default());
+        if let Some(module) = walker.modules().iter().find(|module| module.is_program) {
+            self.read_program(module);
         }
-        self.program
-            .as_ref()
-            .is_some_and(|program| program.has_tokio && !program.has_symbols)
+        self.lacked_symbols()
+            && self
+                .program
+                .as_ref()
+                .is_some_and(|program| program.has_tokio)
+    }
+
+    /// Reads the program's file, once.
+    fn read_program(&mut self, module: &Module) {
+        self.program.get_or_insert_with(|| {
+            let program = module.path.as_deref().and_then(Program::read);
+            program.unwrap_or_default()
+        });
     }
 
     /// Some function of the application had no line.
@@ -152,10 +146,12 @@ impl Names {
         self.without_lines
     }
 
-    /// Some function of the program had no name.
+    /// The program has no names of functions.
     #[must_use]
     pub fn lacked_symbols(&self) -> bool {
-        self.without_symbols
+        self.program
+            .as_ref()
+            .is_some_and(|program| !program.has_symbols)
     }
 }
 

@@ -52,6 +52,18 @@ pub struct Signature {
     pub counter: Option<(u32, u32)>,
 }
 
+impl Signature {
+    /// Whether two are of the same sleep, wherever the number of polls is.
+    #[must_use]
+    pub fn is_of_same_sleep(&self, other: &Signature) -> bool {
+        let without_counter = |signature: &Signature| Signature {
+            counter: None,
+            ..*signature
+        };
+        without_counter(self) == without_counter(other)
+    }
+}
+
 /// Why a stack was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -97,6 +109,25 @@ pub struct Progress {
     pub waker: Option<u32>,
     /// and when.
     pub woken_ns: u64,
+}
+
+impl Progress {
+    /// Of a thread of which no more is known than that a poll begins now at the latest.
+    #[must_use]
+    pub fn at(tid: u32, now_ns: u64) -> Progress {
+        Progress {
+            tid,
+            now_ns,
+            began_ns: now_ns,
+            cpu_ns: 0,
+            blocked_ns: 0,
+            unserved_ns: 0,
+            runtime: None,
+            is_exact: false,
+            waker: None,
+            woken_ns: 0,
+        }
+    }
 }
 
 /// What the arguments of a system call may name. Each may be nonsense: the call says which it takes.

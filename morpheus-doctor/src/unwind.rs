@@ -28,6 +28,8 @@ type Cache = CacheAarch64<MayAllocateDuringUnwind>;
 
 /// The most frames of a stack: deep recursion is cut off.
 const MOST_FRAMES: usize = 256;
+/// How much of a stack is read of a thread that sleeps, in bytes.
+pub const MOST_READ: usize = 32 * 1024;
 /// How far above the stack pointer a return address is searched for.
 const SEARCHED: u64 = 8 * 1024;
 /// Stands for an unknown frame pointer: nothing is there to be read, and it is below every stack.
@@ -56,6 +58,15 @@ pub struct StackCopy {
 }
 
 impl StackCopy {
+    /// Copies what lies above the stack pointer of a thread that sleeps, up to [`MOST_READ`] bytes.
+    #[must_use]
+    pub fn read(memory: Memory, registers: Registers) -> StackCopy {
+        let mut bytes = vec![0; MOST_READ];
+        let had = memory.read(registers.sp, &mut bytes);
+        bytes.truncate(had);
+        StackCopy { registers, bytes }
+    }
+
     /// The word at an address, if it was copied.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {

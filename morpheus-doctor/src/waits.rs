@@ -8,8 +8,8 @@ use crate::target::Target;
 
 /// The name of a system call.
 #[must_use]
-pub fn name_of(call: SystemCall) -> Option<String> {
-    Sysno::new(call.number as usize).map(|number| number.name().to_owned())
+pub fn name_of(call: SystemCall) -> Option<&'static str> {
+    Sysno::new(call.number as usize).map(|number| number.name())
 }
 
 /// What a thread in this system call waits for; without one it waits for memory.
@@ -21,7 +21,7 @@ pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait
     let Some(name) = name_of(call) else {
         return Wait::Other;
     };
-    match name.as_str() {
+    match name {
         "nanosleep" | "clock_nanosleep" | "pause" => Wait::Sleep,
         "futex" | "futex_waitv" | "futex_wait" => Wait::Lock,
         "wait4" | "waitid" | "vfork" => Wait::Child,
@@ -33,7 +33,7 @@ pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait
         | "mkdirat" => path(&named.paths[1]),
         // What is polled lies in memory: most frequently sockets.
         "poll" | "ppoll" | "select" | "pselect6" => Wait::Socket { name: None },
-        _ if takes_descriptor(&name) => of_descriptor(target, call.arguments[0], named),
+        _ if takes_descriptor(name) => of_descriptor(target, call.arguments[0], named),
         _ => Wait::Other,
     }
 }

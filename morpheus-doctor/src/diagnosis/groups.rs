@@ -15,7 +15,7 @@ pub(super) struct Group {
     finding: Option<Finding>,
     lengths: Vec<u64>,
     waits: HashMap<Wait, u64>,
-    system_calls: HashMap<String, u64>,
+    system_calls: HashMap<&'static str, u64>,
     stacks: HashMap<Stack, u64>,
     /// Until when polls of this group have counted, by runtime: two at once are held up by the same time.
     counted_until_ns: HashMap<usize, u64>,
@@ -56,8 +56,8 @@ impl Group {
         if let Some(wait) = &seen.wait {
             *self.waits.entry(wait.clone()).or_default() += 1;
         }
-        if let Some(call) = &seen.system_call {
-            *self.system_calls.entry(call.clone()).or_default() += 1;
+        if let Some(call) = seen.system_call {
+            *self.system_calls.entry(call).or_default() += 1;
         }
         *self.stacks.entry(seen.stack.clone()).or_default() += 1;
     }
@@ -77,8 +77,8 @@ impl Group {
         finding.system_call = self
             .system_calls
             .iter()
-            .max_by_key(|(name, count)| (**count, std::cmp::Reverse((*name).clone())))
-            .map(|(name, _)| name.clone());
+            .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)))
+            .map(|(name, _)| (*name).to_owned());
         finding.stack = self
             .stacks
             .iter()

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use super::reader::Understood;
+use super::reader::{Loop, Understood};
 use crate::anatomy::Does;
 use crate::counter::{Finder, Found};
 use crate::memory::Memory;
 use crate::model::Flavor;
-use crate::source::{Counter, Kind, Progress, Signature, Sleep, Source, SystemCall};
+use crate::source::{Counter, Kind, Signature, Sleep, Source, SystemCall};
 use crate::unwind::{StackCopy, Walker};
 
 /// Where the system call returns to, its number, the return address and its place.
@@ -71,20 +71,12 @@ impl Learning {
     pub(super) fn count(
         &mut self,
         source: &mut dyn Source,
-        progress: Progress,
+        tid: u32,
         copy: &StackCopy,
         understood: &Understood,
     ) {
-        let (Does::Polls { .. }, Some(looped), false) = (
-            understood.anatomy.does,
-            understood.anatomy.looped,
-            progress.is_exact,
-        ) else {
-            return;
-        };
-        match self.counter_at(understood, looped) {
-            Some(counter) => source.adopt(progress.tid, Kind::Worker, Some(counter)),
-            None => self.watch(progress.tid, copy, understood, looped),
+        if let Some(counter) = self.counter_or_watch(tid, copy, understood) {
+            source.adopt(tid, Kind::Worker, Some(counter));
         }
     }
 
@@ -115,13 +107,8 @@ impl Learning {
                 self.learn_sleep(source, stack, understood, at, Sleep::Held);
             }
             Does::Polls { .. } | Does::Executes => {
-                let counter = anatomy
-                    .looped
-                    .and_then(|looped| self.counter_at(understood, looped));
+                let counter = self.counter_or_watch(tid, copy, understood);
                 source.adopt(tid, Kind::Worker, counter);
-                if let Some(looped) = anatomy.looped.filter(|_| counter.is_none()) {
-                    self.watch(tid, copy, understood, looped);
-                }
             }
             Does::BlocksOn => {
                 self.threads_of_tokio += 1;
@@ -166,31 +153,18 @@ impl Learning {
             sleep,
             counter: None,
         };
-        let looped = understood.anatomy.looped.map(|looped| {
-            let function = parts[looped]
-                .functions
-                .last()
-                .map(|frame| frame.function.clone());
-            (function.unwrap_or_default(), parts[looped].position.sp)
-        });
+        let looped = understood.looped();
         let key = (
             signature.ip,
             signature.system_call,
             signature.return_address,
             offset,
         );
-        if let Some((function, anchor)) = &looped
-            && sleep != Sleep::Held
-        {
-            let distance = anchor - copy.registers.sp;
-            match self.found.iter().find(|found| found.looped == *function) {
+        if let Some(looped) = looped.filter(|_| sleep != Sleep::Held) {
+            let distance = looped.sp.saturating_sub(copy.registers.sp);
+            match self.found_of(looped) {
                 Some(found) => signature.counter = counter_of(found, distance),
-                None => self.watch(
-                    tid,
-                    copy,
-                    understood,
-                    understood.anatomy.looped.unwrap_or(0),
-                ),
+                None => self.watch(tid, copy, looped),
             }
         }
         if self
@@ -200,18 +174,31 @@ impl Learning {
         {
             return;
         }
-        let (function, anchor) = looped.unwrap_or_default();
-        let distance = anchor.saturating_sub(copy.registers.sp);
+        let (function, distance) = looped.map_or_else(Default::default, |looped| {
+            let distance = looped.sp.saturating_sub(copy.registers.sp);
+            (looped.function.to_owned(), distance)
+        });
         self.signatures.insert(key, (signature, function, distance));
         source.learn(signature);
     }
 
-    /// Looks for the count of polls of a worker whose loop is on this stack, if none of its kind is looked at.
-    fn watch(&mut self, tid: u32, copy: &StackCopy, understood: &Understood, looped: usize) {
-        let part = &understood.parts[looped];
-        let Some(function) = part.functions.last() else {
-            return;
-        };
+    /// Where a worker counts; where that is not known, it is looked for.
+    fn counter_or_watch(
+        &mut self,
+        tid: u32,
+        copy: &StackCopy,
+        understood: &Understood,
+    ) -> Option<Counter> {
+        let looped = understood.looped()?;
+        let counter = self.counter_at(looped);
+        if counter.is_none() {
+            self.watch(tid, copy, looped);
+        }
+        counter
+    }
+
+    /// Looks for the count of polls of a worker with this loop on its stack, if none of its kind is looked at.
+    fn watch(&mut self, tid: u32, copy: &StackCopy, looped: Loop<'_>) {
         if self.finder.is_served(tid) {
             return;
         }
@@ -222,16 +209,21 @@ impl Learning {
                 .any(|mapping| mapping.is_data() && mapping.range.contains(&address))
         };
         self.finder
-            .watch(tid, &function.function, copy, part.position.sp, is_data);
+            .watch(tid, looped.function, copy, looped.sp, is_data);
     }
 
-    /// Where the count of a worker is whose loop is on this stack.
-    fn counter_at(&self, understood: &Understood, looped: usize) -> Option<Counter> {
-        let part = &understood.parts[looped];
-        let function = &part.functions.last()?.function;
-        let found = self.found.iter().find(|found| found.looped == *function)?;
+    /// Where workers with such a loop count.
+    fn found_of(&self, looped: Loop<'_>) -> Option<&Found> {
+        self.found
+            .iter()
+            .find(|found| found.looped == looped.function)
+    }
+
+    /// Where the worker with this loop on its stack counts.
+    fn counter_at(&self, looped: Loop<'_>) -> Option<Counter> {
+        let found = self.found_of(looped)?;
         Some(Counter {
-            core_at: part.position.sp.checked_add(found.core_distance)?,
+            core_at: looped.sp.checked_add(found.core_distance)?,
             tick_offset: found.tick_offset,
         })
     }

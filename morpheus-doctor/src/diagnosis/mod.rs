@@ -26,9 +26,6 @@ use learning::{Learning, Taken};
 use polls::{Copied, Polls};
 use reader::Reader;
 
-/// How much of a stack is read of a thread that sleeps, in bytes.
-const STACK_BYTES: usize = 32 * 1024;
-
 /// A run over a process.
 pub struct Diagnosis {
     target: Target,
@@ -138,8 +135,10 @@ impl Diagnosis {
                         call,
                     };
                     self.learning.learn(source, stack, &understood);
+                } else if !progress.is_exact {
+                    self.learning
+                        .count(source, progress.tid, &copy, &understood);
                 }
-                self.learning.count(source, progress, &copy, &understood);
                 if !learns {
                     let (target, names) = (&self.target, &self.reader.names);
                     self.polls.add_stack(
@@ -275,18 +274,16 @@ impl Diagnosis {
 /// The stack of a thread that sleeps, and its system call.
 pub fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, StackCopy)> {
     let (call, sp, ip) = target.sleeps_in(tid)?;
-    let mut bytes = vec![0; STACK_BYTES];
-    let had = Memory::of(target.pid).read(sp, &mut bytes);
-    bytes.truncate(had);
-    // It has run meanwhile, and the copy may be of two moments.
-    if target.sleeps_in(tid)? != (call, sp, ip) {
-        return None;
-    }
     let registers = Registers {
         ip,
         sp,
         bp: None,
         lr: None,
     };
-    Some((call, StackCopy { registers, bytes }))
+    let copy = StackCopy::read(Memory::of(target.pid), registers);
+    // It has run meanwhile, and the copy may be of two moments.
+    if target.sleeps_in(tid)? != (call, sp, ip) {
+        return None;
+    }
+    Some((call, copy))
 }

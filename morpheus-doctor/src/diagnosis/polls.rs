@@ -43,8 +43,7 @@ pub(super) struct Seen {
     /// another task's addresses there.
     identity: u64,
     pub(super) wait: Option<Wait>,
-    pub(super) system_call: Option<String>,
-    tokens: Vec<String>,
+    pub(super) system_call: Option<&'static str>,
 }
 
 /// The long polls of a run.
@@ -109,11 +108,6 @@ impl Polls {
         let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
         let identity = identity_of(understood, until, culprit, copy);
         let sleeps = reason == Reason::Woke;
-        let tokens = frames
-            .iter()
-            .rev()
-            .map(|frame| frame.function.clone())
-            .collect();
         poll.stacks.push(Seen {
             reason,
             now_ns: progress.now_ns,
@@ -121,7 +115,6 @@ impl Polls {
             identity,
             wait: sleeps.then(|| waits::wait_of(target, system_call, named)),
             system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
-            tokens,
         });
     }
 
@@ -182,7 +175,7 @@ impl Polls {
             };
             *self
                 .samples
-                .entry((group, doing, seen.tokens.clone()))
+                .entry((group, doing, functions_of(&seen.stack)))
                 .or_default() += to.saturating_sub(from);
             from = from.max(to);
         }
@@ -222,16 +215,9 @@ impl Polls {
                 // Its end was lost.
                 _ if now.saturating_sub(last_ns) > LOST_NS => continue,
                 _ => Progress {
-                    tid,
                     now_ns: last_ns,
-                    began_ns,
                     cpu_ns: last_ns - began_ns,
-                    blocked_ns: 0,
-                    unserved_ns: 0,
-                    runtime: None,
-                    is_exact: false,
-                    waker: None,
-                    woken_ns: 0,
+                    ..Progress::at(tid, began_ns)
                 },
             };
             self.end(progress, true);
@@ -343,6 +329,12 @@ impl Polls {
         }
         notes
     }
+}
+
+/// The names of a stack's functions, outermost first.
+fn functions_of(stack: &Stack) -> Vec<String> {
+    let frames = stack.frames.iter().rev();
+    frames.map(|frame| frame.function.clone()).collect()
 }
 
 /// A hash of the stack's bytes from the culprit's caller to the worker's loop.

@@ -21,6 +21,25 @@ pub(super) struct Understood {
     pub(super) anatomy: Anatomy,
 }
 
+/// A worker's loop on its stack.
+#[derive(Clone, Copy)]
+pub(super) struct Loop<'understood> {
+    pub(super) function: &'understood str,
+    /// Its stack pointer.
+    pub(super) sp: u64,
+}
+
+impl Understood {
+    /// The worker's loop, where there is one.
+    pub(super) fn looped(&self) -> Option<Loop<'_>> {
+        let part = &self.parts[self.anatomy.looped?];
+        Some(Loop {
+            function: &part.functions.last()?.function,
+            sp: part.position.sp,
+        })
+    }
+}
+
 /// Reads the stacks of a process.
 pub(super) struct Reader {
     pid: u32,

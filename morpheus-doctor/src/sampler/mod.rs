@@ -32,13 +32,11 @@ use files::{Files, Place};
 use perf::Sampled;
 use service::Services;
 
-/// How much of a sleeper's stack is read, in bytes.
-const STACK_BYTES: usize = 32 * 1024;
 /// How much of a path is read, in bytes.
 const PATH_BYTES: usize = 128;
 /// The shortest and the longest time between two looks.
 const PERIODS_NS: std::ops::RangeInclusive<u64> = 500_000..=10_000_000;
-/// The looks may take one part of so many of a CPU: with many workers they are less frequent.
+/// The looks take one part in `SHARE` of a CPU at most: with many workers they are less frequent.
 const SHARE: u64 = 40;
 /// The longest that looks are put off for that.
 const LONGEST_NS: u64 = 100_000_000;
@@ -349,7 +347,7 @@ impl Looks {
             // It may be a park that is not known yet.
             self.copies_left -= 1;
             watched.quiet_until_ns = look.now_ns + AGAIN_NS;
-            let progress = nothing_of(tid, look.now_ns);
+            let progress = Progress::at(tid, look.now_ns);
             self.tell_sleeper(progress, Reason::UnknownSleep, place, copy, 0);
         }
         if let Some(sampled) = &mut watched.sampled {
@@ -439,19 +437,15 @@ impl Looks {
     /// The stack of a thread that sleeps there, if it still did when all was read.
     fn copy_of_sleeper(&self, files: &Files, place: Place) -> Option<StackCopy> {
         let before = files.counts().ok()?;
-        let mut bytes = vec![0; STACK_BYTES];
-        let had = self.memory.read(place.sp, &mut bytes);
-        bytes.truncate(had);
+        let registers = Registers {
+            ip: place.ip,
+            sp: place.sp,
+            bp: None,
+            lr: None,
+        };
+        let copy = StackCopy::read(self.memory, registers);
         let after = files.counts().ok()?;
-        (before.runs == after.runs && files.place().ok()? == Some(place)).then_some(StackCopy {
-            registers: Registers {
-                ip: place.ip,
-                sp: place.sp,
-                bp: None,
-                lr: None,
-            },
-            bytes,
-        })
+        (before.runs == after.runs && files.place().ok()? == Some(place)).then_some(copy)
     }
 
     fn tell_sleeper(
@@ -603,7 +597,7 @@ impl Looks {
                     self.copies_left -= 1;
                     unknown.quiet_until_ns = now + AGAIN_NS;
                     self.suspects.remove(&tid);
-                    let progress = nothing_of(tid, now);
+                    let progress = Progress::at(tid, now);
                     self.tell_sleeper(progress, Reason::UnknownSleep, place, copy, 0);
                 }
             }
@@ -639,7 +633,7 @@ impl Looks {
                 },
             );
             self.tell(Event::Stack {
-                progress: nothing_of(tid, now),
+                progress: Progress::at(tid, now),
                 reason: Reason::UnknownThread,
                 copy,
                 system_call: None,
@@ -676,7 +670,6 @@ impl Looks {
                         counter,
                         core: 0,
                         place: None,
-
                         quiet_until_ns: 0,
                     },
                 );
@@ -709,14 +702,10 @@ impl Looks {
     }
 
     fn learn(&mut self, signature: Signature) {
-        let same = |known: &Signature| Signature {
-            counter: None,
-            ..*known
-        };
         let place = self
             .signatures
             .iter()
-            .position(|known| same(known) == same(&signature));
+            .position(|known| known.is_of_same_sleep(&signature));
         match place {
             Some(place) => self.signatures[place] = signature,
             None if self.signatures.len() < MOST_SIGNATURES => self.signatures.push(signature),
@@ -818,22 +807,6 @@ fn giver(
     match (fitting.next(), fitting.next()) {
         (Some((_, progress)), None) => Some(progress),
         _ => None,
-    }
-}
-
-/// What is said of a thread of which no poll is known.
-fn nothing_of(tid: u32, now_ns: u64) -> Progress {
-    Progress {
-        tid,
-        now_ns,
-        began_ns: now_ns,
-        cpu_ns: 0,
-        blocked_ns: 0,
-        unserved_ns: 0,
-        runtime: None,
-        is_exact: false,
-        waker: None,
-        woken_ns: 0,
     }
 }
 

@@ -8,7 +8,7 @@ fn ended(tid: u32, first_ns: u64, now_ns: u64) -> Ended {
     Ended {
         progress: Progress {
             now_ns,
-            ..nothing_of(tid, first_ns)
+            ..Progress::at(tid, first_ns)
         },
         has_stack: true,
         first_ns,
