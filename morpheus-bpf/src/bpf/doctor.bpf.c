@@ -81,7 +81,7 @@ const volatile __u32 target = 0;
 const volatile __u64 longer_than_ns = 1000000;
 /* How often a running worker is looked at. */
 const volatile __u64 period_ns = 500000;
-/* A long poll is copied again after this time, and then after twice the time. */
+/* A long poll is copied again after this time and a quarter of the poll's age at its last copy. */
 const volatile __u64 again_ns = 10000000;
 const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
 
@@ -97,7 +97,6 @@ __u32 driver_count = 0;
 struct service services[MOST_RUNTIMES];
 /* Events for which there was no room. */
 __u64 lost = 0;
-__u64 looks = 0;
 
 /* Not used: what a global variable is of has a type in user space. */
 struct event form_of_event;
@@ -128,26 +127,24 @@ struct {
 	__uint(max_entries, 16 * 1024 * 1024);
 } events SEC(".maps");
 
-/* Roles of a worker, as the amount that it adds to service.roles. */
-#define ROLE_NONE 0
-#define ROLE_DRIVER 1ULL
-#define ROLE_SERVES (1ULL << 16)
-#define ROLE_STALLED (1ULL << 32)
+/*
+ * Roles of a worker (struct thread.role); 0 is none: it parks beside the driver, or has no core. Each has 16 bits of service.roles, in
+ * this order from the lowest.
+ */
+#define DRIVES 1
+#define SERVES 2
+#define STALLED 3
 
 static __always_inline bool is_unserved(__u64 roles)
 {
 	return (roles >> 32 & 0xffff) && !(roles & 0xffffffff);
 }
 
-/* The roles are numbered in struct thread. */
+/* What a worker with a role adds to service.roles. */
 static __always_inline __u64 amount(__u32 role)
 {
-	return role == 1 ? ROLE_DRIVER : role == 2 ? ROLE_SERVES : role == 3 ? ROLE_STALLED : ROLE_NONE;
+	return role ? 1ULL << 16 * (role - 1) : 0;
 }
-
-#define DRIVES 1
-#define SERVES 2
-#define STALLED 3
 
 static __always_inline void set_role(struct thread *thread, __u32 role, __u64 now)
 {
@@ -178,7 +175,7 @@ static __always_inline void set_role(struct thread *thread, __u32 role, __u64 no
 		__sync_fetch_and_add(&service->unserved_ns, now - service->unserved_since_ns);
 }
 
-/* How long nobody served the runtime, up to now. */
+/* How long no worker has served the runtime, up to now. */
 static __always_inline __u64 unserved(const struct thread *thread, __u64 now)
 {
 	__u32 index = thread->runtime - 1;
@@ -208,7 +205,6 @@ static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, con
 	event->tid = tid;
 	event->now_ns = now;
 	event->began_ns = thread->began_ns;
-	event->seen_ns = thread->seen_ns;
 	event->cpu_ns = thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
 	event->blocked_ns = thread->blocked_ns;
 	event->unserved_ns = unserved(thread, now) - thread->unserved_base_ns;
@@ -436,7 +432,6 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	looks++;
 	arm(timer, period_ns);
 	if (thread->kind != KIND_WORKER) {
 		thread->is_wanted = 0;
@@ -564,25 +559,26 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 	}
 }
 
+/* What is known of a thread, from now on where nothing was; NULL if there are too many. */
+static __always_inline struct thread *thread_of(__u32 tid, __u64 now)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct thread fresh = { .began_ns = now, .seen_ns = now };
+
+	if (thread)
+		return thread;
+	bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
 static __always_inline void switched_out(struct task_struct *task, bool preempt, __u64 now)
 {
 	__u32 tid = task->pid;
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct thread *thread = thread_of(tid, now);
 	unsigned int state = task->__state;
 
-	if (!thread) {
-		struct thread fresh = {};
-
-		/* It exits, for the last time. */
-		if (state & TASK_DEAD)
-			return;
-		fresh.began_ns = now;
-		fresh.seen_ns = now;
-		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
-		thread = bpf_map_lookup_elem(&threads, &tid);
-		if (!thread)
-			return;
-	}
+	if (!thread)
+		return;
 	if (state & TASK_DEAD) {
 		end_poll(tid, thread, now, now);
 		set_role(thread, 0, now);
@@ -713,18 +709,10 @@ struct adopt_arguments {
 SEC("syscall")
 int adopt(struct adopt_arguments *arguments)
 {
-	__u32 tid = arguments->tid;
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct thread *thread = thread_of(arguments->tid, bpf_ktime_get_ns());
 
-	if (!thread) {
-		struct thread fresh = {};
-
-		fresh.began_ns = fresh.seen_ns = bpf_ktime_get_ns();
-		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
-		thread = bpf_map_lookup_elem(&threads, &tid);
-		if (!thread)
-			return -ENOMEM;
-	}
+	if (!thread)
+		return -ENOMEM;
 	if (arguments->kind != KIND_UNKNOWN)
 		thread->kind = arguments->kind;
 	if (arguments->core_at) {

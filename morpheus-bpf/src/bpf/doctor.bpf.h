@@ -54,7 +54,7 @@ struct signature {
 	__u32 padding;
 };
 
-/* Who serves a runtime, counted in one word, so that changes are atomic; and how long nobody did. */
+/* The roles of a runtime's workers, counted in one word, so that changes are atomic; and how long no worker served it. */
 struct service {
 	__u64 roles;
 	__u64 unserved_since_ns;
@@ -66,6 +66,7 @@ struct thread {
 	__u32 kind;
 	/* Its runtime's index, and one; 0 where that is not known. */
 	__u32 runtime;
+	/* DRIVES, SERVES, STALLED */
 	__u32 role;
 	/* The sleep that it is in, or was last; 0: in no known one. */
 	__u32 sleep;
@@ -107,7 +108,6 @@ struct event {
 	__u32 tid;
 	__u64 now_ns;
 	__u64 began_ns;
-	__u64 seen_ns;
 	__u64 cpu_ns;
 	__u64 blocked_ns;
 	__u64 unserved_ns;
