@@ -2,31 +2,14 @@
 //! `morpheus-doctor --no-bpf` on processes whose fault is known: what a user finds who may not load BPF programs. Needs the programs of
 //! `morpheus-patients` where cargo has put the doctor, or in the directory that `MORPHEUS_PATIENTS` names.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod common;
 
-use morpheus_doctor::model::{Doing, Finding, Method, Report};
-use morpheus_patients::service::ABSENT;
+use std::process::{Command, Stdio};
+
+use common::patient::{Process, built, doing, is_at};
+use morpheus_doctor::model::{Finding, Method, Report};
 use morpheus_patients::{CULPRIT, Fault, Patient};
 use morpheus_testing::{skip, skip_unless_required};
-
-/// A process that ends when this is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn built(name: &str) -> PathBuf {
-    match std::env::var_os("MORPHEUS_PATIENTS") {
-        Some(directory) => Path::new(&directory).join(name),
-        None => Path::new(env!("CARGO_BIN_EXE_morpheus-doctor")).with_file_name(name),
-    }
-}
 
 /// A patient that serves. None, and said so, where there is none.
 fn start(program: &str) -> Option<Process> {
@@ -36,28 +19,18 @@ fn start(program: &str) -> Option<Process> {
         skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
         return None;
     }
-    let mut child = Command::new(file)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    errors.read_line(&mut line).unwrap();
-    if line != "ready\n" {
-        assert_eq!(child.wait().unwrap().code(), Some(ABSENT.into()), "{line}");
-        skip(format!("{program}: {line}"));
-        return None;
+    let process = Process::start(&file, &[]);
+    if process.is_none() {
+        skip(format!("{program} has no fault here"));
     }
-    Some(Process(child))
+    process
 }
 
 /// Looks at a process without BPF.
 fn sampled(process: &Process) -> Report {
     let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
         .args(["--no-bpf", "--json", "--duration", "4", "--pid"])
-        .arg(process.0.id().to_string())
+        .arg(process.pid().to_string())
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -75,11 +48,8 @@ fn sampled(process: &Process) -> Report {
 }
 
 fn is_at_fault(finding: &Finding, patient: &Patient) -> bool {
-    let frame = finding.stack.culprit();
-    frame.is_some_and(|frame| {
-        let is_file = |file: &String| file.ends_with(patient.file);
-        frame.line == patient.line_with(CULPRIT) && frame.file.as_ref().is_some_and(is_file)
-    })
+    let culprit = finding.stack.culprit();
+    culprit.is_some_and(|frame| is_at(frame, patient, CULPRIT))
 }
 
 /// The fault of a patient is among what is found, and first if nothing suffers from it.
@@ -111,11 +81,7 @@ fn is_found(name: &str) {
     // Of a lock the wait may come first.
     assert!(place == 0 || name == "mutex" && place == 1, "{place}");
     let finding = &report.findings[place];
-    let doing = match patient.fault {
-        Fault::Computing => Doing::Computing,
-        Fault::Blocked => Doing::Blocked,
-    };
-    assert_eq!(finding.doing, doing);
+    assert_eq!(finding.doing, doing(patient.fault));
     assert!(finding.count >= 3, "{finding:?}");
     assert_eq!(report.runtimes.len(), 1);
     assert_eq!(report.runtimes[0].workers.len(), 2);

@@ -10,6 +10,7 @@
 //! - [`load`]: threads that want the CPU. [`group`]: their groups.
 //! - [`wire`]: packets on the broker's socket.
 //! - [`memory`]: the shared areas. [`ring`]: the events.
+//! - [`patient`]: processes whose fault is known.
 //! - [`programs`]: what BPF programs take.
 //! - [`random`]: for those who send anything.
 // Each test program uses a part of it.
@@ -24,6 +25,7 @@ pub mod guest;
 pub mod load;
 pub mod memory;
 pub mod other;
+pub mod patient;
 pub mod programs;
 pub mod random;
 pub mod ring;
