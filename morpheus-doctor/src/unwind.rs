@@ -14,7 +14,7 @@ use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAa
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _};
 
-use crate::memory::{Mapping, Memory};
+use crate::memory::Memory;
 use crate::modules::{self, Bytes, Module};
 
 #[cfg(target_arch = "x86_64")]
@@ -102,7 +102,6 @@ pub struct Walker {
     memory: Memory,
     pid: u32,
     unwinder: Unwinder,
-    mapped: Vec<Mapping>,
     modules: Vec<Module>,
 }
 
@@ -134,7 +133,6 @@ impl Walker {
             memory,
             pid,
             unwinder,
-            mapped,
             modules,
         })
     }
@@ -164,12 +162,6 @@ impl Walker {
     #[must_use]
     pub fn is_unknown_code(&self, address: u64) -> bool {
         self.module_of(address).is_none()
-    }
-
-    /// What was mapped when this was made.
-    #[must_use]
-    pub fn mappings(&self) -> &[Mapping] {
-        &self.mapped
     }
 
     /// The frames of a stack, innermost first. There is at least one.

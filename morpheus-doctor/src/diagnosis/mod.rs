@@ -65,12 +65,6 @@ impl Diagnosis {
         })
     }
 
-    /// The process.
-    #[must_use]
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
     /// The process runs another program by now.
     #[must_use]
     pub fn has_exec(&self) -> bool {
@@ -272,7 +266,7 @@ impl Diagnosis {
 }
 
 /// The stack of a thread that sleeps, and its system call.
-pub fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, StackCopy)> {
+fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, StackCopy)> {
     let (call, sp, ip) = target.sleeps_in(tid)?;
     let registers = Registers {
         ip,
