@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use rustix::fs::FileType;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::{Patient, clock, traffic};
@@ -168,8 +168,13 @@ fn try_serve<T: Any>(
         let _context = runtime.enter();
         start()?
     };
+    // Before it says that it serves: from then on it may be told to end.
+    let signals = {
+        let _context = runtime.enter();
+        Signals::catch()?
+    };
     eprintln!("ready");
-    let end = runtime.block_on(end(options))?;
+    let end = runtime.block_on(end(options, signals));
     if let Some(summary) = clock::summary() {
         eprintln!("{summary}");
     }
@@ -199,15 +204,28 @@ enum End {
 }
 
 /// Waits for the end, whichever comes first.
-async fn end(options: &Options) -> std::io::Result<End> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+async fn end(options: &Options, mut signals: Signals) -> End {
     tokio::select! {
-        _ = terminate.recv() => Ok(End::Told),
-        _ = interrupt.recv() => Ok(End::Told),
-        () = input_closed() => Ok(End::Told),
-        () = over(options.seconds) => Ok(End::Told),
-        () = over(options.exec_after) => Ok(End::Exec),
+        _ = signals.terminate.recv() => End::Told,
+        _ = signals.interrupt.recv() => End::Told,
+        () = input_closed() => End::Told,
+        () = over(options.seconds) => End::Told,
+        () = over(options.exec_after) => End::Exec,
+    }
+}
+
+/// The signals that tell a program to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 }
 
