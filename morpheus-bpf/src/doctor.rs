@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use morpheus_doctor::arguments::Arguments;
+use morpheus_doctor::labels;
 use morpheus_doctor::memory::Memory;
 use morpheus_doctor::model::Method;
 use morpheus_doctor::run;
@@ -30,6 +31,7 @@ use crate::kernel::{self, Error, refused};
 use crate::skeleton::doctor::{DoctorSkel, DoctorSkelBuilder, types};
 
 // The same as in bpf/doctor.bpf.h, which a test compares.
+const KIND_UNKNOWN: u32 = 0;
 const KIND_WORKER: u32 = 1;
 const KIND_OTHER: u32 = 2;
 const SLEEP_PARK: u32 = 1;
@@ -295,7 +297,22 @@ impl Source for Doctor {
         // The thread may have ended.
         let _ = kernel::call(
             &self.skeleton.progs.adopt,
-            [tid.into(), kind.into(), core_at, tick_offset, quiet_until],
+            [
+                tid.into(),
+                kind.into(),
+                core_at,
+                tick_offset,
+                quiet_until,
+                0,
+            ],
+        );
+    }
+
+    fn has_handle(&mut self, tid: u32, handle: u64) {
+        // The thread may have ended.
+        let _ = kernel::call(
+            &self.skeleton.progs.adopt,
+            [tid.into(), KIND_UNKNOWN.into(), 0, 0, 0, handle],
         );
     }
 
@@ -319,6 +336,7 @@ impl Source for Doctor {
                         unserved_ns: self.unserved_of(&thread, now),
                         runtime: runtime(thread.runtime),
                         is_exact: true,
+                        label: labels::watched_at(memory, thread.handle).map(|poll| poll.label),
                         ..Progress::at(tid, thread.began_ns)
                     },
                     reason: Reason::Woke,
@@ -398,6 +416,8 @@ fn event(bytes: &[u8]) -> Option<Event> {
         is_exact: form.is_exact != 0,
         waker: (form.waker != 0).then_some(form.waker),
         woken_ns: form.woken_ns,
+        // The programs count labels from 1.
+        label: form.label.checked_sub(1),
     };
     match form.kind {
         EVENT_STACK => {
@@ -480,6 +500,7 @@ mod tests {
     fn the_bpf_programs_have_the_same_numbers() {
         let header = include_str!("bpf/doctor.bpf.h");
         for (name, number) in [
+            ("KIND_UNKNOWN", KIND_UNKNOWN),
             ("KIND_WORKER", KIND_WORKER),
             ("KIND_OTHER", KIND_OTHER),
             ("SLEEP_PARK", SLEEP_PARK),

@@ -21,7 +21,7 @@ use common::patient::{Process, built, doing, is_at};
 use common::{in_guest, say, turn, window};
 use libbpf_rs::query::ProgInfoIter;
 use morpheus_doctor::model::{Doing, Finding, Flavor, Frame, Method, Report, Stack, Wait};
-use morpheus_patients::{CROWD, CULPRIT, Fault, PATIENTS, Patient, VICTIM};
+use morpheus_patients::{CROWD, CULPRIT, Fault, LABELLED, PATIENTS, Patient, VICTIM};
 use morpheus_testing::{skip, skip_unless_required, wait_for};
 use object::{Object, ObjectSymbol};
 use rustix::process::{Pid, Signal, kill_process};
@@ -425,6 +425,37 @@ fn the_line_that_waits_for_the_lock_is_named_too() {
     let victim = victim.unwrap_or_else(|| panic!("it is not found: {:?}", places(&report)));
     assert_eq!(victim.doing, Doing::Blocked);
     assert_eq!(victim.waits_for.first(), Some(&Wait::Lock));
+}
+
+#[test]
+fn tasks_of_morpheus_have_their_labels() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for more in [&[][..], &["--no-bpf"]] {
+        let arguments = [&["--duration", "3", "--json"], more].concat();
+        let process = Process::start(&built(LABELLED.program), &[]).unwrap();
+        let pid = process.pid().to_string();
+        let found = report(&run(&[&["--pid", &pid], &arguments[..]].concat())).unwrap();
+        process.ends_unharmed().unwrap();
+        let label_at = |marker| {
+            let is_there = |finding: &&Finding| {
+                let culprit = finding.stack.culprit();
+                culprit.is_some_and(|frame| is_at(frame, &LABELLED, marker))
+            };
+            let finding = found.findings.iter().find(is_there);
+            let finding = finding.unwrap_or_else(|| panic!("{marker}: {:?}", places(&found)));
+            finding.label.clone().unwrap_or_default()
+        };
+        assert_eq!(label_at(CULPRIT), "reports");
+        let at_spawn = label_at(VICTIM);
+        let (file, line) = at_spawn.rsplit_once(':').unwrap_or_default();
+        assert!(
+            file.ends_with(LABELLED.file) && line.parse::<u32>().is_ok(),
+            "{at_spawn}"
+        );
+    }
 }
 
 fn places(report: &Report) -> Vec<String> {

@@ -6,6 +6,7 @@
 //! - [`ladder`]: decides when a stalled poll is asked to yield, taken over, demoted, throttled; pure
 //!   functions.
 //! - [`hand_over`]: hands a buffer to a signal handler.
+//! - [`directory`]: where a tool outside of the process finds slots and the names of labels.
 //!
 //! `src/PROTOCOL.md` has the protocol, the writer of each word, and the proof that every memory ordering
 //! suffices. `tests/loom.rs` checks it.
@@ -17,6 +18,7 @@ extern crate std;
 
 pub mod abi;
 pub mod broker;
+pub mod directory;
 pub mod hand_over;
 pub mod ladder;
 pub mod slot;

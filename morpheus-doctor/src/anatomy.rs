@@ -25,6 +25,27 @@ pub struct Part {
     pub functions: Vec<Frame>,
 }
 
+/// Where on a stack a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The part.
+    pub part: usize,
+    /// Which of its functions: what is inlined into the executor's poll is before it in one part.
+    pub function: usize,
+}
+
+impl Place {
+    /// The functions that are called from there, innermost first.
+    pub fn inside(self, parts: &[Part]) -> impl Iterator<Item = &Frame> {
+        let part = parts.get(self.part).map(|part| &part.functions);
+        let own = part
+            .into_iter()
+            .flat_map(move |functions| functions.iter().take(self.function));
+        let inner = parts[..self.part.min(parts.len())].iter();
+        inner.flat_map(|part| &part.functions).chain(own)
+    }
+}
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
@@ -35,10 +56,10 @@ pub enum Does {
         /// In the I/O driver.
         in_driver: bool,
     },
-    /// It polls a task: parts before this index are the task's.
+    /// It polls a task, maybe with its worker handed over to another thread.
     Polls {
-        /// The first part that is not the task's.
-        until: usize,
+        /// The first function that is not the task's.
+        until: Place,
     },
     /// It runs the executor's own code between polls.
     Executes,
@@ -102,13 +123,25 @@ pub fn read(parts: &[Part]) -> Anatomy {
         looped,
         flavor,
     };
+    let is_work = |frame: &Frame| matches!(frame.owner, Owner::Application | Owner::Library);
+    // Morpheus's own code waits there, or calls the poll of a task of which it has handed the worker over.
     if let Some(at) = first(|mark| mark == Mark::Held) {
-        return anatomy(Does::IsHeld { at });
+        let is_own = |frame: &Frame| mark(frame) == Some(Mark::Held);
+        let function = parts[at].functions.iter().position(is_own).unwrap_or(0);
+        let until = Place { part: at, function };
+        return anatomy(match until.inside(parts).any(is_work) {
+            true => Does::Polls { until },
+            false => Does::IsHeld { at },
+        });
     }
     // From the inside: what comes first is what it does.
-    for (at, part) in marks.iter().enumerate() {
+    for (at, part) in parts.iter().enumerate() {
         // Within a part, inlined functions come first.
-        for &mark in part {
+        for (function, frame) in part.functions.iter().enumerate() {
+            let Some(mark) = mark(frame) else {
+                continue;
+            };
+            let until = Place { part: at, function };
             match mark {
                 Mark::InPlace => return anatomy(Does::BlocksInPlace),
                 Mark::Park if looped.is_some_and(|looped| at <= looped) => {
@@ -120,7 +153,7 @@ pub fn read(parts: &[Part]) -> Anatomy {
                 }
                 Mark::Park => return anatomy(Does::BlocksOn),
                 Mark::Task if looped.is_some_and(|looped| at <= looped) => {
-                    return anatomy(Does::Polls { until: at });
+                    return anatomy(Does::Polls { until });
                 }
                 // Whether a worker polls it is not known: its loop would be further out.
                 Mark::Task if first(|mark| mark == Mark::Pool).is_none() => {
@@ -129,12 +162,9 @@ pub fn read(parts: &[Part]) -> Anatomy {
                 Mark::Task | Mark::Pool => return anatomy(Does::Other),
                 // The future of `block_on` on a current-thread runtime is polled by the loop itself.
                 Mark::CurrentThread => {
-                    let own = parts[..=at]
-                        .iter()
-                        .flat_map(|part| &part.functions)
-                        .any(|function| matches!(function.owner, Owner::Application));
-                    return anatomy(match own {
-                        true => Does::Polls { until: at },
+                    let is_own = |frame: &Frame| frame.owner == Owner::Application;
+                    return anatomy(match until.inside(parts).any(is_own) {
+                        true => Does::Polls { until },
                         false => Does::Executes,
                     });
                 }
@@ -361,6 +391,12 @@ mod tests {
             .collect()
     }
 
+    fn polls_until(part: usize, function: usize) -> Does {
+        Does::Polls {
+            until: Place { part, function },
+        }
+    }
+
     #[test]
     fn names_are_cut_out() {
         for (function, name) in [
@@ -425,7 +461,73 @@ mod tests {
             "tokio::runtime::task::core::Core<T,S>::poll",
             "tokio::runtime::blocking::pool::Inner::run",
         ]);
-        assert_eq!(read(&polls).does, Does::Polls { until: 2 });
+        assert_eq!(read(&polls).does, polls_until(2, 0));
+    }
+
+    #[test]
+    fn a_poll_is_inlined_into_the_executors() {
+        let polls = [
+            part(&[("core::num::wrapping_mul", "")]),
+            part(&[
+                ("app::hash", ""),
+                ("app::handler::{{closure}}", ""),
+                ("tokio::runtime::task::core::Core<T,S>::poll", ""),
+                ("tokio::runtime::task::raw::poll", ""),
+            ]),
+            part(&[
+                (
+                    "tokio::runtime::scheduler::multi_thread::worker::Context::run_task",
+                    "",
+                ),
+                (
+                    "tokio::runtime::scheduler::multi_thread::worker::Context::run",
+                    "",
+                ),
+            ]),
+        ];
+        let Does::Polls { until } = read(&polls).does else {
+            panic!("{:?}", read(&polls));
+        };
+        let inside: Vec<&str> = until
+            .inside(&polls)
+            .map(|frame| frame.function.as_str())
+            .collect();
+        assert_eq!(
+            inside,
+            [
+                "core::num::wrapping_mul",
+                "app::hash",
+                "app::handler::{{closure}}"
+            ]
+        );
+    }
+
+    #[test]
+    fn morpheus_hands_workers_over() {
+        let outside = [
+            "tokio::runtime::context::runtime::enter_runtime",
+            "tokio::task::blocking::block_in_place",
+            "morpheus_runtime::poll::known::poll",
+            "tokio::runtime::task::core::Core<T,S>::poll",
+            "tokio::runtime::scheduler::multi_thread::worker::Context::run",
+        ];
+        let polls = [
+            &[
+                "app::hash",
+                "morpheus_runtime::poll::handoff::poll::{{closure}}",
+            ],
+            &outside[..],
+        ];
+        assert_eq!(read(&stack(&polls.concat())).does, polls_until(1, 0));
+        let waits = [
+            &[
+                "syscall",
+                "std::thread::park",
+                "morpheus_runtime::poll::hooked_handoff::hand_off",
+            ],
+            &outside[..],
+        ];
+        assert_eq!(read(&stack(&waits.concat())).does, Does::IsHeld { at: 2 });
     }
 
     #[test]
@@ -475,7 +577,7 @@ mod tests {
             "app::main",
         ]);
         let does = read(&polls);
-        assert_eq!(does.does, Does::Polls { until: 2 });
+        assert_eq!(does.does, polls_until(2, 0));
         assert_eq!(does.flavor, Flavor::CurrentThread);
     }
 

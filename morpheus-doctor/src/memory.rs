@@ -111,8 +111,14 @@ impl Memory {
     /// The word at an address.
     #[must_use]
     pub fn word(self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        (self.read(address, &mut bytes) == 8).then(|| u64::from_ne_bytes(bytes))
+        self.array(address).map(u64::from_ne_bytes)
+    }
+
+    /// The bytes at an address.
+    #[must_use]
+    pub fn array<const BYTES: usize>(self, address: u64) -> Option<[u8; BYTES]> {
+        let mut bytes = [0; BYTES];
+        (self.read(address, &mut bytes) == BYTES).then_some(bytes)
     }
 
     /// The words at two addresses, at one go: the second one only if the first can be read.

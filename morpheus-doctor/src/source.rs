@@ -109,6 +109,8 @@ pub struct Progress {
     pub waker: Option<u32>,
     /// and when.
     pub woken_ns: u64,
+    /// The number of the task's label, where the program runs on Morpheus.
+    pub label: Option<u32>,
 }
 
 impl Progress {
@@ -126,6 +128,7 @@ impl Progress {
             is_exact: false,
             waker: None,
             woken_ns: 0,
+            label: None,
         }
     }
 }
@@ -181,6 +184,8 @@ pub trait Source {
     fn learn(&mut self, signature: Signature);
     /// Tells what a thread is, and where its number of polls is, if that is known.
     fn adopt(&mut self, tid: u32, kind: Kind, counter: Option<Counter>);
+    /// Tells where a thread of Morpheus keeps the address of its slot.
+    fn has_handle(&mut self, tid: u32, handle: u64);
     /// The polls that have not ended and whose threads sleep, with the stack and the system call of each.
     fn sleepers(&mut self) -> Vec<Event>;
     /// The workers, each with its runtime, counted from 0.

@@ -5,7 +5,7 @@
 //! parks in two ways, in the driver and on a futex, and both stacks are the same up to the function that parks, the deepest that any
 //! two such stacks share. A poll's stack shares with them what is below that: the loop. A thread of the blocking pool shares less.
 
-use crate::anatomy::{Anatomy, Does, Part};
+use crate::anatomy::{Anatomy, Does, Part, Place};
 use crate::model::Flavor;
 use crate::source::SystemCall;
 use crate::unwind::Walker;
@@ -96,7 +96,11 @@ impl Structure {
         match form.functions.get(depth) {
             Some(_) => {
                 let looped = form.functions[depth - 1].1;
-                anatomy(Does::Polls { until: looped }, Some(looped))
+                let until = Place {
+                    part: looped,
+                    function: 0,
+                };
+                anatomy(Does::Polls { until }, Some(looped))
             }
             None => anatomy(Does::Executes, self.looped(&form)),
         }

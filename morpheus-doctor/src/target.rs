@@ -181,6 +181,16 @@ impl Target {
         name_of(self.pid, tid)
     }
 
+    /// The number of one of its threads as the process itself has it: in its own PID namespace.
+    #[must_use]
+    pub fn own_number_of(&self, tid: u32) -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
+        let numbers = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))?;
+        numbers.split_whitespace().next_back()?.parse().ok()
+    }
+
     /// What a descriptor of its is, as `/proc` names it.
     #[must_use]
     pub fn descriptor(&self, fd: u64) -> Option<String> {
@@ -275,6 +285,7 @@ mod tests {
         assert!(!target.has_another_program());
         assert!(target.threads().contains(&target.pid));
         assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
+        assert_eq!(target.own_number_of(target.pid), Some(target.pid));
     }
 
     #[test]

@@ -53,6 +53,9 @@ const STAND_IN: SlotHandle = SlotHandle {
 
 /// A [`SlotHandle`] as pointers. A thread-local of references would cost a null test at every access, because null
 /// represents the empty thread-local.
+///
+/// The slot is the first word: tools outside of the process read it there ([`crate::directory`]).
+#[repr(C)]
 #[derive(Clone, Copy)]
 struct Pointers {
     runtime: *const RuntimeSlot,
@@ -137,6 +140,11 @@ pub fn current() -> SlotHandle {
             target: &*slot.target,
         }
     }
+}
+
+/// The address of the calling thread's word that points to its slot, for as long as the thread lives.
+pub(crate) fn own_word() -> *mut () {
+    SLOT.with(|slot| slot.as_ptr().cast())
 }
 
 /// Sets the calling thread's handle.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! handle     the calling thread's slot, in about a nanosecond
+//! directory  tells tools outside of the process which thread has which slot, and the names of labels
 //! table      all slots of a runtime; moves each to the memory where it should be
 //! area       that memory; fork keeps children out of what is shared
 //! presence   waits until a daemon's socket appears
@@ -30,6 +31,8 @@ pub mod area;
 pub mod choice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod client;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod directory;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod events;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]

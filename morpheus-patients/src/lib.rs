@@ -17,4 +17,6 @@ pub mod service;
 pub mod traffic;
 pub mod work;
 
-pub use patients::{CROWD, CULPRIT, Fault, PATIENTS, Patient, VICTIM, culprit_line, victim_line};
+pub use patients::{
+    CROWD, CULPRIT, Fault, LABELLED, PATIENTS, Patient, VICTIM, culprit_line, victim_line,
+};

@@ -48,7 +48,7 @@ impl Patient {
     /// The patient of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
-        let mut all = PATIENTS.iter().chain([&CROWD]);
+        let mut all = PATIENTS.iter().chain([&CROWD, &LABELLED]);
         all.find(|patient| patient.name == name)
     }
 
@@ -98,6 +98,14 @@ pub const CROWD: Patient = patient!(
     "a handler waits with std::thread::sleep (10 ms), beside 10,000 idle threads"
 );
 
+/// A program on Morpheus.
+pub const LABELLED: Patient = patient!(
+    "labelled",
+    "checksum",
+    Computing,
+    "handlers with the label \"reports\" compute in a loop of their own for 20 ms, others wait with std::thread::sleep (10 ms)"
+);
+
 /// File (from the root of the workspace) and line at fault of the patient of this name.
 #[must_use]
 pub fn culprit_line(name: &str) -> Option<(&'static str, u32)> {
@@ -123,7 +131,7 @@ mod tests {
 
     #[test]
     fn each_patient_has_one_culprit() {
-        for patient in PATIENTS.iter().chain([&CROWD]) {
+        for patient in PATIENTS.iter().chain([&CROWD, &LABELLED]) {
             let name = patient.name;
             assert_eq!(lines_with(patient, CULPRIT), 1, "{name}");
             let (file, line) = culprit_line(name).expect(name);

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::fs::File;
-use std::io::{Read, Write, stdin, stdout};
+use std::io::{self, Read, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -76,10 +76,12 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(number))
 }
 
-#[derive(Parser)]
-struct Alone {
+/// The arguments of a program that has no others.
+#[derive(Debug, Parser)]
+pub struct Alone {
+    /// The arguments of every program
     #[command(flatten)]
-    options: Options,
+    pub options: Options,
 }
 
 const ENDS: &str = "The program says `ready` on standard error when it serves. It runs until SIGTERM or Ctrl-C, until --seconds are over, or until \
@@ -127,7 +129,7 @@ pub fn run_prepared<P, T: Any>(
     let Alone { options } = arguments(patient.program, &about);
     let run = || {
         let prepared = prepare()?;
-        try_serve(&options, || {
+        try_serve::<Runtime, T>(&options, || {
             traffic::start();
             start(prepared)
         })
@@ -135,13 +137,62 @@ pub fn run_prepared<P, T: Any>(
     exit_code(patient.program, run())
 }
 
-/// Runs a service that `start` begins within the runtime, until its end.
+/// What a service runs on.
+pub trait Executor: Sized {
+    /// Makes it as the arguments want it.
+    ///
+    /// # Errors
+    /// The machine has no thread or descriptor left.
+    fn build(options: &Options) -> io::Result<Self>;
+    /// Calls a function that may spawn tasks.
+    fn within<R>(&self, start: impl FnOnce() -> R) -> R;
+    /// Runs a future to its end.
+    fn block_on<F: Future>(&self, future: F) -> F::Output;
+    /// Ends its tasks, and waits so long for its threads.
+    fn shut_down(self, timeout: Duration);
+}
+
+impl Executor for Runtime {
+    fn build(options: &Options) -> io::Result<Runtime> {
+        let mut builder = if options.current_thread {
+            Builder::new_current_thread()
+        } else {
+            Builder::new_multi_thread()
+        };
+        let workers = usize::from(options.workers);
+        builder.worker_threads(workers).enable_all().build()
+    }
+
+    fn within<R>(&self, start: impl FnOnce() -> R) -> R {
+        let _context = self.enter();
+        start()
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        Runtime::block_on(self, future)
+    }
+
+    fn shut_down(self, timeout: Duration) {
+        self.shutdown_timeout(timeout);
+    }
+}
+
+/// Runs a service on plain tokio that `start` begins within the runtime, until its end.
 pub fn serve<T: Any>(
     program: &str,
     options: &Options,
     start: impl FnOnce() -> Result<T, Failure>,
 ) -> ExitCode {
-    exit_code(program, try_serve(options, start))
+    serve_on::<Runtime, T>(program, options, start)
+}
+
+/// As [`serve`], on a runtime `E`.
+pub fn serve_on<E: Executor, T: Any>(
+    program: &str,
+    options: &Options,
+    start: impl FnOnce() -> Result<T, Failure>,
+) -> ExitCode {
+    exit_code(program, try_serve::<E, T>(options, start))
 }
 
 fn exit_code(program: &str, result: Result<(), Failure>) -> ExitCode {
@@ -158,21 +209,15 @@ fn exit_code(program: &str, result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-fn try_serve<T: Any>(
+fn try_serve<E: Executor, T: Any>(
     options: &Options,
     start: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(), Failure> {
-    let runtime = build(options).map_err(|error| format!("no runtime: {error}"))?;
+    let runtime = E::build(options).map_err(|error| format!("no runtime: {error}"))?;
     let began = Instant::now();
-    let kept = {
-        let _context = runtime.enter();
-        start()?
-    };
+    let kept = runtime.within(start)?;
     // Before it says that it serves: from then on it may be told to end.
-    let signals = {
-        let _context = runtime.enter();
-        Signals::catch()?
-    };
+    let signals = runtime.within(Signals::catch)?;
     eprintln!("ready");
     let end = runtime.block_on(end(options, signals));
     if let Some(summary) = clock::summary() {
@@ -183,18 +228,8 @@ fn try_serve<T: Any>(
         // The workers run on until the kernel ends them.
         return Err(exec(options, began.elapsed()).into());
     }
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime.shut_down(Duration::from_secs(1));
     Ok(())
-}
-
-fn build(options: &Options) -> std::io::Result<Runtime> {
-    let mut builder = if options.current_thread {
-        Builder::new_current_thread()
-    } else {
-        Builder::new_multi_thread()
-    };
-    let workers = usize::from(options.workers);
-    builder.worker_threads(workers).enable_all().build()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +256,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn catch() -> std::io::Result<Signals> {
+    fn catch() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

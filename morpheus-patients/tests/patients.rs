@@ -5,7 +5,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use morpheus_patients::service::ABSENT;
-use morpheus_patients::{CROWD, Fault, PATIENTS, Patient};
+use morpheus_patients::{CROWD, Fault, LABELLED, PATIENTS, Patient};
 use morpheus_testing::skip;
 use serde_json::Value;
 
@@ -31,6 +31,7 @@ fn program(name: &str) -> &'static str {
         "sqlite" => env!("CARGO_BIN_EXE_patient-sqlite"),
         "println" => env!("CARGO_BIN_EXE_patient-println"),
         "threads" => env!("CARGO_BIN_EXE_patient-threads"),
+        "labelled" => env!("CARGO_BIN_EXE_patient-labelled"),
         "healthy" => env!("CARGO_BIN_EXE_patient-healthy"),
         "echo" => env!("CARGO_BIN_EXE_patient-echo"),
         _ => panic!("no program {name}"),
@@ -103,13 +104,14 @@ faults! {
     sqlite "sqlite" &[];
     println "println" &[];
     threads "threads" &["--threads", "1000"];
+    labelled "labelled" &[];
     on_one_thread "sleep" &["--current-thread"];
     with_one_worker "println" &["--workers", "1"];
 }
 
 #[test]
 fn every_patient_is_helpful() {
-    for patient in PATIENTS.iter().chain([&CROWD]) {
+    for patient in PATIENTS.iter().chain([&CROWD, &LABELLED]) {
         let output = run(patient.name, &["--help"]);
         assert!(output.status.success());
         let help = text(&output.stdout);

@@ -13,6 +13,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "doctor.bpf.h"
+#include "morpheus_abi.h"
 
 #define NULL ((void *)0)
 
@@ -222,6 +223,26 @@ static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, con
 	event->waker = thread->waker;
 	event->mode = 0;
 	event->woken_ns = thread->woken_ns;
+	event->label = 0;
+	event->padding = 0;
+}
+
+/* Reads the slot of the thread that runs here. Returns whether it polls a task that Morpheus watches. */
+static __always_inline bool read_slot(const struct thread *thread, struct morpheus_runtime_slot *slot)
+{
+	__u64 at = 0;
+
+	if (!thread->handle || bpf_probe_read_user(&at, sizeof(at), (void *)thread->handle))
+		return false;
+	return !bpf_probe_read_user(slot, sizeof(*slot), (void *)at) && (slot->poll_seq & 1);
+}
+
+/* The number of the label of the task that the thread which runs here polls, and one. */
+static __always_inline __u32 read_label(const struct thread *thread)
+{
+	struct morpheus_runtime_slot slot;
+
+	return read_slot(thread, &slot) ? slot.label + 1 : 0;
 }
 
 /* A poll is over. Only one whose stack was copied is of interest. */
@@ -315,6 +336,7 @@ static __always_inline void copy_bytes(__u32 tid, struct thread *thread, __u32 r
 	event->event.arguments[1] = thread->arguments[1];
 	event->event.arguments[2] = thread->arguments[2];
 	event->event.slept_ns = slept_ns;
+	event->event.label = read_label(thread);
 	/* What was in the ring before is not to be taken for a name. */
 	event->named.file[0] = event->named.directory[0] = event->named.paths[0][0] = event->named.paths[1][0] = 0;
 	if (reason == REASON_WOKE && thread->system_call >= 0)
@@ -357,8 +379,27 @@ static __always_inline bool may_learn(struct thread *thread, __u64 now)
 /* struct thread.has_tick */
 #define TICK_OF_POLL 1
 #define TICK_OF_PARK 2
+/* It is the slot's number of the poll: of a task of Morpheus whose worker was handed over. */
+#define TICK_OF_SLOT 3
 
 enum ticks { TICK_UNKNOWN, TICK_SAME, TICK_OTHER, TICK_NO_CORE };
+
+/* Does so by the thread's slot, where its core is with another thread. */
+static __always_inline enum ticks read_slot_tick(struct thread *thread)
+{
+	struct morpheus_runtime_slot slot;
+	__u32 tick;
+	bool same;
+
+	if (!read_slot(thread, &slot))
+		return TICK_NO_CORE;
+	tick = slot.poll_seq;
+	same = thread->has_tick == TICK_OF_SLOT && tick == thread->tick;
+	thread->has_tick = TICK_OF_SLOT;
+	thread->tick = tick;
+	thread->is_handed_over = 1;
+	return same ? TICK_SAME : TICK_OTHER;
+}
 
 /* Reads the number of the poll that the thread which runs here is in. */
 static __always_inline enum ticks read_tick(struct thread *thread)
@@ -367,12 +408,13 @@ static __always_inline enum ticks read_tick(struct thread *thread)
 	__u32 tick = 0;
 	bool same;
 
+	thread->is_handed_over = 0;
 	if (!thread->core_at)
 		return TICK_UNKNOWN;
 	if (bpf_probe_read_user(&core, sizeof(core), (void *)thread->core_at))
 		return TICK_UNKNOWN;
 	if (!core)
-		return TICK_NO_CORE;
+		return read_slot_tick(thread);
 	if (bpf_probe_read_user(&tick, sizeof(tick), (void *)(core + thread->tick_offset)))
 		return TICK_UNKNOWN;
 	/*
@@ -384,6 +426,22 @@ static __always_inline enum ticks read_tick(struct thread *thread)
 	thread->has_tick = TICK_OF_POLL;
 	thread->tick = tick;
 	return same ? TICK_SAME : TICK_OTHER;
+}
+
+/* Whether the thread that runs here is a worker, or polls a task of a worker that it has handed over. */
+static __always_inline bool is_worker(struct thread *thread)
+{
+	struct morpheus_runtime_slot slot;
+
+	if (thread->kind != KIND_WORKER && read_slot(thread, &slot))
+		thread->kind = KIND_WORKER;
+	return thread->kind == KIND_WORKER;
+}
+
+/* The role of a thread in a poll, which does not hold up a worker that was handed over. */
+static __always_inline __u32 role_in(const struct thread *thread, __u32 role)
+{
+	return thread->is_handed_over ? 0 : role;
 }
 
 /* Brings the poll of the thread that runs here up to date. Returns whether it is in one. */
@@ -433,7 +491,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 		return 0;
 	now = bpf_ktime_get_ns();
 	arm(timer, period_ns);
-	if (thread->kind != KIND_WORKER) {
+	if (!is_worker(thread)) {
 		thread->is_wanted = 0;
 		if (now - thread->began_ns >= longer_than_ns && may_learn(thread, now)) {
 			read_registers(current, thread);
@@ -453,10 +511,10 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 		return 0;
 	age = now - thread->began_ns;
 	if (age < longer_than_ns) {
-		set_role(thread, SERVES, now);
+		set_role(thread, role_in(thread, SERVES), now);
 		return 0;
 	}
-	set_role(thread, STALLED, now);
+	set_role(thread, role_in(thread, STALLED), now);
 	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
 	again = (thread->has_tick ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
 	if (thread->copied_ns && now - thread->copied_ns < again)
@@ -547,10 +605,8 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 		set_role(thread, 0, now);
 		return;
 	}
-	if (thread->kind == KIND_WORKER) {
-		if (look(tid, thread, now))
-			set_role(thread, STALLED, now);
-	}
+	if (is_worker(thread) && look(tid, thread, now))
+		set_role(thread, role_in(thread, STALLED), now);
 	if (may_learn(thread, now)) {
 		__u64 copied_ns = thread->copied_ns;
 
@@ -620,7 +676,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 				arm(timer, 1);
 				return;
 			}
-			set_role(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED, now);
+			set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
 		} else {
 			thread->began_ns = now;
 		}
@@ -703,6 +759,7 @@ struct adopt_arguments {
 	__u64 core_at;
 	__u64 tick_offset;
 	__u64 quiet_until_ns;
+	__u64 handle;
 };
 
 /* User space says what a thread is. */
@@ -721,6 +778,8 @@ int adopt(struct adopt_arguments *arguments)
 	}
 	if (arguments->quiet_until_ns)
 		thread->quiet_until_ns = arguments->quiet_until_ns;
+	if (arguments->handle)
+		thread->handle = arguments->handle;
 	return 0;
 }
 

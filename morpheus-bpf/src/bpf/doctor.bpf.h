@@ -72,7 +72,7 @@ struct thread {
 	__u32 sleep;
 	__u64 core_at;
 	__u32 tick_offset;
-	/* The number that the worker gave the poll, and whether it is known: TICK_OF_POLL, TICK_OF_PARK. */
+	/* The number that the worker gave the poll, and whether it is known: TICK_OF_POLL, TICK_OF_PARK, TICK_OF_SLOT. */
 	__u32 tick;
 	__u32 has_tick;
 	/* Its stack is to be copied as soon as it runs. */
@@ -99,6 +99,11 @@ struct thread {
 	__u32 waker;
 	__u32 padding;
 	__u64 woken_ns;
+	/* Where it keeps the address of its slot; 0 of a thread that is not Morpheus's. */
+	__u64 handle;
+	/* Its worker's core is with another thread: no poll of its own holds up a worker. */
+	__u32 is_handed_over;
+	__u32 more_padding;
 	/* The stack is needed up to here: a little above where the worker parks. 0 where that is not known. */
 	__u64 top;
 };
@@ -129,6 +134,9 @@ struct event {
 	/* The type of the file that its first argument may name, as in stat; 0 where it names none. */
 	__u32 mode;
 	__u64 woken_ns;
+	/* The number of the label of Morpheus's task, and one; 0 where there is none. */
+	__u32 label;
+	__u32 padding;
 };
 
 /* Of a thread that woke: what the arguments of its system call may name. Each may be nonsense. */

@@ -16,6 +16,7 @@ pub(super) struct Group {
     lengths: Vec<u64>,
     waits: HashMap<Wait, u64>,
     system_calls: HashMap<&'static str, u64>,
+    labels: HashMap<String, u64>,
     stacks: HashMap<Stack, u64>,
     /// Until when polls of this group have counted, by runtime: two at once are held up by the same time.
     counted_until_ns: HashMap<usize, u64>,
@@ -59,6 +60,9 @@ impl Group {
         if let Some(call) = seen.system_call {
             *self.system_calls.entry(call).or_default() += 1;
         }
+        if let Some(label) = &seen.label {
+            *self.labels.entry(label.clone()).or_default() += 1;
+        }
         *self.stacks.entry(seen.stack.clone()).or_default() += 1;
     }
 
@@ -74,11 +78,8 @@ impl Group {
         let mut waits: Vec<(&Wait, &u64)> = self.waits.iter().collect();
         waits.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
         finding.waits_for = waits.into_iter().map(|(wait, _)| wait.clone()).collect();
-        finding.system_call = self
-            .system_calls
-            .iter()
-            .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)))
-            .map(|(name, _)| (*name).to_owned());
+        finding.system_call = most_frequent(&self.system_calls).map(|name| (*name).to_owned());
+        finding.label = most_frequent(&self.labels).cloned();
         finding.stack = self
             .stacks
             .iter()
@@ -93,6 +94,14 @@ impl Group {
         );
         Some(finding)
     }
+}
+
+/// The name that was met most; of several the first by the alphabet.
+fn most_frequent<N: Ord>(names: &HashMap<N, u64>) -> Option<&N> {
+    names
+        .iter()
+        .max_by_key(|(name, count)| (**count, std::cmp::Reverse(*name)))
+        .map(|(name, _)| name)
 }
 
 /// `part` of `whole`, of an amount.

@@ -17,6 +17,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::anatomy::Does;
+use crate::labels::Labels;
 use crate::memory::Memory;
 use crate::model::{Flavor, Report, Runtime, Thread};
 use crate::source::{Event, Reason, Source, SystemCall, now_ns};
@@ -32,6 +33,7 @@ pub struct Diagnosis {
     reader: Reader,
     learning: Learning,
     polls: Polls,
+    labels: Labels,
     began_ns: u64,
     longer_than_ns: u64,
     has_exec: bool,
@@ -54,7 +56,9 @@ impl Diagnosis {
     /// Without the right to see what is loaded there.
     pub fn new(target: Target, longer_than: Duration) -> io::Result<Diagnosis> {
         let longer_than_ns = longer_than.as_nanos() as u64;
+        let memory = Memory::of(target.pid);
         Ok(Diagnosis {
+            labels: Labels::find(memory, &memory.mappings()?),
             reader: Reader::new(target.pid)?,
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
@@ -105,6 +109,7 @@ impl Diagnosis {
             self.take(source, event);
         }
         self.learning.look(source);
+        self.labels.look(&self.target, source);
         Ok(())
     }
 
@@ -144,6 +149,7 @@ impl Diagnosis {
                             system_call,
                             named: &named,
                             copy: &copy,
+                            label: progress.label.and_then(|label| self.labels.name(label)),
                         },
                         &understood,
                     );
@@ -177,6 +183,7 @@ impl Diagnosis {
                         system_call,
                         named: &named,
                         copy: &copy,
+                        label: progress.label.and_then(|label| self.labels.name(label)),
                     },
                     &understood,
                 );

@@ -32,6 +32,8 @@ pub(super) struct Copied<'event> {
     pub(super) system_call: Option<SystemCall>,
     pub(super) named: &'event Named,
     pub(super) copy: &'event StackCopy,
+    /// The label of the task, where the program runs on Morpheus.
+    pub(super) label: Option<&'event str>,
 }
 
 /// One copied stack of a poll.
@@ -41,9 +43,12 @@ pub(super) struct Seen {
     pub(super) stack: Stack,
     /// What the frames between the loop and the culprit have in memory: while the culprit runs it does not change, and another poll has
     /// another task's addresses there.
-    identity: u64,
+    ///
+    /// None where the culprit is inlined into the loop: nothing tells two polls apart.
+    identity: Option<u64>,
     pub(super) wait: Option<Wait>,
     pub(super) system_call: Option<&'static str>,
+    pub(super) label: Option<String>,
 }
 
 /// The long polls of a run.
@@ -88,6 +93,7 @@ impl Polls {
             system_call,
             named,
             copy,
+            label,
         } = copied;
         let poll = self.open.entry(progress.tid).or_default();
         if poll.began_ns != progress.began_ns {
@@ -101,12 +107,9 @@ impl Polls {
         let Does::Polls { until } = understood.anatomy.does else {
             return;
         };
-        let frames: Vec<Frame> = understood.parts[..until]
-            .iter()
-            .flat_map(|part| part.functions.iter().cloned())
-            .collect();
+        let frames: Vec<Frame> = until.inside(&understood.parts).cloned().collect();
         let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
-        let identity = identity_of(understood, until, culprit, copy);
+        let identity = identity_of(understood, culprit, copy);
         let sleeps = reason == Reason::Woke;
         poll.stacks.push(Seen {
             reason,
@@ -115,6 +118,7 @@ impl Polls {
             identity,
             wait: sleeps.then(|| waits::wait_of(target, system_call, named)),
             system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
+            label: label.map(str::to_owned),
         });
     }
 
@@ -338,15 +342,10 @@ fn functions_of(stack: &Stack) -> Vec<String> {
 }
 
 /// A hash of the stack's bytes from the culprit's caller to the worker's loop.
-fn identity_of(
-    understood: &Understood,
-    until: usize,
-    culprit: Option<usize>,
-    copy: &StackCopy,
-) -> u64 {
+fn identity_of(understood: &Understood, culprit: Option<usize>, copy: &StackCopy) -> Option<u64> {
     let parts = &understood.parts;
     let mut passed = 0;
-    let inner = parts[..until].iter().position(|part| {
+    let inner = parts.iter().position(|part| {
         passed += part.functions.len();
         culprit.is_some_and(|culprit| passed > culprit)
     });
@@ -357,6 +356,9 @@ fn identity_of(
         .anatomy
         .looped
         .map_or(from, |looped| parts[looped].position.sp);
+    if from >= to {
+        return None;
+    }
     let mut hasher = DefaultHasher::new();
     from.hash(&mut hasher);
     // What the process has on its stack may lead anywhere.
@@ -364,7 +366,7 @@ fn identity_of(
     for place in (from.max(copy.registers.sp)..to.min(copied)).step_by(8) {
         copy.word(place).hash(&mut hasher);
     }
-    hasher.finish()
+    Some(hasher.finish())
 }
 
 /// Whether stacks of a stretch between two parks are one poll's: two or more, in the same activation of the same function.
@@ -373,6 +375,7 @@ fn is_one_activation(stacks: &[&Seen]) -> bool {
         return false;
     };
     stacks.len() >= 2
+        && first.identity.is_some()
         && stacks.iter().all(|seen| {
             seen.identity == first.identity
                 && seen.stack.culprit().map(|frame| &frame.function)

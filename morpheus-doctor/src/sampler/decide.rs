@@ -20,6 +20,8 @@ pub enum Tick {
     NoCore,
     /// This one.
     Is(u32),
+    /// The core is with another thread, and Morpheus has this number for the poll.
+    HandedOver(u32),
 }
 
 /// What the thread does.
@@ -117,7 +119,7 @@ pub struct Worker {
     threshold_ns: u64,
     period_ns: u64,
     poll: Option<Poll>,
-    tick: Option<u32>,
+    tick: Option<Tick>,
     last: Option<Look>,
     sleep_since_ns: Option<u64>,
     sleep_is_copied: bool,
@@ -234,8 +236,8 @@ impl Worker {
             Sleep::Driver => Role::Drives,
             Sleep::Park | Sleep::Held => Role::None,
         };
-        if !is_same_sleep && let Tick::Is(tick) = look.tick {
-            self.tick = Some(tick);
+        if !is_same_sleep && let Tick::Is(_) = look.tick {
+            self.tick = Some(look.tick);
         }
         Verdict {
             ended: self.end(look.now_ns, before),
@@ -253,7 +255,7 @@ impl Worker {
                 verdict.ended = self.end(look.now_ns, before);
                 return verdict;
             }
-            Tick::Is(tick) => self.tick.replace(tick) == Some(tick),
+            Tick::Is(_) | Tick::HandedOver(_) => self.tick.replace(look.tick) == Some(look.tick),
             Tick::Unknown => {
                 self.tick = None;
                 before.is_some_and(|before| !may_have_parked(&before, &look))
@@ -331,6 +333,9 @@ impl Worker {
                 verdict.take_sample = is_due && is_long;
             }
         }
+        if matches!(look.tick, Tick::HandedOver(_)) {
+            self.role = Role::None;
+        }
         verdict
     }
 
@@ -367,6 +372,7 @@ impl Worker {
             is_exact: poll.is_exact,
             waker: None,
             woken_ns: 0,
+            label: None,
         }
     }
 }

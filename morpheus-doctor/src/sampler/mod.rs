@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::labels;
 use crate::memory::Memory;
 use crate::model::Method;
 use crate::source::{
@@ -156,6 +157,8 @@ struct Looks {
     workers: BTreeMap<u32, Watched>,
     others: HashMap<u32, Unknown>,
     suspects: HashMap<u32, Sampled>,
+    /// By thread: where it keeps the address of its slot.
+    handles: HashMap<u32, u64>,
     services: Services,
     events: Vec<Event>,
     lost: u64,
@@ -210,6 +213,7 @@ impl Looks {
             workers: BTreeMap::new(),
             others: HashMap::new(),
             suspects: HashMap::new(),
+            handles: HashMap::new(),
             services: Services::default(),
             events: Vec::new(),
             lost: 0,
@@ -305,7 +309,7 @@ impl Looks {
                         self.rests(watched, place, signature);
                     }
                 }
-                look.tick = self.tick(watched.counter, &mut watched.core);
+                look.tick = self.tick(tid, watched.counter, &mut watched.core);
                 if watched.worker.asks_sleeps(counts.runs, look.tick) {
                     look.sleeps = watched.files.sleeps();
                 } else {
@@ -332,10 +336,11 @@ impl Looks {
     ) -> io::Result<()> {
         self.ends.extend(verdict.ended);
         if verdict.copy_sleeper
-            && let (Some(place), Some(progress)) = (watched.place, watched.worker.progress())
+            && let (Some(place), Some(mut progress)) = (watched.place, watched.worker.progress())
             && let Some(copy) = self.copy_of_sleeper(&watched.files, place)
         {
             let slept_ns = watched.worker.slept_ns();
+            progress.label = self.label_of(tid);
             watched.worker.was_copied(look.now_ns);
             self.tell_sleeper(progress, Reason::Woke, place, copy, slept_ns);
         } else if look.state == State::Sleeps
@@ -357,8 +362,9 @@ impl Looks {
             if verdict.take_sample
                 && let Some(taken) = taken
                 && (since_ns..=look.now_ns).contains(&taken.now_ns)
-                && let Some(progress) = watched.worker.progress()
+                && let Some(mut progress) = watched.worker.progress()
             {
+                progress.label = self.label_of(tid);
                 watched.worker.was_copied(look.now_ns);
                 self.tell(Event::Stack {
                     progress,
@@ -408,7 +414,7 @@ impl Looks {
     }
 
     /// Reads the number of a worker's poll. `core` is where its core was last: it is there most of the time, and one read is enough.
-    fn tick(&self, counter: Option<Counter>, core: &mut u64) -> Tick {
+    fn tick(&self, tid: u32, counter: Option<Counter>, core: &mut u64) -> Tick {
         let Some(counter) = counter else {
             return Tick::Unknown;
         };
@@ -426,7 +432,9 @@ impl Looks {
         }
         match self.memory.word(counter.core_at) {
             None => Tick::Unknown,
-            Some(0) => Tick::NoCore,
+            Some(0) => self.watched(tid).map_or(Tick::NoCore, |watched| {
+                Tick::HandedOver(watched.poll as u32)
+            }),
             Some(now) => {
                 *core = now;
                 self.memory.word(at(now)).map_or(Tick::Unknown, number)
@@ -501,6 +509,16 @@ impl Looks {
         let had = self.memory.read(address, &mut bytes);
         let text = bytes[..had].split(|&byte| byte == 0).next();
         String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
+    }
+
+    /// The poll of a task of Morpheus that a thread is in.
+    fn watched(&self, tid: u32) -> Option<labels::Watched> {
+        labels::watched_at(self.memory, *self.handles.get(&tid)?)
+    }
+
+    /// The label of the task that a thread polls.
+    fn label_of(&self, tid: u32) -> Option<u32> {
+        Some(self.watched(tid)?.label)
     }
 
     fn tell(&mut self, event: Event) {
@@ -721,7 +739,8 @@ impl Looks {
                 .worker
                 .last()
                 .is_some_and(|last| last.state == State::Sleeps);
-            let (Some(place), Some(progress)) = (watched.place, watched.worker.progress()) else {
+            let (Some(place), Some(mut progress)) = (watched.place, watched.worker.progress())
+            else {
                 continue;
             };
             if !asleep {
@@ -730,6 +749,7 @@ impl Looks {
             let Some(copy) = self.copy_of_sleeper(&watched.files, place) else {
                 continue;
             };
+            progress.label = self.label_of(progress.tid);
             sleepers.push(Event::Stack {
                 progress,
                 reason: Reason::Woke,
@@ -833,6 +853,10 @@ impl Source for Sampler {
 
     fn adopt(&mut self, tid: u32, kind: Kind, counter: Option<Counter>) {
         self.looks().adopt(tid, kind, counter);
+    }
+
+    fn has_handle(&mut self, tid: u32, handle: u64) {
+        self.looks().handles.insert(tid, handle);
     }
 
     fn sleepers(&mut self) -> Vec<Event> {

@@ -131,16 +131,16 @@ fn counters_that_point_nowhere_are_unknown() {
     };
     let at = &raw const *core as u64;
     let mut known = 0;
-    assert_eq!(looks.tick(counter(at), &mut known), Tick::Is(77));
+    assert_eq!(looks.tick(0, counter(at), &mut known), Tick::Is(77));
     assert_eq!(known, *core);
-    assert_eq!(looks.tick(counter(at), &mut known), Tick::Is(77));
+    assert_eq!(looks.tick(0, counter(at), &mut known), Tick::Is(77));
     for nowhere in [0, 1, u64::MAX, u64::MAX - 7] {
-        assert_eq!(looks.tick(counter(nowhere), &mut known), Tick::Unknown);
+        assert_eq!(looks.tick(0, counter(nowhere), &mut known), Tick::Unknown);
         let core = Box::new(nowhere);
-        let tick = looks.tick(counter(&raw const *core as u64), &mut known);
+        let tick = looks.tick(0, counter(&raw const *core as u64), &mut known);
         assert_eq!(tick == Tick::NoCore, nowhere == 0, "{nowhere:#x}");
     }
-    assert_eq!(looks.tick(None, &mut known), Tick::Unknown);
+    assert_eq!(looks.tick(0, None, &mut known), Tick::Unknown);
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::report::counters::Counter;
+use morpheus_common::directory;
+use morpheus_link::directory::publish_labels;
 use morpheus_system::lock::lock;
 
 /// Most labels of a process. Labels after these share the last one.
@@ -34,8 +36,11 @@ impl std::fmt::Display for Origin {
     }
 }
 
+/// `repr(C)` for its first field, which tools outside of the process read.
+#[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Label {
+    name: directory::Label,
     id: u32,
     origin: Origin,
     /// Number of runtimes with a stalled poll among their last ones; plus one until the first runtime has found the
@@ -76,7 +81,13 @@ impl Totals {
 
 impl Label {
     fn new(id: u32, origin: Origin) -> Label {
+        let name = match origin {
+            Origin::Named(name) => directory::Label::new(name, 0),
+            Origin::At(location) => directory::Label::new(location.file(), location.line()),
+            Origin::Overflow => directory::Label::new("", 0),
+        };
         Label {
+            name,
             id,
             origin,
             doubts: AtomicU32::new(1),
@@ -165,17 +176,18 @@ fn is_own(origin: Origin) -> bool {
 
 struct Table {
     by_origin: Mutex<HashMap<Origin, &'static Label>>,
-    by_id: Box<[AtomicPtr<Label>]>,
+    by_id: &'static [AtomicPtr<Label>],
 }
 
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
+        let by_id: Box<[AtomicPtr<Label>]> = (0..MAX_LABELS)
+            .map(|_| AtomicPtr::new(std::ptr::null_mut()))
+            .collect();
         let table = Table {
             by_origin: Mutex::default(),
-            by_id: (0..MAX_LABELS)
-                .map(|_| AtomicPtr::new(std::ptr::null_mut()))
-                .collect(),
+            by_id: Box::leak(by_id),
         };
         // The overflow label has the last number, and exists from the start.
         let overflow = Box::leak(Box::new(Label::new(
@@ -183,6 +195,7 @@ fn table() -> &'static Table {
             Origin::Overflow,
         )));
         table.by_id[MAX_LABELS - 1].store(overflow, Ordering::Release);
+        publish_labels(table.by_id);
         table
     })
 }

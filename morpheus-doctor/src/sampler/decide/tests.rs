@@ -108,6 +108,33 @@ fn a_park_is_no_poll_however_long_it_is() {
 }
 
 #[test]
+fn a_poll_whose_worker_was_handed_over_is_long_and_holds_up_none() {
+    let mut played = Played::new();
+    played.look(PARK, Tick::Is(4));
+    played.ran();
+    for _ in 0..20 {
+        // The core's number goes on with another thread; a core that is away without a poll of Morpheus is no poll.
+        let verdict = played.look(State::Runs, Tick::HandedOver(31));
+        assert_eq!(verdict.ended, None);
+        assert_eq!(played.worker.role, Role::None);
+        if verdict.take_sample {
+            played.worker.was_copied(played.now_ns);
+        }
+    }
+    let ended = played
+        .look(State::Runs, Tick::HandedOver(33))
+        .ended
+        .unwrap();
+    assert!(ended.has_stack && ended.progress.is_exact);
+    assert_eq!(
+        ended.progress.now_ns - ended.progress.began_ns,
+        20 * PERIOD_NS
+    );
+    assert!(played.look(State::Runs, Tick::NoCore).ended.is_some());
+    assert!(played.worker.progress().is_none());
+}
+
+#[test]
 fn short_polls_are_told_apart_by_their_numbers() {
     let mut played = Played::new();
     for tick in 0..1000 {
