@@ -5,8 +5,6 @@ use std::sync::atomic::AtomicPtr;
 
 use morpheus_common::directory::{Directory, MOST_THREADS, Thread};
 
-use crate::handle;
-
 static THREADS: [Thread; MOST_THREADS] = [const { Thread::free() }; MOST_THREADS];
 
 /// `used`: nothing in this process reads it.
@@ -26,13 +24,12 @@ thread_local! {
     static LISTED: OnceCell<Option<Listed>> = const { OnceCell::new() };
 }
 
-/// Lists the calling thread, which has the number `tid`, until it ends. Does nothing for a thread that is listed, and where there are
-/// more threads than entries.
-pub fn list_thread(tid: u32) {
+/// Lists the calling thread until it ends: it has the number `tid`, and `word` is the address of its word that points to its slot. Does
+/// nothing for a thread that is listed, and where there are more threads than entries.
+pub(crate) fn list_thread(tid: u32, word: *mut ()) {
     // `try_with`: a thread that is being torn down is not listed.
     let _ = LISTED.try_with(|listed| {
         listed.get_or_init(|| {
-            let word = handle::own_word();
             THREADS
                 .iter()
                 .find(|entry| entry.take(tid, word))
@@ -61,16 +58,15 @@ mod tests {
     fn a_thread_is_listed_once_and_until_it_ends() {
         const TID: u32 = u32::MAX;
         std::thread::spawn(|| {
-            list_thread(TID);
-            list_thread(TID);
+            let mut word = 0_u64;
+            let word = (&raw mut word).cast();
+            list_thread(TID, word);
+            list_thread(TID, word);
             assert_eq!(entries_of(TID), 1);
             let entry = THREADS
                 .iter()
                 .find(|entry| entry.tid.load(Ordering::Relaxed) == TID);
-            assert_eq!(
-                entry.unwrap().handle.load(Ordering::Relaxed),
-                handle::own_word()
-            );
+            assert_eq!(entry.unwrap().handle.load(Ordering::Relaxed), word);
         })
         .join()
         .unwrap();

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
 
 use crate::area::Area;
+use crate::directory;
 use crate::table::Table;
 use morpheus_system::sleeper::Sleeper;
 
@@ -142,9 +143,10 @@ pub fn current() -> SlotHandle {
     }
 }
 
-/// The address of the calling thread's word that points to its slot, for as long as the thread lives.
-pub(crate) fn own_word() -> *mut () {
-    SLOT.with(|slot| slot.as_ptr().cast())
+/// Lists the calling thread, which has the number `tid`, in the [`directory`] until it ends.
+pub fn list_thread(tid: u32) {
+    // The word lives as long as the thread.
+    SLOT.with(|slot| directory::list_thread(tid, slot.as_ptr().cast()));
 }
 
 /// Sets the calling thread's handle.

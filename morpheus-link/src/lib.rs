@@ -31,7 +31,6 @@ pub mod area;
 pub mod choice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod client;
-#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod directory;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod events;

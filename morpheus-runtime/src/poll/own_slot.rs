@@ -15,7 +15,6 @@ use crate::domain::Domain;
 #[cfg(tokio_unstable)]
 use crate::poll::hooks;
 use crate::report::label::Label;
-use morpheus_link::directory;
 use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::{nice, threads};
 
@@ -209,7 +208,7 @@ fn claim_slow(plain: Plain) -> bool {
         slot.runtime.tid.store(tid, Ordering::Release);
         slot.runtime.set_state(WorkerState::Running);
         handle::set(slot);
-        directory::list_thread(tid);
+        handle::list_thread(tid);
         domain.link.slots_changed();
         membership.claimed = Some(Claimed { domain, index });
         Some(())
