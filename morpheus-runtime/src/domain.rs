@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use morpheus_common::ladder::Policy;
 
 use crate::act::cores::CoreTable;
+use crate::act::handed_over::HandedOver;
 use crate::act::permit::{self, Permits};
 use crate::act::relief::Relief;
 use crate::act::spare::Spares;
@@ -77,6 +78,7 @@ pub(crate) struct Domain {
     pub(crate) spares: Spares,
     pub(crate) relief: Relief,
     pub(crate) permits: Arc<Permits>,
+    pub(crate) handed_over: HandedOver,
     /// How polls of each label went on this runtime.
     pub(crate) histories: Histories,
     pub(crate) cores: CoreTable,
@@ -126,6 +128,7 @@ impl Domain {
             spares: Spares::new(settings.spares),
             relief: Relief::default(),
             permits: Arc::new(Permits::new(limits)),
+            handed_over: HandedOver::default(),
             histories: Histories::default(),
             cores: CoreTable::new(settings.workers + settings.spares),
             has_tasks: AtomicBool::new(false),

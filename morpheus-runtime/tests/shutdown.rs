@@ -4,7 +4,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -17,6 +17,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(2)
         .max_spares(8)
+        .enable_all()
         .build()
         .unwrap()
 }
@@ -304,4 +305,85 @@ fn a_thousand_fresh_runtimes() {
     // Measured: 2 to 4 ms.
     assert!(each < 50 * MS, "{each:?} each");
     assert_eq!(common::own_panics(), panics);
+}
+
+/// Counts the panic that drops it.
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Ends runtimes while polls that were handed over compute, each of which goes on to sleep. Returns how many panicked.
+fn panics_of_polls_handed_over(end: fn(Runtime)) -> usize {
+    let label = fresh_label("handed over");
+    let panics = Arc::new(AtomicUsize::new(0));
+    let before = settled_threads();
+    for _ in 0..10 {
+        let runtime = runtime();
+        for _ in 0..3 {
+            let guard = Guard(panics.clone());
+            let computes = async move {
+                let _guard = guard;
+                loop {
+                    burn(10 * MS);
+                    tokio::time::sleep(MS).await;
+                }
+            };
+            task::Builder::new()
+                .label(label)
+                .spawn_on(computes, runtime.handle());
+        }
+        assert!(wait_for(PATIENCE, || runtime.metrics().handoff_polls >= 6));
+        within(PATIENCE, move || end(runtime));
+        // Also those of a runtime that ends in the background.
+        assert!(wait_for(PATIENCE, || threads() <= before));
+    }
+    panics.load(Ordering::SeqCst)
+}
+
+/// A worker of tokio ends its poll before the drivers end, so that a timer in it works.
+#[test]
+fn polls_that_were_handed_over_end_with_their_timers() {
+    let _alone = alone();
+    for end in [
+        drop,
+        |runtime: Runtime| runtime.shutdown_timeout(PATIENCE),
+        Runtime::shutdown_background,
+    ] {
+        assert_eq!(panics_of_polls_handed_over(end), 0);
+    }
+}
+
+/// As on tokio: the poll waits for what another task keeps, and the end of the runtime drops that task.
+#[test]
+fn a_poll_that_was_handed_over_waits_for_a_task_that_is_dropped() {
+    let _alone = alone();
+    let runtime = runtime();
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    runtime.spawn(async move {
+        let _sender = sender;
+        std::future::pending::<()>().await;
+    });
+    let label = fresh_label("waits for a task");
+    let waits = Arc::new(AtomicBool::new(false));
+    let is_waiting = waits.clone();
+    task::Builder::new().label(label).spawn_on(
+        async move {
+            for _ in 0..3 {
+                burn(10 * MS);
+                tokio::task::yield_now().await;
+            }
+            waits.store(true, Ordering::SeqCst);
+            assert!(receiver.recv().is_err(), "nothing is sent");
+        },
+        runtime.handle(),
+    );
+    assert!(wait_for(PATIENCE, || is_waiting.load(Ordering::SeqCst)));
+    assert!(runtime.metrics().handoff_polls > 0, "it was not handed over");
+    within(PATIENCE, move || drop(runtime));
 }

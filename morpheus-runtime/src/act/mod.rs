@@ -1,6 +1,7 @@
 //! Actions of the controller: requests to yield, spares that are held and released, permits for slow tasks, and wakes.
 
 pub(crate) mod cores;
+pub(crate) mod handed_over;
 pub(crate) mod permit;
 pub(crate) mod relief;
 pub(crate) mod spare;

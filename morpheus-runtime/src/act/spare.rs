@@ -42,7 +42,10 @@ pub(crate) enum HoldEnd {
     /// Released. The worker ran again this many nanoseconds after the release.
     Released { after_ns: u64 },
     /// The runtime shuts down.
-    Closed,
+    Closed {
+        /// The worker was held then, and has not just come.
+        was_held: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -99,6 +102,7 @@ impl Spares {
         let mut state = lock(&self.state);
         state.pending = state.pending.saturating_sub(1);
         state.held += 1;
+        let was_held = !state.closed;
         while state.releases == 0 && !state.closed {
             state = self
                 .changed
@@ -107,7 +111,7 @@ impl Spares {
         }
         state.held -= 1;
         if state.closed {
-            return HoldEnd::Closed;
+            return HoldEnd::Closed { was_held };
         }
         state.releases -= 1;
         HoldEnd::Released {
@@ -179,8 +183,8 @@ mod tests {
         }
         spares.close();
         assert_eq!(spares.active(), 2);
-        assert_eq!(held.join().unwrap(), HoldEnd::Closed);
-        assert_eq!(spares.hold(), HoldEnd::Closed);
+        assert_eq!(held.join().unwrap(), HoldEnd::Closed { was_held: true });
+        assert_eq!(spares.hold(), HoldEnd::Closed { was_held: false });
         assert!(!spares.release());
         assert!(!spares.announce_hold());
     }

@@ -129,7 +129,15 @@ pub(crate) struct HandoffMark {
 }
 
 impl HandoffMark {
-    pub(crate) fn begin(domain: &Arc<Domain>, index: usize, slot: SlotHandle) -> HandoffMark {
+    /// `None`: the runtime ends, and the poll keeps its worker.
+    pub(crate) fn begin(
+        domain: &Arc<Domain>,
+        index: usize,
+        slot: SlotHandle,
+    ) -> Option<HandoffMark> {
+        if !domain.handed_over.begin() {
+            return None;
+        }
         let private = &domain.slots.private[index];
         if let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) {
             let metrics = handle.metrics();
@@ -147,12 +155,12 @@ impl HandoffMark {
         }
         slot.runtime.set_flag(SlotFlag::Handoff);
         domain.counters.handoff_polls.add(1);
-        HandoffMark {
+        Some(HandoffMark {
             domain: domain.clone(),
             index,
             slot,
             permit: None,
-        }
+        })
     }
 
     /// Keeps the permit until the poll has ended.
@@ -176,6 +184,7 @@ impl Drop for HandoffMark {
         {
             permit.class = Class::Hog;
         }
+        self.domain.handed_over.end();
     }
 }
 

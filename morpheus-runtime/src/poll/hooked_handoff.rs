@@ -85,7 +85,12 @@ pub(crate) fn hand_off(
             return None;
         }
     };
-    let mark = HandoffMark::begin(domain, index, slot);
+    let Some(mark) = HandoffMark::begin(domain, index, slot) else {
+        if let Some(waiter) = waiter {
+            waiter.leave();
+        }
+        return None;
+    };
     let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics)));
     if offered.is_err() {
         handoff::note_refusal();
@@ -95,16 +100,19 @@ pub(crate) fn hand_off(
     if is_away && let Some(waiter) = &waiter {
         permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
     }
-    let (true, Some(permit)) = (is_away, permit) else {
+    if permit.is_none() || !is_away {
         if let Some(waiter) = waiter {
             waiter.leave();
         }
         domain.counters.handoffs_refused.add(1);
-        return None;
-    };
-    Some(HandedOff {
+    }
+    // Without its core the poll is a handed over one, also where it has no permit.
+    is_away.then(|| HandedOff {
         slice_before: handoff::shorten_slice(domain),
-        mark: mark.hold(permit),
+        mark: match permit {
+            Some(permit) => mark.hold(permit),
+            None => mark,
+        },
     })
 }
 

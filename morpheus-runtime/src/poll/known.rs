@@ -12,9 +12,10 @@ use crate::act::permit::{Answer, Class, NoPermit, Permit, Request};
 use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
+use crate::poll::handoff::{self, HandoffMark};
 use crate::poll::mark::{PollMark, poll_inline};
+use crate::poll::own_slot;
 use crate::poll::state::WatchState;
-use crate::poll::{handoff, own_slot};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::{clock, nice};
@@ -63,9 +64,10 @@ pub(crate) fn poll<F: Future>(
             .own_demotable()
             .and_then(|demotable| Demotable::mark(slot, demotable));
         domain.slots.private[index].stamp(slot.runtime.next_poll());
-        let (result, verdict) = match permit {
-            Some(permit) => {
-                let _handoff = handoff::HandoffMark::begin(domain, index, slot).hold(permit);
+        let handoff =
+            permit.and_then(|permit| Some(HandoffMark::begin(domain, index, slot)?.hold(permit)));
+        let (result, verdict) = match handoff {
+            Some(_handoff) => {
                 let label = state.label;
                 let begun = std::cell::Cell::new(0);
                 let result = handoff::poll(domain, future, cx, || {
