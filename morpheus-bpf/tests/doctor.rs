@@ -688,6 +688,34 @@ fn there_are_no_rights() {
     process.ends_unharmed().unwrap();
 }
 
+/// A kernel that was built without BTF has no such directory.
+#[test]
+fn there_is_no_btf() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let process = Process::start(&built("patient-sleep"), &[]).unwrap();
+    let pid = process.pid().to_string();
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", hide])
+        .arg(program())
+        .args(["doctor", "--pid", &pid, "--duration", "2", "--json"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = errors(&output);
+    assert!(
+        said.contains("this kernel has no BTF") && said.contains("samples /proc"),
+        "{said}"
+    );
+    // All that libbpf has to say of it is kept for --verbose.
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(report(&output).unwrap().method, Method::Proc);
+    process.ends_unharmed().unwrap();
+}
+
 #[test]
 fn the_same_user_samples_without_bpf() {
     if !can_run() {

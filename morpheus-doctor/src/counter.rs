@@ -9,7 +9,10 @@
 //! - that stands still while the thread sleeps, and
 //! - that grows while the thread has not slept, as no count of parks does; or by far more than the thread has slept.
 //!
-//! Of several the one that has grown most is taken: a count of polls grows at least as fast as one of anything that polls do.
+//! Of several those are left that grow about as fast as the fastest: a count of polls grows at least as fast as one of anything that polls
+//! do. Of these the one that changes at the most moments is taken: the end of the worker's queue grows as fast, but by many tasks
+//! at once, when the driver has woken them. It is looked for in quick succession, too, so that the moments are shorter than a batch of
+//! polls.
 //! What is found is right for all workers of that kind of loop in the process.
 
 use std::collections::{HashMap, HashSet};
@@ -25,10 +28,19 @@ const WATCHED: usize = 512;
 const ABOVE: u64 = 1024;
 /// The most rounds of the loop in a millisecond: one takes 50 ns at least.
 const MOST_PER_MS: u64 = 20_000;
+/// The most rounds of the loop that one sleep is for, on average: what grows faster is a time.
+const MOST_PER_SLEEP: u64 = 1_000;
 /// Threads that are watched at once.
 const MOST_THREADS: usize = 4;
 /// Looks before anything is believed.
 const LEAST_LOOKS: u32 = 10;
+/// Looks after which a word is believed to be a worker's that was not seen to be emptied.
+const LOOKS_IN_DOUBT: u32 = 25;
+/// Moments at which a number was seen to have changed before it is believed.
+const LEAST_CHANGES: u32 = 12;
+/// Reads in quick succession at each look, and the time between two of them, in nanoseconds.
+const QUICK_READS: u32 = 16;
+const BETWEEN_READS_NS: u64 = 10_000;
 
 /// Where a kind of loop has its number of polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +89,8 @@ struct Field {
     is_out: bool,
     grown: u64,
     grew_awake: u32,
+    /// Reads that found another value than the one before.
+    changes: u32,
 }
 
 impl Finder {
@@ -164,34 +178,52 @@ impl Finder {
                 owners.entry(word.core).or_default().insert(tid);
             }
         }
-        let candidates: Vec<_> = self
+        // Copies of the pointer lie about, and other pointers, to queues that other threads change. The worker's own word is a cell's,
+        // which the loop empties: it was seen to be zero, and is behind the zero of a cell that nothing borrows. Of a worker that mostly
+        // sleeps it is hardly ever seen, so that one of the two is enough in the end.
+        let (_, _, watched, word, index) = self
             .threads
             .values()
-            .flat_map(|watched| watched.candidates())
-            .filter(|(_, word, ..)| owners[&word.core].len() == 1)
-            .collect();
-        let most = candidates.iter().map(|(.., field)| field.grown).max()?;
-        // Copies of the pointer lie about, and other pointers, to queues that other threads change. The worker's own word is a cell's,
-        // which the loop empties. It must have been seen to be one, or to be behind the zero of one that nothing borrows.
-        let best = candidates
-            .iter()
-            .filter(|(_, word, _, field)| {
-                (word.was_zero || word.is_behind_zero) && field.grown * 2 >= most
+            .flat_map(|watched| watched.words.iter().map(move |word| (watched, word)))
+            .filter(|(_, word)| owners[&word.core].len() == 1)
+            .filter_map(|(watched, word)| {
+                let marks = u8::from(word.was_zero) + u8::from(word.is_behind_zero);
+                let is_known = marks == 2 || marks == 1 && watched.looks >= LOOKS_IN_DOUBT;
+                let (index, field) = watched.count_in(word).filter(|_| is_known)?;
+                Some((marks, field.changes, watched, word, index))
             })
-            .max_by_key(|&&(_, word, index, field)| {
-                (
-                    word.was_zero && word.is_behind_zero,
-                    field.grown,
-                    std::cmp::Reverse(index),
-                    word.at,
-                )
-            })?;
-        let &(watched, word, index, _) = best;
+            .max_by_key(|&(marks, changes, _, word, _)| (marks, changes, word.at))?;
         Some(Found {
             looped: watched.looped.clone(),
             core_distance: word.at.wrapping_sub(watched.anchor),
             tick_offset: index as u32 * 4,
         })
+    }
+}
+
+impl Word {
+    /// Reads what it points to.
+    fn read(&mut self, memory: Memory, elapsed_ms: u64, is_awake: bool) {
+        let mut bytes = [0; WATCHED];
+        let had = memory.read(self.core, &mut bytes);
+        let values: Vec<u32> = bytes[..had]
+            .chunks_exact(4)
+            .map(|four| u32::from_ne_bytes(four.try_into().expect("four bytes")))
+            .collect();
+        if self.last.is_empty() {
+            self.fields = vec![Field::default(); values.len()];
+        }
+        let fields = self.fields.iter_mut().zip(&self.last).zip(&values);
+        for ((field, &before), &after) in fields {
+            let grown = u64::from(after.wrapping_sub(before));
+            field.is_out |= grown > MOST_PER_MS * elapsed_ms;
+            if grown > 0 {
+                field.grown += grown;
+                field.grew_awake += u32::from(is_awake);
+                field.changes += 1;
+            }
+        }
+        self.last = values;
     }
 }
 
@@ -211,28 +243,12 @@ impl Watched {
                 word.was_zero |= core == 0;
                 return core == 0;
             }
-            let mut bytes = [0; WATCHED];
-            let had = memory.read(core, &mut bytes);
-            let values: Vec<u32> = bytes[..had]
-                .chunks_exact(4)
-                .map(|four| u32::from_ne_bytes(four.try_into().expect("four bytes")))
-                .collect();
-            if word.last.is_empty() {
-                word.fields = vec![Field::default(); values.len()];
-            } else {
-                let fields = word.fields.iter_mut().zip(&word.last).zip(&values);
-                for ((field, &before), &after) in fields {
-                    let grown = u64::from(after.wrapping_sub(before));
-                    field.is_out |= grown > MOST_PER_MS * elapsed_ms;
-                    if grown > 0 {
-                        field.grown += grown;
-                        field.grew_awake += u32::from(is_awake);
-                    }
-                }
-            }
-            word.last = values;
+            word.read(memory, elapsed_ms, is_awake);
             true
         });
+        if !is_first {
+            self.read_quickly(memory);
+        }
         self.looks += 1;
         self.last_ns = now;
         if let Some(slept) = sleeps() {
@@ -241,26 +257,51 @@ impl Watched {
         }
     }
 
-    /// The numbers that may be counts of polls.
-    fn candidates(&self) -> Vec<(&Watched, &Word, usize, Field)> {
+    /// Reads what has grown, again and again. The thread may be in the same batch of polls all the while.
+    fn read_quickly(&mut self, memory: Memory) {
+        let has_grown = |word: &&mut Word| {
+            let mut fields = word.fields.iter();
+            fields.any(|field| !field.is_out && field.grown > 0)
+        };
+        for _ in 0..QUICK_READS {
+            let until_ns = now_ns() + BETWEEN_READS_NS;
+            for word in self.words.iter_mut().filter(has_grown) {
+                match memory.word(word.at) {
+                    Some(core) if core == word.core => word.read(memory, 1, false),
+                    Some(0) => word.was_zero = true,
+                    _ => {}
+                }
+            }
+            while now_ns() < until_ns {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// The number in what a word points to that counts polls, if one does.
+    fn count_in<'word>(&self, word: &'word Word) -> Option<(usize, &'word Field)> {
         if self.looks < LEAST_LOOKS {
-            return Vec::new();
+            return None;
         }
         let slept = self.slept_last - self.slept_first.unwrap_or(self.slept_last);
         let counts = |field: &Field| {
-            let by_far = slept >= 20 && field.grown * 10 >= slept * 22 && field.grown <= slept * 50;
+            let by_far = slept >= 20
+                && field.grown * 10 >= slept * 22
+                && field.grown <= slept * MOST_PER_SLEEP;
             !field.is_out && field.grown >= 4 && (field.grew_awake >= 3 || by_far)
         };
-        self.words
-            .iter()
-            .flat_map(|word| {
-                word.fields
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, field)| counts(field))
-                    .map(move |(index, field)| (self, word, index, *field))
-            })
-            .collect()
+        let counting = || {
+            let fields = word.fields.iter().enumerate();
+            fields.filter(|(_, field)| counts(field))
+        };
+        let most = counting().map(|(_, field)| field.grown).max()?;
+        let fast = || counting().filter(|(_, field)| field.grown * 2 >= most);
+        let changes = fast().map(|(_, field)| field.changes).max()?;
+        if changes < LEAST_CHANGES {
+            return None;
+        }
+        // Of those that change about as frequently the first: what comes after the core is something else's.
+        fast().find(|(_, field)| field.changes * 5 >= changes * 4)
     }
 }
 
@@ -271,4 +312,110 @@ fn sleeps(pid: u32, tid: u32) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
     line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(grown: u64, grew_awake: u32, changes: u32) -> Field {
+        Field {
+            is_out: false,
+            grown,
+            grew_awake,
+            changes,
+        }
+    }
+
+    fn word(fields: Vec<Field>) -> Word {
+        Word {
+            at: 0x7000,
+            core: 0x5000,
+            was_zero: true,
+            is_behind_zero: true,
+            last: Vec::new(),
+            fields,
+        }
+    }
+
+    fn watched(looks: u32, slept: u64) -> Watched {
+        Watched {
+            looped: "run".to_owned(),
+            anchor: 0x6ff0,
+            words: Vec::new(),
+            looks,
+            slept_first: Some(0),
+            slept_last: slept,
+            last_ns: 0,
+        }
+    }
+
+    /// Growth, growth without a sleep, and changes as they were read of workers that serve 100,000 requests a second.
+    #[test]
+    fn a_count_of_polls_is_told_from_what_grows_beside_it() {
+        let nothing = || field(0, 0, 0);
+        let place = |watched: &Watched, fields| {
+            let word = word(fields);
+            watched.count_in(&word).map(|(index, _)| index)
+        };
+        // Parks, polls, both halves of the queue's head, its end: that grows most, and by batches.
+        let fields = || {
+            vec![
+                field(29, 6, 13),
+                nothing(),
+                field(2461, 4, 64),
+                field(2712, 4, 68),
+                field(2712, 4, 68),
+                field(2769, 4, 9),
+            ]
+        };
+        assert_eq!(place(&watched(10, 3), fields()), Some(2));
+        assert_eq!(
+            place(&watched(LEAST_LOOKS - 1, 3), fields()),
+            None,
+            "too early"
+        );
+        // It sleeps between any two looks, and most parks end at once.
+        let parks_at_once = vec![
+            field(133, 0, 23),
+            field(266, 0, 28),
+            field(9_961, 0, 174),
+            field(11_799, 0, 72),
+        ];
+        assert_eq!(place(&watched(10, 53), parks_at_once), Some(2));
+        // A time, and a number that was seen to fall.
+        let mut times = vec![field(90_000, 0, 174), field(5_000, 9, 100)];
+        times[1].is_out = true;
+        assert_eq!(place(&watched(10, 53), times), None);
+        assert_eq!(
+            place(&watched(10, 3), vec![field(200, 9, LEAST_CHANGES - 1)]),
+            None
+        );
+    }
+
+    #[test]
+    fn the_word_of_a_worker_is_one_that_its_loop_empties() {
+        let mut finder = Finder::new(std::process::id());
+        let fields = || vec![field(2461, 9, 64)];
+        let mut another = word(fields());
+        (another.at, another.core, another.was_zero) = (0x7010, 0x9000, false);
+        another.fields[0].changes = 90;
+        let mut worker = watched(10, 3);
+        worker.words = vec![another, word(fields())];
+        finder.threads.insert(7, worker);
+        let found = finder.found().unwrap();
+        assert_eq!((found.core_distance, found.tick_offset), (0x10, 0));
+        // Never seen to be emptied: in doubt, and believed in the end.
+        let worker = finder.threads.get_mut(&7).unwrap();
+        worker.words[1].was_zero = false;
+        assert_eq!(finder.found(), None);
+        finder.threads.get_mut(&7).unwrap().looks = LOOKS_IN_DOUBT;
+        assert_eq!(finder.found().unwrap().core_distance, 0x20);
+        // What two workers point to is neither's.
+        let mut other = watched(LOOKS_IN_DOUBT, 3);
+        other.words = vec![word(fields())];
+        other.words[0].core = 0x9000;
+        finder.threads.insert(8, other);
+        assert_eq!(finder.found().unwrap().core_distance, 0x10);
+    }
 }

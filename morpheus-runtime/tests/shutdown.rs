@@ -384,6 +384,9 @@ fn a_poll_that_was_handed_over_waits_for_a_task_that_is_dropped() {
         runtime.handle(),
     );
     assert!(wait_for(PATIENCE, || is_waiting.load(Ordering::SeqCst)));
-    assert!(runtime.metrics().handoff_polls > 0, "it was not handed over");
+    assert!(
+        runtime.metrics().handoff_polls > 0,
+        "it was not handed over"
+    );
     within(PATIENCE, move || drop(runtime));
 }

@@ -197,6 +197,8 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 	thread->copied_ns = 0;
 	thread->cpu_ns = 0;
 	thread->blocked_ns = 0;
+	/* Of one that began without a number, its end is not known either: several may have gone by. */
+	thread->is_exact = thread->has_tick != 0;
 	thread->unserved_base_ns = unserved(thread, now);
 }
 
@@ -211,7 +213,7 @@ static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, con
 	event->unserved_ns = unserved(thread, now) - thread->unserved_base_ns;
 	event->reason = 0;
 	event->runtime = thread->runtime;
-	event->is_exact = thread->has_tick;
+	event->is_exact = thread->is_exact;
 	event->length = 0;
 	event->ip = 0;
 	event->sp = 0;
@@ -516,7 +518,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 	}
 	set_role(thread, role_in(thread, STALLED), now);
 	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
-	again = (thread->has_tick ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
+	again = (thread->is_exact ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
 	if (thread->copied_ns && now - thread->copied_ns < again)
 		return 0;
 	read_registers(current, thread);

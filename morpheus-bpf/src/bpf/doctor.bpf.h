@@ -103,7 +103,8 @@ struct thread {
 	__u64 handle;
 	/* Its worker's core is with another thread: no poll of its own holds up a worker. */
 	__u32 is_handed_over;
-	__u32 more_padding;
+	/* Its poll is known by its number. */
+	__u32 is_exact;
 	/* The stack is needed up to here: a little above where the worker parks. 0 where that is not known. */
 	__u64 top;
 };

@@ -17,6 +17,9 @@ use crate::waits;
 /// A poll that computes is copied again and again: without a stack for this time its end was lost.
 const LOST_NS: u64 = 1_000_000_000;
 
+/// Stacks that are alike before they are taken for one poll's, without its number.
+const ALIKE: usize = 4;
+
 /// A poll that goes on, of which stacks were copied.
 #[derive(Default)]
 struct OpenPoll {
@@ -369,12 +372,13 @@ fn identity_of(understood: &Understood, culprit: Option<usize>, copy: &StackCopy
     Some(hasher.finish())
 }
 
-/// Whether stacks of a stretch between two parks are one poll's: two or more, in the same activation of the same function.
+/// Whether stacks of a stretch between two parks are one poll's: several in the same activation of the same function. Two that are alike
+/// may be of two polls of one task, where there are few tasks.
 fn is_one_activation(stacks: &[&Seen]) -> bool {
     let Some(first) = stacks.first() else {
         return false;
     };
-    stacks.len() >= 2
+    stacks.len() >= ALIKE
         && first.identity.is_some()
         && stacks.iter().all(|seen| {
             seen.identity == first.identity
