@@ -433,27 +433,37 @@ fn tasks_of_morpheus_have_their_labels() {
         return;
     }
     let _turn = turn();
-    for more in [&[][..], &["--no-bpf"]] {
-        let arguments = [&["--duration", "3", "--json"], more].concat();
+    for (method, more) in [(Method::Bpf, &[][..]), (Method::Proc, &["--no-bpf"])] {
         let process = Process::start(&built(LABELLED.program), &[]).unwrap();
         let pid = process.pid().to_string();
-        let found = report(&run(&[&["--pid", &pid], &arguments[..]].concat())).unwrap();
+        let arguments = ["--pid", &pid, "--duration", "4", "--json"];
+        let found = report(&run(&[&arguments, more].concat())).unwrap();
         process.ends_unharmed().unwrap();
+        assert_eq!(found.method, method);
         let label_at = |marker| {
             let is_there = |finding: &&Finding| {
                 let culprit = finding.stack.culprit();
                 culprit.is_some_and(|frame| is_at(frame, &LABELLED, marker))
             };
-            let finding = found.findings.iter().find(is_there);
-            let finding = finding.unwrap_or_else(|| panic!("{marker}: {:?}", places(&found)));
-            finding.label.clone().unwrap_or_default()
+            let finding = found.findings.iter().find(is_there)?;
+            Some(finding.label.clone().unwrap_or_default())
         };
-        assert_eq!(label_at(CULPRIT), "reports");
-        let at_spawn = label_at(VICTIM);
-        let (file, line) = at_spawn.rsplit_once(':').unwrap_or_default();
+        let (named, at_spawn) = (label_at(CULPRIT), label_at(VICTIM));
+        // There are more workers than can be looked at as frequently as it takes for each of the two.
+        let is_enough = match method {
+            Method::Bpf => named.is_some() && at_spawn.is_some(),
+            Method::Proc => named.is_some() || at_spawn.is_some(),
+        };
+        assert!(is_enough, "{:?}", places(&found));
+        assert_eq!(named.as_deref().unwrap_or("reports"), "reports");
+        let is_place = |label: String| {
+            label.rsplit_once(':').is_some_and(|(file, line)| {
+                file.ends_with(LABELLED.file) && line.parse::<u32>().is_ok()
+            })
+        };
         assert!(
-            file.ends_with(LABELLED.file) && line.parse::<u32>().is_ok(),
-            "{at_spawn}"
+            at_spawn.is_none_or(is_place),
+            "another place than the spawn"
         );
     }
 }

@@ -46,6 +46,23 @@ impl Place {
     }
 }
 
+/// The functions of a poll, innermost first: those that are called from `until`, without the executor's own between them and the task.
+#[must_use]
+pub fn frames_of_poll(parts: &[Part], until: Place) -> Vec<Frame> {
+    let is_executors = |frame: &Frame| {
+        let file = frame.file.as_deref().unwrap_or_default();
+        let of_tokio = file
+            .split_once("/tokio-")
+            .is_some_and(|(_, rest)| rest.contains("/src/runtime/") || rest.contains("/src/loom/"));
+        frame.inlined && (of_tokio || frame.function.starts_with("tokio::runtime::"))
+    };
+    let mut frames: Vec<Frame> = until.inside(parts).cloned().collect();
+    while frames.last().is_some_and(is_executors) {
+        frames.pop();
+    }
+    frames
+}
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
@@ -373,7 +390,7 @@ mod tests {
                     line: None,
                     module: "app".to_owned(),
                     address: 0,
-                    inlined: false,
+                    inlined: functions.len() > 1,
                     owner: match function.starts_with("app::") {
                         true => Owner::Application,
                         false => Owner::Plumbing,
@@ -471,6 +488,10 @@ mod tests {
             part(&[
                 ("app::hash", ""),
                 ("app::handler::{{closure}}", ""),
+                (
+                    "with_mut",
+                    "/registry/src/tokio-1.54.1/src/loom/std/unsafe_cell.rs",
+                ),
                 ("tokio::runtime::task::core::Core<T,S>::poll", ""),
                 ("tokio::runtime::task::raw::poll", ""),
             ]),
@@ -488,12 +509,10 @@ mod tests {
         let Does::Polls { until } = read(&polls).does else {
             panic!("{:?}", read(&polls));
         };
-        let inside: Vec<&str> = until
-            .inside(&polls)
-            .map(|frame| frame.function.as_str())
-            .collect();
+        let frames = frames_of_poll(&polls, until);
+        let functions: Vec<&str> = frames.iter().map(|frame| frame.function.as_str()).collect();
         assert_eq!(
-            inside,
+            functions,
             [
                 "core::num::wrapping_mul",
                 "app::hash",

@@ -6,7 +6,8 @@
 //! build, so the place is found by watching: words in the frames of the loop that point to data, and in what they point to a number
 //!
 //! - that only grows, and no faster than a loop can run (a round takes 50 ns at least),
-//! - that stands still while the thread sleeps, and
+//! - that stands still while the thread sleeps: another worker's does not,
+//! - that is none of tokio's two counts of parks, of which one is the other's double, and
 //! - that grows while the thread has not slept, as no count of parks does; or by far more than the thread has slept.
 //!
 //! Of several those are left that grow about as fast as the fastest: a count of polls grows at least as fast as one of anything that polls
@@ -36,6 +37,10 @@ const MOST_THREADS: usize = 4;
 const LEAST_LOOKS: u32 = 10;
 /// Looks after which a word is believed to be a worker's that was not seen to be emptied.
 const LOOKS_IN_DOUBT: u32 = 25;
+/// Looks between which its thread has slept all the time before such a word is believed.
+const LEAST_NIGHTS: u32 = 5;
+/// Parks before two numbers are taken for the two counts of them.
+const LEAST_PARKS: u32 = 10;
 /// Moments at which a number was seen to have changed before it is believed.
 const LEAST_CHANGES: u32 = 12;
 /// Reads in quick succession at each look, and the time between two of them, in nanoseconds.
@@ -70,6 +75,10 @@ struct Watched {
     slept_first: Option<u64>,
     slept_last: u64,
     last_ns: u64,
+    /// It slept through the last look: how frequently it had run by then.
+    asleep_since: Option<u64>,
+    /// Looks between which it has slept all the time.
+    nights: u32,
 }
 
 #[derive(Debug)]
@@ -147,6 +156,8 @@ impl Finder {
                 slept_first: None,
                 slept_last: 0,
                 last_ns: 0,
+                asleep_since: None,
+                nights: 0,
             },
         );
     }
@@ -156,8 +167,10 @@ impl Finder {
         let memory = self.memory;
         let mut gone = Vec::new();
         for (&tid, watched) in &mut self.threads {
-            match sleeps(self.pid, tid) {
-                Some(slept) => watched.look(memory, slept, || sleeps(self.pid, tid)),
+            match Switches::of(self.pid, tid) {
+                Some(switches) => {
+                    watched.look(memory, switches, || Switches::of(self.pid, tid));
+                }
                 None => gone.push(tid),
             }
         }
@@ -188,7 +201,8 @@ impl Finder {
             .filter(|(_, word)| owners[&word.core].len() == 1)
             .filter_map(|(watched, word)| {
                 let marks = u8::from(word.was_zero) + u8::from(word.is_behind_zero);
-                let is_known = marks == 2 || marks == 1 && watched.looks >= LOOKS_IN_DOUBT;
+                let is_proven = watched.looks >= LOOKS_IN_DOUBT && watched.nights >= LEAST_NIGHTS;
+                let is_known = marks == 2 || marks == 1 && is_proven;
                 let (index, field) = watched.count_in(word).filter(|_| is_known)?;
                 Some((marks, field.changes, watched, word, index))
             })
@@ -203,7 +217,7 @@ impl Finder {
 
 impl Word {
     /// Reads what it points to.
-    fn read(&mut self, memory: Memory, elapsed_ms: u64, is_awake: bool) {
+    fn read(&mut self, memory: Memory, elapsed_ms: u64, is: Is) {
         let mut bytes = [0; WATCHED];
         let had = memory.read(self.core, &mut bytes);
         let values: Vec<u32> = bytes[..had]
@@ -216,10 +230,10 @@ impl Word {
         let fields = self.fields.iter_mut().zip(&self.last).zip(&values);
         for ((field, &before), &after) in fields {
             let grown = u64::from(after.wrapping_sub(before));
-            field.is_out |= grown > MOST_PER_MS * elapsed_ms;
+            field.is_out |= grown > MOST_PER_MS * elapsed_ms || grown > 0 && is == Is::Asleep;
             if grown > 0 {
                 field.grown += grown;
-                field.grew_awake += u32::from(is_awake);
+                field.grew_awake += u32::from(is == Is::Awake);
                 field.changes += 1;
             }
         }
@@ -227,13 +241,33 @@ impl Word {
     }
 }
 
+impl Word {
+    /// Whether a number is one of tokio's counts of parks: one grows when the worker parks, one then and when it is unparked.
+    fn counts_parks(&self, index: usize) -> bool {
+        let is_double = |once: u32, twice: u32| {
+            once >= LEAST_PARKS
+                && (twice == once.wrapping_mul(2) || twice == once.wrapping_mul(2) - 1)
+        };
+        let Some(&own) = self.last.get(index) else {
+            return false;
+        };
+        let mut others = self.last.iter();
+        others.any(|&other| is_double(own, other) || is_double(other, own))
+    }
+}
+
 impl Watched {
-    fn look(&mut self, memory: Memory, slept_before: u64, sleeps: impl Fn() -> Option<u64>) {
-        let now = now_ns();
+    fn look(&mut self, memory: Memory, before: Switches, now: impl Fn() -> Option<Switches>) {
+        let now_ns = now_ns();
         let is_first = self.looks == 0;
-        let elapsed_ms = (now - self.last_ns) / 1_000_000 + 1;
-        // It has run since the last look, without a sleep.
-        let is_awake = !is_first && slept_before == self.slept_last;
+        let elapsed_ms = (now_ns - self.last_ns) / 1_000_000 + 1;
+        let asleep_now = before.is_asleep.then_some(before.runs);
+        let is = match self.asleep_since {
+            Some(runs) if asleep_now == Some(runs) => Is::Asleep,
+            // It has run since the last look, without a sleep.
+            _ if !is_first && before.sleeps == self.slept_last => Is::Awake,
+            _ => Is::Either,
+        };
         self.words.retain_mut(|word| {
             let Some(core) = memory.word(word.at) else {
                 return false;
@@ -243,18 +277,22 @@ impl Watched {
                 word.was_zero |= core == 0;
                 return core == 0;
             }
-            word.read(memory, elapsed_ms, is_awake);
+            word.read(memory, elapsed_ms, is);
             true
         });
         if !is_first {
             self.read_quickly(memory);
         }
         self.looks += 1;
-        self.last_ns = now;
-        if let Some(slept) = sleeps() {
-            self.slept_first.get_or_insert(slept);
-            self.slept_last = slept;
+        self.last_ns = now_ns;
+        self.asleep_since = None;
+        if let Some(after) = now() {
+            self.slept_first.get_or_insert(after.sleeps);
+            self.slept_last = after.sleeps;
+            // It may have woken between the two; then it has run once more.
+            self.asleep_since = asleep_now.filter(|&runs| after.is_asleep && after.runs == runs);
         }
+        self.nights += u32::from(is == Is::Asleep && self.asleep_since.is_some());
     }
 
     /// Reads what has grown, again and again. The thread may be in the same batch of polls all the while.
@@ -267,7 +305,7 @@ impl Watched {
             let until_ns = now_ns() + BETWEEN_READS_NS;
             for word in self.words.iter_mut().filter(has_grown) {
                 match memory.word(word.at) {
-                    Some(core) if core == word.core => word.read(memory, 1, false),
+                    Some(core) if core == word.core => word.read(memory, 1, Is::Either),
                     Some(0) => word.was_zero = true,
                     _ => {}
                 }
@@ -292,10 +330,10 @@ impl Watched {
         };
         let counting = || {
             let fields = word.fields.iter().enumerate();
-            fields.filter(|(_, field)| counts(field))
+            fields.filter(|&(index, field)| counts(field) && !word.counts_parks(index))
         };
         let most = counting().map(|(_, field)| field.grown).max()?;
-        let fast = || counting().filter(|(_, field)| field.grown * 2 >= most);
+        let fast = || counting().filter(|(_, field)| field.grown * 3 >= most * 2);
         let changes = fast().map(|(_, field)| field.changes).max()?;
         if changes < LEAST_CHANGES {
             return None;
@@ -305,13 +343,42 @@ impl Watched {
     }
 }
 
-/// How frequently a thread has slept.
-fn sleeps(pid: u32, tid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
+/// What the thread did from the last read to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    /// It slept, all the time.
+    Asleep,
+    /// It ran, or was ready to, all the time.
+    Awake,
+    /// Not known.
+    Either,
+}
+
+/// A thread's switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Switches {
+    /// How frequently it has slept.
+    sleeps: u64,
+    /// How frequently it was taken from a CPU.
+    runs: u64,
+    is_asleep: bool,
+}
+
+impl Switches {
+    fn of(pid: u32, tid: u32) -> Option<Switches> {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim())
+        };
+        let sleeps = field("voluntary_ctxt_switches:")?.parse().ok()?;
+        let taken: u64 = field("nonvoluntary_ctxt_switches:")?.parse().ok()?;
+        Some(Switches {
+            sleeps,
+            runs: sleeps + taken,
+            is_asleep: field("State:")?.starts_with('S'),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -347,6 +414,8 @@ mod tests {
             slept_first: Some(0),
             slept_last: slept,
             last_ns: 0,
+            asleep_since: None,
+            nights: LEAST_NIGHTS,
         }
     }
 
@@ -391,6 +460,25 @@ mod tests {
             place(&watched(10, 3), vec![field(200, 9, LEAST_CHANGES - 1)]),
             None
         );
+    }
+
+    #[test]
+    fn counts_of_parks_and_of_other_workers_are_none_of_polls() {
+        // At each wake-up one poll: the worker has parked and unparked as frequently as it has been round its loop.
+        let mut quiet = word(vec![field(14, 3, 14), field(29, 3, 14), field(28, 3, 14)]);
+        quiet.last = vec![1014, 2027, 3028];
+        assert!(quiet.counts_parks(0) && quiet.counts_parks(1));
+        let worker = watched(30, 12);
+        assert_eq!(worker.count_in(&quiet).map(|(index, _)| index), Some(2));
+
+        let other = Box::new([7_u32; 4]);
+        let mut words = word(Vec::new());
+        words.core = other.as_ptr().addr() as u64;
+        let own = Memory::of(std::process::id());
+        words.read(own, 1, Is::Either);
+        words.last[1] -= 1;
+        words.read(own, 1, Is::Asleep);
+        assert!(words.fields[1].is_out && !words.fields[0].is_out);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use super::groups::{Group, Key, key_of};
 use super::reader::Understood;
 use crate::anatomy::{self, Does};
-use crate::model::{Doing, Finding, Frame, LongPoll, Report, Sample, Stack, Wait};
+use crate::model::{Doing, Finding, LongPoll, Report, Sample, Stack, Wait};
 use crate::names::Names;
 use crate::report::units::count;
 use crate::source::{Named, Progress, Reason, SystemCall, now_ns};
@@ -17,7 +17,7 @@ use crate::waits;
 /// A poll that computes is copied again and again: without a stack for this time its end was lost.
 const LOST_NS: u64 = 1_000_000_000;
 
-/// Stacks that are alike before they are taken for one poll's, without its number.
+/// Stacks that are alike before computing is taken for one poll's, without its number.
 const ALIKE: usize = 4;
 
 /// A poll that goes on, of which stacks were copied.
@@ -110,7 +110,7 @@ impl Polls {
         let Does::Polls { until } = understood.anatomy.does else {
             return;
         };
-        let frames: Vec<Frame> = until.inside(&understood.parts).cloned().collect();
+        let frames = anatomy::frames_of_poll(&understood.parts, until);
         let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
         let identity = identity_of(understood, culprit, copy);
         let sleeps = reason == Reason::Woke;
@@ -160,7 +160,12 @@ impl Polls {
                 .collect(),
             false => open.stacks.iter().collect(),
         };
-        if doing == Doing::Computing && !progress.is_exact && !is_one_activation(&fitting) {
+        let is_one = match doing {
+            Doing::Computing => fitting.len() >= ALIKE && are_alike(&fitting),
+            // Of one that has slept once. The sleeps of a task's next poll are like those of this one.
+            Doing::Blocked => fitting.len() < 2,
+        };
+        if !progress.is_exact && !is_one {
             self.inexact += 1;
             return;
         }
@@ -324,7 +329,7 @@ impl Polls {
         let mut notes = Vec::new();
         if self.inexact > 0 {
             notes.push(format!(
-                "Left out, as it was not known yet whether each was one poll: {} of computing between two parks.",
+                "Left out, as it was not known yet whether each was one poll: {} between two parks.",
                 count(self.inexact, "stretch", "stretches")
             ));
         }
@@ -372,14 +377,13 @@ fn identity_of(understood: &Understood, culprit: Option<usize>, copy: &StackCopy
     Some(hasher.finish())
 }
 
-/// Whether stacks of a stretch between two parks are one poll's: several in the same activation of the same function. Two that are alike
-/// may be of two polls of one task, where there are few tasks.
-fn is_one_activation(stacks: &[&Seen]) -> bool {
+/// Whether stacks of a stretch between two parks are of one activation of one function. Two that are alike may be of two polls of one
+/// task, where there are few tasks.
+fn are_alike(stacks: &[&Seen]) -> bool {
     let Some(first) = stacks.first() else {
         return false;
     };
-    stacks.len() >= ALIKE
-        && first.identity.is_some()
+    first.identity.is_some()
         && stacks.iter().all(|seen| {
             seen.identity == first.identity
                 && seen.stack.culprit().map(|frame| &frame.function)
