@@ -60,7 +60,9 @@ fn comments_and_blank_lines_are_no_code() {
 #[test]
 fn the_words_of_a_slot_are_loaded_once() {
     let mut reads = Vec::new();
-    for (name, source) in sources() {
+    // The doctor copies a slot as a whole, and decides by the copy.
+    let of_daemon = |(name, _): &(String, String)| name != "doctor.bpf.c";
+    for (name, source) in sources().into_iter().filter(of_daemon) {
         for (index, line) in source.lines().enumerate() {
             if line.contains("morpheus_runtime_slot") || line.contains("lookup_elem(&runtime_areas")
             {
