@@ -429,7 +429,7 @@ fn the_line_that_waits_for_the_lock_is_named_too() {
 
 #[test]
 fn tasks_of_morpheus_have_their_labels() {
-    if !can_run() {
+    if !can_run() || !is_optimized() {
         return;
     }
     let _turn = turn();
@@ -446,7 +446,10 @@ fn tasks_of_morpheus_have_their_labels() {
                 culprit.is_some_and(|frame| is_at(frame, &LABELLED, marker))
             };
             let finding = found.findings.iter().find(is_there)?;
-            Some(finding.label.clone().unwrap_or_default())
+            // A sample may be read when its poll is over.
+            let label = finding.label.clone().filter(|label| !label.is_empty());
+            assert!(label.is_some() || method == Method::Proc, "{finding:?}");
+            label
         };
         let (named, at_spawn) = (label_at(CULPRIT), label_at(VICTIM));
         // There are more workers than can be looked at as frequently as it takes for each of the two.

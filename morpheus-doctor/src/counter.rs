@@ -38,7 +38,7 @@ const LEAST_LOOKS: u32 = 10;
 /// Looks after which a word is believed to be a worker's that was not seen to be emptied.
 const LOOKS_IN_DOUBT: u32 = 25;
 /// Looks between which its thread has slept all the time before such a word is believed.
-const LEAST_NIGHTS: u32 = 5;
+const LEAST_SLEPT_THROUGH: u32 = 5;
 /// Parks before two numbers are taken for the two counts of them.
 const LEAST_PARKS: u32 = 10;
 /// Moments at which a number was seen to have changed before it is believed.
@@ -78,7 +78,7 @@ struct Watched {
     /// It slept through the last look: how frequently it had run by then.
     asleep_since: Option<u64>,
     /// Looks between which it has slept all the time.
-    nights: u32,
+    slept_through: u32,
 }
 
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Finder {
                 slept_last: 0,
                 last_ns: 0,
                 asleep_since: None,
-                nights: 0,
+                slept_through: 0,
             },
         );
     }
@@ -201,7 +201,8 @@ impl Finder {
             .filter(|(_, word)| owners[&word.core].len() == 1)
             .filter_map(|(watched, word)| {
                 let marks = u8::from(word.was_zero) + u8::from(word.is_behind_zero);
-                let is_proven = watched.looks >= LOOKS_IN_DOUBT && watched.nights >= LEAST_NIGHTS;
+                let is_proven =
+                    watched.looks >= LOOKS_IN_DOUBT && watched.slept_through >= LEAST_SLEPT_THROUGH;
                 let is_known = marks == 2 || marks == 1 && is_proven;
                 let (index, field) = watched.count_in(word).filter(|_| is_known)?;
                 Some((marks, field.changes, watched, word, index))
@@ -246,7 +247,7 @@ impl Word {
     fn counts_parks(&self, index: usize) -> bool {
         let is_double = |once: u32, twice: u32| {
             once >= LEAST_PARKS
-                && (twice == once.wrapping_mul(2) || twice == once.wrapping_mul(2) - 1)
+                && (twice == once.wrapping_mul(2) || twice == once.wrapping_mul(2).wrapping_sub(1))
         };
         let Some(&own) = self.last.get(index) else {
             return false;
@@ -292,7 +293,7 @@ impl Watched {
             // It may have woken between the two; then it has run once more.
             self.asleep_since = asleep_now.filter(|&runs| after.is_asleep && after.runs == runs);
         }
-        self.nights += u32::from(is == Is::Asleep && self.asleep_since.is_some());
+        self.slept_through += u32::from(is == Is::Asleep && self.asleep_since.is_some());
     }
 
     /// Reads what has grown, again and again. The thread may be in the same batch of polls all the while.
@@ -415,7 +416,7 @@ mod tests {
             slept_last: slept,
             last_ns: 0,
             asleep_since: None,
-            nights: LEAST_NIGHTS,
+            slept_through: LEAST_SLEPT_THROUGH,
         }
     }
 
@@ -468,6 +469,10 @@ mod tests {
         let mut quiet = word(vec![field(14, 3, 14), field(29, 3, 14), field(28, 3, 14)]);
         quiet.last = vec![1014, 2027, 3028];
         assert!(quiet.counts_parks(0) && quiet.counts_parks(1));
+        // Nothing overflows, whatever the process has there.
+        quiet.last = vec![1 << 31, 0, u32::MAX];
+        assert!(quiet.counts_parks(0));
+        quiet.last = vec![1014, 2027, 3028];
         let worker = watched(30, 12);
         assert_eq!(worker.count_in(&quiet).map(|(index, _)| index), Some(2));
 
