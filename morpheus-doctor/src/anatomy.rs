@@ -109,14 +109,20 @@ pub struct Anatomy {
 /// Understands a stack.
 #[must_use]
 pub fn read(parts: &[Part]) -> Anatomy {
-    let marks: Vec<Vec<Mark>> = parts
+    // By part: the functions that say something, by their index.
+    let marks: Vec<Vec<(usize, Mark)>> = parts
         .iter()
-        .map(|part| part.functions.iter().filter_map(mark).collect())
+        .map(|part| {
+            let functions = part.functions.iter().enumerate();
+            functions
+                .filter_map(|(index, frame)| Some((index, mark(frame)?)))
+                .collect()
+        })
         .collect();
     let first = |wanted: fn(Mark) -> bool| {
         marks
             .iter()
-            .position(|marks| marks.iter().any(|&mark| wanted(mark)))
+            .position(|marks| marks.iter().any(|&(_, mark)| wanted(mark)))
     };
     let is_loop = |mark: Mark| matches!(mark, Mark::MultiThread | Mark::CurrentThread);
     // `run_task` is there in polls alone; the loop itself also where the worker parks, at the same place.
@@ -125,13 +131,19 @@ pub fn read(parts: &[Part]) -> Anatomy {
         .zip(parts)
         .position(|(marks, part)| {
             let runs_task = |frame: &Frame| last_name(&frame.function) == "run_task";
-            marks.iter().any(|&mark| is_loop(mark))
-                && !(marks.iter().filter(|&&mark| is_loop(mark)).count() == 1
+            marks.iter().any(|&(_, mark)| is_loop(mark))
+                && !(marks.iter().filter(|&&(_, mark)| is_loop(mark)).count() == 1
                     && part.functions.iter().any(runs_task))
         })
         .or_else(|| first(|mark| matches!(mark, Mark::MultiThread | Mark::CurrentThread)));
     let flavor = match looped {
-        Some(at) if marks[at].contains(&Mark::CurrentThread) => Flavor::CurrentThread,
+        Some(at)
+            if marks[at]
+                .iter()
+                .any(|&(_, mark)| mark == Mark::CurrentThread) =>
+        {
+            Flavor::CurrentThread
+        }
         Some(_) => Flavor::MultiThread,
         None => Flavor::Unknown,
     };
@@ -143,8 +155,8 @@ pub fn read(parts: &[Part]) -> Anatomy {
     let is_work = |frame: &Frame| matches!(frame.owner, Owner::Application | Owner::Library);
     // Morpheus's own code waits there, or calls the poll of a task of which it has handed the worker over.
     if let Some(at) = first(|mark| mark == Mark::Held) {
-        let is_own = |frame: &Frame| mark(frame) == Some(Mark::Held);
-        let function = parts[at].functions.iter().position(is_own).unwrap_or(0);
+        let held = marks[at].iter().find(|(_, mark)| *mark == Mark::Held);
+        let function = held.map_or(0, |&(function, _)| function);
         let until = Place { part: at, function };
         return anatomy(match until.inside(parts).any(is_work) {
             true => Does::Polls { until },
@@ -152,12 +164,9 @@ pub fn read(parts: &[Part]) -> Anatomy {
         });
     }
     // From the inside: what comes first is what it does.
-    for (at, part) in parts.iter().enumerate() {
+    for (at, part) in marks.iter().enumerate() {
         // Within a part, inlined functions come first.
-        for (function, frame) in part.functions.iter().enumerate() {
-            let Some(mark) = mark(frame) else {
-                continue;
-            };
+        for &(function, mark) in part {
             let until = Place { part: at, function };
             match mark {
                 Mark::InPlace => return anatomy(Does::BlocksInPlace),

@@ -148,7 +148,7 @@ pub trait Executor: Sized {
     fn within<R>(&self, start: impl FnOnce() -> R) -> R;
     /// Runs a future to its end.
     fn block_on<F: Future>(&self, future: F) -> F::Output;
-    /// Ends its tasks, and waits so long for its threads.
+    /// Ends its tasks, and waits for its threads for at most this time.
     fn shut_down(self, timeout: Duration);
 }
 

@@ -386,7 +386,7 @@ static __always_inline bool may_learn(struct thread *thread, __u64 now)
 
 enum ticks { TICK_UNKNOWN, TICK_SAME, TICK_OTHER, TICK_NO_CORE };
 
-/* Does so by the thread's slot, where its core is with another thread. */
+/* Reads the number of the poll from the slot of the thread that runs here, whose core is with another thread. */
 static __always_inline enum ticks read_slot_tick(struct thread *thread)
 {
 	struct morpheus_runtime_slot slot;
