@@ -8,6 +8,7 @@
 //! information. None of them ends with the call at fault, because a tail call leaves no frame on the stack.
 #![warn(missing_docs)]
 
+pub mod beside;
 pub mod clock;
 pub mod handler;
 pub mod name_server;

@@ -198,3 +198,33 @@ fn the_loaded_one_measures() {
     assert!((of("rate") - of("requests") / of("seconds")).abs() < 1.0);
     assert!(0.0 < of("p50_ns") && of("p50_ns") <= of("p99_ns") && of("p99_ns") <= of("max_ns"));
 }
+
+#[test]
+fn what_runs_beside_is_measured() {
+    let _turn = turn();
+    let short = [
+        "--pairs",
+        "3",
+        "--window",
+        "0.3",
+        "--settle",
+        "0.1",
+        "--warm-up",
+        "0.2",
+    ];
+    let figures = figures("echo", &[&["--beside", "sleep 60 #"], &short[..]].concat());
+    for name in ["rate_ratio", "p99_ratio", "rate_noise", "p99_noise", "cpus"] {
+        let values = figures[name]["values"].as_array().unwrap();
+        assert_eq!(values.len(), 3, "{figures}");
+        let [low, median, high] =
+            ["low", "median", "high"].map(|key| figures[name][key].as_f64().unwrap());
+        assert!(low <= median && median <= high, "{figures}");
+    }
+    assert!(figures["rate_alone"].as_f64().unwrap() > 100.0, "{figures}");
+
+    // A program that has ended costs nothing, and must not be taken for a cheap one.
+    let output = run("echo", &[&["--beside", "true"], &short[..]].concat());
+    assert!(output.stdout.is_empty());
+    let said = text(&output.stderr);
+    assert!(said.contains("the other program ended too soon"), "{said}");
+}

@@ -4,20 +4,25 @@
 
 use std::io::{Read, stdin};
 use std::net::SocketAddr;
+use std::os::unix::process::parent_id;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hdrhistogram::Histogram;
+use morpheus_patients::beside::{Beside, Window};
 use morpheus_patients::service::{self, Failure, Options, seconds};
 use morpheus_patients::traffic;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 const PROGRAM: &str = "patient-echo";
 const ABOUT: &str = "A TCP echo service on plain tokio without a fault, and a second process that loads it: on each connection the next request follows \
-    the answer. At the end it prints rate and latencies as JSON.";
+    the answer. At the end it prints rate and latencies as JSON; with --beside, what the command costs it.";
 
 #[derive(Parser)]
 struct Arguments {
@@ -35,6 +40,22 @@ struct Arguments {
     /// How long the load runs before its requests count, in seconds
     #[arg(long, value_name = "N", default_value = "1", value_parser = seconds)]
     warm_up: Duration,
+
+    /// Take pairs of windows, alone and beside this shell command, to which ` --pid PID` is added
+    #[arg(long, value_name = "COMMAND")]
+    beside: Option<String>,
+
+    /// How many pairs
+    #[arg(long, value_name = "N", default_value_t = 12, requires = "beside", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pairs: u32,
+
+    /// How long each window is, in seconds
+    #[arg(long, value_name = "N", default_value = "2", requires = "beside", value_parser = seconds)]
+    window: Duration,
+
+    /// How long the command runs before its window begins, in seconds
+    #[arg(long, value_name = "N", default_value = "3", requires = "beside", value_parser = seconds)]
+    settle: Duration,
 
     /// Be the load of this service, until standard input is closed
     #[arg(long, value_name = "ADDRESS", hide = true)]
@@ -68,20 +89,42 @@ fn start(arguments: &Arguments) -> Result<Load, Failure> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     tokio::spawn(accept(TcpListener::from_std(listener)?));
-    let child = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    command
         .args(["--load", &address.to_string()])
         .args(["--connections", &arguments.connections.to_string()])
         .args(["--bytes", &arguments.bytes.to_string()])
         .args(["--warm-up", &arguments.warm_up.as_secs_f64().to_string()])
-        .stdin(Stdio::piped())
-        .spawn()?;
-    Ok(Load(child))
+        .stdin(Stdio::piped());
+    if let Some(beside) = &arguments.beside {
+        command
+            .args(["--beside", beside])
+            .args(["--pairs", &arguments.pairs.to_string()])
+            .args(["--window", &arguments.window.as_secs_f64().to_string()])
+            .args(["--settle", &arguments.settle.as_secs_f64().to_string()]);
+    }
+    Ok(Load(command.spawn()?))
 }
 
-/// What the connections have measured: none before the warm-up is over.
-struct Measured {
-    from: Instant,
-    latencies: Mutex<Histogram<u64>>,
+/// What the connections have measured since it was asked for last.
+struct Measured(Mutex<Histogram<u64>>);
+
+impl Measured {
+    fn latencies(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures for a time.
+    async fn window(&self, length: Duration) -> Window {
+        self.latencies().reset();
+        let began = Instant::now();
+        tokio::time::sleep(length).await;
+        let latencies = self.latencies();
+        Window {
+            rate: latencies.len() as f64 / began.elapsed().as_secs_f64(),
+            p99_ns: latencies.value_at_quantile(0.99) as f64,
+        }
+    }
 }
 
 async fn client(address: SocketAddr, bytes: u32, measured: Arc<Measured>) -> std::io::Result<()> {
@@ -92,66 +135,91 @@ async fn client(address: SocketAddr, bytes: u32, measured: Arc<Measured>) -> std
         let began = Instant::now();
         stream.write_all(&buffer).await?;
         stream.read_exact(&mut buffer).await?;
-        if began >= measured.from {
-            let latency = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let mut latencies = measured
-                .latencies
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            latencies.saturating_record(latency);
-        }
+        let latency = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        measured.latencies().saturating_record(latency);
     }
 }
 
-/// Loads the service at `address` until standard input is closed, and prints the figures.
+/// The figures of the load, until it is told to end.
+async fn measure(
+    arguments: &Arguments,
+    measured: &Measured,
+    mut is_closed: oneshot::Receiver<()>,
+) -> Result<Value, Failure> {
+    tokio::select! {
+        () = tokio::time::sleep(arguments.warm_up) => {}
+        _ = &mut is_closed => return Err("it was ended before the warm-up was over".into()),
+    }
+    if let Some(command) = &arguments.beside {
+        let beside = Beside {
+            command: command.clone(),
+            pid: parent_id(),
+            pairs: arguments.pairs,
+            window: arguments.window,
+            settle: arguments.settle,
+        };
+        return tokio::select! {
+            figures = beside.measure(PROGRAM, |length| measured.window(length)) => Ok(figures?),
+            _ = is_closed => Err("it was ended before all pairs were taken".into()),
+        };
+    }
+    measured.latencies().reset();
+    let began = Instant::now();
+    let _ = is_closed.await;
+    let (seconds, latencies) = (began.elapsed().as_secs_f64(), measured.latencies());
+    Ok(serde_json::json!({
+        "connections": arguments.connections,
+        "bytes": arguments.bytes,
+        "seconds": seconds,
+        "requests": latencies.len(),
+        "rate": latencies.len() as f64 / seconds,
+        "p50_ns": latencies.value_at_quantile(0.5),
+        "p99_ns": latencies.value_at_quantile(0.99),
+        "max_ns": latencies.max(),
+    }))
+}
+
+/// Loads the service at `address` until standard input is closed or all pairs are taken, and prints the figures.
 fn load(address: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let measured = Arc::new(Measured {
-        from: Instant::now() + arguments.warm_up,
-        latencies: Mutex::new(Histogram::new_with_bounds(1, 60_000_000_000, 3)?),
-    });
-    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    let measured = Arc::new(Measured(Mutex::new(Histogram::new_with_bounds(
+        1,
+        60_000_000_000,
+        3,
+    )?)));
+    let (closed, is_closed) = oneshot::channel();
     std::thread::Builder::new()
         .name("stdin".to_owned())
         .spawn(move || {
             let _ = stdin().read(&mut [0]);
             let _ = closed.send(());
         })?;
-    runtime.block_on(async {
+    let figures = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
         for _ in 0..arguments.connections {
             clients.spawn(client(address, arguments.bytes, Arc::clone(&measured)));
         }
         tokio::select! {
-            _ = is_closed => Ok(()),
-            Some(Ok(Err(error))) = clients.join_next() => Err(format!("a connection failed: {error}")),
+            figures = measure(arguments, &measured, is_closed) => figures,
+            Some(Ok(Err(error))) = clients.join_next() => Err(format!("a connection failed: {error}").into()),
         }
     })?;
-    let seconds = measured.from.elapsed().as_secs_f64();
-    let latencies = measured
-        .latencies
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    let line = serde_json::json!({
-        "connections": arguments.connections,
-        "bytes": arguments.bytes,
-        "seconds": seconds,
-        "requests": latencies.len(),
-        "rate": if seconds > 0.0 { latencies.len() as f64 / seconds } else { 0.0 },
-        "p50_ns": latencies.value_at_quantile(0.5),
-        "p99_ns": latencies.value_at_quantile(0.99),
-        "max_ns": latencies.max(),
-    });
-    service::print(PROGRAM, &line);
+    service::print(PROGRAM, &figures);
     Ok(())
 }
 
 fn main() -> ExitCode {
     let mut arguments: Arguments = service::arguments(PROGRAM, ABOUT);
     if let Some(address) = arguments.load {
-        return match load(address, &arguments) {
+        let loaded = load(address, &arguments);
+        if arguments.beside.is_some() {
+            // The service has nothing left to serve, and ends as if by hand.
+            let parent = i32::try_from(parent_id()).ok().and_then(Pid::from_raw);
+            let _ = parent.map(|parent| kill_process(parent, Signal::TERM));
+        }
+        return match loaded {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{PROGRAM}: load: {error}");

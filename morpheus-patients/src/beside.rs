@@ -1,0 +1,207 @@
+//! What another program costs a service: windows of its load alone and beside the program, in alternation.
+//!
+//! Each pair is three windows: alone, beside the program, and alone again. The ratio is that of the middle one to the mean of the
+//! others, so that a steady drift of the machine is none of it; the ratio of the two outer ones is the machine's noise.
+
+use std::io;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// One window of load.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Requests per second.
+    pub rate: f64,
+    /// The 99th percentile of their latencies, in nanoseconds.
+    pub p99_ns: f64,
+}
+
+/// What is run beside the service, and how often.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// A shell command; ` --pid PID` is added.
+    pub command: String,
+    /// The process it is run for.
+    pub pid: u32,
+    /// How many pairs.
+    pub pairs: u32,
+    /// How long a window is.
+    pub window: Duration,
+    /// How long the program runs before its window begins.
+    pub settle: Duration,
+}
+
+/// Three windows, and what the program itself computed in the one beside it.
+struct Pair {
+    before: Window,
+    with: Window,
+    after: Window,
+    cpu: f64,
+}
+
+impl Beside {
+    /// Takes the pairs; `window` measures the load for a time. Each pair is told on standard error as it ends.
+    ///
+    /// # Errors
+    /// The program does not start, or ends before its window does.
+    pub async fn measure<W, F>(&self, program: &str, mut window: W) -> io::Result<Value>
+    where
+        W: FnMut(Duration) -> F,
+        F: Future<Output = Window>,
+    {
+        let mut pairs = Vec::new();
+        for number in 1..=self.pairs {
+            let before = window(self.window).await;
+            let mut other = Other::start(&self.command, self.pid)?;
+            tokio::time::sleep(self.settle).await;
+            let (began, cpu) = (Instant::now(), other.cpu()?);
+            let with = window(self.window).await;
+            let cpu = (other.cpu()? - cpu).as_secs_f64() / began.elapsed().as_secs_f64();
+            other.end()?;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let after = window(self.window).await;
+            let pair = Pair {
+                before,
+                with,
+                after,
+                cpu,
+            };
+            eprintln!(
+                "{program}: pair {number} of {}: rate {:.3} times that alone",
+                self.pairs,
+                pair.rate()
+            );
+            pairs.push(pair);
+        }
+        Ok(json!({
+            "command": self.command,
+            "window_s": self.window.as_secs_f64(),
+            "rate_alone": median(pairs.iter().map(|pair| pair.before.rate).collect()),
+            "rate_ratio": spread(pairs.iter().map(Pair::rate).collect()),
+            "p99_ratio": spread(pairs.iter().map(Pair::p99).collect()),
+            "rate_noise": spread(pairs.iter().map(|pair| pair.after.rate / pair.before.rate).collect()),
+            "p99_noise": spread(pairs.iter().map(|pair| pair.after.p99_ns / pair.before.p99_ns).collect()),
+            "cpus": spread(pairs.iter().map(|pair| pair.cpu).collect()),
+        }))
+    }
+}
+
+impl Pair {
+    fn rate(&self) -> f64 {
+        2.0 * self.with.rate / (self.before.rate + self.after.rate)
+    }
+
+    fn p99(&self) -> f64 {
+        2.0 * self.with.p99_ns / (self.before.p99_ns + self.after.p99_ns)
+    }
+}
+
+/// The other program; ended when this is dropped.
+struct Other(Child);
+
+impl Other {
+    fn start(command: &str, pid: u32) -> io::Result<Other> {
+        let child = Command::new("sh")
+            .args(["-c", &format!("exec {command} --pid {pid}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Other(child))
+    }
+
+    /// The CPU time of its threads.
+    fn cpu(&mut self) -> io::Result<Duration> {
+        if let Some(status) = self.0.try_wait()? {
+            return Err(io::Error::other(format!(
+                "the other program ended too soon: {status}"
+            )));
+        }
+        let mut total = Duration::ZERO;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            // A thread may have ended.
+            let text =
+                std::fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            let ns = text.split(' ').next().and_then(|word| word.parse().ok());
+            total += Duration::from_nanos(ns.unwrap_or(0));
+        }
+        Ok(total)
+    }
+
+    /// Asks it to end, and waits until it has.
+    fn end(mut self) -> io::Result<()> {
+        self.interrupt();
+        self.0.wait()?;
+        Ok(())
+    }
+
+    fn interrupt(&self) {
+        // Its number is its own as long as it was not waited for.
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        let _ = pid.map(|pid| kill_process(pid, Signal::INT));
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            self.interrupt();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let (lower, upper) = (values.len().saturating_sub(1) / 2, values.len() / 2);
+    match values.is_empty() {
+        true => 0.0,
+        false => (values[lower] + values[upper]) / 2.0,
+    }
+}
+
+/// The median, and an interval that contains the true one in 95 of 100 runs: the ranks of the normal approximation to the sign test.
+fn spread(mut values: Vec<f64>) -> Value {
+    values.sort_unstable_by(f64::total_cmp);
+    let count = values.len();
+    let rank = (count as f64 / 2.0 - 0.98 * (count as f64).sqrt())
+        .floor()
+        .max(0.0) as usize;
+    json!({
+        "median": median(values.clone()),
+        "low": values.get(rank),
+        "high": values.get(count.wrapping_sub(rank + 1)),
+        "values": values,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_and_its_ranks() {
+        assert_eq!(median(vec![3.0, 1.0]), 2.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        let spread = spread((1..=20).map(f64::from).collect());
+        // Of 20 values the 6th and the 15th have 95.9 %.
+        assert_eq!(
+            (spread["low"].as_f64(), spread["high"].as_f64()),
+            (Some(6.0), Some(15.0))
+        );
+    }
+
+    #[test]
+    fn a_steady_drift_is_no_cost() {
+        let window = |rate| Window { rate, p99_ns: rate };
+        let pair = Pair {
+            before: window(100.0),
+            with: window(90.0),
+            after: window(80.0),
+            cpu: 0.0,
+        };
+        assert!((pair.rate() - 1.0).abs() < 1e-9 && (pair.p99() - 1.0).abs() < 1e-9);
+    }
+}
