@@ -155,6 +155,7 @@ pub fn attach(options: Options) -> Result<Doctor, Error> {
     constants.target = options.pid;
     constants.longer_than_ns = longer_than_ns;
     constants.period_ns = (longer_than_ns / 2).clamp(100_000, 10_000_000);
+    constants.relaxed_period_ns = 4 * longer_than_ns;
     if !kernel::timers_can_be_pinned() {
         constants.timer_flags = 0;
     }

@@ -373,6 +373,43 @@ fn lengths_and_counts_are_the_patients_own() {
 }
 
 #[test]
+fn polls_not_much_longer_than_the_threshold_are_seen_or_counted() {
+    if !can_run() || !is_optimized() {
+        return;
+    }
+    let _turn = turn();
+    let process = Process::start(&built("patient-spin"), &[]).unwrap();
+    let pid = process.pid().to_string();
+    // About half of its length, on every machine.
+    let longest = examined(process.pid(), 2).unwrap().findings[0].p50_ns;
+    let threshold = format!("{}us", longest / 1800);
+    let report = report(&run(&[
+        "--pid",
+        &pid,
+        "--duration",
+        "4",
+        "--longer-than",
+        &threshold,
+        "--json",
+    ]));
+    process.ends_unharmed().unwrap();
+    let report = report.unwrap();
+    let polls = report.polls_in_all + report.polls_without_stack;
+    let rate = polls as f64 / (report.length_ns as f64 / 1e9);
+    // Four tasks with a request every 200 ms and some 20 ms for each: 18 a second.
+    assert!(
+        (9.0..=22.0).contains(&rate),
+        "{rate} long polls a second, {} without a stack",
+        report.polls_without_stack
+    );
+    assert!(
+        report.polls_in_all > report.polls_without_stack,
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
 fn what_blocked_polls_wait_for_is_told() {
     if !can_run() {
         return;

@@ -257,9 +257,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// All long polls, or the first [`Report::MOST_POLLS`].
     pub polls: Vec<LongPoll>,
-    /// Long polls in all.
+    /// Long polls in all, without the next.
     pub polls_in_all: u64,
-    /// Long polls of which no stack was had.
+    /// Long polls that were over before a stack was copied: they are in no finding.
     pub polls_without_stack: u64,
     /// For the flame graph: samples with the same functions are one.
     pub samples: Vec<Sample>,

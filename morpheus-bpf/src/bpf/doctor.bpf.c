@@ -80,8 +80,11 @@ struct task_struct___files {
 
 const volatile __u32 target = 0;
 const volatile __u64 longer_than_ns = 1000000;
-/* How often a running worker is looked at. */
+/* How often a running worker is looked at while there are long polls, and while there are none. */
 const volatile __u64 period_ns = 500000;
+const volatile __u64 relaxed_period_ns = 4000000;
+/* How long after a long poll workers are looked at often. */
+const volatile __u64 attention_ns = 10000000000;
 /* A long poll is copied again after this time and a quarter of the poll's age at its last copy. */
 const volatile __u64 again_ns = 10000000;
 const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
@@ -96,6 +99,8 @@ __u64 drivers[MOST_RUNTIMES];
 __u32 driver_count = 0;
 
 struct service services[MOST_RUNTIMES];
+/* Until then workers are looked at often. */
+__u64 attentive_until_ns = 0;
 /* Events for which there was no room. */
 __u64 lost = 0;
 
@@ -106,6 +111,8 @@ struct named form_of_named;
 struct sample_timer {
 	struct bpf_timer timer;
 	__u32 armed;
+	/* When the poll began that the timer is to look at again, of a CPU that is looked at seldom. */
+	__u64 suspect_ns;
 };
 
 struct {
@@ -202,13 +209,19 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 	thread->unserved_base_ns = unserved(thread, now);
 }
 
+/* What the thread that runs here has computed in its poll. */
+static __always_inline __u64 computed(const struct thread *thread, __u64 now)
+{
+	return thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
+}
+
 static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, const struct thread *thread, __u64 now)
 {
 	event->kind = kind;
 	event->tid = tid;
 	event->now_ns = now;
 	event->began_ns = thread->began_ns;
-	event->cpu_ns = thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
+	event->cpu_ns = computed(thread, now);
 	event->blocked_ns = thread->blocked_ns;
 	event->unserved_ns = unserved(thread, now) - thread->unserved_base_ns;
 	event->reason = 0;
@@ -247,13 +260,10 @@ static __always_inline __u32 read_label(const struct thread *thread)
 	return read_slot(thread, &slot) ? slot.label + 1 : 0;
 }
 
-/* A poll is over. Only one whose stack was copied is of interest. */
-static __always_inline void end_poll(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
+static __always_inline void tell_end(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
 {
 	struct event *event;
 
-	if (!thread->copied_ns)
-		return;
 	thread->copied_ns = 0;
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
@@ -263,6 +273,26 @@ static __always_inline void end_poll(__u32 tid, struct thread *thread, __u64 end
 	fill(event, EVENT_END, tid, thread, now);
 	event->now_ns = ended;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* A poll is over. Only one whose stack was copied is of interest. */
+static __always_inline void end_poll(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
+{
+	if (thread->copied_ns)
+		tell_end(tid, thread, ended, now);
+}
+
+/*
+ * A poll is over, and both its ends are known. Of a long one there should be a stack; if there is none, there was no look at it in
+ * time: looks are frequent from now on, and it is told as well, for the count.
+ */
+static __always_inline void end_known_poll(__u32 tid, struct thread *thread, __u64 now)
+{
+	if (!thread->copied_ns && now - thread->began_ns < longer_than_ns)
+		return;
+	if (!thread->copied_ns && computed(thread, now) >= longer_than_ns)
+		attentive_until_ns = now + attention_ns;
+	tell_end(tid, thread, now, now);
 }
 
 /* The registers of a task's user space. */
@@ -476,12 +506,76 @@ static __always_inline void arm(struct sample_timer *timer, __u64 delay_ns)
 	timer->armed = !bpf_timer_start(&timer->timer, delay_ns, timer_flags);
 }
 
+static __always_inline bool is_attentive(__u64 now)
+{
+	return now < attentive_until_ns;
+}
+
+/*
+ * How long until the next look at a worker whose poll is not long yet.
+ *
+ * While polls are long from time to time, a look each period sees each of them. While none is, a look is seldom, since a timer costs
+ * some microseconds, and the poll that it finds is looked at once more, when it would be long.
+ */
+static __always_inline __u64 until_next_look(struct sample_timer *timer, const struct thread *thread, __u64 now)
+{
+	bool is_second = timer->suspect_ns && timer->suspect_ns != thread->began_ns;
+	__u64 left = longer_than_ns - computed(thread, now);
+
+	timer->suspect_ns = 0;
+	if (is_attentive(now))
+		return left < period_ns ? left : period_ns;
+	if (is_second)
+		return relaxed_period_ns;
+	timer->suspect_ns = thread->began_ns;
+	return left;
+}
+
+/* Looks at the thread of the process that runs here. Returns how long until the next look. */
+static __always_inline __u64 examine(struct task_struct *current, struct thread *thread, struct sample_timer *timer, __u64 now)
+{
+	__u32 tid = current->pid;
+	__u64 again;
+
+	if (!is_worker(thread)) {
+		thread->is_wanted = 0;
+		if (now - thread->began_ns >= longer_than_ns && may_learn(thread, now)) {
+			read_registers(current, thread);
+			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
+			thread->copied_ns = 0;
+		}
+		return is_attentive(now) ? period_ns : relaxed_period_ns;
+	}
+	if (thread->is_wanted) {
+		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
+		thread->is_wanted = 0;
+		read_registers(current, thread);
+		copy_stack(tid, thread, REASON_WOKE, now - thread->out_ns, now);
+		return period_ns;
+	}
+	if (!look(tid, thread, now))
+		return is_attentive(now) ? period_ns : relaxed_period_ns;
+	set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
+	/* Ready and without a CPU is no fault of a line. */
+	if (computed(thread, now) < longer_than_ns && thread->blocked_ns < longer_than_ns)
+		return until_next_look(timer, thread, now);
+	if (thread->is_exact)
+		attentive_until_ns = now + attention_ns;
+	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
+	again = (thread->is_exact ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
+	if (!thread->copied_ns || now - thread->copied_ns >= again) {
+		read_registers(current, thread);
+		copy_stack(tid, thread, REASON_COMPUTES, 0, now);
+	}
+	return period_ns;
+}
+
 /* Looks at the thread that runs on this CPU. */
 static int tick(void *map, __u32 *index, struct sample_timer *timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct thread *thread;
-	__u64 now, age, again;
+	__u64 now;
 	__u32 tid;
 
 	timer->armed = 0;
@@ -492,37 +586,7 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	arm(timer, period_ns);
-	if (!is_worker(thread)) {
-		thread->is_wanted = 0;
-		if (now - thread->began_ns >= longer_than_ns && may_learn(thread, now)) {
-			read_registers(current, thread);
-			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
-			thread->copied_ns = 0;
-		}
-		return 0;
-	}
-	if (thread->is_wanted) {
-		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
-		thread->is_wanted = 0;
-		read_registers(current, thread);
-		copy_stack(tid, thread, REASON_WOKE, now - thread->out_ns, now);
-		return 0;
-	}
-	if (!look(tid, thread, now))
-		return 0;
-	age = now - thread->began_ns;
-	if (age < longer_than_ns) {
-		set_role(thread, role_in(thread, SERVES), now);
-		return 0;
-	}
-	set_role(thread, role_in(thread, STALLED), now);
-	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
-	again = (thread->is_exact ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
-	if (thread->copied_ns && now - thread->copied_ns < again)
-		return 0;
-	read_registers(current, thread);
-	copy_stack(tid, thread, REASON_COMPUTES, 0, now);
+	arm(timer, examine(current, thread, timer, now));
 	return 0;
 }
 
@@ -573,7 +637,7 @@ static __always_inline __u32 known_sleep(struct thread *thread)
 /* A thread of the process sleeps. */
 static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, struct thread *thread, __u64 now)
 {
-	__u32 tick_before, runtime;
+	__u32 tick_before, runtime, turns;
 
 	read_registers(task, thread);
 	thread->sleep = known_sleep(thread);
@@ -590,16 +654,20 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 		thread->top = thread->sp + ABOVE_PARK;
 		/* The park has a number of its own: a poll just before it was seen to the end if its number is the one before. */
 		tick_before = thread->tick;
+		/* From one park to the next, a single poll is between. */
+		turns = thread->has_tick == TICK_OF_PARK ? 2 : 1;
 		switch (read_tick(thread)) {
 		case TICK_UNKNOWN:
-			thread->seen_ns = now;
+			end_poll(tid, thread, now, now);
 			break;
 		default:
-			if (thread->tick - tick_before <= 1)
-				thread->seen_ns = now;
+			turns = thread->tick - tick_before <= turns;
 			thread->has_tick = TICK_OF_PARK;
+			if (turns && thread->is_exact)
+				end_known_poll(tid, thread, now);
+			else
+				end_poll(tid, thread, turns ? now : thread->seen_ns, now);
 		}
-		end_poll(tid, thread, thread->seen_ns, now);
 		set_role(thread, thread->sleep == SLEEP_DRIVER ? DRIVES : 0, now);
 		return;
 	case SLEEP_HELD:
@@ -684,7 +752,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		}
 	}
 	if (!timer->armed)
-		arm(timer, period_ns);
+		arm(timer, is_attentive(now) ? period_ns : relaxed_period_ns);
 }
 
 SEC("tp_btf/sched_switch")

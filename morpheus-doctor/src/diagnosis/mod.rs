@@ -97,20 +97,21 @@ impl Diagnosis {
         }
     }
 
-    /// Takes what has happened since the last call, and looks for the counts of polls.
+    /// Takes what has happened since the last call, and looks for the counts of polls. Returns how many events there were.
     ///
     /// # Errors
     ///
     /// When nothing will come any more.
-    pub fn advance(&mut self, source: &mut dyn Source) -> io::Result<()> {
+    pub fn advance(&mut self, source: &mut dyn Source) -> io::Result<usize> {
         let mut events = Vec::new();
         source.collect(&mut events)?;
+        let count = events.len();
         for event in events {
             self.take(source, event);
         }
         self.learning.look(source);
         self.labels.look(&self.target, source);
-        Ok(())
+        Ok(count)
     }
 
     fn take(&mut self, source: &mut dyn Source, event: Event) {

@@ -8,7 +8,7 @@ use super::reader::Understood;
 use crate::anatomy::{self, Does};
 use crate::model::{Doing, Finding, LongPoll, Report, Sample, Stack, Wait};
 use crate::names::Names;
-use crate::report::units::count;
+use crate::report::units::{count, duration};
 use crate::source::{Named, Progress, Reason, SystemCall, now_ns};
 use crate::target::Target;
 use crate::unwind::StackCopy;
@@ -69,6 +69,7 @@ pub(super) struct Polls {
     samples: HashMap<(usize, Doing, Vec<String>), u64>,
     pub(super) in_all: u64,
     pub(super) without_stack: u64,
+    without_stack_ns: u64,
     inexact: u64,
     without_cpu: u64,
 }
@@ -142,6 +143,7 @@ impl Polls {
         }
         let Some(open) = open else {
             self.without_stack += 1;
+            self.without_stack_ns += progress.cpu_ns.max(progress.blocked_ns);
             return;
         };
         let doing = match progress.blocked_ns > progress.cpu_ns {
@@ -331,6 +333,13 @@ impl Polls {
             notes.push(format!(
                 "Left out, as it was not known yet whether each was one poll: {} between two parks.",
                 count(self.inexact, "stretch", "stretches")
+            ));
+        }
+        if self.without_stack > 0 {
+            notes.push(format!(
+                "Left out, as they were over before a stack was copied: {}, {} in all.",
+                count(self.without_stack, "long poll", "long polls"),
+                duration(self.without_stack_ns)
             ));
         }
         if self.without_cpu > 0 {

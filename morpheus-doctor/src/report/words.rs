@@ -334,13 +334,6 @@ fn file_of(report: &Report, frame: &Frame) -> String {
 #[must_use]
 pub fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = report.notes.iter().map(|note| printable(note)).collect();
-    if report.polls_without_stack > 0 && !report.findings.is_empty() {
-        notes.push(format!(
-            "No stack was seen of {} of {}: they are in no finding.",
-            grouped(report.polls_without_stack),
-            count(report.polls_in_all, "long poll", "long polls"),
-        ));
-    }
     if report.polls_in_all > report.polls.len() as u64 {
         notes.push(format!(
             "The report lists the first {} of {}; findings count all.",

@@ -172,8 +172,6 @@ struct Looks {
     has_exec: bool,
     /// Why there is no perf event for a worker.
     refused: Option<String>,
-    /// Polls that computed and have no stack, and how long they took.
-    without_stack: (u64, u64),
     too_many: bool,
     denied: bool,
 }
@@ -225,7 +223,6 @@ impl Looks {
             copies_left: UNKNOWN_COPIES,
             has_exec: false,
             refused: None,
-            without_stack: (0, 0),
             too_many: false,
             denied: false,
         }
@@ -558,11 +555,9 @@ impl Looks {
         {
             (progress.waker, progress.woken_ns) = (Some(giver.tid), giver.now_ns);
         }
-        if ended.has_stack {
+        // Of a long one without a stack, too: for the count.
+        if ended.has_stack || (progress.is_exact && self.has_computed(&ended)) {
             self.tell(Event::End(progress));
-        } else if progress.is_exact && self.has_computed(&ended) {
-            self.without_stack.0 += 1;
-            self.without_stack.1 += progress.cpu_ns;
         }
     }
 
@@ -786,14 +781,6 @@ impl Looks {
                 "The kernel does not let this user sample the stacks of running threads ({error}): polls that compute have no stack. \
                  `sysctl kernel.perf_event_paranoid=2` allows it, or a container's profile that permits perf_event_open; polls \
                  that block are seen as before."
-            ));
-        }
-        if self.without_stack.0 > 0 {
-            notes.push(format!(
-                "{} polls computed for longer than {:.1} ms, {:.0} ms in all, and ended before a stack was had.",
-                self.without_stack.0,
-                ms(self.threshold_ns),
-                ms(self.without_stack.1)
             ));
         }
         if self.too_many {
