@@ -266,7 +266,9 @@ fn diagnose(patient: &Patient, build: Build, arguments: &[&str]) -> Option<Resul
     let directory = tempfile::tempdir().unwrap();
     let original = built(patient.program);
     let process = Process::start(&build.of(&original, &directory), arguments)?;
-    let report = match examined(process.pid(), 3) {
+    // An emulated CPU is some twenty times as slow, and the count of polls is found later.
+    let seconds = if in_guest() { 8 } else { 3 };
+    let report = match examined(process.pid(), seconds) {
         Ok(report) => report,
         Err(error) => return Some(Err(error)),
     };

@@ -26,6 +26,9 @@ const DAEMON: &str = "scx_morpheus";
 /// Whose programs run in guests beside them.
 const BENCHMARKS: &str = "morpheus-bench";
 
+/// Whose programs the doctor's tests look at. They keep their symbols and lines: these are what is tested.
+const PATIENTS: &str = "morpheus-patients";
+
 /// Tells a test that it is in a guest that was booted for it: root, and free to do with the machine as it likes.
 const VARIABLE: &str = "MORPHEUS_GUEST";
 
@@ -75,6 +78,26 @@ const SERVER: &[&str] = &["domains", "conserving"];
 
 /// What the scheduler costs, as a ratio to the kernel's own: exact in virtual time.
 const OVERHEAD: &[&str] = &["cost"];
+
+/// The doctor, on the programs that [`DOCTOR_PATIENTS`] names.
+const DOCTOR: &[&str] = &["doctor"];
+const DOCTOR_PATIENTS: &[&str] = &[
+    "patient-argon2",
+    "patient-files",
+    "patient-healthy",
+    "patient-json",
+    "patient-lookup",
+    "patient-mutex",
+    "patient-println",
+    "patient-regex",
+    "patient-sleep",
+    "patient-spin",
+    "patient-sqlite",
+    "patient-threads",
+];
+
+/// Without the tests that need a CPU which is not emulated: polls there are ten times as long, and begin less often.
+const DIAGNOSES: &str = "--skip not_much_longer --skip tasks_of_morpheus --skip in_a_stripped_program --skip the_same_user";
 
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
@@ -150,6 +173,12 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..tests(LONG_TERM, "shares of one CPU", SHARES)
     },
     tests(LONG_TERM, "overhead", OVERHEAD),
+    Guest {
+        // A CPU of 500 million instructions a second: on a slower one the faults of `argon2` and `json` leave no idle worker.
+        options: "--cpus 2 --icount=1 --timeout 3000",
+        work: GuestWork::Tests(DOCTOR, DIAGNOSES),
+        ..tests(LONG_TERM, "a doctor", DOCTOR)
+    },
     command("one CPU", "--cpus 1", SHAPE),
     command("3 CPUs", "--cpus 3", SHAPE),
     command("7 CPUs", "--cpus 7", SHAPE),
@@ -278,7 +307,7 @@ impl Programs {
     }
 }
 
-/// Copies programs under names of their own, without the lines of their source: cargo's names end in a number that changes,
+/// Copies programs under names of their own, mostly without the lines of their source: cargo's names end in a number that changes,
 /// and a guest unpacks all that it is given.
 fn for_guests<'a>(
     context: &Context,
@@ -291,7 +320,8 @@ fn for_guests<'a>(
     let built = programs_of(guests).into_iter().map(|(kind, name)| {
         let built = executable(messages, kind, name, kind == "test")?;
         let program = directory.join(name);
-        if !initramfs::strip(Arch::X86_64, &built, &program) {
+        let keeps_lines = DOCTOR_PATIENTS.contains(&name);
+        if keeps_lines || !initramfs::strip(Arch::X86_64, &built, &program) {
             // A link would do, but for file systems that have none.
             fs::copy(&built, &program)?;
         }
@@ -432,7 +462,13 @@ impl Guest {
 
 /// What a guest is given for these tests.
 fn added(tests: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
-    tests.iter().copied().chain([DAEMON])
+    tests.iter().copied().chain([DAEMON]).chain(patients(tests))
+}
+
+/// The programs that these tests look at.
+fn patients(tests: &[&str]) -> impl Iterator<Item = &'static str> {
+    let has_doctor = tests.iter().any(|test| DOCTOR.contains(test));
+    DOCTOR_PATIENTS.iter().copied().filter(move |_| has_doctor)
 }
 
 /// The programs of guests that run tests, each with its kind in cargo's messages.
@@ -441,6 +477,7 @@ fn programs_of<'a>(guests: impl Iterator<Item = &'a Guest>) -> Vec<(&'static str
     for guest in guests {
         if let GuestWork::Tests(tests, _) = guest.work {
             programs.extend(tests.iter().map(|&test| ("test", test)));
+            programs.extend(patients(tests).map(|program| ("bin", program)));
         }
     }
     programs.sort_unstable();
@@ -454,7 +491,12 @@ fn tests_on_host() -> impl Iterator<Item = &'static str> {
 
 /// Cargo's arguments for the release build, in one call: two would build their dependencies twice, with other features.
 pub(crate) fn release_build() -> Vec<&'static str> {
-    let mut arguments = vec!["build", "--release", "--bins", "--package", PACKAGE];
+    let mut arguments = vec!["build", "--release", "--bins"];
+    arguments.extend(
+        [PACKAGE, PATIENTS]
+            .iter()
+            .flat_map(|package| ["--package", *package]),
+    );
     arguments.extend(
         ON_HOST
             .iter()
