@@ -97,7 +97,7 @@ const DOCTOR_PATIENTS: &[&str] = &[
 ];
 
 /// Without the tests that need a CPU which is not emulated: polls there are ten times as long, and begin less often.
-const DIAGNOSES: &str = "--skip not_much_longer --skip tasks_of_morpheus --skip in_a_stripped_program --skip the_same_user";
+const DIAGNOSES: &str = "--skip not_much_longer --skip tasks_of_morpheus --skip in_a_stripped_program --skip waits_for_the_lock";
 
 /// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
