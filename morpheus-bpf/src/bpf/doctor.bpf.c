@@ -4,9 +4,10 @@
  *
  * A poll lies between two parks. A park is known by its signature (doctor.bpf.h), which user space finds in the first stacks. Between
  * two parks there may be many polls: the worker counts them itself, in a word whose place user space finds as well. A timer on each
- * CPU where a worker runs looks twice per threshold; the stack of a poll that is over it is copied there, in the worker's own context,
- * where it is what it is. A poll that slept is copied when the worker runs again, from its timer, too: only polls that slept for
- * long are, and a sleeper's registers are those of its system call until then.
+ * CPU where a worker runs looks twice per threshold while there are long polls, and seldom while there are none (until_next_look). The
+ * stack of a poll that is over it is copied there, in the worker's own context, where it is what it is. A poll that slept is copied
+ * when the worker runs again, from its timer, too: only polls that slept for long are, and a sleeper's registers are those of its
+ * system call until then.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -511,6 +512,12 @@ static __always_inline bool is_attentive(__u64 now)
 	return now < attentive_until_ns;
 }
 
+/* How long until the next look where nothing is to be seen again. */
+static __always_inline __u64 period(__u64 now)
+{
+	return is_attentive(now) ? period_ns : relaxed_period_ns;
+}
+
 /*
  * How long until the next look at a worker whose poll is not long yet.
  *
@@ -544,7 +551,7 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
 			thread->copied_ns = 0;
 		}
-		return is_attentive(now) ? period_ns : relaxed_period_ns;
+		return period(now);
 	}
 	if (thread->is_wanted) {
 		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
@@ -554,7 +561,7 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 		return period_ns;
 	}
 	if (!look(tid, thread, now))
-		return is_attentive(now) ? period_ns : relaxed_period_ns;
+		return period(now);
 	set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
 	/* Ready and without a CPU is no fault of a line. */
 	if (computed(thread, now) < longer_than_ns && thread->blocked_ns < longer_than_ns)
@@ -638,6 +645,7 @@ static __always_inline __u32 known_sleep(struct thread *thread)
 static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, struct thread *thread, __u64 now)
 {
 	__u32 tick_before, runtime, turns;
+	bool is_seen;
 
 	read_registers(task, thread);
 	thread->sleep = known_sleep(thread);
@@ -652,21 +660,23 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 	case SLEEP_PARK:
 		thread->kind = KIND_WORKER;
 		thread->top = thread->sp + ABOVE_PARK;
-		/* The park has a number of its own: a poll just before it was seen to the end if its number is the one before. */
+		/*
+		 * The park has a number of its own: a poll just before it was seen to the end if its number is the one before, or if it
+		 * is the only one since the last park.
+		 */
 		tick_before = thread->tick;
-		/* From one park to the next, a single poll is between. */
 		turns = thread->has_tick == TICK_OF_PARK ? 2 : 1;
 		switch (read_tick(thread)) {
 		case TICK_UNKNOWN:
 			end_poll(tid, thread, now, now);
 			break;
 		default:
-			turns = thread->tick - tick_before <= turns;
+			is_seen = thread->tick - tick_before <= turns;
 			thread->has_tick = TICK_OF_PARK;
-			if (turns && thread->is_exact)
+			if (is_seen && thread->is_exact)
 				end_known_poll(tid, thread, now);
 			else
-				end_poll(tid, thread, turns ? now : thread->seen_ns, now);
+				end_poll(tid, thread, is_seen ? now : thread->seen_ns, now);
 		}
 		set_role(thread, thread->sleep == SLEEP_DRIVER ? DRIVES : 0, now);
 		return;
@@ -752,7 +762,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		}
 	}
 	if (!timer->armed)
-		arm(timer, is_attentive(now) ? period_ns : relaxed_period_ns);
+		arm(timer, period(now));
 }
 
 SEC("tp_btf/sched_switch")
