@@ -10,6 +10,9 @@
 //! it no poll begins: [`begin`](HandedOver::begin) returns false, and the poll runs on its worker. So the count only falls, and
 //! a wait that has seen zero is right for good.
 //!
+//! Holds also end when the controller fails for good. The runtime goes on then, and so do its polls: nothing is closed, and a wait is
+//! none.
+//!
 //! Where no worker is held (no spares, or all are released), the drivers end as tokio has it, also under such polls.
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -53,10 +56,11 @@ impl HandedOver {
         lock(&self.state).is_closed = true;
     }
 
-    /// Waits until no poll is under way. Call it after [`close`](Self::close).
+    /// Waits until no poll is under way, after [`close`](Self::close). Before it returns at once.
     pub(crate) fn wait(&self) {
         let state = lock(&self.state);
-        let over = self.over.wait_while(state, |state| state.polls > 0);
+        let is_under_way = |state: &mut State| state.is_closed && state.polls > 0;
+        let over = self.over.wait_while(state, is_under_way);
         drop(over.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -84,6 +88,13 @@ mod tests {
             polls.end();
         });
         // A wait that comes later is short.
+        polls.wait();
+    }
+
+    #[test]
+    fn while_the_runtime_goes_on_nothing_waits_for_its_polls() {
+        let polls = HandedOver::default();
+        assert!(polls.begin());
         polls.wait();
     }
 }

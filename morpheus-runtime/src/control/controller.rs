@@ -299,6 +299,8 @@ mod tests {
             runtime.metrics().permits_waiting >= 4
         });
         reporter::testing::install();
+        // A handed over poll that outlasts the controller must not keep a worker held.
+        assert!(runtime.domain().handed_over.begin());
         runtime.domain().faults.controller.arm(usize::MAX);
         let said = |words: &str| reporter::testing::count(&["ERROR", "controller", words]);
         wait_for("it is off", || runtime.metrics().controller_off);
@@ -336,6 +338,7 @@ mod tests {
         for task in (0..8).map(block).collect::<Vec<_>>() {
             runtime.block_on(task).unwrap();
         }
+        runtime.domain().handed_over.end();
     }
 
     /// The ways in which a waker of the application behaves.

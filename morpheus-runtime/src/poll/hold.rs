@@ -66,7 +66,7 @@ fn hold_worker(domain: &Domain) {
     let since_ns = clock::now_ns();
     let end = domain.spares.hold();
     if end == (HoldEnd::Closed { was_held: true }) {
-        // With this core the drivers stay. A worker that has just come is needed to drop the runtime's tasks.
+        // If the runtime ends: with this core the drivers stay. A worker that has just come is needed to drop the runtime's tasks.
         domain.handed_over.wait();
     }
     if let Some(core) = core {
