@@ -507,15 +507,16 @@ static __always_inline void arm(struct sample_timer *timer, __u64 delay_ns)
 	timer->armed = !bpf_timer_start(&timer->timer, delay_ns, timer_flags);
 }
 
-static __always_inline bool is_attentive(__u64 now)
+/* Whether a thread is looked at often: also while its polls have no number, since only several stacks tell one poll from many then. */
+static __always_inline bool is_attentive(const struct thread *thread, __u64 now)
 {
-	return now < attentive_until_ns;
+	return now < attentive_until_ns || (thread->kind != KIND_OTHER && !thread->has_tick);
 }
 
 /* How long until the next look where nothing is to be seen again. */
-static __always_inline __u64 period(__u64 now)
+static __always_inline __u64 period(const struct thread *thread, __u64 now)
 {
-	return is_attentive(now) ? period_ns : relaxed_period_ns;
+	return is_attentive(thread, now) ? period_ns : relaxed_period_ns;
 }
 
 /*
@@ -530,7 +531,7 @@ static __always_inline __u64 until_next_look(struct sample_timer *timer, const s
 	__u64 left = longer_than_ns - computed(thread, now);
 
 	timer->suspect_ns = 0;
-	if (is_attentive(now))
+	if (is_attentive(thread, now))
 		return left < period_ns ? left : period_ns;
 	if (is_second)
 		return relaxed_period_ns;
@@ -551,7 +552,7 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
 			thread->copied_ns = 0;
 		}
-		return period(now);
+		return period(thread, now);
 	}
 	if (thread->is_wanted) {
 		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
@@ -561,7 +562,7 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 		return period_ns;
 	}
 	if (!look(tid, thread, now))
-		return period(now);
+		return period(thread, now);
 	set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
 	/* Ready and without a CPU is no fault of a line. */
 	if (computed(thread, now) < longer_than_ns && thread->blocked_ns < longer_than_ns)
@@ -762,7 +763,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		}
 	}
 	if (!timer->armed)
-		arm(timer, period(now));
+		arm(timer, period(thread, now));
 }
 
 SEC("tp_btf/sched_switch")
