@@ -60,7 +60,7 @@ impl Beside {
             let (began, cpu) = (Instant::now(), other.cpu()?);
             let with = window(self.window).await;
             let cpu = (other.cpu()? - cpu).as_secs_f64() / began.elapsed().as_secs_f64();
-            other.end()?;
+            drop(other);
             tokio::time::sleep(Duration::from_millis(200)).await;
             let after = window(self.window).await;
             let pair = Pair {
@@ -99,7 +99,7 @@ impl Pair {
     }
 }
 
-/// The other program; ended when this is dropped.
+/// The other program. When this is dropped it is asked to end, and has ended.
 struct Other(Child);
 
 impl Other {
@@ -129,25 +129,13 @@ impl Other {
         }
         Ok(total)
     }
-
-    /// Asks it to end, and waits until it has.
-    fn end(mut self) -> io::Result<()> {
-        self.interrupt();
-        self.0.wait()?;
-        Ok(())
-    }
-
-    fn interrupt(&self) {
-        // Its number is its own as long as it was not waited for.
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        let _ = pid.map(|pid| kill_process(pid, Signal::INT));
-    }
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
         if let Ok(None) = self.0.try_wait() {
-            self.interrupt();
+            // Its number is its own as long as it was not waited for.
+            let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
             let _ = self.0.wait();
         }
     }

@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use morpheus_patients::beside::{Beside, Window};
 use morpheus_patients::service::{self, Failure, Options, seconds};
 use morpheus_patients::traffic;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, getppid, kill_process};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -216,8 +216,7 @@ fn main() -> ExitCode {
         let loaded = load(address, &arguments);
         if arguments.beside.is_some() {
             // The service has nothing left to serve, and ends as if by hand.
-            let parent = i32::try_from(parent_id()).ok().and_then(Pid::from_raw);
-            let _ = parent.map(|parent| kill_process(parent, Signal::TERM));
+            let _ = getppid().map(|parent| kill_process(parent, Signal::TERM));
         }
         return match loaded {
             Ok(()) => ExitCode::SUCCESS,
