@@ -65,7 +65,7 @@ pub struct Options {
 #[allow(missing_debug_implementations)]
 pub struct Doctor {
     // First, so that nothing runs any more when the maps go.
-    _links: [Link; 3],
+    _links: [Link; 4],
     ring: RingBuffer<'static>,
     received: Rc<RefCell<Vec<Event>>>,
     skeleton: DoctorSkel<'static>,
@@ -155,7 +155,7 @@ pub fn attach(options: Options) -> Result<Doctor, Error> {
     constants.target = options.pid;
     constants.longer_than_ns = longer_than_ns;
     constants.period_ns = (longer_than_ns / 2).clamp(100_000, 10_000_000);
-    constants.relaxed_period_ns = 4 * longer_than_ns;
+    constants.relaxed_period_ns = 5 * longer_than_ns;
     if !kernel::timers_can_be_pinned() {
         constants.timer_flags = 0;
     }
@@ -185,13 +185,18 @@ pub fn attach(options: Options) -> Result<Doctor, Error> {
         .on_wake
         .attach()
         .map_err(refused("attach to sched_waking"))?;
+    let interrupt = skeleton
+        .progs
+        .on_interrupt
+        .attach()
+        .map_err(refused("attach to hrtimer_expire_entry"))?;
     let exec = skeleton
         .progs
         .on_exec
         .attach()
         .map_err(refused("attach to sched_process_exec"))?;
     let mut doctor = Doctor {
-        _links: [switch, wake, exec],
+        _links: [switch, wake, interrupt, exec],
         ring,
         received,
         skeleton,

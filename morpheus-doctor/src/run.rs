@@ -18,10 +18,10 @@ use crate::report::{folded, json, words};
 use crate::source::Source;
 use crate::target::{self, Target};
 
-/// How frequently events are taken while there are any.
+/// How frequently events are taken while there are stacks among them, which need room.
 const TURN: Duration = Duration::from_millis(10);
 /// The same while there are none: each turn takes a CPU from the process for some 0.1 ms.
-const IDLE_TURN: Duration = Duration::from_millis(50);
+const IDLE_TURN: Duration = Duration::from_millis(100);
 /// The same at the beginning, when the count of polls is looked for.
 const FIRST_TURN: Duration = Duration::from_millis(2);
 const FIRST: Duration = Duration::from_secs(2);

@@ -99,7 +99,10 @@ impl Pair {
     }
 }
 
-/// The other program. When this is dropped it is asked to end, and has ended.
+/// How long the other program has to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The other program. When this is dropped it is asked to end, made to end after [`GRACE`], and has ended.
 struct Other(Child);
 
 impl Other {
@@ -136,7 +139,16 @@ impl Drop for Other {
         if let Ok(None) = self.0.try_wait() {
             // Its number is its own as long as it was not waited for.
             let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
-            let _ = self.0.wait();
+        }
+        // A shell's background job ignores SIGINT, and so do the programs it starts.
+        let deadline = Instant::now() + GRACE;
+        while let Ok(None) = self.0.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -179,6 +191,17 @@ mod tests {
             (spread["low"].as_f64(), spread["high"].as_f64()),
             (Some(6.0), Some(15.0))
         );
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let other = Other::start("sh -c 'trap \"\" INT; sleep 600; true' #", 1).unwrap();
+        // It has to run for the signal to be ignored.
+        std::thread::sleep(Duration::from_millis(300));
+        let (pid, began) = (other.0.id(), Instant::now());
+        drop(other);
+        assert!(began.elapsed() >= GRACE, "it has ended at the signal");
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 
     #[test]

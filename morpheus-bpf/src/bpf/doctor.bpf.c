@@ -4,10 +4,10 @@
  *
  * A poll lies between two parks. A park is known by its signature (doctor.bpf.h), which user space finds in the first stacks. Between
  * two parks there may be many polls: the worker counts them itself, in a word whose place user space finds as well. A timer on each
- * CPU where a worker runs looks twice per threshold while there are long polls, and seldom while there are none (until_next_look). The
- * stack of a poll that is over it is copied there, in the worker's own context, where it is what it is. A poll that slept is copied
- * when the worker runs again, from its timer, too: only polls that slept for long are, and a sleeper's registers are those of its
- * system call until then.
+ * CPU where a worker runs looks twice per threshold while there are long polls. While there are none, interrupts that come anyway are
+ * enough, as the tick (on_interrupt), and the timer is for CPUs without. The stack of a poll that is over the threshold is copied
+ * there, in the worker's own context, where it is what it is. A poll that slept is copied when the worker runs again, from its timer,
+ * too: only polls that slept for long are, and a sleeper's registers are those of its system call until then.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -81,9 +81,9 @@ struct task_struct___files {
 
 const volatile __u32 target = 0;
 const volatile __u64 longer_than_ns = 1000000;
-/* How often a running worker is looked at while there are long polls, and while there are none. */
+/* How often a running worker is looked at while there are long polls, and at least while there are none. */
 const volatile __u64 period_ns = 500000;
-const volatile __u64 relaxed_period_ns = 4000000;
+const volatile __u64 relaxed_period_ns = 5000000;
 /* How long after a long poll workers are looked at often. */
 const volatile __u64 attention_ns = 10000000000;
 /* A long poll is copied again after this time and a quarter of the poll's age at its last copy. */
@@ -112,8 +112,9 @@ struct named form_of_named;
 struct sample_timer {
 	struct bpf_timer timer;
 	__u32 armed;
-	/* When the poll began that the timer is to look at again, of a CPU that is looked at seldom. */
-	__u64 suspect_ns;
+	/* When it ends, if it is armed; and the last look on its CPU. */
+	__u64 due_ns;
+	__u64 looked_ns;
 };
 
 struct {
@@ -502,8 +503,9 @@ static __always_inline bool look(__u32 tid, struct thread *thread, __u64 now)
 	return true;
 }
 
-static __always_inline void arm(struct sample_timer *timer, __u64 delay_ns)
+static __always_inline void arm(struct sample_timer *timer, __u64 delay_ns, __u64 now)
 {
+	timer->due_ns = now + delay_ns;
 	timer->armed = !bpf_timer_start(&timer->timer, delay_ns, timer_flags);
 }
 
@@ -520,27 +522,20 @@ static __always_inline __u64 period(const struct thread *thread, __u64 now)
 }
 
 /*
- * How long until the next look at a worker whose poll is not long yet.
- *
- * While polls are long from time to time, a look each period sees each of them. While none is, a look is seldom, since a timer costs
- * some microseconds, and the poll that it finds is looked at once more, when it would be long.
+ * How long until the next look at a worker whose poll is not long yet. While polls are long from time to time, a look each period sees
+ * each of them. While none is, only a poll that is half as long already is worth an interrupt of its own.
  */
-static __always_inline __u64 until_next_look(struct sample_timer *timer, const struct thread *thread, __u64 now)
+static __always_inline __u64 until_next_look(const struct thread *thread, __u64 now)
 {
-	bool is_second = timer->suspect_ns && timer->suspect_ns != thread->began_ns;
 	__u64 left = longer_than_ns - computed(thread, now);
 
-	timer->suspect_ns = 0;
-	if (is_attentive(thread, now))
-		return left < period_ns ? left : period_ns;
-	if (is_second)
+	if (left > longer_than_ns / 2 && !is_attentive(thread, now))
 		return relaxed_period_ns;
-	timer->suspect_ns = thread->began_ns;
-	return left;
+	return left < period_ns ? left : period_ns;
 }
 
 /* Looks at the thread of the process that runs here. Returns how long until the next look. */
-static __always_inline __u64 examine(struct task_struct *current, struct thread *thread, struct sample_timer *timer, __u64 now)
+static __always_inline __u64 examine(struct task_struct *current, struct thread *thread, __u64 now)
 {
 	__u32 tid = current->pid;
 	__u64 again;
@@ -566,7 +561,7 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 	set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
 	/* Ready and without a CPU is no fault of a line. */
 	if (computed(thread, now) < longer_than_ns && thread->blocked_ns < longer_than_ns)
-		return until_next_look(timer, thread, now);
+		return until_next_look(thread, now);
 	if (thread->is_exact)
 		attentive_until_ns = now + attention_ns;
 	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
@@ -578,24 +573,50 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 	return period_ns;
 }
 
-/* Looks at the thread that runs on this CPU. */
-static int tick(void *map, __u32 *index, struct sample_timer *timer)
+/* Looks at the thread of the process that runs on this CPU, and arms the CPU's timer for the next look. */
+static __noinline int look_here(struct sample_timer *timer)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	struct thread *thread;
-	__u64 now;
-	__u32 tid;
+	__u32 tid = current->pid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	__u64 now = bpf_ktime_get_ns();
 
-	timer->armed = 0;
-	if (*index != bpf_get_smp_processor_id() || current->tgid != target)
-		return 0;
-	tid = current->pid;
-	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (!thread)
 		return 0;
-	now = bpf_ktime_get_ns();
-	arm(timer, examine(current, thread, timer, now));
+	timer->looked_ns = now;
+	arm(timer, examine(current, thread, now), now);
 	return 0;
+}
+
+static int tick(void *map, __u32 *index, struct sample_timer *timer)
+{
+	timer->armed = 0;
+	if (*index == bpf_get_smp_processor_id() && bpf_get_current_task_btf()->tgid == target)
+		look_here(timer);
+	return 0;
+}
+
+/*
+ * A timer of the kernel interrupts the CPU, as its tick does: a look costs no interrupt here, which is some microseconds. The timer is
+ * armed anew by it, and does not fire where ticks come sooner than each relaxed period.
+ */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_interrupt)
+{
+	__u32 index = bpf_get_smp_processor_id();
+	struct sample_timer *timer;
+	__u64 now;
+
+	if (bpf_get_current_task_btf()->tgid != target)
+		return 0;
+	timer = bpf_map_lookup_elem(&timers, &index);
+	if (!timer)
+		return 0;
+	now = bpf_ktime_get_ns();
+	/* The timer is what ends, and looks itself; or another timer ended a moment ago. */
+	if ((timer->armed && now >= timer->due_ns) || now - timer->looked_ns < period_ns)
+		return 0;
+	return look_here(timer);
 }
 
 /* The runtime whose driver has this descriptor, and one. */
@@ -754,7 +775,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		if (thread->kind == KIND_WORKER) {
 			if (slept_ns >= longer_than_ns) {
 				thread->is_wanted = 1;
-				arm(timer, 1);
+				arm(timer, 1, now);
 				return;
 			}
 			set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
@@ -763,7 +784,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		}
 	}
 	if (!timer->armed)
-		arm(timer, period(thread, now));
+		arm(timer, period(thread, now), now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -794,7 +815,8 @@ int BPF_PROG(on_wake, struct task_struct *task)
 	waker = bpf_get_current_task_btf();
 	tid = task->pid;
 	thread = bpf_map_lookup_elem(&threads, &tid);
-	if (!thread)
+	/* A sleep between polls needs no reason for its end. */
+	if (!thread || thread->sleep)
 		return 0;
 	thread->waker = waker->tgid == target ? waker->pid : 0;
 	thread->woken_ns = bpf_ktime_get_ns();

@@ -97,7 +97,7 @@ impl Diagnosis {
         }
     }
 
-    /// Takes what has happened since the last call, and looks for the counts of polls. Returns how many events there were.
+    /// Takes what has happened since the last call, and looks for the counts of polls. Returns how many stacks there were.
     ///
     /// # Errors
     ///
@@ -105,13 +105,14 @@ impl Diagnosis {
     pub fn advance(&mut self, source: &mut dyn Source) -> io::Result<usize> {
         let mut events = Vec::new();
         source.collect(&mut events)?;
-        let count = events.len();
+        let mut stacks = 0;
         for event in events {
+            stacks += usize::from(matches!(event, Event::Stack { .. }));
             self.take(source, event);
         }
         self.learning.look(source);
         self.labels.look(&self.target, source);
-        Ok(count)
+        Ok(stacks)
     }
 
     fn take(&mut self, source: &mut dyn Source, event: Event) {
