@@ -24,6 +24,8 @@ const ALIKE: usize = 4;
 #[derive(Default)]
 struct OpenPoll {
     began_ns: u64,
+    /// Of its last stack.
+    last: Option<Progress>,
     stacks: Vec<Seen>,
 }
 
@@ -104,9 +106,10 @@ impl Polls {
             // The end of the one before was lost.
             *poll = OpenPoll {
                 began_ns: progress.began_ns,
-                stacks: Vec::new(),
+                ..OpenPoll::default()
             };
         }
+        poll.last = Some(progress);
         // The executor, or a park that was not known yet: the poll keeps no stack.
         let Does::Polls { until } = understood.anatomy.does else {
             return;
@@ -215,24 +218,13 @@ impl Polls {
     /// Counts the polls that have not ended; `asleep` are those whose threads sleep. Of the others their last stack tells.
     pub(super) fn finish(&mut self, asleep: &HashMap<u32, Progress>) {
         let now = now_ns();
-        let open: Vec<(u32, u64, u64)> = self
-            .open
-            .iter()
-            .map(|(&tid, poll)| {
-                let last = poll.stacks.last().map_or(poll.began_ns, |seen| seen.now_ns);
-                (tid, poll.began_ns, last)
-            })
-            .collect();
-        for (tid, began_ns, last_ns) in open {
-            let progress = match asleep.get(&tid) {
-                Some(&progress) if progress.began_ns == began_ns => progress,
+        let open: Vec<Progress> = self.open.values().filter_map(|poll| poll.last).collect();
+        for last in open {
+            let progress = match asleep.get(&last.tid) {
+                Some(&progress) if progress.began_ns == last.began_ns => progress,
                 // Its end was lost.
-                _ if now.saturating_sub(last_ns) > LOST_NS => continue,
-                _ => Progress {
-                    now_ns: last_ns,
-                    cpu_ns: last_ns - began_ns,
-                    ..Progress::at(tid, began_ns)
-                },
+                _ if now.saturating_sub(last.now_ns) > LOST_NS => continue,
+                _ => last,
             };
             self.end(progress, true);
         }
@@ -414,4 +406,49 @@ fn most_frequent<'seen>(stacks: &[&'seen Seen]) -> Option<&'seen Seen> {
         .rev()
         .max_by_key(|seen| counts[&key_of(Doing::Computing, &seen.stack)])
         .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_that_goes_on_has_what_its_last_stack_told() {
+        let now = now_ns();
+        let began_ns = now - 50_000_000;
+        let last = Progress {
+            began_ns,
+            cpu_ns: 5_000_000,
+            unserved_ns: 40_000_000,
+            runtime: Some(3),
+            is_exact: true,
+            ..Progress::at(7, now)
+        };
+        let seen = Seen {
+            reason: Reason::Computes,
+            now_ns: now,
+            stack: Stack {
+                frames: Vec::new(),
+                culprit: None,
+            },
+            identity: None,
+            wait: None,
+            system_call: None,
+            label: None,
+        };
+        let mut polls = Polls::new(1_000_000);
+        let open = OpenPoll {
+            began_ns,
+            last: Some(last),
+            stacks: vec![seen],
+        };
+        polls.open.insert(7, open);
+        polls.finish(&HashMap::new());
+        let [poll] = &polls.list[..] else {
+            panic!("{:?}", polls.list);
+        };
+        assert!(poll.goes_on);
+        assert_eq!((poll.cpu_ns, poll.unserved_ns), (5_000_000, 40_000_000));
+        assert_eq!((poll.runtime, poll.length_ns), (3, 50_000_000));
+    }
 }
