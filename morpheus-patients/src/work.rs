@@ -1,5 +1,6 @@
 //! Work that takes a given time on any machine.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Makes the rounds of a computation differ, so that a compiler can neither skip nor shorten it.
@@ -13,7 +14,8 @@ pub fn rounds_for(length: Duration, work: impl Fn(u64)) -> u64 {
     const TRIAL: u64 = 1 << 18;
     let time = |_| {
         let began = Instant::now();
-        work(TRIAL);
+        // Without this a call that always gives the same is made once for all trials, and the others take no time.
+        work(black_box(TRIAL));
         began.elapsed()
     };
     let fastest = (0..32).map(time).min().unwrap_or_default();
