@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_ended() {
-        let other = Other::start("sh -c 'trap \"\" INT; sleep 600; true' #", 1).unwrap();
+        let other = Other::start("sh -c 'trap \"\" INT; exec sleep 600' #", 1).unwrap();
         // It has to run for the signal to be ignored.
         std::thread::sleep(Duration::from_millis(300));
         let (pid, began) = (other.0.id(), Instant::now());

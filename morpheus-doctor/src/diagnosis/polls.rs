@@ -21,12 +21,19 @@ const LOST_NS: u64 = 1_000_000_000;
 const ALIKE: usize = 4;
 
 /// A poll that goes on, of which stacks were copied.
-#[derive(Default)]
 struct OpenPoll {
-    began_ns: u64,
     /// Of its last stack.
-    last: Option<Progress>,
+    last: Progress,
     stacks: Vec<Seen>,
+}
+
+impl OpenPoll {
+    fn at(last: Progress) -> OpenPoll {
+        OpenPoll {
+            last,
+            stacks: Vec::new(),
+        }
+    }
 }
 
 /// What a source says of a stack, beside the stack.
@@ -101,15 +108,13 @@ impl Polls {
             copy,
             label,
         } = copied;
-        let poll = self.open.entry(progress.tid).or_default();
-        if poll.began_ns != progress.began_ns {
+        let poll = self.open.entry(progress.tid);
+        let poll = poll.or_insert_with(|| OpenPoll::at(progress));
+        if poll.last.began_ns != progress.began_ns {
             // The end of the one before was lost.
-            *poll = OpenPoll {
-                began_ns: progress.began_ns,
-                ..OpenPoll::default()
-            };
+            *poll = OpenPoll::at(progress);
         }
-        poll.last = Some(progress);
+        poll.last = progress;
         // The executor, or a park that was not known yet: the poll keeps no stack.
         let Does::Polls { until } = understood.anatomy.does else {
             return;
@@ -135,7 +140,7 @@ impl Polls {
         let open = self
             .open
             .remove(&progress.tid)
-            .filter(|open| open.began_ns == progress.began_ns);
+            .filter(|open| open.last.began_ns == progress.began_ns);
         if length_ns < self.longer_than_ns {
             return;
         }
@@ -218,7 +223,7 @@ impl Polls {
     /// Counts the polls that have not ended; `asleep` are those whose threads sleep. Of the others their last stack tells.
     pub(super) fn finish(&mut self, asleep: &HashMap<u32, Progress>) {
         let now = now_ns();
-        let open: Vec<Progress> = self.open.values().filter_map(|poll| poll.last).collect();
+        let open: Vec<Progress> = self.open.values().map(|poll| poll.last).collect();
         for last in open {
             let progress = match asleep.get(&last.tid) {
                 Some(&progress) if progress.began_ns == last.began_ns => progress,
@@ -438,8 +443,7 @@ mod tests {
         };
         let mut polls = Polls::new(1_000_000);
         let open = OpenPoll {
-            began_ns,
-            last: Some(last),
+            last,
             stacks: vec![seen],
         };
         polls.open.insert(7, open);
