@@ -193,7 +193,8 @@ impl Finder {
         }
         // Copies of the pointer lie about, and other pointers, to queues that other threads change. The worker's own word is a cell's,
         // which the loop empties: it was seen to be zero, and is behind the zero of a cell that nothing borrows. Of a worker that mostly
-        // sleeps it is hardly ever seen, so that one of the two is enough in the end.
+        // sleeps it is hardly ever seen, and neither is it where this process and the worker run in turns on one CPU, so that one of the
+        // two is enough in the end, if it can be no other worker's.
         let (_, _, watched, word, index) = self
             .threads
             .values()
@@ -201,8 +202,8 @@ impl Finder {
             .filter(|(_, word)| owners[&word.core].len() == 1)
             .filter_map(|(watched, word)| {
                 let marks = u8::from(word.was_zero) + u8::from(word.is_behind_zero);
-                let is_proven =
-                    watched.looks >= LOOKS_IN_DOUBT && watched.slept_through >= LEAST_SLEPT_THROUGH;
+                let is_proven = watched.looks >= LOOKS_IN_DOUBT
+                    && (watched.slept_through >= LEAST_SLEPT_THROUGH || watched.is_alone());
                 let is_known = marks == 2 || marks == 1 && is_proven;
                 let (index, field) = watched.count_in(word).filter(|_| is_known)?;
                 Some((marks, field.changes, watched, word, index))
@@ -315,6 +316,12 @@ impl Watched {
                 std::hint::spin_loop();
             }
         }
+    }
+
+    /// Whether its runtime has no other worker, as a current-thread one. Then the core stays where it is, and each pointer to it is
+    /// as good as the loop's own.
+    fn is_alone(&self) -> bool {
+        self.looped.contains("::current_thread::")
     }
 
     /// The number in what a word points to that counts polls, if one does.
@@ -504,6 +511,13 @@ mod tests {
         assert_eq!(finder.found(), None);
         finder.threads.get_mut(&7).unwrap().looks = LOOKS_IN_DOUBT;
         assert_eq!(finder.found().unwrap().core_distance, 0x20);
+        // A thread that was not seen to sleep: what it points to may be another worker's, if there is one.
+        finder.threads.get_mut(&7).unwrap().slept_through = 0;
+        assert_eq!(finder.found(), None);
+        let alone = "tokio::runtime::scheduler::current_thread::CoreGuard::block_on";
+        finder.threads.get_mut(&7).unwrap().looped = alone.to_owned();
+        assert_eq!(finder.found().unwrap().core_distance, 0x20);
+        finder.threads.get_mut(&7).unwrap().slept_through = LEAST_SLEPT_THROUGH;
         // What two workers point to is neither's.
         let mut other = watched(LOOKS_IN_DOUBT, 3);
         other.words = vec![word(fields())];
