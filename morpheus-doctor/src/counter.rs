@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use crate::memory::Memory;
+use crate::model::Flavor;
 use crate::source::now_ns;
 use crate::unwind::StackCopy;
 
@@ -69,6 +70,7 @@ pub struct Finder {
 #[derive(Debug)]
 struct Watched {
     looped: String,
+    flavor: Flavor,
     anchor: u64,
     words: Vec<Word>,
     looks: u32,
@@ -125,6 +127,7 @@ impl Finder {
         &mut self,
         tid: u32,
         looped: &str,
+        flavor: Flavor,
         copy: &StackCopy,
         anchor: u64,
         is_data: impl Fn(u64) -> bool,
@@ -150,6 +153,7 @@ impl Finder {
             tid,
             Watched {
                 looped: looped.to_owned(),
+                flavor,
                 anchor,
                 words,
                 looks: 0,
@@ -321,7 +325,7 @@ impl Watched {
     /// Whether its runtime has no other worker, as a current-thread one. Then the core stays where it is, and each pointer to it is
     /// as good as the loop's own.
     fn is_alone(&self) -> bool {
-        self.looped.contains("::current_thread::")
+        self.flavor == Flavor::CurrentThread
     }
 
     /// The number in what a word points to that counts polls, if one does.
@@ -416,6 +420,7 @@ mod tests {
     fn watched(looks: u32, slept: u64) -> Watched {
         Watched {
             looped: "run".to_owned(),
+            flavor: Flavor::MultiThread,
             anchor: 0x6ff0,
             words: Vec::new(),
             looks,
@@ -514,8 +519,7 @@ mod tests {
         // A thread that was not seen to sleep: what it points to may be another worker's, if there is one.
         finder.threads.get_mut(&7).unwrap().slept_through = 0;
         assert_eq!(finder.found(), None);
-        let alone = "tokio::runtime::scheduler::current_thread::CoreGuard::block_on";
-        finder.threads.get_mut(&7).unwrap().looped = alone.to_owned();
+        finder.threads.get_mut(&7).unwrap().flavor = Flavor::CurrentThread;
         assert_eq!(finder.found().unwrap().core_distance, 0x20);
         finder.threads.get_mut(&7).unwrap().slept_through = LEAST_SLEPT_THROUGH;
         // What two workers point to is neither's.

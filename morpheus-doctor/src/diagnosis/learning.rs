@@ -208,8 +208,12 @@ impl Learning {
                 .iter()
                 .any(|mapping| mapping.is_data() && mapping.range.contains(&address))
         };
-        self.finder
-            .watch(tid, looped.function, copy, looped.sp, is_data);
+        let Loop {
+            function,
+            flavor,
+            sp,
+        } = looped;
+        self.finder.watch(tid, function, flavor, copy, sp, is_data);
     }
 
     /// Where workers with such a loop count.

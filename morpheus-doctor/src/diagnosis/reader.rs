@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::anatomy::{self, Anatomy, Part};
+use crate::model::Flavor;
 use crate::names::Names;
 use crate::source::SystemCall;
 use crate::structure::Structure;
@@ -25,6 +26,7 @@ pub(super) struct Understood {
 #[derive(Clone, Copy)]
 pub(super) struct Loop<'understood> {
     pub(super) function: &'understood str,
+    pub(super) flavor: Flavor,
     /// Its stack pointer.
     pub(super) sp: u64,
 }
@@ -35,6 +37,7 @@ impl Understood {
         let part = &self.parts[self.anatomy.looped?];
         Some(Loop {
             function: &part.functions.last()?.function,
+            flavor: self.anatomy.flavor,
             sp: part.position.sp,
         })
     }
