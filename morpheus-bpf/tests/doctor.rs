@@ -103,8 +103,14 @@ fn report(output: &Output) -> Result<Report, String> {
 
 /// Looks at a process for some seconds.
 fn examined(pid: u32, seconds: u64) -> Result<Report, String> {
+    examined_with(pid, seconds, &[])
+}
+
+/// Does the same with more arguments.
+fn examined_with(pid: u32, seconds: u64, more: &[&str]) -> Result<Report, String> {
     let (pid, seconds) = (pid.to_string(), seconds.to_string());
-    report(&run(&["--pid", &pid, "--duration", &seconds, "--json"]))
+    let arguments = ["--pid", &pid, "--duration", &seconds, "--json"];
+    report(&run(&[&arguments, more].concat()))
 }
 
 /// Checks that a run had no report: one sentence says why, in which all of `words` are.
@@ -381,19 +387,10 @@ fn polls_not_much_longer_than_the_threshold_are_seen_or_counted() {
     }
     let _turn = turn();
     let process = Process::start(&built("patient-spin"), &[]).unwrap();
-    let pid = process.pid().to_string();
     // About half of its length, on every machine.
     let longest = examined(process.pid(), 2).unwrap().findings[0].p50_ns;
     let threshold = format!("{}us", longest / 1800);
-    let report = report(&run(&[
-        "--pid",
-        &pid,
-        "--duration",
-        "4",
-        "--longer-than",
-        &threshold,
-        "--json",
-    ]));
+    let report = examined_with(process.pid(), 4, &["--longer-than", &threshold]);
     process.ends_unharmed().unwrap();
     let report = report.unwrap();
     let polls = report.polls_in_all + report.polls_without_stack;
@@ -533,23 +530,13 @@ fn nothing_is_found_in_a_healthy_process() {
     let _turn = turn();
     let _nothing = NothingLeft::behind();
     // An emulated machine has a hundredth of the speed, and its two CPUs run in turns: each one's time passes for a poll on the other.
-    let (arguments, threshold): (&[&str], _) = match in_guest() {
-        true => (&["--rate", "1000"], "5ms"),
-        false => (&[], "1ms"),
+    let (arguments, threshold): (&[&str], &[&str]) = match in_guest() {
+        true => (&["--rate", "1000"], &["--longer-than", "5ms"]),
+        false => (&[], &[]),
     };
-    let seconds = window("MORPHEUS_DOCTOR_SECONDS").as_secs().to_string();
+    let seconds = window("MORPHEUS_DOCTOR_SECONDS").as_secs();
     let process = Process::start(&built("patient-healthy"), arguments).unwrap();
-    let pid = process.pid().to_string();
-    let report = report(&run(&[
-        "--pid",
-        &pid,
-        "--duration",
-        &seconds,
-        "--longer-than",
-        threshold,
-        "--json",
-    ]));
-    let report = report.unwrap();
+    let report = examined_with(process.pid(), seconds, threshold).unwrap();
     assert!(!report.runtimes.is_empty(), "no runtime was seen");
     let unserved: u64 = report
         .findings
