@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use morpheus_bpf::adapt::knobs::AffinityMode;
 use morpheus_bpf::broker;
 use morpheus_bpf::observer;
 use morpheus_bpf::procdb;
@@ -117,6 +118,11 @@ pub(crate) struct Arguments {
     /// Let the formulas count with so many CPUs, in place of those that are online
     #[arg(long, value_name = "N", conflicts_with = "observe", value_parser = clap::value_parser!(u32).range(1..=8192))]
     nr_cpus: Option<u32>,
+
+    /// How far a task that wakes may go from its last CPU, where CPUs share second-level caches. Without this, weak; with
+    /// --with adapt, as the load is
+    #[arg(long, value_name = "MODE", value_enum, conflicts_with = "observe")]
+    affinity: Option<AffinityMode>,
 
     /// Where to keep what was learnt of processes, for the next start
     #[arg(long, value_name = "FILE", default_value = procdb::DEFAULT_PATH)]
@@ -256,6 +262,7 @@ impl Arguments {
             off: self.switched_off(),
             boosts: self.boost.clone(),
             cpus: self.nr_cpus,
+            affinity: self.affinity,
             procdb: (!self.no_procdb).then(|| self.procdb.clone()),
             verbose: self.verbose,
         }

@@ -19,6 +19,7 @@ use morpheus_common::abi;
 use serde_json::Value;
 
 use crate::adapt::Switches;
+use crate::adapt::knobs::AffinityMode;
 use crate::check;
 use crate::check::symbols::{Symbol, has_at_once};
 use crate::domains::{Domains, MOST_DOMAINS};
@@ -119,6 +120,9 @@ pub enum Mechanism {
     WakeupPreemption,
     /// The same at a tick, for those that wait still
     TickPreemption,
+    /// A task of the tier LAT_CRITICAL preempts when its slice is over, too, and where a higher class has taken its CPU. Off
+    /// unless --with says so
+    RequeuePreemption,
     /// A task that wakes goes near its last CPU, where CPUs share a second-level cache
     L2Affinity,
     /// On machines whose CPUs differ in capacity, tasks prefer performance cores
@@ -127,11 +131,11 @@ pub enum Mechanism {
     IdleDepth,
     /// The other DSQs go before pinned tasks when they were not served for too long. Off unless --with says so
     OverflowRescue,
-    /// After this number of tasks of the front queue, one of the main queue goes first. Off unless --with says so
+    /// After this number of tasks of the front queue and of pinned tasks, one of the main queue goes first. Off unless --with says so
     Deficit,
     /// BATCH tasks are served after a while in any case
     StarvationRescue,
-    /// And after a shorter one, as things are at present. Off unless --with says so
+    /// And after a shorter one, as things are at present, at a tick as well. Off unless --with says so
     SojournRescue,
     /// Far behind the others is not as far on many CPUs
     VtimeCeiling,
@@ -187,6 +191,8 @@ pub struct Options {
     pub boosts: Vec<String>,
     /// As many CPUs the formulas count with; `None` as many as there are.
     pub cpus: Option<u32>,
+    /// Where a woken task is placed on CPUs that share a second-level cache; `None` leaves it to the regime.
+    pub affinity: Option<AffinityMode>,
     /// The process database's file; `None` keeps none.
     pub procdb: Option<PathBuf>,
     /// Whether libbpf says on standard error what it does.
@@ -194,7 +200,8 @@ pub struct Options {
 }
 
 /// What is off unless it is asked for: measurements found nothing that it buys, and of some that it costs (`docs/src/kernel.md`).
-pub const OFF_BY_DEFAULT: [Mechanism; 5] = [
+pub const OFF_BY_DEFAULT: [Mechanism; 6] = [
+    Mechanism::RequeuePreemption,
     Mechanism::IdleDepth,
     Mechanism::OverflowRescue,
     Mechanism::Deficit,
@@ -528,6 +535,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             Mechanism::ImmatureGate => &mut constants.immature_gate_on,
             Mechanism::WakeupPreemption => &mut constants.wakeup_preemption_on,
             Mechanism::TickPreemption => &mut constants.tick_preemption_on,
+            Mechanism::RequeuePreemption => &mut constants.requeue_preemption_on,
             Mechanism::L2Affinity => &mut constants.l2_affinity_on,
             Mechanism::Hybrid => &mut constants.hybrid_on,
             Mechanism::IdleDepth => &mut constants.idle_depth_on,
@@ -593,6 +601,7 @@ fn switches(options: &Options) -> Switches {
         tighten: on(Mechanism::Tighten),
         sleep: on(Mechanism::Sleep),
         sojourn: on(Mechanism::Sojourn),
+        affinity: options.affinity,
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, own_cpu_ns, pin};
+use common::load::{Busy, own_cpu_ns, pin, take_precedence};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_tools::tier::Tier;
 use rustix::thread::sched_getcpu;
@@ -205,8 +205,7 @@ fn who_wakes_may_wait_near_its_last_cpu() {
     }
     let _turn = turn();
     let _caches = Caches::in_groups_of(2);
-    // The load counts as mixed then, and the mode is strong unless somebody computes all the time.
-    let daemon = Daemon::schedule(&["--with", "adapt", "--without", "regimes,longrun"]);
+    let daemon = Daemon::schedule(&["--affinity", "strong"]);
     assert_eq!(daemon.numbers()["knobs"]["affinity_mode"], "strong");
     let threads = restless();
     let strong = all_move(&daemon, &[0, 2, 3]);
@@ -220,6 +219,44 @@ fn who_wakes_may_wait_near_its_last_cpu() {
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
     say(&format!("strong, {COUNTERS:?}: {strong:?}"));
+}
+
+/// Of what real-time threads displace, the share of kicks of idle CPUs that go to one that shares the cache: on each second CPU
+/// is a thread of each kind, and the CPU beside it is idle.
+fn kicks_near(arguments: &[&str]) -> [u64; 2] {
+    let daemon = Daemon::schedule(arguments);
+    let displacing = (0..cpus()).step_by(2).map(|cpu| {
+        let above = move || {
+            pin(cpu);
+            take_precedence();
+        };
+        Busy::repeating(above, often_after(|| (), 5 * MS))
+    });
+    let computing = (0..cpus() / 2).map(|_| Busy::new(|| ()));
+    let threads: Vec<Busy> = displacing.chain(computing).collect();
+    daemon.all_move(&["kicks_idle", "reenqueues"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let kicks = ["near_kicks", "kicks_idle"].map(|name| daemon.counter(name));
+    drop(threads);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    kicks
+}
+
+#[test]
+fn a_displaced_task_goes_on_near_its_last_cpu() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let _caches = Caches::in_groups_of(2);
+    let [near, all] = kicks_near(&[]);
+    let [without, others] = kicks_near(&["--affinity", "off"]);
+    say(&format!(
+        "{near} of {all} idle CPUs that were kicked share the cache; {without} of {others} were looked for there, without the search"
+    ));
+    assert!(near > 0 && near <= all, "{near} of {all}");
+    assert_eq!(without, 0);
 }
 
 #[test]

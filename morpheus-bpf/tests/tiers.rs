@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, kernel_has, state};
-use common::load::{Busy, Sleeping, pin, set_nice, take_precedence};
+use common::load::{Busy, Sleeping, Timed, own_cpu_ns, pin, set_nice, take_precedence};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
@@ -25,9 +25,9 @@ fn sleeper(every: Duration) -> Busy {
 }
 
 /// Wants the CPU for a share of the time that is far more than its own, in pieces that look interactive.
-fn greedy(pieces: Duration) -> Busy {
+fn greedy(pieces: Duration, nice: i32) -> Busy {
     Busy::repeating(
-        || (),
+        move || set_nice(nice),
         move || {
             let begun = Instant::now();
             while begun.elapsed() < pieces {
@@ -198,7 +198,7 @@ fn nobody_gains_by_looking_interactive() {
     let _turn = turn();
     let daemon = Daemon::schedule(&[]);
     let honest = Busy::many(cpus(), 0);
-    let posing: Vec<Busy> = (0..cpus()).map(|_| greedy(2 * MS)).collect();
+    let posing: Vec<Busy> = (0..cpus()).map(|_| greedy(2 * MS, 0)).collect();
     std::thread::sleep(500 * MS);
     let sum = |threads: &[Busy]| threads.iter().map(Busy::cpu_ns).sum::<u64>();
     let (honest_before, posing_before) = (sum(&honest), sum(&posing));
@@ -299,7 +299,7 @@ fn those_that_compute_are_served() {
             &off.join(","),
         ]);
         let mut threads = Busy::many(2 * cpus(), 0);
-        threads.extend((0..8).map(|_| greedy(MS / 2)));
+        threads.extend((0..8).map(|_| greedy(MS / 2, 0)));
         daemon.all_move(&[counter]);
         for (_, other) in bounds.iter().filter(|(_, other)| *other != counter) {
             assert_eq!(daemon.counter(other), 0, "{other}");
@@ -307,6 +307,88 @@ fn those_that_compute_are_served() {
         drop(threads);
         assert!(daemon.stop().success());
     }
+}
+
+/// A tick is soon enough where tasks that go first follow each other.
+#[test]
+fn a_tick_makes_way_for_those_that_compute() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let load = || {
+        let mut threads = Busy::many(cpus(), 19);
+        // Of much weight, so that they keep to their share however much they compute.
+        threads.extend((0..4 * cpus()).map(|_| greedy(3 * MS / 2, -15)));
+        threads
+    };
+    let on = ["--with", "sojourn-rescue"];
+    moves_only_with("preempted_for_sojourn", &on, &[], load, "from_front");
+}
+
+/// The longest time that one of these has had no CPU, beside two heavy threads that keep to each CPU.
+fn wait_behind_pinned(arguments: &[&str]) -> Duration {
+    let daemon = Daemon::schedule(arguments);
+    let pinned: Vec<Busy> = (0..2 * cpus())
+        .map(|index| {
+            Busy::new(move || {
+                set_nice(-20);
+                pin(index / 2);
+            })
+        })
+        .collect();
+    let waiting: Vec<Timed> = (0..cpus()).map(|_| Timed::new(|| ())).collect();
+    // The heavy ones begin with the vtime of usual threads.
+    std::thread::sleep(Duration::from_secs(3));
+    waiting.iter().for_each(|thread| {
+        thread.longest();
+    });
+    std::thread::sleep(Duration::from_secs(4));
+    let longest = waiting.iter().map(Timed::longest).max().unwrap();
+    drop((pinned, waiting));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    longest
+}
+
+/// They are no less ahead of the main DSQ than those of the front DSQ.
+#[test]
+fn pinned_tasks_count_toward_the_deficit() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let with = wait_behind_pinned(&["--with", "deficit"]);
+    let without = wait_behind_pinned(&[]);
+    say(&format!(
+        "behind heavy pinned threads the longest wait is {with:?}, {without:?} without the deficit"
+    ));
+    assert!(4 * with < without, "{with:?} {without:?}");
+}
+
+/// A frame is longer than a slice, and its rest waits no longer than its begin.
+#[test]
+fn a_task_that_others_wait_for_preempts_when_its_slice_is_over() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let frames = || {
+        let again = || {
+            let until = own_cpu_ns() + 9_000_000;
+            while own_cpu_ns() < until {
+                std::hint::spin_loop();
+            }
+            sleep(5 * MS);
+        };
+        let name = || rustix::thread::set_name(c"goes-first").unwrap();
+        let mut threads = Busy::many(2 * cpus(), 0);
+        threads.push(Busy::repeating(name, again));
+        threads
+    };
+    let on = ["--boost", "goes-first", "--with", "requeue-preemption"];
+    let off = ["--boost", "goes-first"];
+    moves_only_with("claims_of_requeued", &on, &off, frames, "boosts");
 }
 
 /// By the number of forks, and by the change that they are.

@@ -21,7 +21,7 @@ pub const BURST_SLICE_NS: u64 = MS;
 pub const SOJOURN_START_NS: u64 = 5 * MS;
 
 /// Where a woken task is placed. The numbers are those of the BPF programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u32)]
 pub enum AffinityMode {
     /// On any idle CPU.

@@ -47,6 +47,8 @@ pub struct Switches {
     pub sleep: bool,
     /// The sojourn threshold from the dispatch rate.
     pub sojourn: bool,
+    /// Where a woken task is placed, whatever the load is; none leaves that to the regime.
+    pub affinity: Option<AffinityMode>,
 }
 
 impl Default for Switches {
@@ -58,7 +60,16 @@ impl Default for Switches {
             tighten: true,
             sleep: true,
             sojourn: true,
+            affinity: None,
         }
+    }
+}
+
+impl Switches {
+    /// The same knobs, with the placement that is asked for.
+    fn place(&self, mut knobs: Knobs) -> Knobs {
+        knobs.affinity_mode = self.affinity.unwrap_or(knobs.affinity_mode);
+        knobs
     }
 }
 
@@ -144,17 +155,18 @@ impl Adaptation {
     pub fn new(scaled: Scaled, switches: Switches) -> Adaptation {
         let detector = Detector::default();
         let baseline = Knobs::baseline(detector.regime(), &scaled);
+        let knobs = if switches.adapt {
+            baseline
+        } else {
+            Knobs::fixed(&scaled)
+        };
         Adaptation {
             scaled,
             switches,
             detector,
             slice: Slice::new(baseline.slice_ns),
             sojourn: Sojourn::new(&scaled),
-            knobs: if switches.adapt {
-                baseline
-            } else {
-                Knobs::fixed(&scaled)
-            },
+            knobs: switches.place(knobs),
             changes: Changes::default(),
         }
     }
@@ -192,6 +204,7 @@ impl Adaptation {
         } else {
             Knobs::fixed(&self.scaled)
         };
+        let knobs = self.switches.place(knobs);
         debug_assert!(knobs.is_sound(&self.scaled), "{knobs:?}");
         let changed = knobs != self.knobs;
         self.knobs = knobs;

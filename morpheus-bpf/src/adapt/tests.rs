@@ -210,6 +210,29 @@ fn each_stage_can_be_switched_off() {
 }
 
 #[test]
+fn a_placement_that_is_asked_for_stays_whatever_the_load_is() {
+    for adapt in [true, false] {
+        let affinity = Some(AffinityMode::Strong);
+        let switches = Switches {
+            adapt,
+            affinity,
+            ..Switches::default()
+        };
+        let mut adaptation = Adaptation::new(Scaled::for_cpus(4), switches);
+        assert_eq!(adaptation.knobs().affinity_mode, AffinityMode::Strong);
+        let idle = reading(0.9, 100, 20 * US);
+        let heavy = Reading {
+            longrun: true,
+            ..reading(0.0, 1000, MS)
+        };
+        for reading in [idle, idle, heavy, heavy] {
+            let knobs = adaptation.look(&reading).knobs;
+            assert_eq!(knobs.affinity_mode, AffinityMode::Strong, "{adapt}");
+        }
+    }
+}
+
+#[test]
 fn another_number_of_cpus() {
     let mut adaptation = of_cpus(16);
     adaptation.look(&slow());
@@ -260,6 +283,7 @@ fn switches() -> impl Strategy<Value = Switches> {
             tighten,
             sleep,
             sojourn,
+            affinity: None,
         },
     )
 }

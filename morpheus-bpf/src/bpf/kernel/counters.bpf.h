@@ -37,6 +37,8 @@
 	X(kicks_for_tier) \
 	X(kicks_in_crowd) \
 	X(preempted_at_tick) \
+	X(preempted_for_sojourn) \
+	X(claims_of_requeued) \
 	/* Classification. */ \
 	X(became_lat_critical) \
 	X(became_interactive) \
@@ -72,6 +74,8 @@
 	/* Tasks that waited near their last CPU instead, and kicks of idle CPUs when the wait was over. */ \
 	X(near_waits) \
 	X(near_waits_over) \
+	/* Kicks of idle CPUs that share the cache, for tasks that did not wake. */ \
+	X(near_kicks) \
 	X(to_lat_critical) \
 	X(to_interactive) \
 	X(to_main) \

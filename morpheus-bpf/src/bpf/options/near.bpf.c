@@ -4,7 +4,7 @@
  *
  * The kernel's search for an idle CPU uses cores, last-level caches and nodes, and no second-level caches. Where several cores
  * share one (clusters of small cores, most often), a CPU that shares it with the previous one still has the data of the task, and
- * any other of the last-level cache has not. Then, by the knob `affinity`:
+ * any other of the last-level cache has not. Then, by the knob `affinity` (`--affinity`, or src/adapt):
  *
  *	off	the kernel's search, as elsewhere
  *	weak	the previous CPU if it is idle; else an idle one that shares its cache; else the kernel's search
@@ -14,6 +14,9 @@
  * So strong reserves no CPU: a task waits in the usual DSQ, by the same order and with the same rescues, and only the kick of
  * idle CPUs is late, and repeated until the DSQ is empty. It applies where no other task waits, where the running task is known
  * to sleep soon, and to no task that others wait for (LAT_CRITICAL, and workers that serve).
+ *
+ * A task that is put into a DSQ without a wake-up, as one that a real-time thread displaces, has an idle CPU kicked: by weak and
+ * strong, one that shares the cache goes first.
  *
  * A near CPU is taken only if its whole core is idle: beside a busy thread of the same core a task is slower than on an idle core
  * with a cold cache. For the same reason a cache that belongs to one core makes no CPUs near. Where one group is all of a
@@ -106,6 +109,21 @@ static __always_inline bool may_stay(struct task_struct *task, struct behaviour 
 static __always_inline void count_by_tier(enum counter first, __u32 tier)
 {
 	count(first + (tier < TIERS ? tier : TIER_BATCH));
+}
+
+__s32 claim_near_own(struct task_struct *task __arg_trusted, __s32 own)
+{
+	const struct cpumask *idle;
+	__s32 cpu;
+
+	if (knobs.affinity == AFFINITY_OFF || !near(own))
+		return -1;
+	idle = scx_bpf_get_idle_smtmask();
+	cpu = claim_near(task, own, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	if (cpu >= 0)
+		count(COUNTER_near_kicks);
+	return cpu;
 }
 
 __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags)

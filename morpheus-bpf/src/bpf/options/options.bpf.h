@@ -90,6 +90,8 @@ enum affinity {
 SHARED(const volatile bool l2_affinity_on, = false);
 /* Beside the number of a CPU: it is idle, and was claimed. */
 #define NEAR_IS_IDLE (1 << 16)
+/* Claims an idle CPU near `own` for a task that is in a DSQ: that CPU, or -1. */
+__s32 claim_near_own(struct task_struct *task __arg_trusted, __s32 own);
 /* Returns the CPU for a waking task, or -1 where the kernel's search decides. */
 __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags);
 /* Whether a task that was put into a DSQ waits there for its last CPU, so that no other one is preempted. */
@@ -123,6 +125,12 @@ int start_kick_timer(__u32 index);
 
 /* starvation.bpf.c: when the main DSQ goes before the front DSQ. Returns the counter of the reason, or COUNTERS: it does not. */
 int main_goes_first(struct domain *domain, __u64 now);
+/* Tasks of pinned DSQs count toward the deficit as those of the front DSQ do, and go after the main DSQ when it is reached. */
+SHARED(const volatile bool deficit_on, = true);
+bool is_deficit_reached(const struct domain *domain);
+/* At a tick, of a CPU that runs no BATCH task: whether its task has to make way for one of the main DSQ. */
+SHARED(const volatile bool sojourn_rescue_on, = true);
+bool is_main_due_at_tick(__u32 domain, __u64 now);
 /* The DSQs to serve in place of a pinned task, because they are overdue. */
 SHARED(const volatile bool overflow_rescue_on, = true);
 #define FRONT_IS_OVERDUE 1

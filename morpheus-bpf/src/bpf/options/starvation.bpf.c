@@ -3,9 +3,10 @@
  * Starvation bounds: when the main DSQ goes before the front DSQ, so that tasks that compute are served beside tasks that sleep
  * and wake.
  *
- *	deficit		after a number of tasks from the front DSQ, one of the main DSQ goes first
+ *	deficit		after a number of tasks from the front DSQ and from DSQs of pinned tasks, one of the main DSQ goes first
  *	starvation	no task was taken from the main DSQ for `starvation_ns`
  *	sojourn		or for a shorter time that follows the load (knobs.sojourn_ns)
+ *			and at a tick a task that is not BATCH makes way for it
  *	overflow	a DSQ of pinned tasks that is never empty, with little vtime in it, keeps its CPU from both
  *
  * The constants depend on the number of CPUs (src/scaling.rs); those here are for two.
@@ -15,9 +16,7 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-const volatile bool deficit_on = true;
 const volatile bool starvation_rescue_on = true;
-const volatile bool sojourn_rescue_on = true;
 const volatile __u64 overflow_rescue_ns = 4000000;
 const volatile __u64 starvation_ns = 50000000;
 const volatile __u32 deficit_budget = 6;
@@ -29,21 +28,36 @@ static __always_inline bool is_overdue(__u64 served_ns, __u64 most_ns, __u64 now
 	return before(served_ns + most_ns, now);
 }
 
+/*
+ * Whether no task was taken from the main DSQ for the time that follows the load. Two slices of BATCH tasks that were taken from
+ * it are no time without service: with less it would be overdue at each wake-up.
+ */
+static __always_inline bool is_main_overdue(const struct domain *domain, __u64 now)
+{
+	return is_overdue(domain->main_served_ns, knobs.sojourn_ns + 2 * knobs.batch_slice_ns, now);
+}
+
+bool is_deficit_reached(const struct domain *domain)
+{
+	return domain && domain->before_main >= (READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget);
+}
+
+bool is_main_due_at_tick(__u32 index, __u64 now)
+{
+	struct domain *domain = domain_at(index);
+
+	return domain && scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && is_main_overdue(domain, now);
+}
+
 int main_goes_first(struct domain *domain, __u64 now)
 {
-	__u32 budget = READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget;
-
 	if (!domain)
 		return COUNTERS;
-	if (deficit_on && domain->fronts_in_a_row >= budget)
+	if (deficit_on && is_deficit_reached(domain))
 		return COUNTER_from_deficit;
 	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
 		return COUNTER_from_starvation_rescue;
-	/*
-	 * Two slices of BATCH tasks that were taken from the DSQ are no time without service: with less it would be overdue at
-	 * each wake-up.
-	 */
-	if (sojourn_rescue_on && is_overdue(domain->main_served_ns, knobs.sojourn_ns + 2 * knobs.batch_slice_ns, now))
+	if (sojourn_rescue_on && is_main_overdue(domain, now))
 		return COUNTER_from_sojourn_rescue;
 	return COUNTERS;
 }

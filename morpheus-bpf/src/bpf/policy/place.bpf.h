@@ -29,6 +29,8 @@ const volatile bool kicks_on = true;
  */
 const volatile bool idle_depth_on = true;
 const volatile __u32 idle_depth = 1;
+/* A task of the tier LAT_CRITICAL preempts when it is enqueued again, too. `--with requeue-preemption` */
+const volatile bool requeue_preemption_on = true;
 /* Workers that serve preempt stalled workers at once. `--without kick-serving` */
 const volatile bool serving_kicks_on = true;
 /*
@@ -86,15 +88,15 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
 		if (place >= size)
 			break;
 		index = cpu_in(domain, place);
-		if (bpf_cpumask_test_cpu(index, idle) && UNDER_RCU(bpf_cpumask_test_cpu(index, task->cpus_ptr)))
+		if (is_idle_for(task, index, idle))
 			return index;
 	}
 	return -1;
 }
 
 /*
- * Kicks an idle CPU for a waiting task: the last CPU of the task before others of its domain, and these before all others. A CPU
- * is kicked once, until it idles again. Returns whether there was an idle CPU.
+ * Kicks an idle CPU for a waiting task: the last CPU of the task, then one that shares its second-level cache, then others of its
+ * domain, and then any. A CPU is kicked once, until it idles again. Returns whether there was an idle CPU.
  *
  * Where all CPUs are busy, this only reads. An attempt to claim one would write to a cache line that all CPUs share, at each
  * wake-up.
@@ -108,10 +110,14 @@ bool kick_idle(struct task_struct *task __arg_trusted)
 	if (!none) {
 		if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
 			index = own;
-		} else if (domain_count > 1 && is_movable) {
-			index = idle_in_domain(task, domain_of(own), idle);
-			if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
-				index = -1;
+		} else if (is_movable) {
+			if (l2_affinity_on)
+				index = claim_near_own(task, own);
+			if (index < 0 && domain_count > 1) {
+				index = idle_in_domain(task, domain_of(own), idle);
+				if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
+					index = -1;
+			}
 		}
 	}
 	scx_bpf_put_idle_cpumask(idle);

@@ -255,14 +255,27 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (wakes && !is_among_many && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
 		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
+	} else if (requeue_preemption_on && !wakes && claim.tier == TIER_LAT_CRITICAL) {
+		/* Its slice is over, or a higher class has taken its CPU. A frame that is half done waits no less than a wake-up. */
+		claim.vtime = task->scx.dsq_vtime;
+		count(COUNTER_claims_of_requeued);
+		preempt_for(task, 0, &claim);
 	}
 	return 0;
 }
 
+/* Whether the task that ran here goes before the main DSQ if it goes on, as those of the front DSQ and pinned ones do. */
+static __always_inline bool is_before_main(const struct task_struct *task, const struct cpu *cpu, const struct heads *heads)
+{
+	return deficit_on && heads->main != NO_VTIME && (cpu->tier != TIER_BATCH || is_pinned(task));
+}
+
 /* Whether the task that ran here goes on: it has less vtime than all waiting tasks. */
 static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, struct worker *worker,
-				    const struct heads *heads, __u64 now)
+				    const struct heads *heads, struct domain *domain, __u64 now)
 {
+	if (is_before_main(task, cpu, heads) && is_deficit_reached(domain))
+		return false;
 	if (heads->due || cpu->yielded || !previous_on)
 		return false;
 	if (heads->front != NO_VTIME && cpu->tier == TIER_BATCH)
@@ -374,8 +387,10 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			take_rest(domain_index, index, cpu);
 		return 0;
 	}
-	if (goes_on(previous, cpu, worker, &heads, now)) {
+	if (goes_on(previous, cpu, worker, &heads, domain, now)) {
 		cpu->kicked = KICK_NONE;
+		if (is_before_main(previous, cpu, &heads))
+			domain->before_main++;
 		if (hybrid_on && heads.least == NO_VTIME && is_misplaced(previous, index)) {
 			/* It is enqueued as the CPU's last task (ENQ_LAST). */
 			set_slice(previous, 0);
@@ -484,6 +499,18 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	count(COUNTER_preempted_at_tick);
 }
 
+/* Ends the slice of a task that is not BATCH at a tick if the main DSQ is due: dispatch then takes another task. */
+static __always_inline void make_way_at_tick(struct task_struct *task, __s32 index, struct cpu *cpu, __u64 now)
+{
+	if (!sojourn_rescue_on || cpu->tier == TIER_BATCH || cpu->worker || !task->scx.slice ||
+	    !is_main_due_at_tick(domain_of(index), now))
+		return;
+	/* Its vtime may be the least, as that of one that yields. */
+	cpu->yielded = 1;
+	set_slice(task, 0);
+	count(COUNTER_preempted_for_sojourn);
+}
+
 /* At a tick of a CPU. The table lacks it where there are no tiers, no governors and no groups. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
@@ -496,6 +523,7 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 		if (!cpu->worker)
 			update_tier(task, index, cpu);
 		preempt_at_tick(task, index, cpu, now);
+		make_way_at_tick(task, index, cpu, now);
 	}
 	if (group_count && cpu)
 		tick_in_group(task, now);

@@ -265,8 +265,8 @@ struct domain {
 	/* The time at which a task was last taken from the DSQ, or came to the empty DSQ. */
 	__u64 main_served_ns;
 	__u64 front_served_ns;
-	/* Tasks that were taken from the front DSQ since, while tasks waited in the main DSQ (options/starvation.bpf.c). */
-	__u32 fronts_in_a_row;
+	/* Tasks that were taken from other DSQs since, while tasks waited in the main DSQ (options/starvation.bpf.c). */
+	__u32 before_main;
 	/* No CPU of the domain is online. */
 	__u32 gone;
 	/*
@@ -495,7 +495,7 @@ bool may_run_on(struct task_struct *task __arg_trusted, __s32 index);
 /* Whether a CPU is in this mask of idle CPUs, and the task may use it. */
 static __always_inline bool is_idle_for(struct task_struct *task, __s32 index, const struct cpumask *idle)
 {
-	return bpf_cpumask_test_cpu(index, idle) && may_run_on(task, index);
+	return bpf_cpumask_test_cpu(index, idle) && UNDER_RCU(bpf_cpumask_test_cpu(index, task->cpus_ptr));
 }
 
 /* Claims such a CPU. Returns whether it was idle still. */

@@ -321,7 +321,7 @@ static __always_inline bool take_main(__u32 index, struct domain *domain, enum c
 	if (!take(MAIN_DSQ(index), counter))
 		return false;
 	if (tiers_on) {
-		domain->fronts_in_a_row = 0;
+		domain->before_main = 0;
 		WRITE_ONCE(domain->main_served_ns, now);
 	}
 	return true;
@@ -332,7 +332,7 @@ static __always_inline bool take_front(__u32 index, struct domain *domain, bool 
 {
 	if (!take(FRONT_DSQ(index), COUNTER_from_front))
 		return false;
-	domain->fronts_in_a_row = others ? domain->fronts_in_a_row + 1 : 0;
+	domain->before_main = others ? domain->before_main + 1 : 0;
 	WRITE_ONCE(domain->front_served_ns, now);
 	return true;
 }
@@ -391,8 +391,12 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	if (!front && heads->demoted != NO_VTIME && heads->demoted == heads->least &&
 	    take(DEMOTED_DSQ(domain_index), COUNTER_from_demoted))
 		return true;
-	if (heads->pinned != NO_VTIME && heads->pinned == heads->least && take_pinned(cpu, index))
+	if (heads->pinned != NO_VTIME && heads->pinned == heads->least &&
+	    !(deficit_on && main && is_deficit_reached(domain)) && take_pinned(cpu, index)) {
+		if (deficit_on && main)
+			domain->before_main++;
 		return true;
+	}
 	if (take_by_tier(domain_index, domain, front, main, now))
 		return true;
 	if (heads->pinned != NO_VTIME && take_pinned(cpu, index))
