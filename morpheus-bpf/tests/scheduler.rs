@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,6 +21,8 @@ use common::daemon::{Daemon, program};
 use common::guest::{can_run, client, cpus, hello, stalled_worker, state, wait_until};
 use common::load::{Busy, cpu_ns, pin};
 use common::{PATIENCE, say, sleep, turn};
+use libbpf_rs::btf::{Btf, BtfType};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use morpheus_bpf::check::symbols::{Found, Symbol, has_at_once};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags};
@@ -554,6 +557,86 @@ fn each_switch_switches() {
         let counters = scene(&["--off", mechanism]);
         assert_eq!(counters[counter], 0, "--off {mechanism}: {counter}");
     }
+}
+
+/// The sources of options, which a guest does not have. Not those without a switch (`hotplug`, `latency`); and of `reenqueue` a
+/// function without a body stays, as the link calls it.
+macro_rules! options {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../src/bpf/options/", $name, ".bpf.c")))),*]
+    };
+}
+
+/// Loaded by default on every machine, if the kernel has groups.
+const USUAL: [(&str, &str); 8] =
+    options!("crowd" "detect" "groups" "later" "names" "rescue" "starvation" "sync");
+/// Loaded where the machine or the kernel has what they are for.
+const SPECIAL: [(&str, &str); 5] = options!("hybrid" "limit" "near" "quota" "speed");
+
+/// All their switches.
+const ALL_OPTIONS: &str = "boost,cgroup-max,cgroup-weight,cpuperf,cusum,hybrid,l2-affinity,longrun,make-up,profiles,rescue,\
+                           starvation-rescue,sync-crowd,sync-pause,wakeup-burst";
+
+/// The functions that are defined in a source: each begins in the first column, and so does its body.
+fn functions_of(source: &str) -> Vec<&str> {
+    let lines = source.lines().zip(source.lines().skip(1));
+    let definitions = lines.filter(|(_, next)| *next == "{");
+    definitions
+        .filter_map(|(line, _)| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .collect()
+}
+
+/// The functions of all BPF programs that the kernel has now, and the number of their instructions.
+fn loaded() -> (HashSet<String>, usize) {
+    let query = ProgInfoQueryOptions::default()
+        .include_func_info(true)
+        .include_xlated_prog_insns(true);
+    let (mut functions, mut bytes) = (HashSet::new(), 0);
+    for program in ProgInfoIter::with_query_opts(query) {
+        let Ok(btf) = Btf::from_prog_id(program.id) else {
+            continue;
+        };
+        bytes += program.xlated_prog_insns.len();
+        for function in &program.func_info {
+            let of_kind: Option<BtfType<'_>> = btf.type_by_id(function.type_id.into());
+            let name = of_kind.and_then(|function| Some(function.name()?.to_owned()));
+            functions.extend(name.map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    (functions, bytes / 8)
+}
+
+#[test]
+fn what_is_switched_off_is_not_loaded() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let of_option = |source, functions: &HashSet<String>| -> Vec<&str> {
+        let mut own = functions_of(source);
+        own.retain(|function| functions.contains(*function));
+        own
+    };
+    let daemon = Daemon::schedule(&[]);
+    let (functions, usual) = loaded();
+    for (option, source) in USUAL {
+        let there = of_option(source, &functions);
+        assert!(!there.is_empty(), "nothing of {option} is seen");
+    }
+    assert!(daemon.stop().success());
+
+    let daemon = Daemon::schedule(&["--without", ALL_OPTIONS]);
+    let (functions, core) = loaded();
+    assert!(functions.contains("morpheus_dispatch"), "{functions:?}");
+    for (option, source) in USUAL.into_iter().chain(SPECIAL) {
+        let there = of_option(source, &functions);
+        assert!(there.is_empty(), "of {option} there are {there:?}");
+    }
+    assert!(daemon.stop().success());
+    say(&format!(
+        "{usual} instructions of BPF programs are loaded, {core} without the options"
+    ));
+    assert!(core < usual);
 }
 
 #[test]

@@ -64,19 +64,19 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		error = scx_bpf_create_dsq(PINNED_RESCUE_DSQ(index), -1);
 		if (error)
 			return error;
-		error = start_slice_timer(index);
+		error = rescue_on ? start_slice_timer(index) : 0;
 		if (error)
 			return error;
 		error = start_sample_timer(index);
 		if (error)
 			return error;
-		error = start_kick_timer(index);
+		error = make_up_on ? start_kick_timer(index) : 0;
 		if (error)
 			return error;
 		error = l2_affinity_on ? start_near_timer(index) : 0;
 		if (error)
 			return error;
-		error = start_quota_timer(index);
+		error = group_limits_on ? start_quota_timer(index) : 0;
 		if (error)
 			return error;
 		error = cpuperf_on ? start_speed(index) : 0;
@@ -88,7 +88,7 @@ int STRUCT_OPS_SLEEPABLE(morpheus_init)
 		if (error)
 			return error;
 	}
-	return init_rescue();
+	return rescue_on ? init_rescue() : 0;
 }
 
 int STRUCT_OPS(morpheus_exit, struct scx_exit_info *info)

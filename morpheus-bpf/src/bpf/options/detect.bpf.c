@@ -15,9 +15,6 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-const volatile bool cusum_on = true;
-const volatile bool wakeup_burst_on = true;
-const volatile bool longrun_on = true;
 /* The number of new tasks, and of wake-ups of immature tasks, in a window that makes a burst. src/scaling.rs sets it. */
 const volatile __u32 burst_wakeups = 10;
 

@@ -33,7 +33,6 @@
 #include "options/groups.bpf.h"
 
 /* Off: a group's weight is that of its tasks. */
-const volatile bool group_weights_on = true;
 /* A cgroup deeper than this below one with an index counts as part of the root. */
 #define MOST_DEPTH 256
 /* Nobody has less: a 64th. What is charged for a turn then is some 6,000 times the turn, and is waited for. */

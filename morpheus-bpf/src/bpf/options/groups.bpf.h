@@ -5,9 +5,6 @@
 
 #include "policy/policy.bpf.h"
 
-/* Off where the kernel does not tell. */
-SHARED(const volatile bool group_limits_on, = true);
-
 #define MOST_GROUPS 4096
 /* The last of them are for groups with a limit. */
 #define RESERVED_GROUPS 512

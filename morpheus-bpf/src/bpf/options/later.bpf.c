@@ -9,8 +9,6 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-/* Skipped kicks are made up for. `--without make-up` */
-const volatile bool make_up_on = true;
 /* After this number of consecutive tasks that slept before `min_run_ns`, the running one is expected to sleep as soon, too. */
 #define SHORT_RUNS 64
 
@@ -69,9 +67,8 @@ int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns)
 	if (!cpu || !claim)
 		return 0;
 	rest_ns = cpu->began_ns + min_run_ns - claim->now;
-	count(sync_ns ? COUNTER_kicks_skipped_for_sync : COUNTER_kicks_skipped);
 	/* A tick comes as soon, and checks without a timer (preempt_at_tick). */
-	if (!make_up_on || (sync_ns && tick_preemption_on && claim->pause_ns * jiffies_in_second >= 1000000000))
+	if (sync_ns && tick_preemption_on && claim->pause_ns * jiffies_in_second >= 1000000000)
 		return 0;
 	/* Its task has run for longer. */
 	if (rest_ns > min_run_ns)

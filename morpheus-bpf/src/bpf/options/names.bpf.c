@@ -8,7 +8,6 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-const volatile bool boost_on = true;
 
 struct name {
 	char text[NAME_BYTES];

@@ -111,19 +111,22 @@ static __always_inline void count_by_tier(enum counter first, __u32 tier)
 	count(first + (tier < TIERS ? tier : TIER_BATCH));
 }
 
-__s32 claim_near_own(struct task_struct *task __arg_trusted, __s32 own)
+bool kick_near(struct task_struct *task __arg_trusted)
 {
+	__s32 own = scx_bpf_task_cpu(task), chosen = -1;
 	const struct cpumask *idle;
-	__s32 cpu;
 
 	if (knobs.affinity == AFFINITY_OFF || !near(own))
-		return -1;
+		return false;
 	idle = scx_bpf_get_idle_smtmask();
-	cpu = claim_near(task, own, idle);
+	if (!bpf_cpumask_test_cpu(own, idle))
+		chosen = claim_near(task, own, idle);
 	scx_bpf_put_idle_cpumask(idle);
-	if (cpu >= 0)
-		count(COUNTER_near_kicks);
-	return cpu;
+	if (chosen < 0)
+		return false;
+	scx_bpf_kick_cpu(chosen, KICK_IDLE);
+	count(COUNTER_near_kicks);
+	return true;
 }
 
 __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags)

@@ -66,6 +66,7 @@ SHARED(__u64 jiffies_in_second, = 250);
 
 /* names.bpf.c: tasks that are known by their names, from the command line or from earlier runs. */
 SHARED(const volatile bool profiles_on, = true);
+SHARED(const volatile bool boost_on, = true);
 int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour);
 int report_name(const struct behaviour *behaviour);
 
@@ -73,6 +74,13 @@ int report_name(const struct behaviour *behaviour);
 int note_wait(struct behaviour *behaviour, __u64 now);
 
 /* detect.bpf.c: bursts and long runs, at each tick. */
+SHARED(const volatile bool cusum_on, = true);
+SHARED(const volatile bool wakeup_burst_on, = true);
+SHARED(const volatile bool longrun_on, = true);
+static __always_inline bool detects(void)
+{
+	return cusum_on || wakeup_burst_on || longrun_on;
+}
 SHARED(__u32 burst_now);
 SHARED(__u32 longrun_now);
 int detect(__u64 now);
@@ -90,8 +98,8 @@ enum affinity {
 SHARED(const volatile bool l2_affinity_on, = false);
 /* Beside the number of a CPU: it is idle, and was claimed. */
 #define NEAR_IS_IDLE (1 << 16)
-/* Claims an idle CPU near `own` for a task that is in a DSQ: that CPU, or -1. */
-__s32 claim_near_own(struct task_struct *task __arg_trusted, __s32 own);
+/* Kicks an idle CPU near the last one of a task that is in a DSQ. Returns whether there was one, and the last one is busy. */
+bool kick_near(struct task_struct *task __arg_trusted);
 /* Returns the CPU for a waking task, or -1 where the kernel's search decides. */
 __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 flags);
 /* Whether a task that was put into a DSQ waits there for its last CPU, so that no other one is preempted. */
@@ -119,10 +127,12 @@ __u32 waker_that_sleeps(void);
 /* Fills in the claim of a task that woke. Returns whether it waits as those that compute. */
 bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim);
 
-/* later.bpf.c: preemption that is not due yet. */
+/* later.bpf.c: preemption that is not due yet. Skipped kicks are made up for. `--without make-up` */
+SHARED(const volatile bool make_up_on, = true);
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
 int start_kick_timer(__u32 index);
 
+SHARED(const volatile bool starvation_rescue_on, = true);
 /* starvation.bpf.c: when the main DSQ goes before the front DSQ. Returns the counter of the reason, or COUNTERS: it does not. */
 int main_goes_first(struct domain *domain, __u64 now);
 /* Tasks of pinned DSQs count toward the deficit as those of the front DSQ do, and go after the main DSQ when it is reached. */
@@ -161,6 +171,17 @@ int start_speed(__u32 index);
 /* The number of groups beside the root, and of groups with a limit. While they are 0 no other state of groups is read. */
 SHARED(__u32 group_count);
 SHARED(__u32 limit_count);
+/* Each is off where the kernel does not tell. */
+SHARED(const volatile bool group_weights_on, = true);
+SHARED(const volatile bool group_limits_on, = true);
+static __always_inline bool has_groups(void)
+{
+	return (group_weights_on || group_limits_on) && group_count;
+}
+static __always_inline bool has_limits(void)
+{
+	return group_limits_on && limit_count;
+}
 /* The weight of a task in parts of 1024, as of its last enqueue or switch. */
 __u32 group_weight(struct task_struct *task __arg_trusted);
 /* A task wants the CPU or has got it. Returns its group. */

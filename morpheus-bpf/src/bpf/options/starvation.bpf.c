@@ -16,7 +16,6 @@
 #include "morpheus_abi.h"
 #include "policy/policy.bpf.h"
 
-const volatile bool starvation_rescue_on = true;
 const volatile __u64 overflow_rescue_ns = 4000000;
 const volatile __u64 starvation_ns = 50000000;
 const volatile __u32 deficit_budget = 6;

@@ -108,7 +108,8 @@ static __always_inline void init_behaviour(struct task_struct *task, __u32 home)
 		return;
 	behaviour->exec_ns = task->se.sum_exec_runtime;
 	behaviour->tier = TIER_INTERACTIVE;
-	check_name(task, behaviour);
+	if (boost_on || profiles_on)
+		check_name(task, behaviour);
 }
 
 /* Accounts for a task that is switched out: the run ends if the task sleeps, and goes on otherwise. */
@@ -156,7 +157,7 @@ static __always_inline void account_run(struct task_struct *task, struct behavio
 		      tier == TIER_INTERACTIVE  ? COUNTER_became_interactive :
 						  COUNTER_became_batch);
 	behaviour->tier = tier;
-	if (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS))
+	if ((boost_on || profiles_on) && (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS)))
 		check_name(task, behaviour);
 	if (profiles_on && !(behaviour->runs % OBSERVE_RUNS))
 		report_name(behaviour);

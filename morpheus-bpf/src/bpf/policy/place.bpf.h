@@ -95,8 +95,8 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
 }
 
 /*
- * Kicks an idle CPU for a waiting task: the last CPU of the task, then one that shares its second-level cache, then others of its
- * domain, and then any. A CPU is kicked once, until it idles again. Returns whether there was an idle CPU.
+ * Kicks an idle CPU for a waiting task: the last CPU of the task before others of its domain, and these before all others. A CPU
+ * is kicked once, until it idles again. Returns whether there was an idle CPU.
  *
  * Where all CPUs are busy, this only reads. An attempt to claim one would write to a cache line that all CPUs share, at each
  * wake-up.
@@ -110,14 +110,10 @@ bool kick_idle(struct task_struct *task __arg_trusted)
 	if (!none) {
 		if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
 			index = own;
-		} else if (is_movable) {
-			if (l2_affinity_on)
-				index = claim_near_own(task, own);
-			if (index < 0 && domain_count > 1) {
-				index = idle_in_domain(task, domain_of(own), idle);
-				if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
-					index = -1;
-			}
+		} else if (domain_count > 1 && is_movable) {
+			index = idle_in_domain(task, domain_of(own), idle);
+			if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
+				index = -1;
 		}
 	}
 	scx_bpf_put_idle_cpumask(idle);
@@ -132,11 +128,12 @@ bool kick_idle(struct task_struct *task __arg_trusted)
 /*
  * Kicks an idle CPU for a task that was put into a DSQ. It is needed where the task did not wake (it was re-enqueued for a higher
  * class, or its CPUs have changed), and where a CPU became idle during the wake-up: the task would wait until some CPU
- * dispatches. Returns whether there was an idle CPU.
+ * dispatches. One that shares the second-level cache of the last CPU goes first, if that one is busy. Returns whether there was an
+ * idle CPU.
  */
 static __always_inline bool notify_idle(struct task_struct *task)
 {
-	if (!idle_kicks_on || !kick_idle(task))
+	if (!idle_kicks_on || !((l2_affinity_on && kick_near(task)) || kick_idle(task)))
 		return false;
 	count(COUNTER_kicks_idle);
 	return true;
@@ -230,6 +227,16 @@ static __always_inline void kick_for(__s32 index, struct cpu *cpu, const struct 
 	kick(index, cpu, margin_ns(cpu, claim->tier) ? COUNTER_kicks_for_waiting : COUNTER_kicks_for_tier);
 }
 
+/* Leaves a CPU alone for the time being. */
+static __always_inline void skip_kick(__s32 index, const struct cpu *cpu, const struct claim *claim)
+{
+	__u64 sync_ns = sync_rest_ns(index, cpu, claim);
+
+	count(sync_ns ? COUNTER_kicks_skipped_for_sync : COUNTER_kicks_skipped);
+	if (make_up_on)
+		kick_later(index, claim, sync_ns);
+}
+
 /* Preempts for a task that woke and waits for this CPU alone. */
 static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const struct claim *claim)
 {
@@ -241,7 +248,7 @@ static __always_inline void preempt_own(struct cpu *cpu, __s32 index, const stru
 	if (target == TARGET_NOW)
 		kick_for(index, cpu, claim);
 	else if (target == TARGET_LATER)
-		kick_later(index, claim, sync_rest_ns(index, cpu, claim));
+		skip_kick(index, cpu, claim);
 }
 
 /*
@@ -308,13 +315,13 @@ int preempt_for(struct task_struct *task __arg_trusted, __u32 serving, const str
 				return 0;
 			}
 			if (other_target == TARGET_LATER && own_target != TARGET_LATER) {
-				kick_later(other, claim, sync_rest_ns(other, other_cpu, claim));
+				skip_kick(other, other_cpu, claim);
 				return 0;
 			}
 		}
 	}
 	if (own_target == TARGET_LATER)
-		kick_later(own, claim, sync_rest_ns(own, own_cpu, claim));
+		skip_kick(own, own_cpu, claim);
 	return 0;
 }
 

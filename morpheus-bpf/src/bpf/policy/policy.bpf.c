@@ -33,7 +33,7 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 		flags &= ~WAKE_SYNC;
 	cpu = place(task, previous, flags, &is_idle);
 	/* The task waits for the next period of its group, on any CPU. */
-	if (is_idle && limit_count && waits_for(task, scx_now()) != ROOT_GROUP)
+	if (is_idle && has_limits() && waits_for(task, scx_now()) != ROOT_GROUP)
 		return cpu;
 	if (!is_idle && waker) {
 		struct behaviour *behaviour = behaviour_of(task);
@@ -193,7 +193,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		restore_vtime(task, worker);
 	come_to_domain(task, domain_of(scx_bpf_task_cpu(task)));
 	now = scx_now();
-	if (group_count) {
+	if (has_groups()) {
 		__u32 group;
 
 		join_group(task);
@@ -229,7 +229,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes) {
 			behaviour->woke_ns = now;
-			is_among_many = check_waker(task, behaviour, serving, &claim);
+			if (sync_pause_ns || unsaid_pause_ns)
+				is_among_many = check_waker(task, behaviour, serving, &claim);
 		}
 		cpu = cpu_at(bpf_get_smp_processor_id());
 		if (cpu) {
@@ -308,7 +309,7 @@ static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cp
 {
 	bool taken = is_rescue_pending(cpu, domain_index) && take_rescued(domain_index, index);
 
-	if (!taken && !take_from_others(domain_index, cpu) && group_count)
+	if (!taken && !take_from_others(domain_index, cpu) && has_groups())
 		settle_groups();
 }
 
@@ -369,7 +370,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		if (take_rescued(domain_index, index))
 			return 0;
 	}
-	spent = limit_count && cpu->group != ROOT_GROUP && waits_for(previous, now) != ROOT_GROUP;
+	spent = has_limits() && cpu->group != ROOT_GROUP && waits_for(previous, now) != ROOT_GROUP;
 	/*
 	 * The previous task does not go on whatever its vtime is (goes_on). So no head is read, which takes a lock on older
 	 * kernels.
@@ -449,7 +450,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	if (cpu->stalled)
 		mark_stalled(index, false);
 	cpu->rest_ns = 0;
-	cpu->group = group_count ? join_group(task) : ROOT_GROUP;
+	cpu->group = has_groups() ? join_group(task) : ROOT_GROUP;
 	cpu->paid_ns = task->se.sum_exec_runtime;
 	cpu->vtime = bounded_vtime(task, lag_ns);
 	cpu->weight = weight_of(task);
@@ -457,7 +458,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->kernel = !!(task->flags & PF_KTHREAD);
 	cpu->began_ns = now;
 	most_ns = cpu->rescued && cpu->rescued_slice_ns ? cpu->rescued_slice_ns : cpu->crowd_slice_ns;
-	if (most_ns && !cpu->kernel && !cpu->extended_until_ns)
+	if (rescue_on && most_ns && !cpu->kernel && !cpu->extended_until_ns)
 		bound_slice(task, index, most_ns, now);
 	cpu->slice_end_ns = now + task->scx.slice;
 	cpu->exec_ns = task->se.sum_exec_runtime;
@@ -479,7 +480,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 		advance_clock(domain, cpu->vtime);
 	if (cpuperf_on)
 		speed_at_start(task, index, now);
-	if (limit_count)
+	if (has_limits())
 		begin_limited(task, now);
 	return 0;
 }
@@ -519,13 +520,14 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 	__u64 now = scx_now();
 
 	if (tiers_on && cpu) {
-		detect(now);
+		if (detects())
+			detect(now);
 		if (!cpu->worker)
 			update_tier(task, index, cpu);
 		preempt_at_tick(task, index, cpu, now);
 		make_way_at_tick(task, index, cpu, now);
 	}
-	if (group_count && cpu)
+	if (has_groups() && cpu)
 		tick_in_group(task, now);
 	if (cpuperf_on)
 		speed_at_tick(task, index, now);
@@ -546,7 +548,7 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 	if (cpu->worker)
 		worker = worker_of(task);
 	charge(task, cpu, worker, now);
-	if (!runnable && group_count)
+	if (!runnable && has_groups())
 		note_sleep(task);
 	behaviour = behaviour_of(task);
 	if (behaviour)
@@ -600,7 +602,7 @@ int STRUCT_OPS(morpheus_yield, struct task_struct *from, struct task_struct *to)
 /* A task that leaves for another class, or exits. */
 int STRUCT_OPS(morpheus_disable, struct task_struct *task)
 {
-	if (group_count)
+	if (has_groups())
 		note_sleep(task);
 	return 0;
 }

@@ -392,7 +392,7 @@ static __always_inline __u32 own_weight(const struct task_struct *task)
 /* The weight of a task in parts of 1024, with its groups. */
 static __always_inline __u32 weight_of(struct task_struct *task)
 {
-	return group_count ? group_weight(task) : own_weight(task) << WEIGHT_SHIFT;
+	return has_groups() ? group_weight(task) : own_weight(task) << WEIGHT_SHIFT;
 }
 
 static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
@@ -457,7 +457,7 @@ static __always_inline bool is_rescue_pending(const struct cpu *cpu, __u32 domai
 {
 	struct domain *domain = domain_at(domain_index);
 
-	return READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue));
+	return rescue_on && (READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue)));
 }
 
 /* Whether a CPU takes a rescued task first: at every second pick, and at each pick while one is urgent. */
@@ -466,7 +466,7 @@ static __always_inline bool is_rescue_due(struct cpu *cpu, const struct domain *
 	bool was_rescued = cpu->rescued;
 
 	cpu->rescued = 0;
-	return (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) &&
+	return rescue_on && (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue)) &&
 	       (!was_rescued || READ_ONCE(domain->urgent) || READ_ONCE(cpu->urgent));
 }
 

@@ -104,7 +104,7 @@ __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), least;
 	__u64 most = clock + lead_ns + 2 * demotion * slice_vtime;
 
-	if (group_count) {
+	if (has_groups()) {
 		/* With this bound in vtime, a heavy group could keep all others waiting for its weight times as much CPU time. */
 		if (weight > USUAL_WEIGHT << WEIGHT_SHIFT)
 			most_lag_ns = by_weight(most_lag_ns, weight);
@@ -137,7 +137,7 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 	ran_ns = task->se.sum_exec_runtime - cpu->exec_ns;
 	cpu->exec_ns += ran_ns;
 	cpu->since_ns = now;
-	if (limit_count && cpu->group != ROOT_GROUP)
+	if (has_limits() && cpu->group != ROOT_GROUP)
 		pay_for(task, cpu, now);
 	vtime = by_weight(ran_ns, cpu->weight);
 	if (worker)
@@ -341,7 +341,8 @@ static __always_inline bool take_front(__u32 index, struct domain *domain, bool 
 static __always_inline bool take_by_tier(__u32 index, struct domain *domain, bool front, bool main, __u64 now)
 {
 	if (front) {
-		enum counter why = main ? main_goes_first(domain, now) : COUNTERS;
+		bool is_bounded = deficit_on || starvation_rescue_on || sojourn_rescue_on;
+		enum counter why = is_bounded && main ? main_goes_first(domain, now) : COUNTERS;
 
 		if (why != COUNTERS && take_main(index, domain, why, now))
 			return true;
