@@ -30,7 +30,7 @@ use crate::machine::{self, Machine};
 use crate::placement;
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{OpenSchedulerSkel, SchedulerSkel, SchedulerSkelBuilder, types};
-use crate::topology::{self, CoreKind, Cpu, Topology};
+use crate::topology::{self, CoreKind, Cpu, Level, Topology};
 
 /// Where the kernel has the flags that follow.
 const FLAGS: &str = "scx_ops_flags";
@@ -45,6 +45,8 @@ const ENQ_MIGRATION_DISABLED: u64 = 1 << 4;
 /// `SCX_OPS_ALLOW_QUEUED_WAKEUP`, Linux 6.15: as the kernel's own scheduler does it, a waker of a task that is about to leave
 /// its CPU does not wait for that.
 const ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
+/// `SCX_OPS_BUILTIN_IDLE_PER_NODE`, Linux 6.15: each node has masks of its own of its idle CPUs.
+const BUILTIN_IDLE_PER_NODE: u64 = 1 << 6;
 /// These are in options/groups.bpf.h, under the same names.
 const MOST_GROUPS: u32 = 4096;
 const FIRST_RESERVED: u32 = MOST_GROUPS - 512;
@@ -81,6 +83,8 @@ pub enum Mechanism {
     MinRun,
     /// An idle CPU is kicked for each task that it may run
     KickIdle,
+    /// Each NUMA node has masks of its own of its idle CPUs, from Linux 6.15 on
+    IdleByNode,
     /// Skipped preemptions are made up
     MakeUp,
     /// A task whose waker is about to sleep preempts only now and then
@@ -297,9 +301,11 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     };
     size_maps(&mut open, options, dump_bytes).map_err(refused("size the maps"))?;
     set_for_cpus(&mut open, &topology, &scaled);
+    constants(&mut open).idle_by_node_on = can_idle_by_node(&topology, btf.as_ref());
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
     let is_hybrid = constants(&mut open).hybrid_on;
+    let idle_by_node = constants(&mut open).idle_by_node_on;
     let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
     let groups = Groups::for_kernel(options, has);
     leave_out_groups(&mut open, groups);
@@ -311,6 +317,9 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     }
     if has(Symbol::Constant(FLAGS, "SCX_OPS_ALLOW_QUEUED_WAKEUP")) {
         table.flags |= ALLOW_QUEUED_WAKEUP;
+    }
+    if idle_by_node {
+        table.flags |= BUILTIN_IDLE_PER_NODE;
     }
     if options.partial {
         table.flags |= SWITCH_PARTIAL;
@@ -428,6 +437,24 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
     }
 }
 
+/// Whether there are several nodes, and the kernel can tell the idle CPUs of one. The search for a performance core is in masks of
+/// the whole machine.
+fn can_idle_by_node(topology: &Topology, btf: Option<&Btf<'_>>) -> bool {
+    let needed = [
+        Symbol::Constant(FLAGS, "SCX_OPS_BUILTIN_IDLE_PER_NODE"),
+        Symbol::Function("scx_bpf_cpu_node"),
+        Symbol::Function("scx_bpf_get_idle_cpumask_node"),
+        Symbol::Function("scx_bpf_get_idle_smtmask_node"),
+        Symbol::Function("scx_bpf_pick_idle_cpu_node"),
+    ];
+    let is_uniform = topology
+        .online()
+        .all(|cpu| cpu.kind == CoreKind::Performance);
+    topology.count(Level::Node) > 1
+        && is_uniform
+        && btf.is_some_and(|btf| needed.into_iter().all(|symbol| has_at_once(btf, symbol)))
+}
+
 /// The performance cores of a machine that has others as well.
 fn set_fast_cpus(constants: &mut types::rodata, topology: &Topology) {
     let is_fast = |cpu: &&Cpu| cpu.kind == CoreKind::Performance;
@@ -509,6 +536,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
                 constants.min_run_ns = 0;
                 continue;
             }
+            Mechanism::IdleByNode => &mut constants.idle_by_node_on,
             Mechanism::MakeUp => &mut constants.make_up_on,
             Mechanism::SyncPause => {
                 constants.sync_pause_ns = 0;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed};
+use common::load::{Busy, Timed, compute, own_cpu_ns, pin, take_precedence};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
@@ -174,6 +174,39 @@ fn a_task_keeps_its_place_when_it_comes_to_another_domain() {
 
 /// The kernel throws out a scheduler that lets a thread wait for 5 s; this is a fifth of it.
 const MOST_WAIT: Duration = Duration::from_secs(1);
+
+/// The kernel ejects a scheduler that asks for the masks which it has not: by node, or of the whole machine.
+#[test]
+fn idle_cpus_are_found_by_node_and_without() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    for arguments in [&[][..], &["--without", "idle-by-node"]] {
+        let daemon = Daemon::schedule(arguments);
+        // What these displace finds another CPU idle, of this node or another.
+        let above = (0..cpus()).step_by(2).map(|cpu| {
+            let above = move || {
+                pin(cpu);
+                take_precedence();
+            };
+            let again = || {
+                let until = own_cpu_ns() + 3_000_000;
+                while own_cpu_ns() < until {
+                    compute();
+                }
+                sleep(Duration::from_millis(5));
+            };
+            Busy::repeating(above, again)
+        });
+        let computing = (0..cpus() / 2).map(|_| Busy::new(|| ()));
+        let threads: Vec<Busy> = above.chain(computing).collect();
+        daemon.all_move(&["kicks_idle"]);
+        drop(threads);
+        assert_eq!(state(), "enabled", "{arguments:?}");
+        assert!(daemon.stop().success());
+    }
+}
 
 /// CPUs of the second node: of one domain or several.
 fn second_node() -> CpuSet {

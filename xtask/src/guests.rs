@@ -193,6 +193,12 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..tests(LONG_TERM, "16 CPUs in 4 domains", SERVER)
     },
     Guest {
+        // At 8 ns an instruction, each of 64 CPUs that run in turn would be so slow that threads wait for seconds under any scheduler.
+        options: "--cpus 64 --numa 4 --caches 2 --icount=0 --timeout 3000",
+        work: GuestWork::Tests(DOMAINS, "no_thread_waits"),
+        ..tests(LONG_TERM, "64 CPUs in 8 domains", DOMAINS)
+    },
+    Guest {
         options: "--cpus 4 --icount=3 --timeout 1500",
         ..tests(LONG_TERM, "placement near a cache", PLACEMENT)
     },

@@ -321,6 +321,18 @@ pub const SCHEDULER: &[Need] = &[
         without: Some("a wake of a task that is about to leave its CPU takes longer"),
     },
     Need {
+        what: "each node has masks of its own of its idle CPUs",
+        one_of: &[&[
+            Constant("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE"),
+            Function("scx_bpf_cpu_node"),
+            Function("scx_bpf_get_idle_cpumask_node"),
+            Function("scx_bpf_get_idle_smtmask_node"),
+            Function("scx_bpf_pick_idle_cpu_node"),
+        ]],
+        since: "6.15",
+        without: Some("on machines with several nodes all CPUs that idle write to the same masks"),
+    },
+    Need {
         what: "CPUs are asked for speed",
         one_of: &[&[Function("scx_bpf_cpuperf_set")]],
         since: "6.12",

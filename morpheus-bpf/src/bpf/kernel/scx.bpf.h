@@ -131,6 +131,12 @@ const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
 /* CPUs of idle cores; without SMT the same as the idle CPUs. */
 const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;
 void scx_bpf_put_idle_cpumask(const struct cpumask *mask) __ksym;
+/* Linux 6.15: the same by node, and only these, where the table of the callbacks has SCX_OPS_BUILTIN_IDLE_PER_NODE. */
+int scx_bpf_cpu_node(__s32 cpu) __ksym __weak;
+const struct cpumask *scx_bpf_get_idle_cpumask_node(int node) __ksym __weak;
+const struct cpumask *scx_bpf_get_idle_smtmask_node(int node) __ksym __weak;
+/* This node first, and then the others, the nearest first. */
+__s32 scx_bpf_pick_idle_cpu_node(const struct cpumask *allowed, int node, __u64 flags) __ksym __weak;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 void scx_bpf_put_cpumask(const struct cpumask *mask) __ksym;
 __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;

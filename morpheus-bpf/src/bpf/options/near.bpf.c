@@ -118,7 +118,7 @@ bool kick_near(struct task_struct *task __arg_trusted)
 
 	if (knobs.affinity == AFFINITY_OFF || !near(own))
 		return false;
-	idle = scx_bpf_get_idle_smtmask();
+	idle = idle_cores(own);
 	if (!bpf_cpumask_test_cpu(own, idle))
 		chosen = claim_near(task, own, idle);
 	scx_bpf_put_idle_cpumask(idle);
@@ -139,7 +139,7 @@ __s32 find_near(struct task_struct *task __arg_trusted, __s32 previous, __u64 fl
 
 	if (knobs.affinity == AFFINITY_OFF || !near(previous))
 		return -1;
-	idle = scx_bpf_get_idle_smtmask();
+	idle = idle_cores(previous);
 	whole = bpf_cpumask_test_cpu(previous, idle);
 	some = !bpf_cpumask_empty(idle);
 	if (!whole && some)
@@ -175,7 +175,7 @@ static int stop_waiting(void *map, __u32 *index, struct near_timer *timer)
 	waiting = waiting_in(domain_of(*index));
 	if (waiting <= 0)
 		return 0;
-	idle = scx_bpf_get_idle_cpumask();
+	idle = idle_cpus(*index);
 	bpf_for(seen, 0, FAR_KICKS) {
 		/* Starts at different CPUs, so that two timers do not kick the same one. */
 		__u32 chosen = bpf_cpumask_any_distribute(idle);

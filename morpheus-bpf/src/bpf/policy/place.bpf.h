@@ -103,9 +103,9 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
  */
 bool kick_idle(struct task_struct *task __arg_trusted)
 {
-	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	bool is_movable = task->nr_cpus_allowed > 1, none = bpf_cpumask_empty(idle);
 	__s32 own = scx_bpf_task_cpu(task), index = -1;
+	const struct cpumask *idle = idle_cpus(own);
+	bool is_movable = task->nr_cpus_allowed > 1, none = bpf_cpumask_empty(idle);
 
 	if (!none) {
 		if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
@@ -117,8 +117,9 @@ bool kick_idle(struct task_struct *task __arg_trusted)
 		}
 	}
 	scx_bpf_put_idle_cpumask(idle);
-	if (index < 0 && !none && is_movable)
-		index = UNDER_RCU(scx_bpf_pick_idle_cpu(task->cpus_ptr, 0));
+	/* Other nodes have idle CPUs that are not in this mask. */
+	if (index < 0 && (idle_by_node_on || !none) && is_movable)
+		index = UNDER_RCU(pick_idle(task, own));
 	if (index < 0)
 		return false;
 	scx_bpf_kick_cpu(index, KICK_IDLE);

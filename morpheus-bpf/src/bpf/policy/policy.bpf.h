@@ -492,6 +492,36 @@ __u64 least_waiting(__s32 index);
 bool kick_idle(struct task_struct *task __arg_trusted);
 bool may_run_on(struct task_struct *task __arg_trusted, __s32 index);
 
+/*
+ * Each node has masks of its own of its idle CPUs, so that a CPU which idles writes to no memory of another node. Set by the daemon
+ * where there are several. `--without idle-by-node`
+ */
+SHARED(const volatile bool idle_by_node_on, = false);
+
+/* The idle CPUs: all, or those of the node of this CPU. To be put back (scx_bpf_put_idle_cpumask). */
+static __always_inline const struct cpumask *idle_cpus(__s32 index)
+{
+	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_get_idle_cpumask_node))
+		return scx_bpf_get_idle_cpumask_node(scx_bpf_cpu_node(index));
+	return scx_bpf_get_idle_cpumask();
+}
+
+/* The same of CPUs whose cores are idle. */
+static __always_inline const struct cpumask *idle_cores(__s32 index)
+{
+	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_get_idle_smtmask_node))
+		return scx_bpf_get_idle_smtmask_node(scx_bpf_cpu_node(index));
+	return scx_bpf_get_idle_smtmask();
+}
+
+/* Claims an idle CPU for a task, of the node of this CPU if there is one there. Negative: none is idle. In an RCU section. */
+static __always_inline __s32 pick_idle(const struct task_struct *task, __s32 index)
+{
+	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_pick_idle_cpu_node))
+		return scx_bpf_pick_idle_cpu_node(task->cpus_ptr, scx_bpf_cpu_node(index), 0);
+	return scx_bpf_pick_idle_cpu(task->cpus_ptr, 0);
+}
+
 /* Whether a CPU is in this mask of idle CPUs, and the task may use it. */
 static __always_inline bool is_idle_for(struct task_struct *task, __s32 index, const struct cpumask *idle)
 {
