@@ -252,17 +252,14 @@ fn the_front_queue_makes_wakes_early() {
     assert!(without >= 2 * with, "{with:?} {without:?}");
 }
 
-/// A thread that wakes takes the CPU from one that computes.
+/// A thread that waits takes the CPU at a tick from one that computes. No control of `wakeup-preemption` is here: a thread that has
+/// had less than its share preempts by its vtime as soon (11 of 1,103 wakes later than 1 ms with it, 9 of 1,118 without).
 #[test]
-fn preemption_by_tier_makes_wakes_early() {
+fn preemption_at_ticks_makes_wakes_early() {
     if !can_run() {
         return;
     }
     let _turn = turn();
-    // Of much weight: their vtime is soon less than that of any thread that wakes, whose only advantage is its tier.
-    let heavy = || Busy::many(2 * cpus(), -10);
-    let by_tier = lateness(&[], heavy);
-    let by_vtime = lateness(&["--without", "wakeup-preemption,tick-preemption"], heavy);
     let load = || Busy::many(2 * cpus(), 0);
     let at_ticks = lateness(&["--without", "wakeup-preemption,kick"], load);
     let none = lateness(
@@ -270,10 +267,8 @@ fn preemption_by_tier_makes_wakes_early() {
         load,
     );
     say(&format!(
-        "p99 of lateness beside heavy threads {by_tier:?}, by vtime alone {by_vtime:?}; beside others at ticks alone {at_ticks:?}, \
-         without preemption {none:?}"
+        "p99 of lateness with preemption at ticks alone {at_ticks:?}, without preemption {none:?}"
     ));
-    assert!(by_vtime >= 2 * by_tier, "{by_tier:?} {by_vtime:?}");
     assert!(none >= 2 * at_ticks, "{at_ticks:?} {none:?}");
 }
 
