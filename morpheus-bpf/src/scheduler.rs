@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::adapt::Switches;
 use crate::adapt::knobs::AffinityMode;
 use crate::check;
+use crate::check::needs::IDLE_BY_NODE;
 use crate::check::symbols::{Symbol, has_at_once};
 use crate::domains::{Domains, MOST_DOMAINS};
 use crate::exit::{self, Exit};
@@ -301,12 +302,16 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     };
     size_maps(&mut open, options, dump_bytes).map_err(refused("size the maps"))?;
     set_for_cpus(&mut open, &topology, &scaled);
-    constants(&mut open).idle_by_node_on = can_idle_by_node(&topology, btf.as_ref());
+    let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
+    // The search for a performance core is in masks of the whole machine.
+    let of_cpus = constants(&mut open);
+    of_cpus.idle_by_node_on = topology.count(Level::Node) > 1
+        && !of_cpus.hybrid_on
+        && IDLE_BY_NODE.iter().all(|symbol| has(*symbol));
     // Second: what is switched off is so whatever the formulas say.
     set_constants(&mut open, options, dump_bytes);
     let is_hybrid = constants(&mut open).hybrid_on;
     let idle_by_node = constants(&mut open).idle_by_node_on;
-    let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
     let groups = Groups::for_kernel(options, has);
     leave_out_groups(&mut open, groups);
     let table = open.struct_ops.morpheus_mut();
@@ -435,24 +440,6 @@ fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &
             constants.l2_affinity_on |= *near != 0;
         }
     }
-}
-
-/// Whether there are several nodes, and the kernel can tell the idle CPUs of one. The search for a performance core is in masks of
-/// the whole machine.
-fn can_idle_by_node(topology: &Topology, btf: Option<&Btf<'_>>) -> bool {
-    let needed = [
-        Symbol::Constant(FLAGS, "SCX_OPS_BUILTIN_IDLE_PER_NODE"),
-        Symbol::Function("scx_bpf_cpu_node"),
-        Symbol::Function("scx_bpf_get_idle_cpumask_node"),
-        Symbol::Function("scx_bpf_get_idle_smtmask_node"),
-        Symbol::Function("scx_bpf_pick_idle_cpu_node"),
-    ];
-    let is_uniform = topology
-        .online()
-        .all(|cpu| cpu.kind == CoreKind::Performance);
-    topology.count(Level::Node) > 1
-        && is_uniform
-        && btf.is_some_and(|btf| needed.into_iter().all(|symbol| has_at_once(btf, symbol)))
 }
 
 /// The performance cores of a machine that has others as well.

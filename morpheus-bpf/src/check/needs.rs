@@ -21,6 +21,15 @@ pub struct Need {
     pub without: Option<&'static str>,
 }
 
+/// Masks of idle CPUs by node.
+pub(crate) const IDLE_BY_NODE: &[Symbol] = &[
+    Constant("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE"),
+    Function("scx_bpf_cpu_node"),
+    Function("scx_bpf_get_idle_cpumask_node"),
+    Function("scx_bpf_get_idle_smtmask_node"),
+    Function("scx_bpf_pick_idle_cpu_node"),
+];
+
 impl Need {
     /// What of it the kernel has not: nothing, if it has one of the alternatives.
     #[must_use]
@@ -322,13 +331,7 @@ pub const SCHEDULER: &[Need] = &[
     },
     Need {
         what: "each node has masks of its own of its idle CPUs",
-        one_of: &[&[
-            Constant("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE"),
-            Function("scx_bpf_cpu_node"),
-            Function("scx_bpf_get_idle_cpumask_node"),
-            Function("scx_bpf_get_idle_smtmask_node"),
-            Function("scx_bpf_pick_idle_cpu_node"),
-        ]],
+        one_of: &[IDLE_BY_NODE],
         since: "6.15",
         without: Some("on machines with several nodes all CPUs that idle write to the same masks"),
     },

@@ -67,6 +67,10 @@ SHARED(__u64 jiffies_in_second, = 250);
 /* names.bpf.c: tasks that are known by their names, from the command line or from earlier runs. */
 SHARED(const volatile bool profiles_on, = true);
 SHARED(const volatile bool boost_on, = true);
+static __always_inline bool knows_names(void)
+{
+	return boost_on || profiles_on;
+}
 int check_name(struct task_struct *task __arg_trusted, struct behaviour *behaviour);
 int report_name(const struct behaviour *behaviour);
 
@@ -132,11 +136,11 @@ SHARED(const volatile bool make_up_on, = true);
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
 int start_kick_timer(__u32 index);
 
-SHARED(const volatile bool starvation_rescue_on, = true);
 /* starvation.bpf.c: when the main DSQ goes before the front DSQ. Returns the counter of the reason, or COUNTERS: it does not. */
 int main_goes_first(struct domain *domain, __u64 now);
 /* Tasks of pinned DSQs count toward the deficit as those of the front DSQ do, and go after the main DSQ when it is reached. */
 SHARED(const volatile bool deficit_on, = true);
+SHARED(const volatile bool starvation_rescue_on, = true);
 bool is_deficit_reached(const struct domain *domain);
 /* At a tick, of a CPU that runs no BATCH task: whether its task has to make way for one of the main DSQ. */
 SHARED(const volatile bool sojourn_rescue_on, = true);

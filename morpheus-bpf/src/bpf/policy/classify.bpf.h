@@ -108,7 +108,7 @@ static __always_inline void init_behaviour(struct task_struct *task, __u32 home)
 		return;
 	behaviour->exec_ns = task->se.sum_exec_runtime;
 	behaviour->tier = TIER_INTERACTIVE;
-	if (boost_on || profiles_on)
+	if (knows_names())
 		check_name(task, behaviour);
 }
 
@@ -157,7 +157,7 @@ static __always_inline void account_run(struct task_struct *task, struct behavio
 		      tier == TIER_INTERACTIVE  ? COUNTER_became_interactive :
 						  COUNTER_became_batch);
 	behaviour->tier = tier;
-	if ((boost_on || profiles_on) && (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS)))
+	if (knows_names() && (behaviour->age < YOUNG_AGE || !(behaviour->runs % NAME_RUNS)))
 		check_name(task, behaviour);
 	if (profiles_on && !(behaviour->runs % OBSERVE_RUNS))
 		report_name(behaviour);

@@ -273,10 +273,8 @@ static __always_inline bool is_before_main(const struct task_struct *task, const
 
 /* Whether the task that ran here goes on: it has less vtime than all waiting tasks. */
 static __always_inline bool goes_on(struct task_struct *task, struct cpu *cpu, struct worker *worker,
-				    const struct heads *heads, struct domain *domain, __u64 now)
+				    const struct heads *heads, __u64 now)
 {
-	if (is_before_main(task, cpu, heads) && is_deficit_reached(domain))
-		return false;
 	if (heads->due || cpu->yielded || !previous_on)
 		return false;
 	if (heads->front != NO_VTIME && cpu->tier == TIER_BATCH)
@@ -333,7 +331,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = 0;
 	struct heads heads = {};
-	bool wants_on, spent;
+	bool wants_on, spent, before_main;
 	__u64 now;
 
 	if (!cpu || !domain)
@@ -388,10 +386,10 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			take_rest(domain_index, index, cpu);
 		return 0;
 	}
-	if (goes_on(previous, cpu, worker, &heads, domain, now)) {
+	before_main = is_before_main(previous, cpu, &heads);
+	if (!(before_main && is_deficit_reached(domain)) && goes_on(previous, cpu, worker, &heads, now)) {
 		cpu->kicked = KICK_NONE;
-		if (is_before_main(previous, cpu, &heads))
-			domain->before_main++;
+		domain->before_main += before_main;
 		if (hybrid_on && heads.least == NO_VTIME && is_misplaced(previous, index)) {
 			/* It is enqueued as the CPU's last task (ENQ_LAST). */
 			set_slice(previous, 0);
