@@ -14,7 +14,7 @@ use common::frequency::{
     Event, Governor, Start, Trace, highest_khz, lowest_khz, present_khz, starts, tick_ns,
 };
 use common::guest::{can_run, cpus, wait_until};
-use common::load::{Busy, own_cpu_ns, pin};
+use common::load::{Busy, compute_for, pin};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::Request;
@@ -37,14 +37,6 @@ fn client(daemon: &Daemon) -> Arc<Client> {
         grace_ns: 1_000_000,
     };
     Arc::new(Client::with(&daemon.socket, hello))
-}
-
-/// Computes until the calling thread has had so much CPU time.
-fn compute(duration: Duration) {
-    let until = own_cpu_ns() + duration.as_nanos() as u64;
-    while own_cpu_ns() < until {
-        common::load::compute();
-    }
 }
 
 /// A worker that begins a poll now and then, on a machine that is nearly idle, and one that does little beside it. What
@@ -72,7 +64,7 @@ fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
                 slot.unpark();
             }
             let seq = slot.begin_poll();
-            compute(WORK);
+            compute_for(WORK);
             slot.end_poll(seq);
         }
         if parks {
@@ -91,7 +83,7 @@ fn wake(name: &str) -> Vec<Start> {
         let trace = Trace::start(common::wire::gettid());
         for _ in 0..STARTS {
             sleep(PAUSE);
-            compute(WORK);
+            compute_for(WORK);
         }
         trace.events()
     })

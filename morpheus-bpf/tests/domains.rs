@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed, compute, own_cpu_ns, pin, take_precedence};
+use common::load::{Busy, Timed};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
@@ -16,20 +16,22 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 /// Long enough that many CPUs become idle, however slow they are.
 const WHILE: Duration = Duration::from_secs(4);
 
-/// CPUs of a last-level cache.
-fn cache(domain: u32) -> CpuSet {
+/// The online CPUs of one unit of this level.
+fn cpus_of(level: Level, unit: u32) -> CpuSet {
     let topology = Topology::read(Path::new(SYSFS));
     assert!(
-        topology.count(Level::L3) > 1,
-        "this test needs a guest with two caches (--numa 2, --caches 2): {topology}"
+        topology.count(level) > 1,
+        "this test needs a guest with two caches and two nodes (--numa 2, --caches 2): {topology}"
     );
     let mut set = CpuSet::new();
-    for cpu in topology.online() {
-        if cpu.domain(Level::L3) == domain {
-            set.set(cpu.id as usize);
-        }
-    }
+    let own = topology.online().filter(|cpu| cpu.domain(level) == unit);
+    own.for_each(|cpu| set.set(cpu.id as usize));
     set
+}
+
+/// CPUs of a last-level cache.
+fn cache(domain: u32) -> CpuSet {
+    cpus_of(Level::L3, domain)
 }
 
 /// More threads than CPUs compute, and go to the first domain again and again, from where they may go anywhere. On each CPU
@@ -184,23 +186,7 @@ fn idle_cpus_are_found_by_node_and_without() {
     let _turn = turn();
     for arguments in [&[][..], &["--without", "idle-by-node"]] {
         let daemon = Daemon::schedule(arguments);
-        // What these displace finds another CPU idle, of this node or another.
-        let above = (0..cpus()).step_by(2).map(|cpu| {
-            let above = move || {
-                pin(cpu);
-                take_precedence();
-            };
-            let again = || {
-                let until = own_cpu_ns() + 3_000_000;
-                while own_cpu_ns() < until {
-                    compute();
-                }
-                sleep(Duration::from_millis(5));
-            };
-            Busy::repeating(above, again)
-        });
-        let computing = (0..cpus() / 2).map(|_| Busy::new(|| ()));
-        let threads: Vec<Busy> = above.chain(computing).collect();
+        let threads = Busy::displaced(Duration::from_millis(3));
         daemon.all_move(&["kicks_idle"]);
         drop(threads);
         assert_eq!(state(), "enabled", "{arguments:?}");
@@ -208,19 +194,9 @@ fn idle_cpus_are_found_by_node_and_without() {
     }
 }
 
-/// CPUs of the second node: of one domain or several.
-fn second_node() -> CpuSet {
-    let topology = Topology::read(Path::new(SYSFS));
-    let mut set = CpuSet::new();
-    let of_node = topology.online().filter(|cpu| cpu.domain(Level::Node) == 1);
-    of_node.for_each(|cpu| set.set(cpu.id as usize));
-    assert!(set.count() > 0, "this test needs a guest with --numa 2");
-    set
-}
-
 /// The longest wait with all nodes, without the second, and with all again. `check` is called between.
 fn waits_while_a_node_goes_and_comes(check: impl Fn()) -> [Duration; 3] {
-    let second = second_node();
+    let second = cpus_of(Level::Node, 1);
     // Some may run on the second node only: the kernel has to find them other CPUs.
     let threads: Vec<Timed> = (0..4 * cpus())
         .map(|index| {

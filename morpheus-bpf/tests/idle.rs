@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, compute, pin, pin_to, take_precedence};
+use common::load::{Busy, compute, pin_to};
 use common::{now_ns, say, sleep, turn};
 
 /// How long threads are measured.
@@ -35,11 +35,7 @@ fn passing(cpu: usize) -> Busy {
             compute();
         }
     };
-    let above = move || {
-        pin(cpu);
-        take_precedence();
-    };
-    Busy::repeating(above, again)
+    Busy::above(cpu, again)
 }
 
 /// Which part of the time a thread that computes has a CPU.

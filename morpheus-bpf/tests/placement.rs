@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, own_cpu_ns, pin, take_precedence};
+use common::load::{Busy, compute_for, pin};
 use common::{PATIENCE, say, sleep, turn};
 use morpheus_tools::tier::Tier;
 use rustix::thread::sched_getcpu;
@@ -78,10 +78,7 @@ impl Drop for Caches {
 fn often_after(mut first: impl FnMut() + Send + 'static, pause: Duration) -> impl FnMut() + Send {
     move || {
         first();
-        let until = own_cpu_ns() + MS.as_nanos() as u64;
-        while own_cpu_ns() < until {
-            common::load::compute();
-        }
+        compute_for(MS);
         sleep(pause);
     }
 }
@@ -221,19 +218,10 @@ fn who_wakes_may_wait_near_its_last_cpu() {
     say(&format!("strong, {COUNTERS:?}: {strong:?}"));
 }
 
-/// Of what real-time threads displace, the share of kicks of idle CPUs that go to one that shares the cache: on each second CPU
-/// is a thread of each kind, and the CPU beside it is idle.
+/// Of the kicks of idle CPUs for what real-time threads displace, those of one that shares the cache, and all.
 fn kicks_near(arguments: &[&str]) -> [u64; 2] {
     let daemon = Daemon::schedule(arguments);
-    let displacing = (0..cpus()).step_by(2).map(|cpu| {
-        let above = move || {
-            pin(cpu);
-            take_precedence();
-        };
-        Busy::repeating(above, often_after(|| (), 5 * MS))
-    });
-    let computing = (0..cpus() / 2).map(|_| Busy::new(|| ()));
-    let threads: Vec<Busy> = displacing.chain(computing).collect();
+    let threads = Busy::displaced(MS);
     daemon.all_move(&["kicks_idle", "reenqueues"]);
     std::thread::sleep(Duration::from_secs(2));
     let kicks = ["near_kicks", "kicks_idle"].map(|name| daemon.counter(name));

@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use common::client::Client;
 use common::daemon::Daemon;
 use common::guest::{be_stalled, can_run, client, cpus, hello, stalled_worker, state};
-use common::load::{Busy, compute, own_cpu_ns, pin, set_nice, shares, take_precedence};
+use common::load::{
+    Busy, compute, compute_for, own_cpu_ns, pin, set_nice, shares, take_precedence,
+};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag};
@@ -273,10 +275,7 @@ fn serves_between_long_polls(arguments: &[&str]) -> (Duration, f64, u64) {
                 let slot = slot.get_or_insert_with(|| client.register(1));
                 slot.unpark();
                 // Ends late in a slice: by its vtime it would have to wait for all the others.
-                let begun = own_cpu_ns();
-                while own_cpu_ns() - begun < 19_500_000 {
-                    compute();
-                }
+                compute_for(Duration::from_micros(19_500));
                 slot.park();
                 let due = now_ns() + 1_000_000;
                 sleep(Duration::from_millis(1));
@@ -335,10 +334,7 @@ fn share_of_one_that_rebinds(every: Option<Duration>) -> f64 {
         || (),
         move || {
             let (client, since) = bound.take().unwrap_or_else(&connect);
-            let begun = own_cpu_ns();
-            while own_cpu_ns() - begun < 19_500_000 {
-                compute();
-            }
+            compute_for(Duration::from_micros(19_500));
             client.runtime_slot(0).park();
             sleep(Duration::from_millis(1));
             client.runtime_slot(0).unpark();
@@ -395,10 +391,7 @@ fn a_new_lease_does_not_shed_hog_polls() {
             slot.unpark();
             for _ in 0..3 {
                 let seq = slot.begin_poll();
-                let begun = own_cpu_ns();
-                while own_cpu_ns() - begun < 20_000_000 {
-                    compute();
-                }
+                compute_for(Duration::from_micros(20_000));
                 slot.end_poll(seq);
             }
             // SAFETY: its slots were used in this closure alone, which is done with them.
@@ -440,10 +433,7 @@ fn a_throttled_worker_runs_again_after_a_real_time_thread() {
                 let slot = client.runtime_slot(0);
                 // Offences of one label, until the kernel side throttles its polls.
                 let seq = slot.begin_poll();
-                let begun = own_cpu_ns();
-                while own_cpu_ns() - begun < 20_000_000 {
-                    compute();
-                }
+                compute_for(Duration::from_micros(20_000));
                 slot.end_poll(seq);
             },
         )

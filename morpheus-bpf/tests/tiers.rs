@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, kernel_has, state};
-use common::load::{Busy, Sleeping, Timed, own_cpu_ns, pin, set_nice, take_precedence};
+use common::load::{Busy, Sleeping, Timed, compute_for, pin, set_nice};
 use common::{PATIENCE, now_ns, say, sleep, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
@@ -370,10 +370,7 @@ fn a_task_that_others_wait_for_preempts_when_its_slice_is_over() {
     let _turn = turn();
     let frames = || {
         let again = || {
-            let until = own_cpu_ns() + 9_000_000;
-            while own_cpu_ns() < until {
-                std::hint::spin_loop();
-            }
+            compute_for(9 * MS);
             sleep(5 * MS);
         };
         let name = || rustix::thread::set_name(c"goes-first").unwrap();
@@ -583,13 +580,7 @@ fn threads_above_that_come_at_each_tick() {
     let mut threads = Busy::many(4 * cpus(), 0);
     let usual = threads.len();
     threads.extend(Busy::many(2 * cpus(), 19));
-    threads.extend((0..cpus()).map(|cpu| {
-        let above = move || {
-            pin(cpu);
-            take_precedence();
-        };
-        Busy::repeating(above, sleep_until_a_tick)
-    }));
+    threads.extend((0..cpus()).map(|cpu| Busy::above(cpu, sleep_until_a_tick)));
     let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
     std::thread::sleep(Duration::from_secs(1));
     for (thread, before) in threads.iter().zip(before).take(usual) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::guest::cpus;
 use super::wire::gettid;
 use super::{now_ns, sleep};
 
@@ -46,6 +47,27 @@ impl Busy {
             stop,
             thread: Some(thread),
         }
+    }
+
+    /// A real-time thread that keeps to this CPU, and does `again` over and over.
+    pub fn above(cpu: usize, again: impl FnMut() + Send + 'static) -> Busy {
+        let prepare = move || {
+            pin(cpu);
+            take_precedence();
+        };
+        Busy::repeating(prepare, again)
+    }
+
+    /// Threads that compute, half as many as CPUs, and on each CPU a real-time thread that computes for this time and sleeps for
+    /// 5 ms: what it displaces finds another CPU idle, again and again.
+    pub fn displaced(time: Duration) -> Vec<Busy> {
+        let again = move || {
+            compute_for(time);
+            sleep(Duration::from_millis(5));
+        };
+        let above = (0..cpus()).map(|cpu| Busy::above(cpu, again));
+        let computing = (0..cpus() / 2).map(|_| Busy::new(|| ()));
+        above.chain(computing).collect()
     }
 
     /// As many of them, with this niceness.
@@ -196,6 +218,14 @@ pub fn compute() {
         std::hint::black_box(word);
     }
     std::hint::spin_loop();
+}
+
+/// Computes until the calling thread has had so much CPU time.
+pub fn compute_for(time: Duration) {
+    let until = own_cpu_ns() + time.as_nanos() as u64;
+    while own_cpu_ns() < until {
+        compute();
+    }
 }
 
 /// CPU time of the calling thread, to the nanosecond.
