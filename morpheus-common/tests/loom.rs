@@ -338,6 +338,8 @@ fn bug_a_slot_that_says_where_it_is_without_release() {
 /// Holding and releasing spares, as in the runtime; see PROTOCOL.md, "Holding and releasing".
 struct Spares {
     total: u32,
+    /// Workers in addition to `total`, of which as many stay held.
+    kept: u32,
     state: Mutex<Counts>,
     changed: Condvar,
 }
@@ -366,13 +368,18 @@ impl Counts {
 impl Spares {
     /// All spares have a hold task on its way.
     fn new(total: u32) -> Arc<Self> {
+        Self::with_kept(total, 0)
+    }
+
+    fn with_kept(total: u32, kept: u32) -> Arc<Self> {
         let (state, changed) = (Mutex::new(Counts::default()), Condvar::new());
         let spares = Arc::new(Self {
             total,
+            kept,
             state,
             changed,
         });
-        for _ in 0..total {
+        for _ in 0..total + kept {
             assert!(spares.announce_hold());
         }
         spares
@@ -381,25 +388,36 @@ impl Spares {
     /// Announces a hold, before its task is injected.
     fn announce_hold(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.closed || state.inactive() >= self.total {
+        if state.closed || state.inactive() >= self.total + self.kept {
             return false;
         }
         state.pending += 1;
         true
     }
 
-    /// Runs the poll of a hold task. Returns when the spare is released.
-    fn hold(&self) {
+    /// Runs the poll of a hold task. Returns when the spare is released, and whether it is the last at the end.
+    fn hold(&self) -> bool {
+        self.hold_while(|state| state.releases == 0 || state.held <= self.kept)
+    }
+
+    /// The mistake: a worker that takes a release does not look at how many stay.
+    fn bug_hold_without_a_look_at_the_others(&self) -> bool {
+        self.hold_while(|state| state.releases == 0)
+    }
+
+    fn hold_while(&self, waits: impl Fn(&Counts) -> bool) -> bool {
         let mut state = self.state.lock().unwrap();
         state.pending -= 1;
         state.held += 1;
-        while state.releases == 0 && !state.closed {
+        let was_held = !state.closed;
+        while waits(&state) && !state.closed {
             state = self.changed.wait(state).unwrap();
         }
         state.held -= 1;
         if !state.closed {
             state.releases -= 1;
         }
+        state.closed && was_held && state.held == 0
     }
 
     /// The mistake: a hold task waits for a notification even if a release is there.
@@ -415,7 +433,7 @@ impl Spares {
     /// Releases a spare. Returns whether there was one to release.
     fn release(&self) -> bool {
         let mut state = self.state.lock().unwrap();
-        if state.closed || state.inactive() == 0 {
+        if state.closed || state.inactive() <= self.kept {
             return false;
         }
         state.releases += 1;
@@ -446,13 +464,17 @@ impl Spares {
 
     /// Returns how many spares are active, or on their way there.
     fn active(&self) -> u32 {
-        self.total - self.state.lock().unwrap().inactive()
+        self.total + self.kept - self.state.lock().unwrap().inactive()
     }
 }
 
-fn spawn_hold(spares: &Arc<Spares>) -> thread::JoinHandle<()> {
+fn spawn_hold(spares: &Arc<Spares>) -> thread::JoinHandle<bool> {
+    spawn(spares, Spares::hold)
+}
+
+fn spawn(spares: &Arc<Spares>, hold: fn(&Spares) -> bool) -> thread::JoinHandle<bool> {
     let spares = spares.clone();
-    thread::spawn(move || spares.hold())
+    thread::spawn(move || hold(&spares))
 }
 
 /// As many releases as spares, from two threads: each release succeeds and frees one spare. A lost release is
@@ -534,6 +556,37 @@ fn close_frees_every_spare() {
         let state = spares.state.lock().unwrap();
         assert_eq!((state.held, state.pending), (0, 0));
     });
+}
+
+/// A spare, and a worker that is kept: the spare is released while only the other is held. From when that one is held, one is at each
+/// moment, and at the end exactly one of the workers learns that it was the last.
+fn kept_model(hold: fn(&Spares) -> bool) {
+    loom::model(move || {
+        let spares = Spares::with_kept(1, 1);
+        let workers = [spawn(&spares, hold), spawn(&spares, hold)];
+        let was_held = spares.state.lock().unwrap().held > 0;
+        assert!(spares.release() && !spares.release());
+        assert_eq!(spares.active(), 1);
+        let is_held = spares.state.lock().unwrap().held > 0;
+        assert!(is_held || !was_held, "the worker that is kept left");
+        spares.close();
+        let lasts = workers.map(|worker| worker.join().unwrap());
+        let held = lasts.iter().filter(|&&is_last| is_last).count();
+        // None, if both come after the end.
+        let is_one = (usize::from(is_held)..=1).contains(&held);
+        assert!(is_one, "the worker that is kept left: {held} were the last");
+    });
+}
+
+#[test]
+fn one_worker_stays_held() {
+    kept_model(Spares::hold);
+}
+
+#[test]
+#[should_panic(expected = "the worker that is kept left")]
+fn bug_hold_without_a_look_at_the_others() {
+    kept_model(Spares::bug_hold_without_a_look_at_the_others);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //!
 //! Tokio ends its drivers when it has back the core of every worker. A worker that polls a task keeps its core until the poll is over, so
 //! that a timer or a socket in it works to the end. A thread that has handed its core over keeps none: tokio would end the drivers
-//! under its poll, and a timer there panics. So, when the runtime ends, the workers that are held stay where they are, each with its
-//! core, until no such poll is under way ([`HandedOver::wait`] at the end of a hold). Meanwhile the other workers drop the runtime's tasks, as
-//! tokio has it.
+//! under its poll, and a timer there panics. So a runtime that hands over has one worker more, and one is always held
+//! ([`Spares`](crate::act::spare)). When the runtime ends, this one stays where it is, with its core, until no such poll is under way
+//! ([`HandedOver::wait`] at the end of its hold). Meanwhile the other workers drop the runtime's tasks, as tokio has it. It cannot be one of
+//! those: a poll may wait for what another task keeps, and the worker that waits for the poll might be the one to drop that task.
 //!
 //! **Protocol.** All is under one lock. [`close`](HandedOver::close) sets `is_closed`, and the runtime then ends the holds. After
 //! it no poll begins: [`begin`](HandedOver::begin) returns false, and the poll runs on its worker. So the count only falls, and
@@ -13,7 +14,7 @@
 //! Holds also end when the controller fails for good. The runtime goes on then, and so do its polls: nothing is closed, and a wait is
 //! none.
 //!
-//! Where no worker is held (no spares, or all are released), the drivers end as tokio has it, also under such polls.
+//! The drivers of a plain tokio runtime, on which no worker is held, end as tokio has it, also under such polls.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

@@ -8,7 +8,12 @@
 //! hold tasks are queued, `held` workers block in one, and `releases` is the number of tickets. A release adds a
 //! ticket, and a held or pending spare takes it. So a release is not lost while a hold task still waits in a queue.
 //!
-//! **Invariant:** `releases ≤ held + pending`, so a spare takes every ticket.
+//! There can be one worker more than spares. Then one is always held until the runtime ends: the *keeper*, which is
+//! not the same worker at all times. The last to leave a hold at the end is told so
+//! ([`HandedOver`](crate::act::handed_over) says what for).
+//!
+//! **Invariants:** `releases + kept ≤ held + pending`, so a spare takes every ticket; and once `kept` workers are held,
+//! `held ≥ kept` until the end, because a worker takes a ticket only where more are held.
 
 use std::sync::{Condvar, Mutex};
 
@@ -26,6 +31,7 @@ struct State {
 }
 
 impl State {
+    /// The number of workers that are held or about to be, and not released.
     fn inactive(&self) -> usize {
         if self.closed {
             // All held spares leave their holds at once, and no new hold blocks.
@@ -43,23 +49,27 @@ pub(crate) enum HoldEnd {
     Released { after_ns: u64 },
     /// The runtime shuts down.
     Closed {
-        /// The worker was held then, and has not just come.
-        was_held: bool,
+        /// The worker was held then, and the others that were have left before it.
+        is_last: bool,
     },
 }
 
 #[derive(Debug)]
 pub(crate) struct Spares {
     total: usize,
+    /// Workers in addition to `total` of which as many stay held.
+    kept: usize,
     /// No code of the application runs under this lock, so the state is consistent after a panic.
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Spares {
-    pub(crate) fn new(total: usize) -> Spares {
+    /// For `total` spares, and `kept` workers more that stay held.
+    pub(crate) fn new(total: usize, kept: usize) -> Spares {
         Spares {
             total,
+            kept,
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
         }
@@ -71,10 +81,13 @@ impl Spares {
 
     /// Returns the number of active spares: released, and not announced for a hold again.
     pub(crate) fn active(&self) -> usize {
-        self.total - lock(&self.state).inactive().min(self.total)
+        let inactive = lock(&self.state).inactive();
+        (self.total + self.kept)
+            .saturating_sub(inactive)
+            .min(self.total)
     }
 
-    /// Returns the number of workers that are held now.
+    /// Returns the number of workers that are held now, with those that stay so.
     pub(crate) fn held(&self) -> usize {
         lock(&self.state).held
     }
@@ -85,12 +98,17 @@ impl Spares {
         state.held + state.pending
     }
 
-    /// Announces one more hold task, which the caller injects. Returns false if every spare is held or about to be,
-    /// or the runtime shuts down.
+    /// Whether each worker that may be held is held now.
+    pub(crate) fn are_all_held(&self) -> bool {
+        self.held() >= self.total + self.kept
+    }
+
+    /// Announces one more hold task, which the caller injects. Returns false if every worker that may be held is held
+    /// or about to be, or the runtime shuts down.
     #[must_use]
     pub(crate) fn announce_hold(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.closed || state.inactive() >= self.total {
+        if state.closed || state.inactive() >= self.total + self.kept {
             return false;
         }
         state.pending += 1;
@@ -103,7 +121,7 @@ impl Spares {
         state.pending = state.pending.saturating_sub(1);
         state.held += 1;
         let was_held = !state.closed;
-        while state.releases == 0 && !state.closed {
+        while !(state.closed || state.releases > 0 && state.held > self.kept) {
             state = self
                 .changed
                 .wait(state)
@@ -111,7 +129,10 @@ impl Spares {
         }
         state.held -= 1;
         if state.closed {
-            return HoldEnd::Closed { was_held };
+            // One that has just come leaves under the lock under which it came, so `held` does not count it here.
+            return HoldEnd::Closed {
+                is_last: was_held && state.held == 0,
+            };
         }
         state.releases -= 1;
         HoldEnd::Released {
@@ -123,7 +144,7 @@ impl Spares {
     #[must_use]
     pub(crate) fn release(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.closed || state.inactive() == 0 {
+        if state.closed || state.inactive() <= self.kept {
             return false;
         }
         state.releases += 1;
@@ -153,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_release_before_the_hold_begins_is_not_lost() {
-        let spares = Spares::new(1);
+        let spares = Spares::new(1, 0);
         assert!(spares.announce_hold());
         assert_eq!(spares.active(), 0);
         assert!(spares.release());
@@ -165,27 +186,59 @@ mod tests {
 
     #[test]
     fn no_more_holds_than_spares() {
-        let spares = Spares::new(1);
+        let spares = Spares::new(1, 0);
         assert!(spares.announce_hold());
         assert!(!spares.announce_hold());
     }
 
-    #[test]
-    fn close_frees_the_held_and_those_that_come_later() {
-        let spares = Arc::new(Spares::new(2));
-        assert!(spares.announce_hold() && spares.announce_hold());
-        let held = std::thread::spawn({
+    fn hold_on_a_thread(spares: &Arc<Spares>) -> std::thread::JoinHandle<HoldEnd> {
+        assert!(spares.announce_hold());
+        let held = spares.held();
+        let holding = std::thread::spawn({
             let spares = spares.clone();
             move || spares.hold()
         });
-        while spares.held() == 0 {
+        while spares.held() == held {
             std::thread::yield_now();
         }
+        holding
+    }
+
+    #[test]
+    fn close_frees_the_held_and_those_that_come_later() {
+        let spares = Arc::new(Spares::new(3, 0));
+        let holding = [hold_on_a_thread(&spares), hold_on_a_thread(&spares)];
+        assert!(spares.announce_hold());
         spares.close();
-        assert_eq!(spares.active(), 2);
-        assert_eq!(held.join().unwrap(), HoldEnd::Closed { was_held: true });
-        assert_eq!(spares.hold(), HoldEnd::Closed { was_held: false });
+        assert_eq!(spares.active(), 3);
+        let ends = holding.map(|thread| thread.join().unwrap());
+        for is_last in [false, true] {
+            assert!(ends.contains(&HoldEnd::Closed { is_last }), "{ends:?}");
+        }
+        assert_eq!(spares.hold(), HoldEnd::Closed { is_last: false });
         assert!(!spares.release());
         assert!(!spares.announce_hold());
+    }
+
+    #[test]
+    fn one_more_than_the_spares_stays_held() {
+        let spares = Arc::new(Spares::new(1, 1));
+        let first = hold_on_a_thread(&spares);
+        assert!(
+            !spares.are_all_held() && !spares.release(),
+            "it is no spare"
+        );
+        // The one that comes takes the ticket, or the first does, and one stays.
+        assert!(spares.announce_hold());
+        assert!(spares.release());
+        assert_eq!((spares.active(), spares.held()), (1, 1));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(spares.held(), 1, "it leaves only when the other has come");
+        assert!(matches!(spares.hold(), HoldEnd::Released { .. }));
+        assert!(!spares.release());
+        assert!(!first.is_finished());
+        spares.close();
+        let end = first.join().unwrap();
+        assert_eq!(end, HoldEnd::Closed { is_last: true });
     }
 }

@@ -20,7 +20,7 @@ use crate::poll::own_slot;
 use morpheus_link::handle;
 use morpheus_system::clock;
 
-/// Takes one more worker out of service, whichever polls the hold task first, unless all spares are held
+/// Takes one more worker out of service, whichever polls the hold task first, unless all that may be held are
 /// already.
 pub(crate) fn ask_for_one(domain: &Arc<Domain>, handle: &Handle) {
     if domain.spares.announce_hold() {
@@ -65,8 +65,8 @@ fn hold_worker(domain: &Domain) {
     mark(true);
     let since_ns = clock::now_ns();
     let end = domain.spares.hold();
-    if end == (HoldEnd::Closed { was_held: true }) {
-        // If the runtime ends: with this core the drivers stay. A worker that has just come is needed to drop the runtime's tasks.
+    if end == (HoldEnd::Closed { is_last: true }) {
+        // If the runtime ends: with this core the drivers stay. The other workers drop the runtime's tasks.
         domain.handed_over.wait();
     }
     if let Some(core) = core {

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) spares: usize,
     /// Spares asked for and not started, because the system gives no more threads.
     pub(crate) spares_unavailable: usize,
+    /// Workers in addition, of which as many are held until the runtime ends; 0 where no poll is handed over.
+    pub(crate) kept: usize,
     pub(crate) reserve: usize,
     /// The reserve while the runtime is healthy: no stall for long.
     pub(crate) reserve_when_healthy: usize,
@@ -56,6 +58,7 @@ impl Default for Settings {
             workers: 1,
             spares: 0,
             spares_unavailable: 0,
+            kept: 0,
             reserve: 0,
             reserve_when_healthy: 0,
             reserve_under_pressure: 0,
@@ -77,6 +80,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// All workers, as tokio counts them.
+    pub(crate) fn cores(&self) -> usize {
+        self.workers + self.spares + self.kept
+    }
+
     /// How long a core may give no sign of life, in nanoseconds, although no poll is longer than the budget.
     pub(crate) fn signs_within_ns(&self) -> u64 {
         self.event_interval.saturating_mul(self.budget_ns)

@@ -315,6 +315,9 @@ impl Builder {
     /// (default 512; 2048 with `--cfg tokio_unstable`, where tasks that wait for their turn count too, see
     /// [`watch_every_task`](Self::watch_every_task)). Beyond that, slow tasks are polled inline. With
     /// [`max_blocking_threads`](Self::max_blocking_threads) set they always are, whatever is set here.
+    ///
+    /// Unless it is 0, the runtime has one thread more, which does nothing until the runtime ends, and then waits for these polls before
+    /// timers and I/O end. Where the system has no thread for it, no task is handed off.
     pub fn max_handoffs(&mut self, polls: usize) -> &mut Self {
         self.settings.max_handoffs = polls;
         self

@@ -94,27 +94,36 @@ impl Builder {
                 max_spares: wanted,
             });
         }
+        let wants_keeper = settings.mechanisms.handoffs && self.handoffs() > 0;
         // When tokio cannot start a worker it panics half-way, and then waits for ever for the workers that
         // it has started. So the threads are counted before.
-        let available = threads::available(asked + 1, self.thread_stack_size);
         let needed = workers + 1;
-        if available < needed {
+        let asked = needed + wanted + usize::from(wants_keeper);
+        let available = threads::available(asked, self.thread_stack_size);
+        let Some(more) = available.checked_sub(needed) else {
             return Err(BuildError::TooFewThreads { available, needed });
-        }
-        let spares = wanted.min(available - needed);
+        };
+        // The first of few threads is a spare, which helps against any task.
+        let kept = usize::from(wants_keeper && more > wanted.min(1));
+        let spares = wanted.min(more - kept);
         let under_pressure = RESERVE_UNDER_PRESSURE_PER_CPU * quota::cpus_paid_for();
         Ok(Settings {
             workers,
             spares,
             spares_unavailable: wanted - spares,
+            kept,
             reserve,
             reserve_when_healthy: self.reserve.map_or(0, |_| reserve),
             reserve_under_pressure: match reserve {
                 0 => 0,
                 _ => under_pressure.max(reserve),
             },
-            max_handoffs: self.handoffs(),
-            slots: (workers + spares)
+            max_handoffs: match kept {
+                // The drivers could end under such a poll.
+                0 if wants_keeper => 0,
+                _ => self.handoffs(),
+            },
+            slots: (workers + spares + kept)
                 .saturating_add(self.pool_threads())
                 .min(MAX_WORKERS),
             ..settings

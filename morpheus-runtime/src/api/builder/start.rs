@@ -31,7 +31,7 @@ impl Builder {
         let domain = Arc::new(Domain::new(settings));
         let tokio = self.prepare(&domain, self.pool_threads())?;
         let handle = tokio.handle().clone();
-        for _ in 0..domain.settings.spares {
+        for _ in domain.settings.workers..domain.settings.cores() {
             hold::ask_for_one(&domain, &handle);
         }
         let runtime = Runtime::from_parts(tokio, domain.clone());
@@ -47,7 +47,7 @@ impl Builder {
             drop(handle.spawn_blocking(move || life::serve(&domain, Some(own))));
         };
         if catch_unwind(AssertUnwindSafe(start)).is_err() {
-            let available = domain.settings.workers + domain.settings.spares;
+            let available = domain.settings.cores();
             return Err(BuildError::TooFewThreads {
                 available,
                 needed: available + 1,
@@ -64,8 +64,7 @@ impl Builder {
         blocking_threads: usize,
     ) -> Result<tokio::runtime::Runtime, BuildError> {
         self.set_hooks(domain);
-        let workers = domain.settings.workers + domain.settings.spares;
-        let tokio = self.build_tokio(workers, blocking_threads)?;
+        let tokio = self.build_tokio(domain.settings.cores(), blocking_threads)?;
         let _ = domain.runtime.set(tokio.handle().id());
         current::register(domain);
         Ok(tokio)
@@ -85,10 +84,10 @@ fn warn_of_missing_spares(domain: &Domain) {
 }
 
 /// Waits up to 200 ms until every spare is held, so that the application's first tasks run on the workers
-/// asked for. On a machine too busy for that, the remaining spares are held later.
+/// asked for. On a machine too busy for that, the remaining ones are held later.
 fn wait_until_held(domain: &Domain) {
     let until_ns = clock::now_ns() + 200_000_000;
-    while domain.spares.held() < domain.spares.total() && clock::now_ns() < until_ns {
+    while !domain.spares.are_all_held() && clock::now_ns() < until_ns {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
