@@ -18,7 +18,7 @@ pub fn hold(runtime: &Runtime) {
     hold::ask_for_one(runtime.domain(), runtime.handle());
 }
 
-/// The number of workers that are held at this moment.
+/// The number of spares that are held at this moment.
 #[must_use]
 pub fn held(runtime: &Runtime) -> usize {
     runtime.domain().spares.held()
