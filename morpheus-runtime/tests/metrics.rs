@@ -285,7 +285,7 @@ fn held_spares_are_no_tasks_and_no_active_workers() {
     let metrics = runtime.metrics();
     assert_eq!(metrics.active_workers(), 3);
     assert_eq!((metrics.num_workers(), metrics.num_alive_tasks()), (2, 1));
-    // The tenth that is held stays so until the runtime ends.
+    // Two workers, eight spares, and the one that is held until the runtime ends.
     assert_eq!(metrics.tokio().num_workers(), 11);
     assert!(metrics.tokio().num_alive_tasks() > 1);
     // The metrics of tokio count them, as `Runtime::handle` warns.

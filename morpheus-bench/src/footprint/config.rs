@@ -21,9 +21,10 @@ Examples:
 
 Each measurement is a process of its own, which reads its memory before it builds a runtime and again when that has
 served a few tasks and come to rest: the difference is the runtime's. Beside Morpheus with N spares stands tokio+N,
-tokio with N more workers. Morpheus has two threads more: the controller, and a worker that is always held. All are measured in turns, and what Morpheus takes more than
-tokio is the median of the rounds, with its 95 % interval from six rounds on. The kernel maps the pages of files 16 at a
-time, wherever the program happens to lie: so the column 'files' differs from run to run.
+tokio with N more workers. Morpheus has two threads more: the controller, and a worker that is always held. All are
+measured in turns, and what Morpheus takes more than tokio is the median of the rounds, with its 95 % interval from six
+rounds on. The kernel maps the pages of files 16 at a time, wherever the program happens to lie: so the column 'files'
+differs from run to run.
 
 Bytes that are requested are counted by the allocator, in the thread that starts the tasks, and are exact. tokio puts a
 task on whole lines of 128 bytes: what is shown is the mean over tasks of four sizes 32 bytes apart, so that every

@@ -12,7 +12,7 @@
 //! a wait that has seen zero is right for good.
 //!
 //! Holds also end when the controller fails for good. The runtime goes on then, and so do its polls: nothing is closed, and a wait is
-//! none.
+//! none. No poll is handed over after that. One that was, and still goes on when the runtime ends, has no worker that waits for it.
 //!
 //! The drivers of a plain tokio runtime, on which no worker is held, end as tokio has it, also under such polls.
 

@@ -302,7 +302,7 @@ impl Runtime {
     /// Releases the spares and ends the controller. It is called before tokio's shutdown, which waits for
     /// both.
     fn close(&self) {
-        // Before the spares, which wait for the polls that were handed over.
+        // Before the spares: the last of those that are held waits for the polls that were handed over.
         self.domain.handed_over.close();
         self.domain.spares.close();
         #[cfg(tokio_unstable)]
