@@ -57,7 +57,7 @@ fn histograms_of_all_rounds_go_into_a_log() {
 }
 
 /// The least that can be said of any machine: hogs on every worker do not let the wakes settle, and their absence does in one
-/// of three runs.
+/// of sixteen runs. The first of them share the CPUs with this file's other tests, which have hogs of their own.
 #[test]
 fn counting_begins_when_the_wakes_have_settled_or_is_said_to_have_begun_before() {
     let has_settled = |arguments: &str| {
@@ -69,7 +69,7 @@ fn counting_begins_when_the_wakes_have_settled_or_is_said_to_have_begun_before()
             .any(|note| note.contains("had not settled"))
     };
     assert!(!has_settled("--hogs 1 --hog-ms 150 --warmup 0.2"));
-    assert!((0..3).any(|_| has_settled("--hogs 0 --warmup 1.5")));
+    assert!((0..16).any(|_| has_settled("--hogs 0 --warmup 1.5")));
 }
 
 #[test]
