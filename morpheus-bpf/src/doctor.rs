@@ -47,6 +47,8 @@ const REASON_UNKNOWN_SLEEP: u32 = 3;
 /// Stacks of unknown sleeps and threads that are copied before [`REFILL`] is over.
 const UNKNOWN_COPIES: i64 = 16;
 const REFILL: Duration = Duration::from_millis(100);
+/// Between two ticks of a kernel with 250 Hz.
+const TICK_NS: u64 = 4_000_000;
 /// How long a thread is left alone that is no worker.
 const QUIET_NS: u64 = 1_000_000_000;
 
@@ -156,6 +158,8 @@ pub fn attach(options: Options) -> Result<Doctor, Error> {
     constants.longer_than_ns = longer_than_ns;
     constants.period_ns = (longer_than_ns / 2).clamp(100_000, 10_000_000);
     constants.relaxed_period_ns = 5 * longer_than_ns;
+    constants.ticks_are_enough =
+        constants.relaxed_period_ns >= TICK_NS && !kernel::may_compute_without_ticks();
     if !kernel::timers_can_be_pinned() {
         constants.timer_flags = 0;
     }

@@ -466,6 +466,16 @@ pub(crate) fn timers_can_be_pinned() -> bool {
     runs_at_least((6, 7))
 }
 
+/// Whether a CPU may run without ticks while it computes (`nohz_full=` on the kernel's command line).
+pub(crate) fn may_compute_without_ticks() -> bool {
+    fs::read_to_string("/sys/devices/system/cpu/nohz_full").is_ok_and(|cpus| names_cpus(&cpus))
+}
+
+/// Whether a list of CPUs has one: an empty list is an empty line, and "(null)" on some kernels.
+fn names_cpus(list: &str) -> bool {
+    list.contains(|c: char| c.is_ascii_digit())
+}
+
 /// Whether the kernel has this version, or a newer one.
 pub(crate) fn runs_at_least(least: (u32, u32)) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -481,6 +491,13 @@ pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_cpus_may_be_empty() {
+        for (list, has_cpus) in [("\n", false), ("(null)\n", false), ("1-3,8\n", true)] {
+            assert_eq!(names_cpus(list), has_cpus, "{list:?}");
+        }
+    }
 
     #[test]
     fn versions_of_kernels() {

@@ -20,7 +20,9 @@ use common::daemon::program;
 use common::patient::{Process, built, doing, is_at};
 use common::{in_guest, say, turn, window};
 use libbpf_rs::query::ProgInfoIter;
-use morpheus_doctor::model::{Doing, Finding, Flavor, Frame, Method, Report, Stack, Wait};
+use morpheus_doctor::model::{
+    Doing, Finding, Flavor, Frame, LongPoll, Method, Report, Stack, Wait,
+};
 use morpheus_patients::{CROWD, CULPRIT, Fault, LABELLED, PATIENTS, Patient, VICTIM};
 use morpheus_testing::{skip, skip_unless_required, wait_for};
 use object::{Object, ObjectSymbol};
@@ -98,7 +100,16 @@ fn report(output: &Output) -> Result<Report, String> {
     if output.status.code() != Some(0) {
         return Err(format!("{}: {}", output.status, errors(output)));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("no report: {error}"))
+    let report: Report =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("no report: {error}"))?;
+    // A thread computes or sleeps, and never more than the poll is long. Samples have lengths that are right to their period.
+    let is_longer = |poll: &&LongPoll| poll.cpu_ns + poll.blocked_ns > poll.length_ns;
+    match report.polls.iter().find(is_longer) {
+        Some(poll) if report.method == Method::Bpf => {
+            Err(format!("more than its length: {poll:?}"))
+        }
+        _ => Ok(report),
+    }
 }
 
 /// Looks at a process for some seconds.
@@ -553,13 +564,14 @@ fn nothing_is_found_in_a_healthy_process() {
     let process = Process::start(&built("patient-healthy"), arguments).unwrap();
     let report = examined_with(process.pid(), seconds, threshold).unwrap();
     assert!(!report.runtimes.is_empty(), "no runtime was seen");
-    let unserved: u64 = report
-        .findings
-        .iter()
-        .map(|finding| finding.unserved_ns)
-        .sum();
-    assert_eq!(unserved, 0, "{:#?}", places(&report));
-    assert!(report.findings.is_empty(), "{:#?}", places(&report));
+    // What the host of a virtual machine takes away, also from another CPU that the process waits for, is in no healthy process's power.
+    let found: u64 = report.findings.iter().map(|finding| finding.total_ns).sum();
+    assert!(
+        found <= report.stolen_ns,
+        "the host took {} ns: {:#?}",
+        report.stolen_ns,
+        places(&report)
+    );
     process.ends_unharmed().unwrap();
 }
 

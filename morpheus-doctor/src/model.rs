@@ -261,6 +261,10 @@ pub struct Report {
     pub polls_in_all: u64,
     /// Long polls that were over before a stack was copied: they are in no finding.
     pub polls_without_stack: u64,
+    /// CPU time that the host took from this machine's CPUs meanwhile, where this is a virtual machine: what it took from a poll may look
+    /// as if that had computed. In steps of a tick, 10 ms on most systems.
+    #[serde(default)]
+    pub stolen_ns: u64,
     /// For the flame graph: samples with the same functions are one.
     pub samples: Vec<Sample>,
     /// What was less exact than it could be, and what to do about it; a sentence each.

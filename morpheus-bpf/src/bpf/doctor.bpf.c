@@ -84,8 +84,13 @@ const volatile __u64 longer_than_ns = 1000000;
 /* How often a running worker is looked at while there are long polls, and at least while there are none. */
 const volatile __u64 period_ns = 500000;
 const volatile __u64 relaxed_period_ns = 5000000;
-/* How long after a long poll workers are looked at often. */
-const volatile __u64 attention_ns = 10000000000;
+/* Whether ticks come often enough, and a CPU that had one lately has the next: none computes without (nohz_full). */
+const volatile bool ticks_are_enough = false;
+/*
+ * How long after a long poll workers are looked at often. Each look is an interrupt of its own then, so this lasts about as long as the
+ * polls are worth: where there are long polls ten times a second, each has its stack; a single one has it where a tick meets it.
+ */
+const volatile __u64 attention_ns = 250000000;
 /* A long poll is copied again after this time and a quarter of the poll's age at its last copy. */
 const volatile __u64 again_ns = 10000000;
 const volatile __u64 timer_flags = BPF_F_TIMER_CPU_PIN;
@@ -99,11 +104,12 @@ __s64 unknown_copies = 0;
 __u64 drivers[MOST_RUNTIMES];
 __u32 driver_count = 0;
 
-struct service services[MOST_RUNTIMES];
 /* Until then workers are looked at often. */
 __u64 attentive_until_ns = 0;
 /* Events for which there was no room. */
 __u64 lost = 0;
+/* Written at each park, while what stands above is only read: no line of theirs is shared. */
+struct service services[MOST_RUNTIMES] __attribute__((aligned(64)));
 
 /* Not used: what a global variable is of has a type in user space. */
 struct event form_of_event;
@@ -112,9 +118,10 @@ struct named form_of_named;
 struct sample_timer {
 	struct bpf_timer timer;
 	__u32 armed;
-	/* When it ends, if it is armed; and the last look on its CPU. */
+	/* When it ends, if it is armed; the last look on its CPU; and the last interrupt that came anyway while the process ran there. */
 	__u64 due_ns;
 	__u64 looked_ns;
+	__u64 ticked_ns;
 };
 
 struct {
@@ -203,6 +210,7 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 {
 	thread->began_ns = now;
 	thread->seen_ns = now;
+	thread->seen_cpu_ns = 0;
 	thread->copied_ns = 0;
 	thread->cpu_ns = 0;
 	thread->blocked_ns = 0;
@@ -211,10 +219,57 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 	thread->unserved_base_ns = unserved(thread, now);
 }
 
-/* What the thread that runs here has computed in its poll. */
+/* What the thread that runs here has computed in its poll, as far as is known before it stops (end_run). */
 static __always_inline __u64 computed(const struct thread *thread, __u64 now)
 {
 	return thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
+}
+
+/* A thread has computed until now. */
+static __always_inline void add_up(struct thread *thread, __u64 now)
+{
+	__u64 ns = thread->in_ns ? now - thread->in_ns : 0;
+
+	thread->cpu_ns += ns;
+	thread->ran_ns += ns;
+	if (thread->in_ns)
+		thread->in_ns = now;
+}
+
+/* A thread runs from now on. */
+static __always_inline void begin_run(const struct task_struct *task, struct thread *thread, __u64 now)
+{
+	thread->in_ns = now;
+	thread->ran_ns = 0;
+	thread->in_exec_ns = task->se.sum_exec_runtime;
+}
+
+/*
+ * A thread stops running. The kernel's own figure leaves out what the host of a virtual machine took, and interrupts, where the kernel is
+ * built for that. It is exact at both ends of a run: what the thread has not computed is left out of the last poll.
+ */
+static __always_inline void end_run(const struct task_struct *task, struct thread *thread, __u64 now)
+{
+	__u64 exec_ns = task->se.sum_exec_runtime - thread->in_exec_ns;
+	__u64 taken_ns;
+
+	add_up(thread, now);
+	taken_ns = thread->in_ns && thread->ran_ns > exec_ns ? thread->ran_ns - exec_ns : 0;
+	thread->cpu_ns -= taken_ns < thread->cpu_ns ? taken_ns : thread->cpu_ns;
+	thread->in_ns = 0;
+}
+
+/*
+ * A timer interrupts a thread that should have interrupted it before: meanwhile the thread did not compute, as the host had taken the CPU
+ * away. This is known long before the run ends, and where the kernel does not account for it.
+ */
+static __always_inline void missed(struct thread *thread, __u64 due_ns, __u64 now)
+{
+	if (!thread->in_ns)
+		return;
+	if (due_ns > thread->in_ns)
+		add_up(thread, due_ns);
+	thread->in_ns = now;
 }
 
 static __always_inline void fill(struct event *event, __u32 kind, __u32 tid, const struct thread *thread, __u64 now)
@@ -262,7 +317,8 @@ static __always_inline __u32 read_label(const struct thread *thread)
 	return read_slot(thread, &slot) ? slot.label + 1 : 0;
 }
 
-static __always_inline void tell_end(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
+/* Not inlined, as all that is rare: most switches then run through a few lines of code. */
+static __noinline int tell_end(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
 {
 	struct event *event;
 
@@ -270,11 +326,15 @@ static __always_inline void tell_end(__u32 tid, struct thread *thread, __u64 end
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&lost, 1);
-		return;
+		return 0;
 	}
 	fill(event, EVENT_END, tid, thread, now);
 	event->now_ns = ended;
+	/* What came after is another poll's. */
+	if (ended < now)
+		event->cpu_ns = thread->seen_cpu_ns;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return 0;
 }
 
 /* A poll is over. Only one whose stack was copied is of interest. */
@@ -321,6 +381,55 @@ static __always_inline void read_registers(struct task_struct *task, struct thre
 	thread->arguments[1] = BPF_CORE_READ(regs, user_regs.regs[1]);
 	thread->arguments[2] = BPF_CORE_READ(regs, user_regs.regs[2]);
 #endif
+}
+
+/* Of a system call, what tells a sleep of the executor's own from others. */
+struct call {
+	__u64 ip;
+	__u64 sp;
+	__s64 system_call;
+	__u64 argument;
+};
+
+static __always_inline void read_call(struct task_struct *task, struct call *call)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+#if defined(__TARGET_ARCH_x86)
+	call->ip = regs->ip;
+	call->sp = regs->sp;
+	call->system_call = regs->orig_ax;
+	call->argument = regs->di;
+#else
+	call->ip = BPF_CORE_READ(regs, user_regs.pc);
+	call->sp = BPF_CORE_READ(regs, user_regs.sp);
+	call->system_call = BPF_CORE_READ(regs, syscallno);
+	call->argument = BPF_CORE_READ(regs, user_regs.regs[0]);
+#endif
+}
+
+/* The known sleep that the system call of the thread which runs here is, by its stack; 0 if it is none. */
+static __always_inline __u32 known_sleep(struct thread *thread, const struct call *call)
+{
+	for (__u32 index = 0; index < MOST_SIGNATURES; index++) {
+		const struct signature *signature = &signatures[index];
+		__u64 word = 0;
+
+		if (index >= signature_count)
+			break;
+		if (signature->ip != call->ip || signature->system_call != (__u32)call->system_call)
+			continue;
+		if (bpf_probe_read_user(&word, sizeof(word), (void *)(call->sp + signature->return_offset)))
+			continue;
+		if (word != signature->return_address)
+			continue;
+		if (signature->core_offset) {
+			thread->core_at = call->sp + signature->core_offset;
+			thread->tick_offset = signature->tick_offset;
+		}
+		return signature->sleep;
+	}
+	return 0;
 }
 
 /* Reads what the system call of the thread that runs here may be about. */
@@ -389,7 +498,7 @@ static __always_inline void copy_bytes(__u32 tid, struct thread *thread, __u32 r
 }
 
 /* Copies the stack of the thread that runs here; its registers have been read. */
-static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
+static __noinline int copy_stack(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now)
 {
 	/* Another stack than the one it parked on: a coroutine's. */
 	if (thread->sp >= thread->top)
@@ -398,6 +507,7 @@ static __always_inline void copy_stack(__u32 tid, struct thread *thread, __u32 r
 		copy_bytes(tid, thread, reason, slept_ns, now, STACK_SMALL);
 	else
 		copy_bytes(tid, thread, reason, slept_ns, now, STACK_LARGE);
+	return 0;
 }
 
 /* Takes one of the copies of what is unknown. */
@@ -478,28 +588,33 @@ static __always_inline __u32 role_in(const struct thread *thread, __u32 role)
 	return thread->is_handed_over ? 0 : role;
 }
 
+/* A poll was over at `ended` at the latest, and another begins. */
+static __always_inline void change_poll(__u32 tid, struct thread *thread, __u64 ended, __u64 now)
+{
+	add_up(thread, now);
+	end_poll(tid, thread, ended, now);
+	begin_poll(thread, now);
+}
+
 /* Brings the poll of the thread that runs here up to date. Returns whether it is in one. */
 static __always_inline bool look(__u32 tid, struct thread *thread, __u64 now)
 {
 	switch (read_tick(thread)) {
 	case TICK_NO_CORE:
 		/* tokio has moved its core to another thread: it may block. */
-		end_poll(tid, thread, thread->seen_ns, now);
+		change_poll(tid, thread, thread->seen_ns, now);
 		set_role(thread, 0, now);
-		begin_poll(thread, now);
-		thread->in_ns = now;
 		return false;
 	case TICK_OTHER:
 		/* The first look after a park finds the first poll, or a later one: it began then at the latest. */
-		end_poll(tid, thread, thread->seen_ns, now);
-		begin_poll(thread, now);
-		thread->in_ns = now;
+		change_poll(tid, thread, thread->seen_ns, now);
 		break;
 	case TICK_SAME:
 	case TICK_UNKNOWN:
 		break;
 	}
 	thread->seen_ns = now;
+	thread->seen_cpu_ns = computed(thread, now);
 	return true;
 }
 
@@ -534,14 +649,24 @@ static __always_inline __u64 until_next_look(const struct thread *thread, __u64 
 	return left < period_ns ? left : period_ns;
 }
 
+/* Whether the thread that runs here is in the system call of a known sleep: about to park, or back from it. */
+static __always_inline bool is_at_park(struct task_struct *current, struct thread *thread)
+{
+	struct call call;
+
+	read_call(current, &call);
+	return known_sleep(thread, &call);
+}
+
 /* Looks at the thread of the process that runs here. Returns how long until the next look. */
 static __always_inline __u64 examine(struct task_struct *current, struct thread *thread, __u64 now)
 {
 	__u32 tid = current->pid;
+	bool was_wanted = thread->is_wanted;
 	__u64 again;
 
+	thread->is_wanted = 0;
 	if (!is_worker(thread)) {
-		thread->is_wanted = 0;
 		if (now - thread->began_ns >= longer_than_ns && may_learn(thread, now)) {
 			read_registers(current, thread);
 			copy_stack(tid, thread, REASON_UNKNOWN_THREAD, 0, now);
@@ -549,9 +674,8 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 		}
 		return period(thread, now);
 	}
-	if (thread->is_wanted) {
+	if (was_wanted && !is_at_park(current, thread)) {
 		/* Before the number is read: the poll that slept may be over by now, and its stack is still the best there is. */
-		thread->is_wanted = 0;
 		read_registers(current, thread);
 		copy_stack(tid, thread, REASON_WOKE, now - thread->out_ns, now);
 		return period_ns;
@@ -562,15 +686,35 @@ static __always_inline __u64 examine(struct task_struct *current, struct thread 
 	/* Ready and without a CPU is no fault of a line. */
 	if (computed(thread, now) < longer_than_ns && thread->blocked_ns < longer_than_ns)
 		return until_next_look(thread, now);
-	if (thread->is_exact)
-		attentive_until_ns = now + attention_ns;
 	/* Without a number, only stacks that are alike tell one poll from several: they are copied sooner again. */
 	again = (thread->is_exact ? again_ns : 4 * period_ns) + (thread->copied_ns - thread->began_ns) / 4;
 	if (!thread->copied_ns || now - thread->copied_ns >= again) {
+		if (is_at_park(current, thread)) {
+			change_poll(tid, thread, now, now);
+			return period_ns;
+		}
 		read_registers(current, thread);
 		copy_stack(tid, thread, REASON_COMPUTES, 0, now);
 	}
+	if (thread->is_exact)
+		attentive_until_ns = now + attention_ns;
 	return period_ns;
+}
+
+/* How long a tick speaks for the next ones. */
+#define TICKS_GO_ON_NS 1000000000
+/* Interrupts that are disabled in a system call delay a timer less, as a rule. */
+#define LATE_NS 100000
+
+/*
+ * Sees to the next look. While none is urgent, the CPU's ticks do: a timer that ends before them makes the kernel set up the CPU's
+ * clock, which a virtual machine pays with an exit, some 10 µs for each.
+ */
+static __always_inline void plan(struct sample_timer *timer, __u64 delay_ns, __u64 now)
+{
+	if (delay_ns >= relaxed_period_ns && ticks_are_enough && now - timer->ticked_ns < TICKS_GO_ON_NS)
+		return;
+	arm(timer, delay_ns, now);
 }
 
 /* Looks at the thread of the process that runs on this CPU, and arms the CPU's timer for the next look. */
@@ -584,7 +728,7 @@ static __noinline int look_here(struct sample_timer *timer)
 	if (!thread)
 		return 0;
 	timer->looked_ns = now;
-	arm(timer, examine(current, thread, now), now);
+	plan(timer, examine(current, thread, now), now);
 	return 0;
 }
 
@@ -596,25 +740,45 @@ static int tick(void *map, __u32 *index, struct sample_timer *timer)
 	return 0;
 }
 
+/* How late a timer's interrupt is. The clock of each is its own. */
+static __always_inline __u64 lateness(const struct hrtimer *hrtimer, const __s64 *clock)
+{
+	__s64 now, late_ns;
+
+	if (!bpf_core_field_exists(hrtimer->node.expires) || bpf_probe_read_kernel(&now, sizeof(now), clock))
+		return 0;
+	late_ns = now - hrtimer->node.expires;
+	return late_ns > 0 ? late_ns : 0;
+}
+
 /*
- * A timer of the kernel interrupts the CPU, as its tick does: a look costs no interrupt here, which is some microseconds. The timer is
- * armed anew by it, and does not fire where ticks come sooner than each relaxed period.
+ * A timer of the kernel interrupts the CPU, as its tick does: a look costs no interrupt here, which is some microseconds.
  */
 SEC("tp_btf/hrtimer_expire_entry")
-int BPF_PROG(on_interrupt)
+int BPF_PROG(on_interrupt, struct hrtimer *hrtimer, __s64 *clock)
 {
-	__u32 index = bpf_get_smp_processor_id();
+	struct task_struct *current = bpf_get_current_task_btf();
+	__u32 index = bpf_get_smp_processor_id(), tid = current->pid;
 	struct sample_timer *timer;
-	__u64 now;
+	struct thread *thread;
+	__u64 now, late_ns;
 
-	if (bpf_get_current_task_btf()->tgid != target)
+	if (current->tgid != target)
 		return 0;
 	timer = bpf_map_lookup_elem(&timers, &index);
-	if (!timer)
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!timer || !thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	/* The timer is what ends, and looks itself; or another timer ended a moment ago. */
-	if ((timer->armed && now >= timer->due_ns) || now - timer->looked_ns < period_ns)
+	late_ns = lateness(hrtimer, clock);
+	if (late_ns >= LATE_NS)
+		missed(thread, now - late_ns, now);
+	/* The timer is what ends, and looks itself. */
+	if (timer->armed && now >= timer->due_ns)
+		return 0;
+	timer->ticked_ns = now;
+	/* Another timer ended a moment ago. */
+	if (now - timer->looked_ns < period_ns)
 		return 0;
 	return look_here(timer);
 }
@@ -639,41 +803,18 @@ static __always_inline __u32 runtime_of(__u64 driver)
 	return 0;
 }
 
-/* The known sleep that a thread begins, by the stack of the thread that runs here; 0 if it is none. */
-static __always_inline __u32 known_sleep(struct thread *thread)
-{
-	for (__u32 index = 0; index < MOST_SIGNATURES; index++) {
-		const struct signature *signature = &signatures[index];
-		__u64 word = 0;
-
-		if (index >= signature_count)
-			break;
-		if (signature->ip != thread->ip || signature->system_call != (__u32)thread->system_call)
-			continue;
-		if (bpf_probe_read_user(&word, sizeof(word), (void *)(thread->sp + signature->return_offset)))
-			continue;
-		if (word != signature->return_address)
-			continue;
-		if (signature->core_offset) {
-			thread->core_at = thread->sp + signature->core_offset;
-			thread->tick_offset = signature->tick_offset;
-		}
-		return signature->sleep;
-	}
-	return 0;
-}
-
 /* A thread of the process sleeps. */
 static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, struct thread *thread, __u64 now)
 {
 	__u32 tick_before, runtime, turns;
+	struct call call;
 	bool is_seen;
 
-	read_registers(task, thread);
-	thread->sleep = known_sleep(thread);
+	read_call(task, &call);
+	thread->sleep = known_sleep(thread, &call);
 	switch (thread->sleep) {
 	case SLEEP_DRIVER:
-		runtime = runtime_of(thread->arguments[0]);
+		runtime = runtime_of(call.argument);
 		if (runtime != thread->runtime) {
 			set_role(thread, 0, now);
 			thread->runtime = runtime;
@@ -681,7 +822,9 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 		/* Fall through. */
 	case SLEEP_PARK:
 		thread->kind = KIND_WORKER;
-		thread->top = thread->sp + ABOVE_PARK;
+		thread->top = call.sp + ABOVE_PARK;
+		/* It would be the stack of the park, or of what comes after. */
+		thread->is_wanted = 0;
 		/*
 		 * The park has a number of its own: a poll just before it was seen to the end if its number is the one before, or if it
 		 * is the only one since the last park.
@@ -707,6 +850,7 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 		set_role(thread, 0, now);
 		return;
 	}
+	read_registers(task, thread);
 	if (is_worker(thread) && look(tid, thread, now))
 		set_role(thread, role_in(thread, STALLED), now);
 	if (may_learn(thread, now)) {
@@ -717,15 +861,21 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 	}
 }
 
+static __noinline int add_thread(__u32 tid, __u64 now)
+{
+	struct thread fresh = { .began_ns = now, .seen_ns = now };
+
+	return bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+}
+
 /* What is known of a thread, from now on where nothing was; NULL if there are too many. */
 static __always_inline struct thread *thread_of(__u32 tid, __u64 now)
 {
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-	struct thread fresh = { .began_ns = now, .seen_ns = now };
 
 	if (thread)
 		return thread;
-	bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+	add_thread(tid, now);
 	return bpf_map_lookup_elem(&threads, &tid);
 }
 
@@ -737,6 +887,7 @@ static __always_inline void switched_out(struct task_struct *task, bool preempt,
 
 	if (!thread)
 		return;
+	end_run(task, thread, now);
 	if (state & TASK_DEAD) {
 		end_poll(tid, thread, now, now);
 		set_role(thread, 0, now);
@@ -747,9 +898,6 @@ static __always_inline void switched_out(struct task_struct *task, bool preempt,
 		falls_asleep(task, tid, thread, now);
 	else
 		thread->sleep = 0;
-	if (thread->in_ns)
-		thread->cpu_ns += now - thread->in_ns;
-	thread->in_ns = 0;
 	thread->out_ns = !preempt && state ? now : 0;
 }
 
@@ -761,7 +909,7 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 
 	if (!thread || !timer)
 		return;
-	thread->in_ns = now;
+	begin_run(task, thread, now);
 	if (thread->sleep) {
 		thread->sleep = 0;
 		begin_poll(thread, now);
@@ -772,19 +920,22 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 		thread->blocked_ns += slept_ns;
 		/* The poll that slept goes on. */
 		thread->seen_ns = now;
+		thread->seen_cpu_ns = thread->cpu_ns;
 		if (thread->kind == KIND_WORKER) {
-			if (slept_ns >= longer_than_ns) {
+			/* Many short sleeps are as long as one: no look might meet the thread while it runs between them. */
+			if (slept_ns >= longer_than_ns || (!thread->copied_ns && thread->blocked_ns >= longer_than_ns)) {
 				thread->is_wanted = 1;
 				arm(timer, 1, now);
 				return;
 			}
 			set_role(thread, role_in(thread, now - thread->began_ns < longer_than_ns ? SERVES : STALLED), now);
 		} else {
-			thread->began_ns = now;
+			/* Should it be a worker, its poll began after the sleep at the latest. */
+			begin_poll(thread, now);
 		}
 	}
 	if (!timer->armed)
-		arm(timer, period(thread, now), now);
+		plan(timer, period(thread, now), now);
 }
 
 SEC("tp_btf/sched_switch")

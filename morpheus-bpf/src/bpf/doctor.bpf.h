@@ -77,11 +77,18 @@ struct thread {
 	__u32 has_tick;
 	/* Its stack is to be copied as soon as it runs. */
 	__u32 is_wanted;
+	/*
+	 * It runs, and from here on is not counted as computing yet; 0 of one that does not. What it has computed since it began to run,
+	 * in whatever poll, and the kernel's figure of its CPU time then.
+	 */
 	__u64 in_ns;
+	__u64 ran_ns;
+	__u64 in_exec_ns;
 	__u64 out_ns;
-	/* The poll: began at the latest, was seen last, its stack was copied last. */
+	/* The poll: began at the latest, was seen last and had computed this much by then, its stack was copied last. */
 	__u64 began_ns;
 	__u64 seen_ns;
+	__u64 seen_cpu_ns;
 	__u64 copied_ns;
 	__u64 cpu_ns;
 	__u64 blocked_ns;

@@ -17,15 +17,20 @@ use std::io;
 use std::time::Duration;
 
 use crate::anatomy::Does;
+use crate::host;
 use crate::labels::Labels;
 use crate::memory::Memory;
 use crate::model::{Flavor, Report, Runtime, Thread};
+use crate::report::units::duration;
 use crate::source::{Event, Reason, Source, SystemCall, now_ns};
 use crate::target::Target;
 use crate::unwind::{Registers, StackCopy};
 use learning::{Learning, Taken};
 use polls::{Copied, Polls};
 use reader::Reader;
+
+/// Less stolen time than a thousandth of one CPU's is not worth a note.
+const NOTICED_PART: u64 = 1000;
 
 /// A run over a process.
 pub struct Diagnosis {
@@ -35,6 +40,8 @@ pub struct Diagnosis {
     polls: Polls,
     labels: Labels,
     began_ns: u64,
+    /// What the host had taken before.
+    stolen_before_ns: Option<u64>,
     longer_than_ns: u64,
     has_exec: bool,
 }
@@ -63,6 +70,7 @@ impl Diagnosis {
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
             began_ns: now_ns(),
+            stolen_before_ns: host::stolen_ns(),
             longer_than_ns,
             has_exec: false,
             target,
@@ -199,6 +207,8 @@ impl Diagnosis {
     #[must_use]
     pub fn report(&self, source: &dyn Source, ended: &str) -> Report {
         let (findings, polls, samples) = self.polls.sum();
+        let length_ns = now_ns() - self.began_ns;
+        let stolen_ns = self.stolen_ns();
         Report {
             version: Report::VERSION,
             pid: self.target.pid,
@@ -207,16 +217,23 @@ impl Diagnosis {
             method: source.method(),
             longer_than_ns: self.longer_than_ns,
             began_ns: self.began_ns,
-            length_ns: now_ns() - self.began_ns,
+            length_ns,
             ended: ended.to_owned(),
             runtimes: self.runtimes(source),
             findings,
             polls,
             polls_in_all: self.polls.in_all,
             polls_without_stack: self.polls.without_stack,
+            stolen_ns,
             samples,
-            notes: self.notes(source),
+            notes: self.notes(source, length_ns, stolen_ns),
         }
+    }
+
+    /// What the host has taken since the run began.
+    fn stolen_ns(&self) -> u64 {
+        let both = self.stolen_before_ns.zip(host::stolen_ns());
+        both.map_or(0, |(before, now)| now.saturating_sub(before))
     }
 
     fn runtimes(&self, source: &dyn Source) -> Vec<Runtime> {
@@ -247,7 +264,7 @@ impl Diagnosis {
             .collect()
     }
 
-    fn notes(&self, source: &dyn Source) -> Vec<String> {
+    fn notes(&self, source: &dyn Source, length_ns: u64, stolen_ns: u64) -> Vec<String> {
         let mut notes = source.notes();
         if self.reader.names.lacked_lines() {
             notes.push(
@@ -264,6 +281,12 @@ impl Diagnosis {
             );
         }
         notes.extend(self.polls.notes());
+        if stolen_ns.saturating_mul(NOTICED_PART) > length_ns {
+            notes.push(format!(
+                "The host of this virtual machine took {} of CPU time away meanwhile: what it took from a poll may look as if that had computed.",
+                duration(stolen_ns)
+            ));
+        }
         if source.lost() > 0 {
             notes.push(format!(
                 "{} events were lost: there were more than could be read in time.",

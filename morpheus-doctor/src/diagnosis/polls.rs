@@ -251,8 +251,14 @@ impl Polls {
                 }
             }
         }
-        findings
-            .sort_by_key(|(_, finding)| std::cmp::Reverse((finding.unserved_ns, finding.total_ns)));
+        // Less than is long at all is chance: a host that takes the CPU away for a moment makes as much.
+        let counted = |unserved_ns: u64| match unserved_ns < self.longer_than_ns {
+            true => 0,
+            false => unserved_ns,
+        };
+        findings.sort_by_key(|(_, finding)| {
+            std::cmp::Reverse((counted(finding.unserved_ns), finding.total_ns))
+        });
         let mut place = vec![0; self.groups.len()];
         for (new, (old, _)) in findings.iter().enumerate() {
             place[*old] = new;
@@ -341,7 +347,7 @@ impl Polls {
         }
         if self.without_cpu > 0 {
             notes.push(format!(
-                "Left out, as their threads only waited for a CPU: {}. The machine, or the container's quota, was full.",
+                "Left out, as their threads only waited for a CPU: {}. The machine, its host, or the container's quota, was full.",
                 count(self.without_cpu, "poll", "polls")
             ));
         }
@@ -417,21 +423,22 @@ fn most_frequent<'seen>(stacks: &[&'seen Seen]) -> Option<&'seen Seen> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_poll_that_goes_on_has_what_its_last_stack_told() {
+    /// Of a poll that is known by its number and has lasted for this long.
+    fn exact(tid: u32, length_ns: u64) -> Progress {
         let now = now_ns();
-        let began_ns = now - 50_000_000;
-        let last = Progress {
-            began_ns,
-            cpu_ns: 5_000_000,
-            unserved_ns: 40_000_000,
-            runtime: Some(3),
+        Progress {
+            began_ns: now - length_ns,
+            runtime: Some(0),
             is_exact: true,
-            ..Progress::at(7, now)
-        };
+            ..Progress::at(tid, now)
+        }
+    }
+
+    /// A stack of no frame, of a poll that has not ended.
+    fn open(last: Progress, reason: Reason) -> OpenPoll {
         let seen = Seen {
-            reason: Reason::Computes,
-            now_ns: now,
+            reason,
+            now_ns: last.now_ns,
             stack: Stack {
                 frames: Vec::new(),
                 culprit: None,
@@ -441,12 +448,47 @@ mod tests {
             system_call: None,
             label: None,
         };
-        let mut polls = Polls::new(1_000_000);
-        let open = OpenPoll {
+        OpenPoll {
             last,
             stacks: vec![seen],
+        }
+    }
+
+    #[test]
+    fn less_unserved_time_than_is_long_does_not_rank() {
+        let first = |unserved_ns: u64| {
+            let computed = Progress {
+                cpu_ns: 2_000_000,
+                unserved_ns,
+                ..exact(1, 2_000_000)
+            };
+            let blocked = Progress {
+                blocked_ns: 20_000_000,
+                ..exact(2, 20_000_000)
+            };
+            let mut polls = Polls::new(1_000_000);
+            for (progress, reason) in [(computed, Reason::Computes), (blocked, Reason::Woke)] {
+                polls.open.insert(progress.tid, open(progress, reason));
+                polls.end(progress, false);
+            }
+            let (findings, ..) = polls.sum();
+            assert_eq!(findings.len(), 2);
+            findings[0].doing
         };
-        polls.open.insert(7, open);
+        assert_eq!(first(900_000), Doing::Blocked);
+        assert_eq!(first(1_100_000), Doing::Computing);
+    }
+
+    #[test]
+    fn a_poll_that_goes_on_has_what_its_last_stack_told() {
+        let last = Progress {
+            cpu_ns: 5_000_000,
+            unserved_ns: 40_000_000,
+            runtime: Some(3),
+            ..exact(7, 50_000_000)
+        };
+        let mut polls = Polls::new(1_000_000);
+        polls.open.insert(7, open(last, Reason::Computes));
         polls.finish(&HashMap::new());
         let [poll] = &polls.list[..] else {
             panic!("{:?}", polls.list);

@@ -188,7 +188,7 @@ pub fn any_report() -> BoxedStrategy<Report> {
         vec(any_poll(), 0..20),
         vec(any_sample(), 0..8),
     );
-    (any::<u32>(), texts, method, vec(any_ns(), 5), parts)
+    (any::<u32>(), texts, method, vec(any_ns(), 6), parts)
         .prop_map(
             |(
                 pid,
@@ -211,6 +211,7 @@ pub fn any_report() -> BoxedStrategy<Report> {
                 polls,
                 polls_in_all: ns[3],
                 polls_without_stack: ns[4],
+                stolen_ns: ns[5],
                 samples,
                 notes,
             },

@@ -412,6 +412,7 @@ pub fn service() -> Report {
         polls: vec![],
         polls_in_all: 0,
         polls_without_stack: 6,
+        stolen_ns: 20 * MS,
         samples: vec![],
         notes: vec!["Of 12 files that are mapped, libssl.so.3 has no tables to unwind with: stacks through it end there.".into()],
     };
