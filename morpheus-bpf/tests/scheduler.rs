@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::client::Client;
 use common::daemon::{Daemon, program};
@@ -43,6 +43,22 @@ fn comes_and_goes_twenty_times() {
         assert!(daemon.stop().success());
         assert_eq!(state(), "disabled");
     }
+}
+
+/// In virtual time the bound is a number of instructions: the daemon's, and the kernel's while it verifies the programs.
+#[test]
+fn it_is_enabled_within_two_seconds() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let begun = Instant::now();
+    let daemon = Daemon::schedule(&[]);
+    wait_until("the scheduler is in force", || state() == "enabled");
+    let elapsed = begun.elapsed();
+    say(&format!("enabled after {elapsed:.2?}"));
+    assert!(elapsed <= Duration::from_secs(2), "{elapsed:?}");
+    assert!(daemon.stop().success());
 }
 
 #[test]

@@ -59,7 +59,10 @@ const KERNEL: &[&str] = &[
 
 /// The tests of `scheduler` that start it many times. Each start is seconds of an emulated verifier.
 const MANY_STARTS: &str = "comes_and_goes_twenty_times each_switch_switches";
-const FEW_STARTS: &str = "--skip comes_and_goes_twenty_times --skip each_switch_switches";
+const FEW_STARTS: &str = "--skip comes_and_goes_twenty_times --skip each_switch_switches --skip enabled_within_two_seconds";
+
+/// How long one takes, on a CPU of 1 ns an instruction.
+const ONE_START: &str = "enabled_within_two_seconds";
 
 /// What depends on how much of a CPU each task gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares", "crowd"];
@@ -162,6 +165,11 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         work: GuestWork::Tests(&["scheduler"], MANY_STARTS),
         ..tests(LONG_TERM, "many starts", &["scheduler"])
+    },
+    Guest {
+        options: "--cpus 2 --icount=0 --timeout 600",
+        work: GuestWork::Tests(&["scheduler"], ONE_START),
+        ..tests(LONG_TERM, "one start", &["scheduler"])
     },
     others("6.16"),
     others("7.2"),
