@@ -20,6 +20,15 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+struct timerqueue_node {
+	__s64 expires;
+} __attribute__((preserve_access_index));
+
+struct hrtimer {
+	/* When it is due at the latest, by its own clock. */
+	struct timerqueue_node node;
+} __attribute__((preserve_access_index));
+
 /* The registers of user space, as the kernel saved them. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {

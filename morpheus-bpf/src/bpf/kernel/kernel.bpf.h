@@ -89,15 +89,6 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 } __attribute__((preserve_access_index));
 
-struct timerqueue_node {
-	__s64 expires;
-} __attribute__((preserve_access_index));
-
-struct hrtimer {
-	/* When it is due at the latest, by its own clock. */
-	struct timerqueue_node node;
-} __attribute__((preserve_access_index));
-
 struct preemption {
 	__u32 count;
 } __attribute__((preserve_access_index));
