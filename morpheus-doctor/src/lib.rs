@@ -5,7 +5,6 @@ pub mod anatomy;
 pub mod arguments;
 pub mod counter;
 pub mod diagnosis;
-mod host;
 pub mod labels;
 pub mod locations;
 pub mod memory;

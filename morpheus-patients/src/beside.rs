@@ -2,11 +2,16 @@
 //!
 //! Each pair is three windows: alone, beside the program, and alone again. The ratio is that of the middle one to the mean of the
 //! others, so that a steady drift of the machine is none of it; the ratio of the two outer ones is the machine's noise.
+//!
+//! On a virtual machine the host takes CPU time away, more in one window than in another. So the figures are told twice: of all pairs, and of
+//! the calm ones.
 
+use std::cell::Cell;
 use std::io;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use morpheus_system::steal;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -34,12 +39,16 @@ pub struct Beside {
     pub settle: Duration,
 }
 
+/// The most that the host takes away in a window of a calm pair, in nanoseconds: a tick, the least that the kernel tells.
+const CALM_NS: u64 = 10_000_000;
+
 /// Three windows, and what the program itself computed in the one beside it.
 struct Pair {
     before: Window,
     with: Window,
     after: Window,
     cpu: f64,
+    is_calm: bool,
 }
 
 impl Beside {
@@ -53,7 +62,17 @@ impl Beside {
         F: Future<Output = Window>,
     {
         let mut pairs = Vec::new();
+        // The most that the host took in one of the windows of a pair.
+        let most_stolen_ns = Cell::new(0);
+        let mut window = async |length: Duration| {
+            let before_ns = steal::stolen_ns().unwrap_or(0);
+            let window = window(length).await;
+            let stolen_ns = steal::stolen_ns().unwrap_or(0).saturating_sub(before_ns);
+            most_stolen_ns.set(most_stolen_ns.get().max(stolen_ns));
+            window
+        };
         for number in 1..=self.pairs {
+            most_stolen_ns.set(0);
             let before = window(self.window).await;
             let mut other = Other::start(&self.command, self.pid)?;
             tokio::time::sleep(self.settle).await;
@@ -68,25 +87,38 @@ impl Beside {
                 with,
                 after,
                 cpu,
+                is_calm: most_stolen_ns.get() <= CALM_NS,
             };
             eprintln!(
-                "{program}: pair {number} of {}: rate {:.3} times that alone",
+                "{program}: pair {number} of {}: rate {:.3} times that alone{}",
                 self.pairs,
-                pair.rate()
+                pair.rate(),
+                if pair.is_calm { "" } else { ", not calm" }
             );
             pairs.push(pair);
         }
+        let calm: Vec<&Pair> = pairs.iter().filter(|pair| pair.is_calm).collect();
         Ok(json!({
             "command": self.command,
             "window_s": self.window.as_secs_f64(),
             "rate_alone": median(pairs.iter().map(|pair| pair.before.rate).collect()),
-            "rate_ratio": spread(pairs.iter().map(Pair::rate).collect()),
-            "p99_ratio": spread(pairs.iter().map(Pair::p99).collect()),
-            "rate_noise": spread(pairs.iter().map(|pair| pair.after.rate / pair.before.rate).collect()),
-            "p99_noise": spread(pairs.iter().map(|pair| pair.after.p99_ns / pair.before.p99_ns).collect()),
             "cpus": spread(pairs.iter().map(|pair| pair.cpu).collect()),
+            "all_pairs": ratios(&pairs.iter().collect::<Vec<_>>()),
+            "calm_pairs": ratios(&calm),
         }))
     }
+}
+
+/// What the program costs, and the noise beside it.
+fn ratios(pairs: &[&Pair]) -> Value {
+    let of = |figure: fn(&Pair) -> f64| spread(pairs.iter().map(|pair| figure(pair)).collect());
+    json!({
+        "pairs": pairs.len(),
+        "rate_ratio": of(Pair::rate),
+        "rate_noise": of(|pair| pair.after.rate / pair.before.rate),
+        "p99_ratio": of(Pair::p99),
+        "p99_noise": of(|pair| pair.after.p99_ns / pair.before.p99_ns),
+    })
 }
 
 impl Pair {
@@ -212,6 +244,7 @@ mod tests {
             with: window(90.0),
             after: window(80.0),
             cpu: 0.0,
+            is_calm: true,
         };
         assert!((pair.rate() - 1.0).abs() < 1e-9 && (pair.p99() - 1.0).abs() < 1e-9);
     }

@@ -213,13 +213,21 @@ fn what_runs_beside_is_measured() {
         "0.2",
     ];
     let figures = figures("echo", &[&["--beside", "sleep 60 #"], &short[..]].concat());
-    for name in ["rate_ratio", "p99_ratio", "rate_noise", "p99_noise", "cpus"] {
-        let values = figures[name]["values"].as_array().unwrap();
-        assert_eq!(values.len(), 3, "{figures}");
+    let is_complete = |spread: &serde_json::Value| {
+        assert_eq!(spread["values"].as_array().unwrap().len(), 3, "{figures}");
         let [low, median, high] =
-            ["low", "median", "high"].map(|key| figures[name][key].as_f64().unwrap());
+            ["low", "median", "high"].map(|key| spread[key].as_f64().unwrap());
         assert!(low <= median && median <= high, "{figures}");
+    };
+    is_complete(&figures["cpus"]);
+    for name in ["rate_ratio", "p99_ratio", "rate_noise", "p99_noise"] {
+        is_complete(&figures["all_pairs"][name]);
     }
+    let calm = figures["calm_pairs"]["pairs"].as_u64().unwrap() as usize;
+    let values = figures["calm_pairs"]["rate_ratio"]["values"]
+        .as_array()
+        .unwrap();
+    assert!(calm <= 3 && values.len() == calm, "{figures}");
     assert!(figures["rate_alone"].as_f64().unwrap() > 100.0, "{figures}");
 
     // A program that has ended costs nothing, and must not be taken for a cheap one.

@@ -1,4 +1,4 @@
-//! The facilities of the system that a Morpheus runtime uses, a file for each. Nothing here knows of tasks, workers or
+//! The facilities of the system that a Morpheus runtime and its tools use, a file for each. Nothing here knows of tasks, workers or
 //! runtimes.
 //!
 //! An application uses `morpheus-runtime`. This crate is a part of it, and promises nothing to others.
@@ -29,6 +29,8 @@ pub mod slack;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod sleeper;
 pub mod slice;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod steal;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod supervise;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]

@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
+use morpheus_system::steal;
+
 use crate::anatomy::Does;
-use crate::host;
 use crate::labels::Labels;
 use crate::memory::Memory;
 use crate::model::{Flavor, Report, Runtime, Thread};
@@ -70,7 +71,7 @@ impl Diagnosis {
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
             began_ns: now_ns(),
-            stolen_before_ns: host::stolen_ns(),
+            stolen_before_ns: steal::stolen_ns(),
             longer_than_ns,
             has_exec: false,
             target,
@@ -232,7 +233,7 @@ impl Diagnosis {
 
     /// What the host has taken since the run began.
     fn stolen_ns(&self) -> u64 {
-        let both = self.stolen_before_ns.zip(host::stolen_ns());
+        let both = self.stolen_before_ns.zip(steal::stolen_ns());
         both.map_or(0, |(before, now)| now.saturating_sub(before))
     }
 
