@@ -5,7 +5,7 @@ use std::fs;
 /// CPU time that the host has taken from this machine's CPUs since it began, in steps of a tick: 10 ms on most systems. None where the
 /// kernel does not tell; 0 on a machine of its own.
 pub fn stolen_ns() -> Option<u64> {
-    // SAFETY: reads a constant of the system.
+    // SAFETY: `sysconf` takes any number and touches no memory of its caller; this one asks for a constant of the system.
     let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     let ticks_per_second = u64::try_from(ticks_per_second).ok()?;
     let tick_ns = 1_000_000_000_u64.checked_div(ticks_per_second)?;
