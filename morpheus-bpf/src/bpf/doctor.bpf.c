@@ -221,6 +221,8 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 	thread->seen_ns = now;
 	thread->seen_cpu_ns = 0;
 	thread->copied_ns = 0;
+	/* Wanted was the stack of the poll before. */
+	thread->is_wanted = 0;
 	thread->cpu_ns = 0;
 	thread->blocked_ns = 0;
 	/* Of one that began without a number, its end is not known either: several may have gone by. */
@@ -269,8 +271,7 @@ static __always_inline void end_run(const struct task_struct *task, struct threa
 }
 
 /*
- * A timer interrupts a thread that should have interrupted it before: meanwhile the thread did not compute, as the host had taken the CPU
- * away. This is known long before the run ends, and where the kernel does not account for it.
+ * A timer interrupts a thread later than it was due: meanwhile the thread did not compute, as the host had taken the CPU away. This is known long before the run ends, and where the kernel does not account for it.
  */
 static __always_inline void missed(struct thread *thread, __u64 due_ns, __u64 now)
 {
@@ -727,25 +728,25 @@ static __always_inline void plan(struct sample_timer *timer, __u64 delay_ns, __u
 }
 
 /* Looks at the thread of the process that runs on this CPU, and arms the CPU's timer for the next look. */
-static __noinline int look_here(struct sample_timer *timer)
+static __noinline int look_here(struct sample_timer *timer, struct thread *thread, __u64 now)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
-	__u32 tid = current->pid;
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-	__u64 now = bpf_ktime_get_ns();
-
-	if (!thread)
-		return 0;
 	timer->looked_ns = now;
-	plan(timer, examine(current, thread, now), now);
+	plan(timer, examine(bpf_get_current_task_btf(), thread, now), now);
 	return 0;
 }
 
 static int tick(void *map, __u32 *index, struct sample_timer *timer)
 {
+	struct task_struct *current = bpf_get_current_task_btf();
+	__u32 tid = current->pid;
+	struct thread *thread;
+
 	timer->armed = 0;
-	if (*index == bpf_get_smp_processor_id() && bpf_get_current_task_btf()->tgid == target)
-		look_here(timer);
+	if (*index != bpf_get_smp_processor_id() || current->tgid != target)
+		return 0;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread)
+		look_here(timer, thread, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -789,7 +790,7 @@ int BPF_PROG(on_interrupt, struct hrtimer *hrtimer, __s64 *clock)
 	/* Another timer ended a moment ago. */
 	if (now - timer->looked_ns < period_ns)
 		return 0;
-	return look_here(timer);
+	return look_here(timer, thread, now);
 }
 
 /* The runtime whose driver has this descriptor, and one. */
@@ -832,8 +833,6 @@ static __always_inline void falls_asleep(struct task_struct *task, __u32 tid, st
 	case SLEEP_PARK:
 		thread->kind = KIND_WORKER;
 		thread->top = call.sp + ABOVE_PARK;
-		/* It would be the stack of the park, or of what comes after. */
-		thread->is_wanted = 0;
 		/*
 		 * The park has a number of its own: a poll just before it was seen to the end if its number is the one before, or if it
 		 * is the only one since the last park.
