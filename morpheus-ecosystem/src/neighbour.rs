@@ -157,6 +157,9 @@ fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene)
         hogs.begin(HOGS);
         stage
             .wait_for("they are in their polls", || {
+                if subject == Subject::Tokio {
+                    wake_a_worker(&stage.inside);
+                }
                 hogs.entered() >= hogs.together()
             })
             .await;
@@ -175,6 +178,15 @@ fn measure(subject: Subject, kind: Kind, prepare: &impl AsyncFn(Stage) -> Scene)
             left,
         }
     })
+}
+
+/// Wakes a worker of tokio that is parked, so that it looks at the other workers' queues.
+///
+/// The last worker that searches for tasks wakes another one when it finds some. If the other one is about to
+/// park and was not allowed to search, it is neither parked yet nor does it look again. Then the hogs that the
+/// first one found stay behind the one that it polls, until the next task wakes a worker.
+fn wake_a_worker(runtime: &Handle) {
+    drop(runtime.spawn(async {}));
 }
 
 /// Sends the neighbour's request and returns its duration.
