@@ -575,6 +575,30 @@ fn nothing_is_found_in_a_healthy_process() {
     process.ends_unharmed().unwrap();
 }
 
+/// The one thread of such a runtime parks in the driver alone, and without names or a long poll nothing shows its loop.
+#[test]
+fn a_healthy_worker_without_names_and_others_is_known() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let stripped = Build::Stripped.of(&built("patient-healthy"), &directory);
+    for form in [&["--workers", "1"][..], &["--current-thread"]] {
+        let arguments = [form, &["--rate", "500"]].concat();
+        let process = Process::start(&stripped, &arguments).unwrap();
+        let report = examined(process.pid(), if in_guest() { 8 } else { 2 });
+        let report = report.unwrap_or_else(|error| panic!("{form:?}: {error}"));
+        let workers: Vec<_> = report
+            .runtimes
+            .iter()
+            .map(|runtime| runtime.workers.len())
+            .collect();
+        assert_eq!(workers, [1], "{form:?}: {:?}", report.runtimes);
+        process.ends_unharmed().unwrap();
+    }
+}
+
 // ------------------------------------------------------------------------------------------------ ways to name a process
 
 #[test]

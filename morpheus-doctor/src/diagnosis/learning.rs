@@ -95,6 +95,8 @@ impl Learning {
         }
         match anatomy.does {
             Does::Parks { at, in_driver } => {
+                // The only worker of a stripped program shows where its loop is when it polls.
+                self.threads_of_tokio += 1;
                 let sleep = match in_driver {
                     true => Sleep::Driver,
                     false => Sleep::Park,
