@@ -113,6 +113,7 @@ fn unused_descriptors_are_closed_while_the_controller_runs() {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .max_spares(4)
+        .watch_every_task(false)
         .build()
         .unwrap();
     let before = settled_descriptors();

@@ -175,6 +175,7 @@ fn released_spares_are_held_again() {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .max_spares(12)
+        .watch_every_task(false)
         .build()
         .unwrap();
     let hogs: Vec<_> = (0..10)
@@ -210,7 +211,8 @@ fn released_spares_are_held_again() {
 /// `tokio_assumptions.rs`.
 fn orphaned_driver(builder: &mut Builder) -> u32 {
     const HOG: Duration = Duration::from_millis(300);
-    let runtime = builder.worker_threads(4).max_spares(4).build().unwrap();
+    builder.worker_threads(4).max_spares(4);
+    let runtime = builder.watch_every_task(false).build().unwrap();
     let mut stalled = 0;
     for _ in 0..10 {
         std::thread::sleep(50 * MS);

@@ -304,6 +304,7 @@ fn tasks_that_wait_for_a_worker_count_as_in_tokio() {
         .max_spares(0)
         .without(Mechanism::Canary)
         .without(Mechanism::Poke)
+        .watch_every_task(false)
         .build()
         .unwrap();
     let gate = Gate::default();

@@ -242,7 +242,12 @@ fn an_affinity_that_is_set_later_wins() {
 fn tasks_that_yield_and_use_all_of_the_quota_get_no_spare() {
     let name = "tasks_that_yield_and_use_all_of_the_quota_get_no_spare";
     under_quota(name, 1.0, || {
-        let runtime = Builder::new_multi_thread().max_spares(4).build().unwrap();
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder
+            .max_spares(4)
+            .watch_every_task(false)
+            .build()
+            .unwrap();
         let until = Instant::now() + Duration::from_secs(3);
         let tasks: Vec<_> = (0..64)
             .map(|_| {

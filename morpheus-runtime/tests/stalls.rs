@@ -195,7 +195,9 @@ fn an_unwatched_line_is_named() {
     if !STACKS {
         return;
     }
-    let runtime = runtime();
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_spares(8);
+    let runtime = builder.watch_every_task(false).build().unwrap();
     let line = line_of("unwatched");
     let named = wait_for(PATIENCE, || {
         let task = runtime.handle().spawn(async {

@@ -185,7 +185,12 @@ fn all_workers_and_spares_stalled_while_a_timer_and_a_socket_are_due() {
     let _alone = alone();
     let log = Log::global();
     log.clear();
-    let runtime = two_workers().max_spares(3).build().unwrap();
+    let mut builder = two_workers();
+    let runtime = builder
+        .max_spares(3)
+        .watch_every_task(false)
+        .build()
+        .unwrap();
     let (timer_done, socket_done) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
@@ -273,7 +278,8 @@ fn the_report_of_exhausted_spares_names_the_slow_label() {
         log.line_with(&["ERROR", "every spare worker", label])
             .is_some()
     });
-    assert!(said, "{}", log.text());
+    assert!(said, "{:?}\n{}", runtime.metrics(), log.text());
+    assert_eq!(runtime.metrics().handoff_polls, 0);
     assert!(runtime.metrics().spares_exhausted >= 1);
     gate.open();
     finish(runtime.handle(), hogs);
@@ -286,7 +292,9 @@ fn a_stall_is_reported_by_label() {
     let log = Log::global();
     log.clear();
     // A daemon that happens to run would take over before the canary finds anything to report.
-    let runtime = two_workers().link(Link::Watchdog).build().unwrap();
+    let mut builder = two_workers();
+    builder.link(Link::Watchdog).watch_every_task(false);
+    let runtime = builder.build().unwrap();
     let (sleeper, hog) = (fresh_label("sleeper"), fresh_label("computer"));
     let spawn = |label, body: fn()| {
         let task = async move { body() };
@@ -988,8 +996,9 @@ fn observing_changes_nothing_and_says_what_would_be_done() {
 fn hogs_that_compute_are_not_reported_as_blocked() {
     let _alone = alone();
     let log = Log::global();
-    let runtime = two_workers().max_spares(8).link(Link::Watchdog).build();
-    let runtime = runtime.unwrap();
+    let mut builder = two_workers();
+    builder.max_spares(8).link(Link::Watchdog);
+    let runtime = builder.watch_every_task(false).build().unwrap();
     let label = fresh_label("leaves idle threads");
     let slow = spawn_labelled(runtime.handle(), label, 8, || async {
         for _ in 0..2 {

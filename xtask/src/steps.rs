@@ -419,7 +419,6 @@ fn other_builds() -> Vec<Step> {
             Part::All,
             "check --package morpheus-runtime --all-targets",
         )),
-        unstable(tests("tokio_unstable: tests", Part::All, ASSUMPTIONS)),
         unstable(tests(
             "tokio_unstable: console",
             Part::All,
@@ -428,7 +427,7 @@ fn other_builds() -> Vec<Step> {
         unstable(tests(
             "tokio_unstable: every task watched",
             Part::All,
-            "test --package morpheus-runtime --lib --test hooks --no-fail-fast",
+            "test --package morpheus-runtime --tests --no-fail-fast",
         )),
         in_back(with(
             Step {

@@ -115,6 +115,14 @@ impl Builder {
         }
     }
 
+    /// The options of a task that is spawned at the caller's place. Whether its polls are handed off is decided by them alone.
+    #[track_caller]
+    fn options_of_task(self) -> Options {
+        #[cfg(tokio_unstable)]
+        label::at(Location::caller()).note_marks_itself();
+        self.options()
+    }
+
     /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of
     /// another task. Without a name the label is the place of this call.
     ///
@@ -144,7 +152,7 @@ impl Builder {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        tokio::spawn(Watched::with(future, self.options()))
+        tokio::spawn(Watched::with(future, self.options_of_task()))
     }
 
     /// Spawns the task on the runtime of `handle`.
@@ -154,6 +162,6 @@ impl Builder {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        handle.spawn(Watched::with(future, self.options()))
+        handle.spawn(Watched::with(future, self.options_of_task()))
     }
 }

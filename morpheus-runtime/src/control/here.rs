@@ -44,7 +44,7 @@ pub(crate) fn poll<F: Future>(
     }
     // The mark of the task around this future, if it has one, is paused: this poll gets its own.
     #[cfg(tokio_unstable)]
-    let _paused = crate::poll::hooks::pause(state.label);
+    let _paused = crate::poll::hooks::pause();
     if slot.runtime.in_poll() {
         return mark::poll_within(future, state, slot, cx);
     }

@@ -72,6 +72,9 @@ pub enum Handoff {
     Allowed,
     /// Every poll runs inline, even if the task is slow: for a task that must never wait for others of its kind. Its
     /// stalled polls are still reported and still taken over.
+    ///
+    /// A part of a task that is watched so leaves the rest of the task as it was: with `--cfg tokio_unstable` the task
+    /// around it is watched as well, and may be handed off.
     Never,
 }
 

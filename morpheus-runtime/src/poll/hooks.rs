@@ -364,7 +364,6 @@ pub(crate) fn join(label: &'static Label, slot: SlotHandle) -> Option<Joined> {
         return None;
     }
     let seq = slot.runtime.poll_under_way()?;
-    label.note_marks_itself();
     CURRENT.with(|current| current.plain.set(None));
     Some(Joined { task, seq })
 }
@@ -383,22 +382,19 @@ impl Drop for Joined {
     }
 }
 
-/// Ends the mark of the task's poll until the guard is dropped, while a watched future with this label is polled. `None`
-/// where there is no mark, or where it is paused already.
+/// Ends the mark of the task's poll until the guard is dropped, while a watched future is polled. `None` where there is no
+/// mark, or where it is paused already.
 #[inline]
-pub(crate) fn pause(label: &'static Label) -> Option<Paused> {
+pub(crate) fn pause() -> Option<Paused> {
     let is_marked =
         CURRENT.with(|current| current.plain.get().is_some() || current.other.get().is_some());
-    if is_marked { pause_marked(label) } else { None }
+    if is_marked { pause_marked() } else { None }
 }
 
 #[cold]
-fn pause_marked(label: &'static Label) -> Option<Paused> {
+fn pause_marked() -> Option<Paused> {
     let mut hooked = CURRENT.with(Current::get)?;
     let seq = hooked.seq.take()?;
-    if std::ptr::eq(hooked.label, label) {
-        label.note_marks_itself();
-    }
     if hooked.whole {
         labels::take_back(hooked.location);
     }

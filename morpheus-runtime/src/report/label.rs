@@ -114,18 +114,18 @@ impl Label {
         self.is_own
     }
 
-    /// Records that tasks of this label are watched futures of the same label, as [`spawn`](crate::spawn) makes them.
+    /// Records that the tasks spawned at this place are watched futures as a whole, as [`spawn`](crate::spawn) makes them.
     #[cfg(tokio_unstable)]
     pub(crate) fn note_marks_itself(&self) {
-        // Relaxed, pairs with nothing: a poll that misses it is handed off once too often. Written once, so that the line
-        // stays shared.
-        if !self.marks_itself() {
+        // Relaxed, pairs with nothing: a task carries it to the thread that polls it. Written once, so that the line stays shared.
+        // The overflow label stands for other places, too.
+        if !self.marks_itself() && self.origin != Origin::Overflow {
             self.marks_itself.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether its tasks are watched futures of the same label. Those wait for permits without a thread, so a hook must not
-    /// take one for them.
+    /// Whether the tasks spawned at this place are watched futures as a whole. Those have handoff options of their own and wait
+    /// for permits without a thread, so a hook must not hand their polls off.
     #[cfg(tokio_unstable)]
     pub(crate) fn marks_itself(&self) -> bool {
         // Relaxed: see `note_marks_itself`.
