@@ -96,7 +96,7 @@ impl Diagnosis {
             let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
                 continue;
             };
-            let understood = self.reader.read(&copy, call);
+            let understood = self.reader.read(tid, &copy, call);
             let stack = Taken {
                 tid,
                 copy: &copy,
@@ -136,7 +136,7 @@ impl Diagnosis {
             } => {
                 let sleeps = matches!(reason, Reason::UnknownSleep | Reason::Woke);
                 let call = system_call.filter(|_| sleeps);
-                let understood = self.reader.read(&copy, call);
+                let understood = self.reader.read(progress.tid, &copy, call);
                 let learns = matches!(reason, Reason::UnknownSleep | Reason::UnknownThread);
                 if learns || !matches!(understood.anatomy.does, Does::Polls { .. }) {
                     let stack = Taken {
@@ -183,7 +183,7 @@ impl Diagnosis {
                 ..
             } = event
             {
-                let understood = self.reader.read(&copy, system_call);
+                let understood = self.reader.read(progress.tid, &copy, system_call);
                 let (target, names) = (&self.target, &self.reader.names);
                 self.polls.add_stack(
                     target,

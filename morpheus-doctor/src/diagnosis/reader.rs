@@ -72,8 +72,13 @@ impl Reader {
         })
     }
 
-    /// Understands a stack. `call` is the system call that its thread sleeps in, if it does.
-    pub(super) fn read(&mut self, copy: &StackCopy, call: Option<SystemCall>) -> Understood {
+    /// Understands a stack of a thread. `call` is the system call that the thread sleeps in, if it does.
+    pub(super) fn read(
+        &mut self,
+        tid: u32,
+        copy: &StackCopy,
+        call: Option<SystemCall>,
+    ) -> Understood {
         if self.walker.is_unknown_code(copy.registers.ip)
             && self.loaded.elapsed() > LOADED_AGAIN
             && let Ok(walker) = Walker::new(self.pid)
@@ -84,7 +89,11 @@ impl Reader {
         let positions = self.walker.walk(copy);
         if self.is_stripped {
             let parts = self.parts(&positions);
-            let anatomy = self.structure.read(&self.walker, &parts, call);
+            let mut anatomy = self.structure.read(tid, &self.walker, &parts, call);
+            // A runtime with several workers starts a thread for each.
+            if tid == self.pid {
+                anatomy.flavor = Flavor::CurrentThread;
+            }
             return Understood { parts, anatomy };
         }
         let key: Vec<u64> = positions.iter().map(|position| position.ip).collect();
