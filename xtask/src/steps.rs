@@ -402,6 +402,14 @@ fn other_builds() -> Vec<Step> {
             "test --package morpheus-runtime --test replaced --no-fail-fast -- --include-ignored",
         ),
         step_of("tokio, oldest and newest", Part::All, Work::TokioRange),
+        Step {
+            needs: and_build(&[]),
+            ..tests(
+                "every tokio for the doctor",
+                Part::All,
+                "test --package morpheus-bpf --test doctor --no-fail-fast -- --ignored",
+            )
+        },
         // Cargo builds no test so: an example, which ends with 0 only if nothing panicked.
         in_back(with(
             step(
