@@ -20,6 +20,7 @@ pub(crate) struct Domain {
     pub(crate) slots: Slots,
     /// None is counted.
     pub(crate) threads: AtomicUsize,
+    pub(crate) handed_over: HandedOver,
     pub(crate) spares: Spares,
     pub(crate) permits: Permits,
     pub(crate) cores: Cores,
@@ -37,6 +38,7 @@ impl Domain {
             counters: Counters::default(),
             slots: Slots,
             threads: AtomicUsize::new(0),
+            handed_over: HandedOver,
             spares: Spares,
             permits: Permits,
             cores: Cores,
@@ -73,6 +75,13 @@ impl Slots {
     }
 }
 
+/// No poll is handed over.
+pub(crate) struct HandedOver;
+
+impl HandedOver {
+    pub(crate) fn close(&self) {}
+}
+
 pub(crate) struct Spares;
 
 impl Spares {
@@ -104,6 +113,11 @@ impl Permits {
     }
 
     pub(crate) fn close(&self) -> Vec<Wake> {
+        Vec::new()
+    }
+
+    #[cfg(tokio_unstable)]
+    pub(crate) fn free_threads(&self) -> Vec<Wake> {
         Vec::new()
     }
 }
