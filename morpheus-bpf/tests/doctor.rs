@@ -213,6 +213,12 @@ fn is_in_function(stack: &Stack, function: &str) -> bool {
     }
 }
 
+/// How many workers each runtime has.
+fn workers_of(report: &Report) -> Vec<usize> {
+    let runtimes = report.runtimes.iter();
+    runtimes.map(|runtime| runtime.workers.len()).collect()
+}
+
 /// The symbol of a program that an address belongs to.
 fn symbol_at(file: &Path, address: u64) -> String {
     let bytes = fs::read(file).unwrap();
@@ -424,17 +430,12 @@ fn is_known(file: &Path, original: &Path, fault: Fault, form: &str) -> Result<()
         Path::new(&frame.module).file_name() == file.file_name()
             && symbol_at(original, frame.address).contains(function)
     };
-    let of_runtimes: Vec<_> = report
-        .runtimes
-        .iter()
-        .map(|one| one.workers.len())
-        .collect();
     let workers = if form == "several" { 2 } else { 1 };
     // There are some 55; a slow machine has fewer.
     let is_right = first.doing == doing(fault)
         && first.count >= 20
         && first.stack.frames.iter().any(in_function)
-        && of_runtimes == [workers];
+        && workers_of(&report) == [workers];
     match is_right {
         true => process.ends_unharmed(),
         false => Err(format!("{:?}: {first:?}", report.runtimes)),
@@ -675,12 +676,7 @@ fn a_healthy_worker_without_names_and_others_is_known() {
         let process = Process::start(&stripped, &arguments).unwrap();
         let report = examined(process.pid(), if in_guest() { 8 } else { 2 });
         let report = report.unwrap_or_else(|error| panic!("{form:?}: {error}"));
-        let workers: Vec<_> = report
-            .runtimes
-            .iter()
-            .map(|runtime| runtime.workers.len())
-            .collect();
-        assert_eq!(workers, [1], "{form:?}: {:?}", report.runtimes);
+        assert_eq!(workers_of(&report), [1], "{form:?}: {:?}", report.runtimes);
         process.ends_unharmed().unwrap();
     }
 }

@@ -271,7 +271,8 @@ static __always_inline void end_run(const struct task_struct *task, struct threa
 }
 
 /*
- * A timer interrupts a thread later than it was due: meanwhile the thread did not compute, as the host had taken the CPU away. This is known long before the run ends, and where the kernel does not account for it.
+ * A timer interrupts a thread later than it was due: meanwhile the thread did not compute, as the host had taken the CPU away. This is
+ * known long before the run ends, and where the kernel does not account for it.
  */
 static __always_inline void missed(struct thread *thread, __u64 due_ns, __u64 now)
 {

@@ -32,7 +32,7 @@ pub(super) struct Learning {
     signatures: HashMap<SignatureKey, Learned>,
     /// The scheduler of each thread that was seen in one's loop.
     pub(super) flavors: HashMap<u32, Flavor>,
-    threads_of_tokio: u64,
+    has_tokio: bool,
 }
 
 impl Learning {
@@ -44,13 +44,13 @@ impl Learning {
             found: Vec::new(),
             signatures: HashMap::new(),
             flavors: HashMap::new(),
-            threads_of_tokio: 0,
+            has_tokio: false,
         }
     }
 
     /// Some thread was seen in tokio.
     pub(super) fn has_tokio(&self) -> bool {
-        self.threads_of_tokio > 0
+        self.has_tokio
     }
 
     /// Looks for the counts of polls.
@@ -90,13 +90,13 @@ impl Learning {
         let Taken { tid, copy, .. } = stack;
         let anatomy = understood.anatomy;
         if anatomy.looped.is_some() {
-            self.threads_of_tokio += 1;
+            self.has_tokio = true;
             self.flavors.insert(tid, anatomy.flavor);
         }
         match anatomy.does {
             Does::Parks { at, in_driver } => {
                 // The only worker of a stripped program shows where its loop is when it polls.
-                self.threads_of_tokio += 1;
+                self.has_tokio = true;
                 let sleep = match in_driver {
                     true => Sleep::Driver,
                     false => Sleep::Park,
@@ -105,7 +105,7 @@ impl Learning {
                 source.adopt(tid, Kind::Worker, None);
             }
             Does::IsHeld { at } => {
-                self.threads_of_tokio += 1;
+                self.has_tokio = true;
                 self.learn_sleep(source, stack, understood, at, Sleep::Held);
             }
             Does::Polls { .. } | Does::Executes => {
@@ -113,7 +113,7 @@ impl Learning {
                 source.adopt(tid, Kind::Worker, counter);
             }
             Does::BlocksOn => {
-                self.threads_of_tokio += 1;
+                self.has_tokio = true;
                 source.adopt(tid, Kind::Other, None);
             }
             Does::BlocksInPlace | Does::Other => source.adopt(tid, Kind::Other, None),

@@ -118,9 +118,16 @@ impl Builder {
     /// The options of a task that is spawned at the caller's place. Whether its polls are handed off is decided by them alone.
     #[track_caller]
     fn options_of_task(self) -> Options {
+        let options = self.options();
         #[cfg(tokio_unstable)]
-        label::at(Location::caller()).note_marks_itself();
-        self.options()
+        {
+            let place = match self.name {
+                Some(_) => label::at(Location::caller()),
+                None => options.label,
+            };
+            place.note_marks_itself();
+        }
+        options
     }
 
     /// Watches a future with these options, and spawns nothing: for a `JoinSet`, a `LocalSet`, or a part of
