@@ -15,7 +15,8 @@ use crate::source::SystemCall;
 use crate::unwind::Walker;
 use crate::waits;
 
-/// Between the function that parks and the system call are a condition variable and a lock, and no more functions of the program.
+/// Between the function that parks and the system call are a condition variable and a lock, and no more functions of the program. Where
+/// nothing is inlined there are more of them, but fewer than in the driver.
 const MOST_BELOW_PARK: usize = 4;
 /// The loop lies deeper than this: below are the thread's beginning and the pool's.
 const LEAST_SHARED: usize = 3;
@@ -73,22 +74,17 @@ impl Structure {
                 looped,
             );
         }
-        let shared = self
-            .drivers
-            .iter()
-            .map(|driver| {
-                driver
-                    .iter()
-                    .zip(&functions)
-                    .take_while(|(a, b)| a == b)
-                    .count()
-            })
-            .max()
-            .unwrap_or(0);
+        let share = |driver: &Vec<u64>| {
+            let both = driver.iter().zip(&functions);
+            let shared = both.take_while(|(a, b)| a == b).count();
+            (shared, driver.len() - shared)
+        };
+        let (shared, below_driver) = self.drivers.iter().map(share).max().unwrap_or_default();
         if shared < LEAST_SHARED {
             return anatomy(Does::Other, None);
         }
-        let may_park = name.starts_with("futex") && functions.len() - shared <= MOST_BELOW_PARK;
+        let may_park = name.starts_with("futex")
+            && functions.len() - shared <= below_driver.max(MOST_BELOW_PARK);
         if may_park && self.mostly_shared().is_none_or(|mostly| shared > mostly) {
             // The deepest that was met: a poll that waits for a lock shares one less.
             let parks_at = *self.parks_at.get_or_insert(shared);
@@ -235,6 +231,23 @@ mod tests {
         is_poll_of(structure.waits(BESIDE, &[30, 31, 32], Sysno::futex), 3);
         // A mutex, and no more functions than a park has.
         is_poll_of(structure.waits(DRIVER, &[30, 33], Sysno::futex), 2);
+    }
+
+    /// Without optimization: nothing is inlined, neither in the way to the driver nor in that to the condition variable.
+    #[test]
+    fn more_functions_park_where_nothing_is_inlined() {
+        let mut structure = Structure::default();
+        let driver = [11, 12, 13, 14, 15, 16, 17, 18, 19];
+        structure.waits(DRIVER, &driver, Sysno::epoll_wait);
+        let beside = [11, 12, 40, 41, 42, 43, 44, 45, 46];
+        let parks = structure.waits(BESIDE, &beside, Sysno::futex);
+        let at = Does::Parks {
+            at: 7,
+            in_driver: false,
+        };
+        assert_eq!(parks, at);
+        let locks: Vec<u64> = (30..45).collect();
+        is_poll_of(structure.waits(DRIVER, &locks, Sysno::futex), 15);
     }
 
     /// As tokio 1.44 is compiled: both ways share two functions that park, and the loop is what polls share.
