@@ -3,7 +3,8 @@
 //! The tables for exceptions lead from a function to its caller. Each Rust program has them, stripped or not; frame pointers are
 //! not needed. What they need is the frame pointer's register in the functions that use it as one: BPF copies it, `/proc`
 //! does not tell it. Where the tables do not lead on, the copy is searched upwards for the next word that is a return address, as
-//! readers of crash dumps do.
+//! readers of crash dumps do. Below it lie words of calls that are over: where the call before a return address tells its target,
+//! that must be the function that is left.
 
 use std::io;
 use std::ops::Range;
@@ -32,6 +33,9 @@ const MOST_FRAMES: usize = 256;
 pub const MOST_READ: usize = 32 * 1024;
 /// How far above the stack pointer a return address is searched for.
 const SEARCHED: u64 = 8 * 1024;
+/// What marks the target of a jump or a call (`endbr64`).
+#[cfg(target_arch = "x86_64")]
+const TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Stands for an unknown frame pointer: nothing is there to be read, and it is below every stack.
 const UNKNOWN: u64 = 1;
 
@@ -196,12 +200,12 @@ impl Walker {
             let next = match self.by_tables(&mut at, before, is_first, &mut cache, &mut read) {
                 Step::To(next) => next,
                 Step::End => break,
-                Step::Lost => match self.search(copy, before.sp) {
+                Step::Lost => match self.search(copy, before) {
                     Some(next) => {
                         at = self.first(Registers {
                             ip: next.ip,
                             sp: next.sp,
-                            bp: None,
+                            bp: self.saved_pointer(copy, before, next),
                             lr: None,
                         });
                         next
@@ -261,55 +265,122 @@ impl Walker {
         }
     }
 
-    /// The next word above that is a return address.
-    fn search(&self, copy: &StackCopy, above: u64) -> Option<Position> {
-        let mut place = above.checked_next_multiple_of(8)?;
-        let end = above.saturating_add(SEARCHED);
-        while place < end {
-            let word = copy.word(place)?;
-            if self.module_of(word.wrapping_sub(1)).is_some() && self.is_behind_call(word) {
-                return Some(Position {
-                    ip: word,
-                    sp: place + 8,
-                    is_return: true,
-                    is_searched: true,
-                });
+    /// The next word above that is a return address, of a call of the function that `before` is in, as far as calls tell.
+    fn search(&self, copy: &StackCopy, before: Position) -> Option<Position> {
+        let mut place = before.sp.checked_next_multiple_of(8)?;
+        let end = before.sp.saturating_add(SEARCHED);
+        let own = self.function_of(before.inside());
+        // A function that ends with a jump to another one has called none: then there is nothing better.
+        let mut of_another = None;
+        while place < end
+            && let Some(word) = copy.word(place)
+        {
+            let call = match self.module_of(word.wrapping_sub(1)) {
+                Some(_) => self.call_before(word),
+                None => None,
+            };
+            let found = call.is_some().then_some(Position {
+                ip: word,
+                sp: place + 8,
+                is_return: true,
+                is_searched: true,
+            });
+            match call {
+                Some(Call::To(target)) if self.function_of(target) != own => {
+                    of_another = of_another.or(found);
+                }
+                Some(_) => return found,
+                None => {}
             }
             place += 8;
         }
-        None
+        of_another
     }
 
-    /// Whether there is a call before an address.
+    /// The caller's frame pointer, where the function that is left begins with saving it.
+    fn saved_pointer(&self, copy: &StackCopy, left: Position, caller: Position) -> Option<u64> {
+        let mut code = [0; 8];
+        let had = self.memory.read(self.function_of(left.inside()), &mut code);
+        saves_pointer(&code[..had])
+            .then(|| copy.word(caller.sp.wrapping_sub(16)))
+            .flatten()
+    }
+
+    /// Where the function begins that an address is in; the address itself where that is not known.
+    fn function_of(&self, address: u64) -> u64 {
+        let begins = self.module_of(address).and_then(|module| {
+            let begins = module.function_of(module.relative(address))?;
+            Some(begins.wrapping_add(module.bias))
+        });
+        begins.unwrap_or(address)
+    }
+
+    /// The call before an address, if there is one.
     #[cfg(target_arch = "x86_64")]
-    fn is_behind_call(&self, address: u64) -> bool {
+    fn call_before(&self, address: u64) -> Option<Call> {
         let mut code = [0; 7];
         if self.memory.read(address.wrapping_sub(7), &mut code) != code.len() {
-            return false;
+            return None;
         }
-        matches!(
-            code,
-            // call there; call [there]
-            [_, _, 0xe8, ..] | [_, 0xff, 0x15, ..]
+        let from_here = |offset: [u8; 4]| {
+            let offset = i32::from_le_bytes(offset);
+            address.wrapping_add_signed(offset.into())
+        };
+        match code {
+            // call there
+            [_, _, 0xe8, a, b, c, d] => Some(self.through_stub(from_here([a, b, c, d]))),
+            // call [there]
+            [_, 0xff, 0x15, a, b, c, d] => Some(self.pointed_to(from_here([a, b, c, d]))),
             // call register; call [register], without and with an offset of one byte or four
-            | [.., 0xff, 0xd0..=0xd7]
+            [.., 0xff, 0xd0..=0xd7]
             | [.., 0xff, 0x10..=0x13 | 0x16..=0x17]
             | [.., 0xff, 0x50..=0x57, _]
             | [.., 0xff, 0x54, _, _]
             | [_, 0xff, 0x90..=0x97, ..]
-            | [0xff, 0x94, ..]
-        )
+            | [0xff, 0x94, ..] => Some(Call::Unknown),
+            _ => None,
+        }
+    }
+
+    /// What is called at an address: the function there, or that to which the linker's stub there jumps.
+    #[cfg(target_arch = "x86_64")]
+    fn through_stub(&self, target: u64) -> Call {
+        let mut code = [0; 11];
+        let had = self.memory.read(target, &mut code);
+        let mut code = &code[..had];
+        let mut at = target;
+        // Also behind a mark, and with a prefix for its bounds.
+        for prefix in [&TARGET[..], &[0xf2]] {
+            if let Some(rest) = code.strip_prefix(prefix) {
+                (code, at) = (rest, at + prefix.len() as u64);
+            }
+        }
+        match code {
+            // jmp [there]
+            [0xff, 0x25, a, b, c, d, ..] => {
+                let offset = i32::from_le_bytes([*a, *b, *c, *d]);
+                self.pointed_to((at + 6).wrapping_add_signed(offset.into()))
+            }
+            _ => Call::To(target),
+        }
+    }
+
+    /// What is called through a pointer.
+    #[cfg(target_arch = "x86_64")]
+    fn pointed_to(&self, pointer: u64) -> Call {
+        self.memory.word(pointer).map_or(Call::Unknown, Call::To)
     }
 
     #[cfg(target_arch = "aarch64")]
-    fn is_behind_call(&self, address: u64) -> bool {
+    fn call_before(&self, address: u64) -> Option<Call> {
         let mut code = [0; 4];
         if self.memory.read(address.wrapping_sub(4), &mut code) != code.len() {
-            return false;
+            return None;
         }
         let code = u32::from_le_bytes(code);
-        // bl; blr register
-        code >> 26 == 0b100101 || code & 0xffff_fc1f == 0xd63f_0000
+        // bl, which may lead to a stub; blr register
+        let is_call = code >> 26 == 0b100101 || code & 0xffff_fc1f == 0xd63f_0000;
+        is_call.then_some(Call::Unknown)
     }
 
     /// Where on the stack the return address lies that leads to a frame: between its callee's stack pointer and its own.
@@ -326,6 +397,30 @@ impl Walker {
             .step_by(8)
             .find(|&place| copy.word(place) == Some(frame.ip))
     }
+}
+
+/// Whether a function begins with saving its caller's frame pointer beside the return address.
+fn saves_pointer(code: &[u8]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let code = code.strip_prefix(&TARGET).unwrap_or(code);
+        // push rbp; mov rbp, rsp
+        code.starts_with(&[0x55, 0x48, 0x89, 0xe5])
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // stp x29, x30, which saves both, may come after others.
+        let _ = code;
+        false
+    }
+}
+
+/// A call: of the function at this address, or by a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "not read there"))]
+    To(u64),
+    Unknown,
 }
 
 enum Step {
@@ -353,6 +448,70 @@ mod tests {
                 };
                 assert_eq!(walker.walk(&copy).len(), 1, "{copy:x?}");
             }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_call_that_is_over_is_not_taken_for_the_caller() {
+        #[inline(never)]
+        extern "C" fn left() {
+            std::hint::black_box(1);
+        }
+        #[inline(never)]
+        extern "C" fn over() {
+            std::hint::black_box(2);
+        }
+        #[inline(never)]
+        extern "C" fn calls() {
+            over();
+            std::hint::black_box(3);
+            left();
+            std::hint::black_box(4);
+        }
+        let walker = Walker::new(std::process::id()).unwrap();
+        let begins = |function: extern "C" fn()| function as usize as u64;
+        // Where each goes on after its call of the other.
+        let behind_call_of = |function| {
+            let mut places = begins(calls)..begins(calls) + 200;
+            places.find(|&place| walker.call_before(place) == Some(Call::To(begins(function))))
+        };
+        let (behind_over, behind_left) = (behind_call_of(over), behind_call_of(left));
+        let (behind_over, behind_left) = (behind_over.unwrap(), behind_left.unwrap());
+        let before = Position {
+            ip: begins(left),
+            sp: 0x1000,
+            is_return: false,
+            is_searched: false,
+        };
+        let found = |words: &[u64]| {
+            let copy = StackCopy {
+                registers: Registers {
+                    ip: before.ip,
+                    sp: before.sp,
+                    ..Registers::default()
+                },
+                bytes: words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
+            };
+            walker
+                .search(&copy, before)
+                .map(|found| (found.ip, found.sp))
+        };
+        let caller = Some((behind_left, 0x1020));
+        assert_eq!(found(&[7, behind_over, 0, behind_left]), caller);
+        // It may have jumped here from the function that was called.
+        assert_eq!(found(&[7, behind_over]), Some((behind_over, 0x1010)));
+        assert_eq!(found(&[7, begins(calls)]), None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_frame_pointer_is_saved_by_functions_that_begin_with_it() {
+        let begins = [0x55, 0x48, 0x89, 0xe5, 0x53];
+        assert!(saves_pointer(&begins));
+        assert!(saves_pointer(&[&TARGET[..], &begins].concat()));
+        for another in [&[][..], &[0x55], &TARGET, &[0x41, 0x57, 0x55, 0x48, 0x89]] {
+            assert!(!saves_pointer(another), "{another:x?}");
         }
     }
 }

@@ -12,6 +12,14 @@ pub fn name_of(call: SystemCall) -> Option<&'static str> {
     Sysno::new(call.number as usize).map(|number| number.name())
 }
 
+/// Whether an executor may wait for work in this system call.
+#[must_use]
+pub fn may_park(call: SystemCall) -> bool {
+    name_of(call).is_some_and(|name| {
+        name.starts_with("futex") || name.starts_with("epoll_") || matches!(name, "poll" | "ppoll")
+    })
+}
+
 /// What a thread in this system call waits for; without one it waits for memory.
 #[must_use]
 pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait {
@@ -124,6 +132,9 @@ mod tests {
             Wait::Other
         );
         assert_eq!(wait_of(&own, None, &Named::default()), Wait::Memory);
+        let parks = |number| may_park(call(number, 0).unwrap());
+        assert!([Sysno::futex, Sysno::epoll_pwait].into_iter().all(parks));
+        assert!(!parks(Sysno::clock_nanosleep) && !parks(Sysno::read));
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u64;
         assert!(matches!(

@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::model::Flavor;
 use crate::source::{Counter, Kind, Signature, Sleep, Source, SystemCall};
 use crate::unwind::{StackCopy, Walker};
+use crate::waits;
 
 /// Where the system call returns to, its number, the return address and its place.
 type SignatureKey = (u64, u32, u64, u32);
@@ -135,7 +136,8 @@ impl Learning {
     ) {
         let Taken { tid, copy, call } = stack;
         let parts = &understood.parts;
-        let Some(call) = call else {
+        // A stack may be read wrongly, and this is believed from now on.
+        let Some(call) = call.filter(|&call| sleep == Sleep::Held || waits::may_park(call)) else {
             return;
         };
         // The frame of the function that parks has called: its return address is in its callee's frame.
@@ -201,7 +203,7 @@ impl Learning {
 
     /// Looks for the count of polls of a worker with this loop on its stack, if none of its kind is looked at.
     fn watch(&mut self, tid: u32, copy: &StackCopy, looped: Loop<'_>) {
-        if self.finder.is_served(tid) {
+        if self.finder.is_served(tid, looped.function) {
             return;
         }
         let mappings = Memory::of(self.pid).mappings().unwrap_or_default();
