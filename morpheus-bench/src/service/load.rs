@@ -7,11 +7,12 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::http::{Connection, get, post};
+use super::served::Client;
 use crate::begin::Begin;
 use crate::interrupt;
 use crate::load::{self, LoadSummary, Timetable};
@@ -25,8 +26,9 @@ const ROW: &str = r#"{"text":"milk"}"#;
 
 /// Requests a second to `/ping`.
 const PINGS_PER_S: f64 = 1_000.0;
-/// Threads that ask for `/ping`, and for `/db`.
-const CONNECTIONS: [u32; 2] = [4, 2];
+/// Threads that ask for `/ping`, and for `/db`, each on a connection of its own. A connection carries one request at a time, so there are
+/// enough that one which waits for 60 ms keeps no other waiting: few would make of each delay a longer one.
+const CONNECTIONS: [u32; 2] = [64, 16];
 /// Every how many requests of a connection to `/db` is a POST.
 const WRITES: u64 = 4;
 
@@ -42,7 +44,7 @@ pub struct Window {
 pub struct Seen {
     pub ping: LoadSummary,
     pub db: LoadSummary,
-    /// Answers a second to the clients that keep the service busy.
+    /// Requests a second that were served, of the clients that keep the service busy.
     pub work_per_s: f64,
 }
 
@@ -51,8 +53,6 @@ struct Shared {
     window: Window,
     /// From here on errors are expected: the sockets were shut down.
     is_over: AtomicBool,
-    /// Answers to them.
-    worked: AtomicU64,
 }
 
 /// Clients at work.
@@ -60,7 +60,7 @@ pub struct Load {
     shared: Arc<Shared>,
     ping: load::Load,
     db: load::Load,
-    busy: JoinHandle<io::Result<()>>,
+    busy: JoinHandle<io::Result<f64>>,
     streams: Vec<TcpStream>,
 }
 
@@ -79,7 +79,6 @@ impl Load {
         let shared = Arc::new(Shared {
             window,
             is_over: AtomicBool::new(false),
-            worked: AtomicU64::new(0),
         });
         let timed = |path, connections, per_s, writes: u64| {
             let timetable = Timetable::new(connections, per_s, Some(window.end));
@@ -133,7 +132,7 @@ impl Load {
         }
         let busy = self.busy.join();
         let busy = busy.map_err(|_| "the thread that keeps it busy panicked")?;
-        busy.map_err(|error| format!("a client that keeps it busy: {error}"))?;
+        let served = busy.map_err(|error| format!("a client that keeps it busy: {error}"))?;
         let seen = |path: &str, load: load::Load| {
             let (seen, result) = load.finish(end, now);
             result
@@ -143,29 +142,47 @@ impl Load {
         Ok(Seen {
             ping: seen("/ping", self.ping)?,
             db: seen("/db", self.db)?,
-            // Relaxed: a number alone, of a thread that has been joined.
-            work_per_s: self.shared.worked.load(Ordering::Relaxed) as f64
-                / (end - from).as_secs_f64(),
+            work_per_s: served / (end - from).as_secs_f64(),
         })
     }
 }
 
-/// All clients that ask again once they have their answer, in one thread: so they take little CPU time from the service.
-fn ask_again(mut connections: Vec<Connection>, request: &[u8], shared: &Shared) -> io::Result<()> {
-    let wait_for = |connection: &Connection| libc::pollfd {
+/// All clients that ask again once they have their answer, in one thread: so they take little CPU time from the service. Returns how
+/// many requests were served in the window.
+fn ask_again(connections: Vec<Connection>, request: &[u8], shared: &Shared) -> io::Result<f64> {
+    let mut clients = Vec::with_capacity(connections.len());
+    for mut connection in connections {
+        connection.send(request)?;
+        clients.push((connection, Client::new(Instant::now())));
+    }
+    let ended = ask_until_over(&mut clients, request, shared);
+    let now = Instant::now();
+    // Acquire: its partner is the store in `finish`, before the sockets are shut down.
+    if !shared.is_over.load(Ordering::Acquire) {
+        ended?;
+    }
+    let served = clients
+        .iter()
+        .map(|(_, client)| client.served(now, shared.window));
+    Ok(served.sum())
+}
+
+fn ask_until_over(
+    clients: &mut [(Connection, Client)],
+    request: &[u8],
+    shared: &Shared,
+) -> io::Result<()> {
+    let wait_for = |(connection, _): &(Connection, Client)| libc::pollfd {
         fd: connection.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut ready: Vec<libc::pollfd> = connections.iter().map(wait_for).collect();
-    for connection in &mut connections {
-        connection.send(request)?;
-    }
+    let mut ready: Vec<libc::pollfd> = clients.iter().map(wait_for).collect();
     // Relaxed: a thread that misses it meets a socket that was shut down.
     while !shared.is_over.load(Ordering::Relaxed) {
         let timeout_ms = LOOK.as_millis() as libc::c_int;
         // SAFETY: poll writes into the array alone, which has this many elements and outlives the call; the files are open, for
-        // `connections` has them.
+        // `clients` has them.
         let count =
             unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, timeout_ms) };
         if count < 0 {
@@ -175,25 +192,15 @@ fn ask_again(mut connections: Vec<Connection>, request: &[u8], shared: &Shared) 
             }
             continue;
         }
-        for (connection, _) in connections
+        let answered = clients
             .iter_mut()
             .zip(&ready)
-            .filter(|(_, one)| one.revents != 0)
-        {
+            .filter(|(_, one)| one.revents != 0);
+        for ((connection, client), _) in answered {
             // There is something to read, so that this does not block.
-            let next = connection.receive().and_then(|is_whole| {
-                if is_whole {
-                    if (shared.window.from..shared.window.end).contains(&Instant::now()) {
-                        shared.worked.fetch_add(1, Ordering::Relaxed); // A number alone.
-                    }
-                    connection.send(request)?;
-                }
-                Ok(())
-            });
-            if let Err(error) = next {
-                // Acquire: its partner is the store in `finish`, before the sockets are shut down.
-                let is_over = shared.is_over.load(Ordering::Acquire);
-                return if is_over { Ok(()) } else { Err(error) };
+            if connection.receive()? {
+                client.answered(Instant::now(), shared.window);
+                connection.send(request)?;
             }
         }
     }

@@ -11,12 +11,13 @@
 //! asks again once it has its answer, and of these only the rate counts.
 //!
 //! `config` reads the command line, `variant` names what is compared, `server` starts and ends it, `http` and `load` are its
-//! clients, `run` does all of it in turns and makes rows of what they saw.
+//! clients, `served` counts what these were served in the window, `run` does all of it in turns and makes rows of what they saw.
 
 mod config;
 mod http;
 mod load;
 mod run;
+mod served;
 mod server;
 mod variant;
 
