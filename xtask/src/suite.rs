@@ -165,7 +165,16 @@ fn measure_figures(
     build_for(context, rows)?;
     let mut missing = 0;
     if !args.fill {
-        missing = measure_all(context, &directory, rows, FIGURES_LIMIT)?.1;
+        // Not where they stay: each says whether the checkout had changes when it was measured.
+        let measured = context.target.join("figures");
+        if measured.exists() {
+            fs::remove_dir_all(&measured)?;
+        }
+        missing = measure_all(context, &measured, rows, FIGURES_LIMIT)?.1;
+        for file in fs::read_dir(&measured)? {
+            let file = file?;
+            fs::copy(file.path(), directory.join(file.file_name()))?;
+        }
     }
     if interrupt::take() {
         return Err(io::ErrorKind::Interrupted.into());
