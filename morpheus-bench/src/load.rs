@@ -168,7 +168,10 @@ impl Load {
             result = result.and(client.result);
             answers += client.answers;
             latencies.add(&client.latencies);
-            let mut due = client.next.max(from);
+            let mut due = client.next;
+            while due < from {
+                due += self.timetable.period;
+            }
             while due < end {
                 latencies.record(now.saturating_duration_since(due));
                 unanswered += 1;
