@@ -299,7 +299,7 @@ impl Source for Doctor {
     fn adopt(&mut self, tid: u32, kind: Kind, counter: Option<Counter>) {
         let (kind, quiet_until) = match kind {
             Kind::Worker => (KIND_WORKER, 0),
-            Kind::Other => (KIND_OTHER, now_ns() + QUIET_NS),
+            Kind::Other { .. } => (KIND_OTHER, now_ns() + QUIET_NS),
         };
         let (core_at, tick_offset) = counter.map_or((0, 0), |counter| {
             (counter.core_at, counter.tick_offset.into())

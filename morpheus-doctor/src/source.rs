@@ -11,7 +11,19 @@ pub enum Kind {
     /// It polls tasks of a runtime.
     Worker,
     /// It does something else.
-    Other,
+    Other {
+        /// Where it sleeps, if it does. The executor's threads for blocking calls do so between two times as a worker.
+        asleep: Option<Spot>,
+    },
+}
+
+/// Where a thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Where the system call returns to.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
 }
 
 /// What a sleep of the executor's own is for.
@@ -21,7 +33,7 @@ pub enum Sleep {
     Park,
     /// It waits for work in the I/O driver.
     Driver,
-    /// A spare worker of Morpheus is held.
+    /// A spare worker of Morpheus is held, or the thread is no worker at present.
     Held,
 }
 

@@ -8,7 +8,7 @@ use crate::anatomy::Does;
 use crate::counter::{Finder, Found};
 use crate::memory::Memory;
 use crate::model::Flavor;
-use crate::source::{Counter, Kind, Signature, Sleep, Source, SystemCall};
+use crate::source::{Counter, Kind, Signature, Sleep, Source, Spot, SystemCall};
 use crate::unwind::{StackCopy, Walker};
 use crate::waits;
 
@@ -88,8 +88,14 @@ impl Learning {
         stack: Taken<'_>,
         understood: &Understood,
     ) {
-        let Taken { tid, copy, .. } = stack;
+        let Taken { tid, copy, call } = stack;
         let anatomy = understood.anatomy;
+        let other = Kind::Other {
+            asleep: call.map(|_| Spot {
+                ip: copy.registers.ip,
+                sp: copy.registers.sp,
+            }),
+        };
         if anatomy.looped.is_some() {
             self.has_tokio = true;
             self.flavors.insert(tid, anatomy.flavor);
@@ -115,12 +121,12 @@ impl Learning {
             }
             Does::BlocksOn => {
                 self.has_tokio = true;
-                source.adopt(tid, Kind::Other, None);
+                source.adopt(tid, other, None);
             }
-            Does::BlocksInPlace | Does::Other => source.adopt(tid, Kind::Other, None),
+            Does::BlocksInPlace | Does::Other => source.adopt(tid, other, None),
             // A worker's stack may be cut off, and it stays one.
             Does::Unknown if !self.flavors.contains_key(&tid) => {
-                source.adopt(tid, Kind::Other, None);
+                source.adopt(tid, other, None);
             }
             Does::Unknown => {}
         }

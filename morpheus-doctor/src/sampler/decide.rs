@@ -184,6 +184,15 @@ impl Worker {
         }
     }
 
+    /// How long it has been in one sleep of the executor's own.
+    #[must_use]
+    pub fn rested_ns(&self) -> u64 {
+        match self.last {
+            Some(last) if matches!(last.state, State::Rests(_)) => self.slept_ns(),
+            _ => 0,
+        }
+    }
+
     /// The poll that it is in.
     #[must_use]
     pub fn progress(&self) -> Option<Progress> {
@@ -328,8 +337,11 @@ impl Worker {
                     true => Role::Stalled,
                     false => Role::Serves,
                 };
-                // Early, so that it is there when the poll is long.
-                verdict.want_sample = is_due && age_ns >= self.period_ns / 2;
+                // Early, so that it is there when the poll is long: at once, where it is by the next look.
+                let are_far_apart = before.is_some_and(|before| {
+                    look.now_ns.saturating_sub(before.now_ns) >= self.threshold_ns
+                });
+                verdict.want_sample = is_due && (age_ns >= self.period_ns / 2 || are_far_apart);
                 verdict.take_sample = is_due && is_long;
             }
         }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use crate::source::SystemCall;
+use crate::source::{Spot, SystemCall};
 use crate::target::parse_system_call;
 
 /// Where a thread sleeps.
@@ -16,6 +16,17 @@ pub struct Place {
     pub sp: u64,
     /// The instruction pointer.
     pub ip: u64,
+}
+
+impl Place {
+    /// Where that is on the thread's stack.
+    #[must_use]
+    pub fn spot(self) -> Spot {
+        Spot {
+            ip: self.ip,
+            sp: self.sp,
+        }
+    }
 }
 
 /// What the scheduler has counted for a thread.

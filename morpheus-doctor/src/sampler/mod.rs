@@ -24,7 +24,8 @@ use crate::labels;
 use crate::memory::Memory;
 use crate::model::Method;
 use crate::source::{
-    Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, SystemCall, now_ns,
+    Counter, Event, Kind, Named, Progress, Reason, Signature, Sleep, Source, Spot, SystemCall,
+    now_ns,
 };
 use crate::target::Target;
 use crate::unwind::{Registers, StackCopy};
@@ -41,6 +42,10 @@ const PERIODS_NS: std::ops::RangeInclusive<u64> = 500_000..=10_000_000;
 const SHARE: u64 = 40;
 /// The longest that looks are put off for that.
 const LONGEST_NS: u64 = 100_000_000;
+/// Where that is so, a worker that has rested for `LONG_REST_NS` is looked at in one turn of `SELDOM`: most spare workers of Morpheus, and
+/// most of a large runtime's, do nothing for minutes.
+const LONG_REST_NS: u64 = 500_000_000;
+const SELDOM: u32 = 16;
 /// How frequently threads are looked for that are no known workers, at most.
 const SCAN_NS: u64 = 100_000_000;
 /// Such threads at one time: stacks that are copied, and threads that are looked at.
@@ -62,6 +67,8 @@ const MOST_COMPUTED: usize = 64;
 const MOST_SLACK_NS: u64 = 4_000_000;
 /// Workers that are looked at; each takes three descriptors.
 const MOST_WORKERS: usize = 300;
+/// Of a worker: where it sleeps when it is none, as many places as are remembered.
+const MOST_SPOTS: usize = 4;
 
 /// Looks at one process until it is dropped.
 #[derive(Debug)]
@@ -166,6 +173,7 @@ struct Looks {
     ends: Vec<Ended>,
     computed: VecDeque<Ended>,
     last_ns: u64,
+    turns: u32,
     scan_at_ns: u64,
     cursor: u32,
     copies_left: usize,
@@ -187,6 +195,9 @@ struct Watched {
     core: u64,
     place: Option<Place>,
     quiet_until_ns: u64,
+    /// Where it sleeps when it is no worker. A runtime that moves its workers to threads of its pool for blocking calls, as
+    /// `block_in_place` and Morpheus do, has them wait there, and they are workers again within microseconds.
+    away_at: VecDeque<Spot>,
 }
 
 /// A thread that is no known worker.
@@ -218,6 +229,7 @@ impl Looks {
             ends: Vec::new(),
             computed: VecDeque::new(),
             last_ns: now_ns(),
+            turns: 0,
             scan_at_ns: 0,
             cursor: 0,
             copies_left: UNKNOWN_COPIES,
@@ -237,9 +249,25 @@ impl Looks {
         self.actual_ns
     }
 
-    /// Looks at each worker, and at some other threads if it is time.
+    /// Whether all looks at the wanted times were too many.
+    fn is_saving(&self) -> bool {
+        self.longest_ns >= 2 * self.period_ns
+    }
+
+    /// Looks at the workers, and at some other threads if it is time.
     fn round(&mut self) {
-        let tids: Vec<u32> = self.workers.keys().copied().collect();
+        self.turns = self.turns.wrapping_add(1);
+        let is_saving = self.is_saving();
+        let is_due = |tid: u32, watched: &Watched| {
+            !is_saving
+                || tid.wrapping_add(self.turns).is_multiple_of(SELDOM)
+                || watched.worker.rested_ns() < LONG_REST_NS
+        };
+        let due = self
+            .workers
+            .iter()
+            .filter(|(tid, watched)| is_due(**tid, watched));
+        let tids: Vec<u32> = due.map(|(&tid, _)| tid).collect();
         for tid in tids {
             // Taken out, so that the rest of `self` can be used meanwhile.
             let Some(mut watched) = self.workers.remove(&tid) else {
@@ -291,20 +319,14 @@ impl Looks {
                 // What was not known may have been learned.
                 if last.state == State::Sleeps
                     && let Some(place) = watched.place
-                    && let Some(signature) = self.known_sleep(place)
                 {
-                    look.state = State::Rests(signature.sleep);
-                    self.rests(watched, place, signature);
+                    look.state = self.sleeping(watched, place);
                 }
             }
             _ => {
                 watched.place = watched.files.place()?;
                 if let Some(place) = watched.place {
-                    look.state = State::Sleeps;
-                    if let Some(signature) = self.known_sleep(place) {
-                        look.state = State::Rests(signature.sleep);
-                        self.rests(watched, place, signature);
-                    }
+                    look.state = self.sleeping(watched, place);
                 }
                 look.tick = self.tick(tid, watched.counter, &mut watched.core);
                 if watched.worker.asks_sleeps(counts.runs, look.tick) {
@@ -376,6 +398,20 @@ impl Looks {
             }
         }
         Ok(())
+    }
+
+    /// What a worker does that sleeps there.
+    fn sleeping(&mut self, watched: &mut Watched, place: Place) -> State {
+        if watched.away_at.contains(&place.spot()) {
+            return State::Rests(Sleep::Held);
+        }
+        match self.known_sleep(place) {
+            Some(signature) => {
+                self.rests(watched, place, signature);
+                State::Rests(signature.sleep)
+            }
+            None => State::Sleeps,
+        }
     }
 
     /// The signature of the sleep that a thread is in.
@@ -684,10 +720,19 @@ impl Looks {
                         core: 0,
                         place: None,
                         quiet_until_ns: 0,
+                        away_at: VecDeque::new(),
                     },
                 );
             }
-            Kind::Other => {
+            Kind::Other { asleep: Some(spot) } if self.workers.contains_key(&tid) => {
+                if let Some(watched) = self.workers.get_mut(&tid)
+                    && !watched.away_at.contains(&spot)
+                {
+                    watched.away_at.truncate(MOST_SPOTS - 1);
+                    watched.away_at.push_front(spot);
+                }
+            }
+            Kind::Other { .. } => {
                 if let Some(mut watched) = self.workers.remove(&tid) {
                     self.ends.extend(watched.worker.leaves());
                 }
@@ -768,7 +813,7 @@ impl Looks {
              CAP_PERFMON and CAP_SYS_PTRACE, for exact ones.",
             ms(self.actual_ns)
         )];
-        if self.longest_ns >= 2 * self.period_ns {
+        if self.is_saving() {
             notes.push(format!(
                 "There is much to look at: for the doctor's CPU time to stay small, looks were up to {:.1} ms apart in place of {:.1} \
                  ms. A larger --longer-than needs fewer.",

@@ -37,20 +37,128 @@ fn a_lock_is_given_by_the_poll_that_ends_with_the_wait() {
     assert_eq!(giver(&[holder, ended(6, 4_000_000, 20_300_000)]), None);
 }
 
-#[test]
-fn threads_that_sleep_are_told_of_and_learned() {
+/// Looks at this process, and a thread of it that sleeps until something is sent to it, and then runs `then`.
+fn with_sleeper(
+    then: impl FnOnce() + Send + 'static,
+) -> (Looks, u32, mpsc::Sender<()>, std::thread::JoinHandle<()>) {
     let (send, receive) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         // SAFETY: it takes nothing and returns a number.
         tell.send(unsafe { libc::gettid() } as u32).unwrap();
         let _ = receive.recv();
+        then();
     });
     let tid = told.recv().unwrap();
-    let mut looks = Looks::new(
-        Target::by_pid(std::process::id()).unwrap(),
-        Duration::from_millis(1),
-    );
+    let target = Target::by_pid(std::process::id()).unwrap();
+    let looks = Looks::new(target, Duration::from_millis(1));
+    (looks, tid, send, thread)
+}
+
+/// What is told of a thread's stacks, in a few rounds.
+fn rounds(looks: &mut Looks, tid: u32) -> Vec<(Reason, StackCopy)> {
+    for _ in 0..4 {
+        looks.round();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    looks
+        .events
+        .drain(..)
+        .filter_map(|event| match event {
+            Event::Stack {
+                progress,
+                reason,
+                copy,
+                ..
+            } if progress.tid == tid => Some((reason, copy)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// As soon as it is seen in them.
+fn first_of(looks: &mut Looks, tid: u32, wanted: Reason) -> StackCopy {
+    let found = std::cell::RefCell::new(None);
+    let looks = std::cell::RefCell::new(looks);
+    morpheus_testing::wait_for("the thread is not seen", || {
+        let mut told = rounds(&mut looks.borrow_mut(), tid).into_iter();
+        *found.borrow_mut() = told.find(|&(reason, _)| reason == wanted);
+        found.borrow().is_some()
+    });
+    found.into_inner().expect("it was waited for").1
+}
+
+#[test]
+fn a_worker_that_was_none_for_a_while_is_one_again_when_it_wakes() {
+    let sleep = || std::thread::sleep(Duration::from_secs(3));
+    let (mut looks, tid, send, thread) = with_sleeper(sleep);
+    looks.adopt(tid, Kind::Worker, None);
+    let waits = first_of(&mut looks, tid, Reason::Woke).registers;
+    let asleep = Some(Spot {
+        ip: waits.ip,
+        sp: waits.sp,
+    });
+    looks.adopt(tid, Kind::Other { asleep }, None);
+    assert_eq!(rounds(&mut looks, tid), [], "that sleep is no poll's");
+    assert!(looks.workers[&tid].worker.progress().is_none());
+    // It wakes, and sleeps elsewhere.
+    drop(send);
+    let polls = first_of(&mut looks, tid, Reason::Woke).registers;
+    assert_ne!((polls.ip, polls.sp), (waits.ip, waits.sp));
+    // One that runs while it is none is looked for anew.
+    looks.adopt(tid, Kind::Other { asleep: None }, None);
+    assert!(!looks.workers.contains_key(&tid));
+    thread.join().unwrap();
+}
+
+#[test]
+fn places_of_sleep_are_remembered_up_to_a_number() {
+    let (mut looks, tid, send, thread) = with_sleeper(|| {});
+    looks.adopt(tid, Kind::Worker, None);
+    let spot = |sp| Spot { ip: 1, sp };
+    for sp in 0..10 {
+        for _ in 0..2 {
+            let asleep = Some(spot(sp));
+            looks.adopt(tid, Kind::Other { asleep }, None);
+        }
+    }
+    assert_eq!(looks.workers[&tid].away_at, [9, 8, 7, 6].map(spot));
+    drop(send);
+    thread.join().unwrap();
+}
+
+#[test]
+fn workers_that_rest_for_long_are_looked_at_seldom_where_looks_are_too_many() {
+    let (mut looks, tid, send, thread) = with_sleeper(|| {});
+    looks.adopt(tid, Kind::Worker, None);
+    let waits = first_of(&mut looks, tid, Reason::Woke).registers;
+    let asleep = Some(Spot {
+        ip: waits.ip,
+        sp: waits.sp,
+    });
+    looks.adopt(tid, Kind::Other { asleep }, None);
+    // In how many of the turns that one in `SELDOM` is of it is looked at.
+    let looked_at = |looks: &mut Looks| {
+        let last_ns = |looks: &Looks| looks.workers[&tid].worker.last().map(|last| last.now_ns);
+        let turn = |looks: &mut Looks| {
+            let before_ns = last_ns(looks);
+            looks.round();
+            last_ns(looks) != before_ns
+        };
+        (0..SELDOM).filter(|_| turn(looks)).count() as u32
+    };
+    assert_eq!(rounds(&mut looks, tid), []);
+    std::thread::sleep(Duration::from_nanos(LONG_REST_NS));
+    assert_eq!(looked_at(&mut looks), SELDOM);
+    looks.set_cost(looks.period_ns);
+    assert_eq!(looked_at(&mut looks), 1);
+    drop(send);
+    thread.join().unwrap();
+}
+
+#[test]
+fn threads_that_sleep_are_told_of_and_learned() {
+    let (mut looks, tid, send, thread) = with_sleeper(|| {});
     let until = now_ns() + 60_000_000_000;
     let (copy, call) = loop {
         assert!(now_ns() < until, "the thread is not seen");
@@ -74,24 +182,7 @@ fn threads_that_sleep_are_told_of_and_learned() {
     assert_eq!(call.number, libc::SYS_futex as u32);
     // As a worker, its sleep is a blocked poll,
     looks.adopt(tid, Kind::Worker, None);
-    let rounds = |looks: &mut Looks| {
-        for _ in 0..4 {
-            looks.round();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let told: Vec<Reason> = looks
-            .events
-            .drain(..)
-            .filter_map(|event| match event {
-                Event::Stack {
-                    progress, reason, ..
-                } if progress.tid == tid => Some(reason),
-                _ => None,
-            })
-            .collect();
-        told
-    };
-    assert!(rounds(&mut looks).contains(&Reason::Woke));
+    first_of(&mut looks, tid, Reason::Woke);
     assert_eq!(looks.sleepers().len(), 1);
     // and when it is known to be a park, it is none.
     looks.learn(Signature {
@@ -102,7 +193,7 @@ fn threads_that_sleep_are_told_of_and_learned() {
         sleep: Sleep::Park,
         counter: None,
     });
-    assert_eq!(rounds(&mut looks), []);
+    assert_eq!(rounds(&mut looks, tid), []);
     assert_eq!(looks.sleepers().len(), 0);
     // Threads that are gone, and numbers that never were.
     looks.adopt(1 << 23, Kind::Worker, None);

@@ -135,6 +135,32 @@ fn a_poll_whose_worker_was_handed_over_is_long_and_holds_up_none() {
 }
 
 #[test]
+fn a_stack_is_asked_for_at_once_where_looks_are_far_apart() {
+    for (apart_ns, wanted) in [(PERIOD_NS, false), (THRESHOLD_NS, true)] {
+        let mut played = Played::new();
+        played.look(PARK, Tick::Is(4));
+        played.ran().now_ns += apart_ns - PERIOD_NS;
+        let verdict = played.look(State::Runs, Tick::Is(5));
+        assert_eq!(verdict.want_sample, wanted, "{apart_ns} ns");
+        assert!(!verdict.take_sample, "none was taken");
+    }
+}
+
+#[test]
+fn rest_is_counted_from_the_last_run() {
+    let mut played = Played::new();
+    for look in 0..10 {
+        played.look(State::Rests(Sleep::Held), Tick::NoCore);
+        assert_eq!(played.worker.rested_ns(), look * PERIOD_NS);
+    }
+    played.ran().look(PARK, Tick::Is(4));
+    assert_eq!(played.worker.rested_ns(), 0);
+    played.ran().look(State::Sleeps, Tick::Is(5));
+    played.look(State::Sleeps, Tick::Is(5));
+    assert_eq!(played.worker.rested_ns(), 0, "a poll that sleeps");
+}
+
+#[test]
 fn short_polls_are_told_apart_by_their_numbers() {
     let mut played = Played::new();
     for tick in 0..1000 {
