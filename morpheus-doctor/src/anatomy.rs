@@ -389,7 +389,6 @@ mod tests {
                 ip: 0,
                 sp: 0,
                 is_return: true,
-                is_searched: false,
             },
             functions: functions
                 .iter()

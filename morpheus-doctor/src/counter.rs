@@ -186,6 +186,9 @@ impl Finder {
         for tid in gone {
             self.threads.remove(&tid);
         }
+        // A worker that has moved to another thread leaves no word behind that points to its core: another one is watched instead.
+        self.threads
+            .retain(|_, watched| !watched.words.is_empty() || watched.looks < LEAST_LOOKS);
         let found = self.found()?;
         self.threads
             .retain(|_, watched| watched.looped != found.looped);
@@ -542,5 +545,19 @@ mod tests {
         other.words[0].core = 0x9000;
         finder.threads.insert(8, other);
         assert_eq!(finder.found().unwrap().core_distance, 0x10);
+    }
+
+    #[test]
+    fn a_thread_that_its_worker_has_left_makes_room_for_another() {
+        // The process's first thread has its number.
+        let tid = std::process::id();
+        let mut finder = Finder::new(tid);
+        finder.threads.insert(tid, watched(LEAST_LOOKS - 2, 3));
+        let mut is_served = || {
+            finder.look();
+            finder.is_served(tid, "run")
+        };
+        assert!(is_served(), "its words may come");
+        assert!(!is_served());
     }
 }

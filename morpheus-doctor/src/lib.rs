@@ -5,6 +5,7 @@ pub mod anatomy;
 pub mod arguments;
 pub mod counter;
 pub mod diagnosis;
+mod frame;
 pub mod labels;
 pub mod locations;
 pub mod memory;

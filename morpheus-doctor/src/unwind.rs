@@ -2,9 +2,9 @@
 //!
 //! The tables for exceptions lead from a function to its caller. Each Rust program has them, stripped or not; frame pointers are
 //! not needed. What they need is the frame pointer's register in the functions that use it as one: BPF copies it, `/proc`
-//! does not tell it. Where the tables do not lead on, the copy is searched upwards for the next word that is a return address, as
-//! readers of crash dumps do. Below it lie words of calls that are over: where the call before a return address tells its target,
-//! that must be the function that is left.
+//! does not tell it. There the function's first instructions say where its return address is (`frame.rs`). Where they do not, the copy
+//! is searched upwards for the next word that is a return address, as readers of crash dumps do. Below it lie words of calls that
+//! are over: where the call before a return address tells its target, that must be the function that is left.
 
 use std::io;
 use std::ops::Range;
@@ -15,6 +15,9 @@ use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAa
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _};
 
+#[cfg(target_arch = "x86_64")]
+use crate::frame::TARGET;
+use crate::frame::{self, BEGINNING, Beginning};
 use crate::memory::Memory;
 use crate::modules::{self, Bytes, Module};
 
@@ -33,9 +36,6 @@ const MOST_FRAMES: usize = 256;
 pub const MOST_READ: usize = 32 * 1024;
 /// How far above the stack pointer a return address is searched for.
 const SEARCHED: u64 = 8 * 1024;
-/// What marks the target of a jump or a call (`endbr64`).
-#[cfg(target_arch = "x86_64")]
-const TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Stands for an unknown frame pointer: nothing is there to be read, and it is below every stack.
 const UNKNOWN: u64 = 1;
 
@@ -89,8 +89,6 @@ pub struct Position {
     pub sp: u64,
     /// It is a return address: the call lies before it.
     pub is_return: bool,
-    /// The tables did not lead here.
-    pub is_searched: bool,
 }
 
 impl Position {
@@ -179,7 +177,6 @@ impl Walker {
             ip: registers.ip,
             sp: registers.sp,
             is_return: false,
-            is_searched: false,
         }];
         let copied = registers.sp..registers.sp.saturating_add(copy.bytes.len() as u64);
         let mut read = |address: u64| {
@@ -200,18 +197,21 @@ impl Walker {
             let next = match self.by_tables(&mut at, before, is_first, &mut cache, &mut read) {
                 Step::To(next) => next,
                 Step::End => break,
-                Step::Lost => match self.search(copy, before) {
-                    Some(next) => {
-                        at = self.first(Registers {
-                            ip: next.ip,
-                            sp: next.sp,
-                            bp: self.saved_pointer(copy, before, next),
-                            lr: None,
-                        });
-                        next
-                    }
-                    None => break,
-                },
+                Step::Lost => {
+                    let beginning = self.beginning_of(before);
+                    let exact = beginning.and_then(|begins| self.caller(copy, before, begins));
+                    let Some(next) = exact.or_else(|| self.search(copy, before)) else {
+                        break;
+                    };
+                    at = self.first(Registers {
+                        ip: next.ip,
+                        sp: next.sp,
+                        // It is saved below the return address.
+                        bp: beginning.and_then(|_| copy.word(next.sp.wrapping_sub(16))),
+                        lr: None,
+                    });
+                    next
+                }
             };
             frames.push(next);
         }
@@ -259,7 +259,6 @@ impl Walker {
                 ip,
                 sp: at.sp(),
                 is_return: true,
-                is_searched: false,
             }),
             Ok(Some(_)) | Err(_) => Step::Lost,
         }
@@ -283,7 +282,6 @@ impl Walker {
                 ip: word,
                 sp: place + 8,
                 is_return: true,
-                is_searched: true,
             });
             match call {
                 Some(Call::To(target)) if self.function_of(target) != own => {
@@ -297,13 +295,24 @@ impl Walker {
         of_another
     }
 
-    /// The caller's frame pointer, where the function that is left begins with saving it.
-    fn saved_pointer(&self, copy: &StackCopy, left: Position, caller: Position) -> Option<u64> {
-        let mut code = [0; 8];
+    /// What the function does first that is left, if it has a frame pointer.
+    fn beginning_of(&self, left: Position) -> Option<Beginning> {
+        let mut code = [0; BEGINNING];
         let had = self.memory.read(self.function_of(left.inside()), &mut code);
-        saves_pointer(&code[..had])
-            .then(|| copy.word(caller.sp.wrapping_sub(16)))
-            .flatten()
+        frame::beginning(&code[..had])
+    }
+
+    /// The caller of a function with a frame pointer, by the room that it has made: if a return address is there.
+    fn caller(&self, copy: &StackCopy, left: Position, begins: Beginning) -> Option<Position> {
+        let place = left.sp.checked_add(begins.below_return)?;
+        let ip = copy.word(place)?;
+        self.module_of(ip.wrapping_sub(1))?;
+        self.call_before(ip)?;
+        Some(Position {
+            ip,
+            sp: place + 8,
+            is_return: true,
+        })
     }
 
     /// Where the function begins that an address is in; the address itself where that is not known.
@@ -399,22 +408,6 @@ impl Walker {
     }
 }
 
-/// Whether a function begins with saving its caller's frame pointer beside the return address.
-fn saves_pointer(code: &[u8]) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let code = code.strip_prefix(&TARGET).unwrap_or(code);
-        // push rbp; mov rbp, rsp
-        code.starts_with(&[0x55, 0x48, 0x89, 0xe5])
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        // stp x29, x30, which saves both, may come after others.
-        let _ = code;
-        false
-    }
-}
-
 /// A call: of the function at this address, or by a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
@@ -451,6 +444,70 @@ mod tests {
         }
     }
 
+    // As `std::thread::sleep` is called by a function that ends with it.
+    #[cfg(target_arch = "x86_64")]
+    std::arch::global_asm!(
+        "unwind_test_left:",
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rbx",
+        "sub rsp, 24",
+        "unwind_test_waits:",
+        "call rax",
+        "ud2",
+        ".cfi_endproc",
+        "unwind_test_ends_with_it:",
+        ".cfi_startproc",
+        "jmp unwind_test_left",
+        ".cfi_endproc",
+        "unwind_test_calls:",
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_def_cfa_offset 16",
+        "call rax",
+        "unwind_test_behind_over:",
+        "call unwind_test_ends_with_it",
+        "unwind_test_behind_it:",
+        "ud2",
+        ".cfi_endproc",
+    );
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_caller_of_a_function_with_a_frame_pointer_is_found_without_it() {
+        unsafe extern "C" {
+            fn unwind_test_waits();
+            fn unwind_test_behind_over();
+            fn unwind_test_behind_it();
+        }
+        let begins = |function: unsafe extern "C" fn()| function as usize as u64;
+        let (over, caller) = (
+            begins(unwind_test_behind_over),
+            begins(unwind_test_behind_it),
+        );
+        let sp = 0x1000;
+        // A call that is over lies in the room that was made; then rbx, the caller's frame pointer, and its return address.
+        let words = [0, over, 0, 7, 0x5000, caller, 0];
+        let copy = StackCopy {
+            registers: Registers {
+                ip: begins(unwind_test_waits),
+                sp,
+                ..Registers::default()
+            },
+            bytes: words
+                .iter()
+                .flat_map(|word: &u64| word.to_ne_bytes())
+                .collect(),
+        };
+        let walker = Walker::new(std::process::id()).unwrap();
+        let frames = walker.walk(&copy);
+        assert_eq!((frames[1].ip, frames[1].sp), (caller, sp + 6 * 8));
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_call_that_is_over_is_not_taken_for_the_caller() {
@@ -482,7 +539,6 @@ mod tests {
             ip: begins(left),
             sp: 0x1000,
             is_return: false,
-            is_searched: false,
         };
         let found = |words: &[u64]| {
             let copy = StackCopy {
@@ -502,16 +558,5 @@ mod tests {
         // It may have jumped here from the function that was called.
         assert_eq!(found(&[7, behind_over]), Some((behind_over, 0x1010)));
         assert_eq!(found(&[7, begins(calls)]), None);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn a_frame_pointer_is_saved_by_functions_that_begin_with_it() {
-        let begins = [0x55, 0x48, 0x89, 0xe5, 0x53];
-        assert!(saves_pointer(&begins));
-        assert!(saves_pointer(&[&TARGET[..], &begins].concat()));
-        for another in [&[][..], &[0x55], &TARGET, &[0x41, 0x57, 0x55, 0x48, 0x89]] {
-            assert!(!saves_pointer(another), "{another:x?}");
-        }
     }
 }
