@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed};
+use common::load::{Busy, Timed, set_nice};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
@@ -240,6 +240,38 @@ fn no_thread_waits_for_a_node_whose_cpus_are_offline() {
     assert!(daemon.stop().success());
     say(&format!(
         "longest waits with all nodes, without the second, and with all again {waits:?}, {default:?} under the kernel's own scheduler"
+    ));
+    for wait in waits {
+        assert!(wait <= MOST_WAIT, "{wait:?}");
+    }
+}
+
+/// From how many CPUs on a machine is a large one. In an emulator they take turns, and each is slow.
+const LARGE: usize = 64;
+
+#[test]
+fn no_thread_waits_in_two_minutes_of_a_large_machine() {
+    if !can_run() || cpus() < LARGE {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let threads: Vec<Timed> = (0..3 * cpus())
+        .map(|index| match index % 3 {
+            0 => Timed::new(|| ()),
+            1 => Timed::new(|| set_nice(10)),
+            _ => Timed::sleeping(Duration::from_millis(100)),
+        })
+        .collect();
+    let waits = [(); 12].map(|()| {
+        std::thread::sleep(Duration::from_secs(10));
+        assert_eq!(state(), "enabled");
+        longest(&threads)
+    });
+    drop(threads);
+    assert!(daemon.stop().success());
+    say(&format!(
+        "longest waits of each ten seconds of two minutes: {waits:?}"
     ));
     for wait in waits {
         assert!(wait <= MOST_WAIT, "{wait:?}");

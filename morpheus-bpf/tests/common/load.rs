@@ -97,7 +97,8 @@ impl Drop for Busy {
     }
 }
 
-/// A thread that computes, and the longest time in ns between two of its readings of the clock.
+/// A thread that computes, and the longest time in ns between two of its readings of the clock; or one that sleeps, and the longest
+/// that it was late.
 pub struct Timed {
     pub thread: Busy,
     longest_ns: Arc<AtomicU64>,
@@ -116,6 +117,23 @@ impl Timed {
         };
         Timed {
             thread: Busy::repeating(prepare, read_clock),
+            longest_ns,
+        }
+    }
+
+    /// Sleeps for this time, again and again.
+    pub fn sleeping(every: Duration) -> Timed {
+        let longest_ns = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&longest_ns);
+        let wake = move || {
+            let begun_ns = now_ns();
+            sleep(every);
+            let late_ns = (now_ns() - begun_ns).saturating_sub(every.as_nanos() as u64);
+            // Relaxed: a maximum, which guards nothing.
+            own.fetch_max(late_ns, Ordering::Relaxed);
+        };
+        Timed {
+            thread: Busy::repeating(|| (), wake),
             longest_ns,
         }
     }

@@ -195,8 +195,8 @@ struct Watched {
     core: u64,
     place: Option<Place>,
     quiet_until_ns: u64,
-    /// Where it sleeps when it is no worker. A runtime that moves its workers to threads of its pool for blocking calls, as
-    /// `block_in_place` and Morpheus do, has them wait there, and they are workers again within microseconds.
+    /// Where it sleeps when it is no worker. `block_in_place` and Morpheus move workers to threads of the pool for blocking calls, which
+    /// wait there between two times as a worker.
     away_at: VecDeque<Spot>,
 }
 
