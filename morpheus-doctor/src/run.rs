@@ -22,9 +22,11 @@ use crate::target::{self, Target};
 const TURN: Duration = Duration::from_millis(10);
 /// The same while there are none: each turn takes a CPU from the process for some 0.1 ms.
 const IDLE_TURN: Duration = Duration::from_millis(100);
-/// The same at the beginning, when the count of polls is looked for.
+/// The same at the beginning, when the count of polls is looked for: for so long, and as many turns, which take longer on a slow
+/// machine.
 const FIRST_TURN: Duration = Duration::from_millis(2);
 const FIRST: Duration = Duration::from_secs(2);
+const FIRST_TURNS: u32 = 500;
 /// How frequently stacks of sleeping threads are read at the beginning, and how many times.
 const SURVEY: Duration = Duration::from_millis(20);
 const SURVEYS: u32 = 25;
@@ -140,6 +142,7 @@ fn watch(
 ) -> Result<&'static str, Failure> {
     let began = Instant::now();
     let (mut surveys, mut survey_again, mut show_again) = (0, began, began + SHOWN);
+    let mut turns = 0_u32;
     // A program that was started writes to the same terminal.
     let mut live = match Live::is_possible() && !arguments.json && child.is_none() {
         true => Some(Live::start()?),
@@ -198,7 +201,9 @@ fn watch(
         let left = arguments
             .duration
             .map_or(IDLE_TURN, |duration| duration.saturating_sub(now - began));
-        let turn = match (now - began < FIRST, is_idle) {
+        turns = turns.saturating_add(1);
+        let is_beginning = now - began < FIRST || turns < FIRST_TURNS;
+        let turn = match (is_beginning, is_idle) {
             (true, _) => FIRST_TURN,
             (false, false) => TURN,
             (false, true) => IDLE_TURN,
