@@ -22,8 +22,8 @@ use crate::target::{self, Target};
 const TURN: Duration = Duration::from_millis(10);
 /// The same while there are none: each turn takes a CPU from the process for some 0.1 ms.
 const IDLE_TURN: Duration = Duration::from_millis(100);
-/// The same at the beginning, when the count of polls is looked for: for so long, and as many turns, which take longer on a slow
-/// machine.
+/// The same at the beginning, when the count of polls is looked for. The beginning has at least this length and this number of turns:
+/// on a slow machine a turn takes longer.
 const FIRST_TURN: Duration = Duration::from_millis(2);
 const FIRST: Duration = Duration::from_secs(2);
 const FIRST_TURNS: u32 = 500;

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::Method;
-use crate::unwind::StackCopy;
+use crate::unwind::{Registers, StackCopy};
 
 /// What a thread of the process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,12 @@ pub struct Spot {
     pub ip: u64,
     /// The stack pointer.
     pub sp: u64,
+}
+
+impl From<Registers> for Spot {
+    fn from(Registers { ip, sp, .. }: Registers) -> Spot {
+        Spot { ip, sp }
+    }
 }
 
 /// What a sleep of the executor's own is for.

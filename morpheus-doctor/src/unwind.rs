@@ -274,10 +274,7 @@ impl Walker {
         while place < end
             && let Some(word) = copy.word(place)
         {
-            let call = match self.module_of(word.wrapping_sub(1)) {
-                Some(_) => self.call_before(word),
-                None => None,
-            };
+            let call = self.call_that_returns_to(word);
             let found = call.is_some().then_some(Position {
                 ip: word,
                 sp: place + 8,
@@ -306,8 +303,7 @@ impl Walker {
     fn caller(&self, copy: &StackCopy, left: Position, begins: Beginning) -> Option<Position> {
         let place = left.sp.checked_add(begins.below_return)?;
         let ip = copy.word(place)?;
-        self.module_of(ip.wrapping_sub(1))?;
-        self.call_before(ip)?;
+        self.call_that_returns_to(ip)?;
         Some(Position {
             ip,
             sp: place + 8,
@@ -322,6 +318,12 @@ impl Walker {
             Some(begins.wrapping_add(module.bias))
         });
         begins.unwrap_or(address)
+    }
+
+    /// The call that returns to an address, if a word of a stack is a return address.
+    fn call_that_returns_to(&self, word: u64) -> Option<Call> {
+        self.module_of(word.wrapping_sub(1))?;
+        self.call_before(word)
     }
 
     /// The call before an address, if there is one.

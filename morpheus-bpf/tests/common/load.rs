@@ -107,33 +107,37 @@ pub struct Timed {
 impl Timed {
     /// `prepare` runs in the thread before it begins.
     pub fn new(prepare: impl FnOnce() + Send + 'static) -> Timed {
-        let longest_ns = Arc::new(AtomicU64::new(0));
-        let own = Arc::clone(&longest_ns);
         let mut last = None;
-        let read_clock = move || {
+        Timed::repeating(prepare, move || {
             let now = now_ns();
-            // Relaxed: a maximum, which guards nothing.
-            own.fetch_max(now - last.replace(now).unwrap_or(now), Ordering::Relaxed);
-        };
-        Timed {
-            thread: Busy::repeating(prepare, read_clock),
-            longest_ns,
-        }
+            now - last.replace(now).unwrap_or(now)
+        })
     }
 
     /// Sleeps for this time, again and again.
     pub fn sleeping(every: Duration) -> Timed {
+        Timed::repeating(
+            || (),
+            move || {
+                let begun_ns = now_ns();
+                sleep(every);
+                (now_ns() - begun_ns).saturating_sub(every.as_nanos() as u64)
+            },
+        )
+    }
+
+    /// `time` returns what is timed, in ns.
+    fn repeating(
+        prepare: impl FnOnce() + Send + 'static,
+        mut time: impl FnMut() -> u64 + Send + 'static,
+    ) -> Timed {
         let longest_ns = Arc::new(AtomicU64::new(0));
         let own = Arc::clone(&longest_ns);
-        let wake = move || {
-            let begun_ns = now_ns();
-            sleep(every);
-            let late_ns = (now_ns() - begun_ns).saturating_sub(every.as_nanos() as u64);
-            // Relaxed: a maximum, which guards nothing.
-            own.fetch_max(late_ns, Ordering::Relaxed);
-        };
         Timed {
-            thread: Busy::repeating(|| (), wake),
+            // Relaxed: a maximum, which guards nothing.
+            thread: Busy::repeating(prepare, move || {
+                own.fetch_max(time(), Ordering::Relaxed);
+            }),
             longest_ns,
         }
     }

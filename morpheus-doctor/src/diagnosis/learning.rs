@@ -91,10 +91,7 @@ impl Learning {
         let Taken { tid, copy, call } = stack;
         let anatomy = understood.anatomy;
         let other = Kind::Other {
-            asleep: call.map(|_| Spot {
-                ip: copy.registers.ip,
-                sp: copy.registers.sp,
-            }),
+            asleep: call.map(|_| Spot::from(copy.registers)),
         };
         if anatomy.looped.is_some() {
             self.has_tokio = true;

@@ -88,23 +88,26 @@ fn first_of(looks: &mut Looks, tid: u32, wanted: Reason) -> StackCopy {
     found.into_inner().expect("it was waited for").1
 }
 
+/// Makes a worker of a thread that sleeps, and tells that it is none there. Returns where that is.
+fn adopt_and_leave(looks: &mut Looks, tid: u32) -> Spot {
+    looks.adopt(tid, Kind::Worker, None);
+    let spot = Spot::from(first_of(looks, tid, Reason::Woke).registers);
+    let asleep = Some(spot);
+    looks.adopt(tid, Kind::Other { asleep }, None);
+    spot
+}
+
 #[test]
 fn a_worker_that_was_none_for_a_while_is_one_again_when_it_wakes() {
     let sleep = || std::thread::sleep(Duration::from_secs(3));
     let (mut looks, tid, send, thread) = with_sleeper(sleep);
-    looks.adopt(tid, Kind::Worker, None);
-    let waits = first_of(&mut looks, tid, Reason::Woke).registers;
-    let asleep = Some(Spot {
-        ip: waits.ip,
-        sp: waits.sp,
-    });
-    looks.adopt(tid, Kind::Other { asleep }, None);
+    let waits = adopt_and_leave(&mut looks, tid);
     assert_eq!(rounds(&mut looks, tid), [], "that sleep is no poll's");
     assert!(looks.workers[&tid].worker.progress().is_none());
     // It wakes, and sleeps elsewhere.
     drop(send);
-    let polls = first_of(&mut looks, tid, Reason::Woke).registers;
-    assert_ne!((polls.ip, polls.sp), (waits.ip, waits.sp));
+    let polls = first_of(&mut looks, tid, Reason::Woke);
+    assert_ne!(Spot::from(polls.registers), waits);
     // One that runs while it is none is looked for anew.
     looks.adopt(tid, Kind::Other { asleep: None }, None);
     assert!(!looks.workers.contains_key(&tid));
@@ -130,13 +133,7 @@ fn places_of_sleep_are_remembered_up_to_a_number() {
 #[test]
 fn workers_that_rest_for_long_are_looked_at_seldom_where_looks_are_too_many() {
     let (mut looks, tid, send, thread) = with_sleeper(|| {});
-    looks.adopt(tid, Kind::Worker, None);
-    let waits = first_of(&mut looks, tid, Reason::Woke).registers;
-    let asleep = Some(Spot {
-        ip: waits.ip,
-        sp: waits.sp,
-    });
-    looks.adopt(tid, Kind::Other { asleep }, None);
+    adopt_and_leave(&mut looks, tid);
     // In how many of the turns that one in `SELDOM` is of it is looked at.
     let looked_at = |looks: &mut Looks| {
         let last_ns = |looks: &Looks| looks.workers[&tid].worker.last().map(|last| last.now_ns);
