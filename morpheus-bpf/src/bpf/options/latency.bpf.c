@@ -25,12 +25,27 @@ struct {
 	__type(value, struct histograms);
 } histograms SEC(".maps");
 
+/* The place of the highest bit, by halves: BPF has no instruction for it, and what compilers make of __builtin_clz is longer. */
 static __always_inline __u32 latency_bucket(__u64 ns)
 {
 	__u64 us = ns / 1000;
-	__u32 bucket = us < 2 ? 0 : 63 - __builtin_clzll(us);
+	__u32 bucket = 0;
 
-	return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
+	if (us >> (LATENCY_BUCKETS - 1))
+		return LATENCY_BUCKETS - 1;
+	if (us >> 8) {
+		us >>= 8;
+		bucket = 8;
+	}
+	if (us >> 4) {
+		us >>= 4;
+		bucket += 4;
+	}
+	if (us >> 2) {
+		us >>= 2;
+		bucket += 2;
+	}
+	return bucket + (us >> 1);
 }
 
 /* Counts the wait of a task that is switched in. */

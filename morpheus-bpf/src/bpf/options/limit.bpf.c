@@ -176,7 +176,7 @@ bool wait_in(__u32 index, struct task_struct *task __arg_trusted, __u64 flags, _
 	/* The queue is in order of age: an old task is not put at its end. */
 	if (!group || !group->prepared || has_waited(task, OLD_NS))
 		return false;
-	bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
+	bound_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
 	/* It does not want the CPU at the expense of others meanwhile. */
 	note_sleep(task);
 	/* Nor go on with its turn afterwards. */

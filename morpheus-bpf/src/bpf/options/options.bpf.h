@@ -136,8 +136,8 @@ SHARED(const volatile bool make_up_on, = true);
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);
 int start_kick_timer(__u32 index);
 
-/* starvation.bpf.c: when the main DSQ goes before the front DSQ. Returns the counter of the reason, or COUNTERS: it does not. */
-int main_goes_first(struct domain *domain, __u64 now);
+/* starvation.bpf.c: when the main DSQ has tasks and goes before the front DSQ. Returns the counter of the reason, or COUNTERS. */
+int main_goes_first(struct domain *domain, __u32 index, __u64 now);
 /* Tasks of pinned DSQs count toward the deficit as those of the front DSQ do, and go after the main DSQ when it is reached. */
 SHARED(const volatile bool deficit_on, = true);
 SHARED(const volatile bool starvation_rescue_on, = true);

@@ -48,16 +48,22 @@ bool is_main_due_at_tick(__u32 index, __u64 now)
 	return domain && scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && is_main_overdue(domain, now);
 }
 
-int main_goes_first(struct domain *domain, __u64 now)
+int main_goes_first(struct domain *domain, __u32 index, __u64 now)
 {
+	int why = COUNTERS;
+
 	if (!domain)
 		return COUNTERS;
 	if (deficit_on && is_deficit_reached(domain))
-		return COUNTER_from_deficit;
-	if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
-		return COUNTER_from_starvation_rescue;
-	if (sojourn_rescue_on && is_main_overdue(domain, now))
-		return COUNTER_from_sojourn_rescue;
+		why = COUNTER_from_deficit;
+	else if (starvation_rescue_on && is_overdue(domain->main_served_ns, starvation_ns, now))
+		why = COUNTER_from_starvation_rescue;
+	else if (sojourn_rescue_on && is_main_overdue(domain, now))
+		why = COUNTER_from_sojourn_rescue;
+	if (why == COUNTERS || scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0)
+		return why;
+	/* An empty DSQ lacks no service. It is looked at again when it would be overdue anew, and not at each pick. */
+	WRITE_ONCE(domain->main_served_ns, now);
 	return COUNTERS;
 }
 

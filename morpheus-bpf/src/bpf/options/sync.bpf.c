@@ -94,7 +94,7 @@ bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behav
 	is_among_many &= !serves;
 	if (is_among_many) {
 		claim->tier = TIER_BATCH;
-		bounded_vtime(task, 0);
+		bound_vtime(task, 0);
 		count(COUNTER_woken_among_many);
 	}
 	return is_among_many;

@@ -201,6 +201,8 @@ static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const st
 	if (!task || !domain)
 		return -1;
 	bits = READ_ONCE(domain->batch_cpus);
+	if (!bits)
+		return -1;
 	/* Starts after the own CPU, so that kicks spread over the domain. */
 	place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)];
 	later = place < DOMAIN_CPUS ? ~0ULL << (place + 1) : 0;

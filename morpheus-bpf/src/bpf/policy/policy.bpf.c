@@ -79,10 +79,10 @@ static __always_inline bool is_kernels_own(const struct task_struct *task)
  */
 static __always_inline bool resume(struct task_struct *task, struct worker *worker, __u64 flags)
 {
-	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
+	struct cpu *cpu = flags & ENQ_WAKEUP ? 0 : cpu_at(bpf_get_smp_processor_id());
 	__u64 rest_ns;
 
-	if (!cpu || !cpu->rest_ns || flags & ENQ_WAKEUP)
+	if (!cpu || !cpu->rest_ns)
 		return false;
 	rest_ns = cpu->rest_ns;
 	cpu->rest_ns = 0;
@@ -99,22 +99,26 @@ static __always_inline bool resume(struct task_struct *task, struct worker *work
  * running task. It is the next one there in any case, and saves an insertion by vtime and a removal. Two tasks that wake each
  * other on one CPU depend on this.
  */
-static __always_inline bool goes_next(struct task_struct *task, struct worker *worker, struct claim *claim)
+static __always_inline bool goes_next(struct task_struct *task, __s32 index, struct worker *worker, struct claim *claim)
 {
-	__u64 now = claim->now;
-	__s32 index = scx_bpf_task_cpu(task);
-	struct cpu *cpu = cpu_at(index);
+	__u32 domain_index = domain_of(index);
+	struct domain *domain;
+	struct cpu *cpu;
 	__u64 vtime;
 
-	if (!is_pinned(task) || !cpu || cpu->pinned || worker)
+	if (!is_pinned(task) || worker)
 		return false;
-	vtime = bounded_vtime(task, sleeper_ns);
+	cpu = cpu_at(index);
+	domain = domain_at(domain_index);
+	if (!cpu || !domain || cpu->pinned)
+		return false;
+	vtime = bounded_vtime(task, domain, sleeper_ns);
 	/* On an idle CPU no task waits. */
 	if (cpu->since_ns) {
-		if (!before(vtime, present_vtime(cpu, now) + slice_ns))
+		if (!before(vtime, present_vtime(cpu, claim->now) + slice_ns))
 			return false;
-		if (is_rescue_pending(cpu, domain_of(index)) || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_of(index))) ||
-		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_of(index)))))
+		if (is_rescue_pending(cpu, domain) || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) ||
+		    (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index))))
 			return false;
 	}
 	insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
@@ -169,6 +173,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	bool wakes = flags & ENQ_WAKEUP, is_among_many = false;
 	struct claim claim = {};
 	struct words slot = {};
+	__s32 index;
 	__u64 now;
 
 	if (!may_move(task, flags)) {
@@ -176,8 +181,9 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		count(COUNTER_to_local);
 		return 0;
 	}
+	index = scx_bpf_task_cpu(task);
 	if (is_kernels_own(task)) {
-		cpu = cpu_at(scx_bpf_task_cpu(task));
+		cpu = cpu_at(index);
 		if (cpu)
 			cpu->kicked = KICK_KERNEL;
 		/*
@@ -191,7 +197,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	worker = worker_of(task);
 	if (worker)
 		restore_vtime(task, worker);
-	come_to_domain(task, domain_of(scx_bpf_task_cpu(task)));
+	come_to_domain(task, domain_of(index));
 	now = scx_now();
 	if (has_groups()) {
 		__u32 group;
@@ -202,7 +208,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
-		__s32 fast = hybrid_on ? claim_fast(task, scx_bpf_task_cpu(task)) : -1;
+		__s32 fast = hybrid_on ? claim_fast(task, index) : -1;
 
 		if (fast >= 0) {
 			insert_fifo(task, DSQ_LOCAL_ON | (__u32)fast, slice_ns, 0);
@@ -240,11 +246,11 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		}
 	}
 	count(wakes ? COUNTER_wakeups : COUNTER_enqueues_again);
-	if (wakes && goes_next(task, worker, &claim))
+	if (wakes && goes_next(task, index, worker, &claim))
 		return 0;
 	if (serving)
 		borrow(task, worker);
-	if (!put(task, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
+	if (!put(task, index, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
 		claim.tier = TIER_BATCH;
 	if (rescue_on && !rescue_armed)
 		watch_over_queues();
@@ -303,9 +309,9 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 }
 
 /* No task waits for this CPU in an order of vtime. Without another one it is about to idle. */
-static __always_inline void take_rest(__u32 domain_index, __s32 index, struct cpu *cpu)
+static __always_inline void take_rest(__u32 domain_index, const struct domain *domain, __s32 index, struct cpu *cpu)
 {
-	bool taken = is_rescue_pending(cpu, domain_index) && take_rescued(domain_index, index);
+	bool taken = is_rescue_pending(cpu, domain) && take_rescued(domain_index, index);
 
 	if (!taken && !take_from_others(domain_index, cpu) && has_groups())
 		settle_groups();
@@ -336,28 +342,27 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 
 	if (!cpu || !domain)
 		return 0;
-	now = scx_now();
 	wants_on = previous && previous->scx.flags & TASK_QUEUED && cpu->since_ns;
 	if (!wants_on) {
 		cpu->kicked = KICK_NONE;
 		if (is_rescue_due(cpu, domain) && take_rescued(domain_index, index))
 			return 0;
 		/* The usual case: the previous task sleeps, and only the front and main DSQs have tasks. */
-		if (waits_by_tier(cpu, domain, now)) {
-			if (!take_waiting(domain_index, domain, now))
-				take_rest(domain_index, index, cpu);
+		if (waits_by_tier(cpu, domain)) {
+			if (!take_waiting(domain_index, domain))
+				take_rest(domain_index, domain, index, cpu);
 			return 0;
 		}
+		now = scx_now();
 		read_heads(&heads, domain_index, index, now);
-		if (take_least(&heads, domain_index, index, now))
-			return 0;
-		if (heads.throttled && take_throttled(domain_index, cpu))
-			return 0;
-		take_rest(domain_index, index, cpu);
+		if (!take_least(&heads, domain_index, index, now) &&
+		    !(heads.throttled && take_throttled(domain_index, cpu)))
+			take_rest(domain_index, domain, index, cpu);
 		return 0;
 	}
 	if (cpu->worker)
 		worker = worker_of(previous);
+	now = scx_now();
 	charge(previous, cpu, worker, now);
 	if (worker)
 		repay(previous, worker, index);
@@ -373,8 +378,8 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	 * The previous task does not go on whatever its vtime is (goes_on). So no head is read, which takes a lock on older
 	 * kernels.
 	 */
-	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain, now) &&
-	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_waiting(domain_index, domain, now))
+	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain) &&
+	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_by_tier(domain_index, domain, now))
 		return 0;
 	read_heads(&heads, domain_index, index, now);
 	if (spent) {
@@ -383,7 +388,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 		set_slice(previous, 0);
 		if (!take_least(&heads, domain_index, index, now) &&
 		    !(heads.throttled && take_throttled(domain_index, cpu)))
-			take_rest(domain_index, index, cpu);
+			take_rest(domain_index, domain, index, cpu);
 		return 0;
 	}
 	before_main = is_before_main(previous, cpu, &heads);
@@ -450,7 +455,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	cpu->rest_ns = 0;
 	cpu->group = has_groups() ? join_group(task) : ROOT_GROUP;
 	cpu->paid_ns = task->se.sum_exec_runtime;
-	cpu->vtime = bounded_vtime(task, lag_ns);
+	cpu->vtime = bounded_vtime(task, domain, lag_ns);
 	cpu->weight = weight_of(task);
 	cpu->worker = worker ? task->tgid : 0;
 	cpu->kernel = !!(task->flags & PF_KTHREAD);

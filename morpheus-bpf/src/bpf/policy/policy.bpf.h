@@ -23,7 +23,7 @@ SHARED(const volatile __u64 sleeper_ns, = 4000000);
  */
 SHARED(const volatile __u64 lag_ns, = 50000000);
 /*
- * A task may be this far after the clock, in ns, beside what its slices add (bounded_vtime): no task waits longer than that for CPU
+ * A task may be this far after the clock, in ns, beside what its slices add (bound_vtime): no task waits longer than that for CPU
  * time that it had long ago.
  */
 SHARED(const volatile __u64 lead_ns, = 200000000);
@@ -397,6 +397,9 @@ static __always_inline __u32 weight_of(struct task_struct *task)
 
 static __always_inline __u64 by_weight(__u64 ns, __u32 weight)
 {
+	/* Nearly all tasks have it, and divisions are slow. */
+	if (weight == USUAL_WEIGHT << WEIGHT_SHIFT)
+		return ns;
 	return ns * (USUAL_WEIGHT << WEIGHT_SHIFT) / (weight ? weight : 1);
 }
 
@@ -453,11 +456,9 @@ static __always_inline __s64 pay_for(const struct task_struct *task, struct cpu 
 }
 
 /* Whether a rescued task may wait for this CPU. */
-static __always_inline bool is_rescue_pending(const struct cpu *cpu, __u32 domain_index)
+static __always_inline bool is_rescue_pending(const struct cpu *cpu, const struct domain *domain)
 {
-	struct domain *domain = domain_at(domain_index);
-
-	return rescue_on && (READ_ONCE(cpu->rescue) || (domain && READ_ONCE(domain->rescue)));
+	return rescue_on && (READ_ONCE(cpu->rescue) || READ_ONCE(domain->rescue));
 }
 
 /* Whether a CPU takes a rescued task first: at every second pick, and at each pick while one is urgent. */
@@ -485,7 +486,7 @@ static __always_inline __u64 margin_ns(const struct cpu *cpu, __u32 tier)
 /* Functions of the core for the link and the options. */
 
 /* Brings the vtime of a task within bounds, and returns it (queue.bpf.h). */
-__u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns);
+__u64 bound_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns);
 /* The least vtime of the tasks that wait for this CPU, or NO_VTIME. Not to be called with a run queue locked. */
 __u64 least_waiting(__s32 index);
 /* Kicks an idle CPU that may run a waiting task. Returns whether there was one (place.bpf.h). */

@@ -52,13 +52,11 @@ const volatile __u64 vtime_ceiling_ns = 0;
  * of its domain get CPU time. By the other clock a task would wait until this one has caught up, or would have CPU time for
  * nothing.
  */
-int come_to_domain(struct task_struct *task __arg_trusted, __u32 index)
+int keep_distance(struct task_struct *task __arg_trusted, __u32 index)
 {
 	struct behaviour *behaviour;
 	struct domain *domain, *home;
 
-	if (domain_count < 2 || !domain_clock_on)
-		return 0;
 	behaviour = bpf_task_storage_get(&behaviours, task, 0, 0);
 	domain = domain_at(index);
 	if (!behaviour || !domain || behaviour->home == index + 1)
@@ -69,6 +67,12 @@ int come_to_domain(struct task_struct *task __arg_trusted, __u32 index)
 		set_vtime(task, task->scx.dsq_vtime - READ_ONCE(home->clock) + READ_ONCE(domain->clock));
 	count(COUNTER_domains_changed);
 	return 0;
+}
+
+static __always_inline void come_to_domain(struct task_struct *task, __u32 index)
+{
+	if (domain_count > 1 && domain_clock_on)
+		keep_distance(task, index);
 }
 
 /* Advances the clock of a domain to the vtime of a task that was picked for it. */
@@ -97,7 +101,7 @@ static __always_inline __u64 reference_of(const struct task_struct *task, __u64 
 }
 
 /* Brings the vtime of a task within bounds: neither credit nor debt lasts for ever. */
-__u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
+__u64 bound_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
 	__u32 weight = weight_of(task);
 	__u64 slice_vtime = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
@@ -125,6 +129,20 @@ __u64 bounded_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 	if (vtime != task->scx.dsq_vtime)
 		set_vtime(task, vtime);
 	return vtime;
+}
+
+/*
+ * The same, without its divisions where the vtime is within the bounds of any task already, as it nearly always is: none is narrower
+ * than this. With groups the bound before the clock depends on the weight.
+ */
+static __always_inline __u64 bounded_vtime(struct task_struct *task, const struct domain *domain, __u64 most_lag_ns)
+{
+	__u64 most_lead_ns = vtime_ceiling_ns && vtime_ceiling_ns < lead_ns ? vtime_ceiling_ns : lead_ns;
+	__u64 vtime = task->scx.dsq_vtime;
+
+	if (domain && !has_groups() && vtime - (READ_ONCE(domain->clock) - most_lag_ns) <= most_lag_ns + most_lead_ns)
+		return vtime;
+	return bound_vtime(task, most_lag_ns);
 }
 
 /* Charges the running task for its CPU time since the last charge. */
@@ -156,12 +174,12 @@ static __noinline __u64 head_of(__u64 dsq)
 	struct task_struct *task;
 	__u64 vtime = NO_VTIME;
 
-	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return NO_VTIME;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		task = scx_bpf_dsq_peek(dsq);
 		return task ? task->scx.dsq_vtime : NO_VTIME;
 	}
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return NO_VTIME;
 	count(COUNTER_locks_to_peek);
 	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
 		task = bpf_iter_scx_dsq_next(&iterator);
@@ -208,17 +226,16 @@ static __always_inline bool is_eligible(__u32 tier, __u64 vtime, const struct do
 }
 
 /* Puts a runnable task into a DSQ. Returns whether that is the front DSQ. */
-static __always_inline bool put(struct task_struct *task, struct worker *worker, __u32 tier, __u64 slice, __u64 flags,
-				__u64 now)
+static __always_inline bool put(struct task_struct *task, __s32 index, struct worker *worker, __u32 tier, __u64 slice,
+				__u64 flags, __u64 now)
 {
-	__s32 index = scx_bpf_task_cpu(task);
 	__u32 domain_index = domain_of(index);
 	struct domain *domain = domain_at(domain_index);
 	__u64 vtime;
 
 	if (worker)
 		forgive(task, worker);
-	vtime = bounded_vtime(task, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
+	vtime = bounded_vtime(task, domain, flags & ENQ_WAKEUP ? sleeper_ns : lag_ns);
 	/*
 	 * A pinned worker stays here even if it is demoted or throttled: it is charged for that, and its competitors cannot
 	 * migrate either.
@@ -235,7 +252,8 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	if (!domain || (worker && worker->demoted && put_demoted(task, worker, slice, flags, now)))
 		return false;
 	if (is_eligible(tier, vtime, domain)) {
-		note_arrival(FRONT_DSQ(domain_index), &domain->front_served_ns, now);
+		if (overflow_rescue_on)
+			note_arrival(FRONT_DSQ(domain_index), &domain->front_served_ns, now);
 		insert_by_vtime(task, FRONT_DSQ(domain_index), slice, vtime, flags);
 		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
 		return true;
@@ -247,17 +265,21 @@ static __always_inline bool put(struct task_struct *task, struct worker *worker,
 	return false;
 }
 
-/* Moves the first task of a DSQ that may run here to the local DSQ. Returns whether there was one. */
-static __always_inline bool take(__u64 dsq, enum counter counter)
+/* Moves the first task of a DSQ with tasks that may run here to the local DSQ. Returns whether there was one. */
+static __always_inline bool take_known(__u64 dsq, enum counter counter)
 {
-	/* An empty DSQ is not locked. */
-	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return false;
 	count(COUNTER_locks_to_take);
 	if (!move_to_local(dsq))
 		return false;
 	count(counter);
 	return true;
+}
+
+/* The same for a DSQ that may be empty. */
+static __always_inline bool take(__u64 dsq, enum counter counter)
+{
+	/* An empty DSQ is not locked. */
+	return scx_bpf_dsq_nr_queued(dsq) > 0 && take_known(dsq, counter);
 }
 
 /* The order here is by the time at which a task may run again. So such a task does not advance the clock. */
@@ -315,56 +337,60 @@ int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	return 0;
 }
 
-/* Takes from the main DSQ, and restarts its time without service. */
+/* Takes from the main DSQ, which has tasks, and restarts its time without service. */
 static __always_inline bool take_main(__u32 index, struct domain *domain, enum counter counter, __u64 now)
 {
-	if (!take(MAIN_DSQ(index), counter))
+	if (!take_known(MAIN_DSQ(index), counter))
 		return false;
-	if (tiers_on) {
+	if (deficit_on)
 		domain->before_main = 0;
+	if (tiers_on)
 		WRITE_ONCE(domain->main_served_ns, now);
-	}
 	return true;
 }
 
-/* Takes from the front DSQ. `others`: tasks wait in the main DSQ meanwhile, which the deficit counts. */
-static __always_inline bool take_front(__u32 index, struct domain *domain, bool others, __u64 now)
+/* Takes from the front DSQ, which has tasks. Each while tasks wait in the main DSQ counts toward the deficit. */
+static __always_inline bool take_front(__u32 index, struct domain *domain, __u64 now)
 {
-	if (!take(FRONT_DSQ(index), COUNTER_from_front))
+	if (!take_known(FRONT_DSQ(index), COUNTER_from_front))
 		return false;
-	domain->before_main = others ? domain->before_main + 1 : 0;
-	WRITE_ONCE(domain->front_served_ns, now);
+	if (deficit_on)
+		domain->before_main = scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 ? domain->before_main + 1 : 0;
+	if (overflow_rescue_on)
+		WRITE_ONCE(domain->front_served_ns, now);
 	return true;
 }
 
-/* Takes from the front or the main DSQ. `front` and `main`: the DSQ has tasks. */
-static __always_inline bool take_by_tier(__u32 index, struct domain *domain, bool front, bool main, __u64 now)
+/* Takes from the front DSQ, which has tasks, or from the main DSQ if that has waited for too long. */
+static __always_inline bool take_by_tier(__u32 index, struct domain *domain, __u64 now)
 {
-	if (front) {
-		bool is_bounded = deficit_on || starvation_rescue_on || sojourn_rescue_on;
-		enum counter why = is_bounded && main ? main_goes_first(domain, now) : COUNTERS;
+	bool is_bounded = deficit_on || starvation_rescue_on || sojourn_rescue_on;
+	enum counter why = is_bounded ? main_goes_first(domain, index, now) : COUNTERS;
 
-		if (why != COUNTERS && take_main(index, domain, why, now))
-			return true;
-		if (take_front(index, domain, main, now))
-			return true;
-	}
-	return take_main(index, domain, COUNTER_from_main, now);
+	if (why != COUNTERS && take_main(index, domain, why, now))
+		return true;
+	return take_front(index, domain, now);
 }
 
-/* Whether all tasks that wait for a CPU are in the front and main DSQs. */
-static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct domain *domain, __u64 now)
+/* Whether all tasks that wait for a CPU are in the front and main DSQs. The clock is read where workers were demoted before. */
+static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct domain *domain)
 {
-	return !cpu->pinned && !before(now, domain->demoted_until_ns) && !before(now, domain->throttled_until_ns);
+	__u64 demoted_ns = READ_ONCE(domain->demoted_until_ns), throttled_ns = READ_ONCE(domain->throttled_until_ns), now;
+
+	if (cpu->pinned)
+		return false;
+	if (!(demoted_ns | throttled_ns))
+		return true;
+	now = scx_now();
+	return !before(now, demoted_ns) && !before(now, throttled_ns);
 }
 
-/* Takes from the front and main DSQs, without reading vtimes. */
-static __always_inline bool take_waiting(__u32 index, struct domain *domain, __u64 now)
+/* Takes from the front and main DSQs, without reading vtimes. Reads the clock if there is a task to take. */
+static __always_inline bool take_waiting(__u32 index, struct domain *domain)
 {
-	bool front = tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0;
-	bool main = !front || scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0;
-
-	return take_by_tier(index, domain, front, main, now);
+	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0 && take_by_tier(index, domain, scx_now()))
+		return true;
+	return scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && take_main(index, domain, COUNTER_from_main, scx_now());
 }
 
 /* Takes the first task, in the order above, that may run here. */
@@ -383,7 +409,7 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	if (tiers_on && overflow_rescue_on && heads->pinned != NO_VTIME && heads->pinned == heads->least) {
 		__u32 overdue = overdue_queues(domain, heads, now);
 
-		if ((overdue & FRONT_IS_OVERDUE && take_front(domain_index, domain, main, now)) ||
+		if ((overdue & FRONT_IS_OVERDUE && take_front(domain_index, domain, now)) ||
 		    (overdue & MAIN_IS_OVERDUE && take_main(domain_index, domain, COUNTER_from_main, now))) {
 			count(COUNTER_from_overflow_rescue);
 			return true;
@@ -398,7 +424,11 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 			domain->before_main++;
 		return true;
 	}
-	if (take_by_tier(domain_index, domain, front, main, now))
+	if (front && take_by_tier(domain_index, domain, now))
+		return true;
+	/* A task may have come to the main DSQ meanwhile. */
+	if ((main || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) > 0) &&
+	    take_main(domain_index, domain, COUNTER_from_main, now))
 		return true;
 	if (heads->pinned != NO_VTIME && take_pinned(cpu, index))
 		return true;
