@@ -38,6 +38,7 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
             "options/limit",
             "options/names",
             "options/near",
+            "options/nodes",
             "options/quota",
             "options/reenqueue",
             "options/rescue",

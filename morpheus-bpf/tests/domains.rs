@@ -4,14 +4,16 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed, set_nice};
+use common::load::{Busy, Timed, pin, set_nice};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
-use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 
 /// Long enough that many CPUs become idle, however slow they are.
 const WHILE: Duration = Duration::from_secs(4);
@@ -192,6 +194,45 @@ fn idle_cpus_are_found_by_node_and_without() {
         assert_eq!(state(), "enabled", "{arguments:?}");
         assert!(daemon.stop().success());
     }
+}
+
+/// A node without a CPU that is online when the scheduler starts is not among those that it knows.
+#[test]
+fn idle_cpus_are_found_in_a_node_that_comes_later() {
+    let nodes = Topology::read(Path::new(SYSFS)).count(Level::Node);
+    // With two, the masks are those of the whole machine as long as one of them is missing.
+    if !can_run() || nodes < 3 {
+        return;
+    }
+    let _turn = turn();
+    let last = cpus_of(Level::Node, nodes - 1);
+    let mut offline = Offline(Vec::new());
+    (0..cpus())
+        .filter(|cpu| last.is_set(*cpu))
+        .for_each(|cpu| offline.take(cpu));
+    let daemon = Daemon::schedule(&[]);
+    drop(offline);
+    let others = (0..cpus()).filter(|cpu| !last.is_set(*cpu));
+    let busy: Vec<Busy> = others.map(|cpu| Busy::new(move || pin(cpu))).collect();
+    let runs: Arc<[AtomicU32; 2]> = Arc::default();
+    let own = runs.clone();
+    let wakes = Busy::repeating(
+        || (),
+        move || {
+            sleep(Duration::from_millis(1));
+            // Relaxed, here and below: counts alone.
+            own[usize::from(last.is_set(sched_getcpu()))].fetch_add(1, Ordering::Relaxed);
+        },
+    );
+    std::thread::sleep(WHILE);
+    let [elsewhere, there] = [0, 1].map(|index: usize| runs[index].load(Ordering::Relaxed));
+    drop((busy, wakes));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    say(&format!(
+        "woken {there} times on an idle CPU of the node that came later, {elsewhere} times elsewhere"
+    ));
+    assert!(there > 100 && elsewhere < there / 10, "{there} {elsewhere}");
 }
 
 /// The longest wait with all nodes, without the second, and with all again. `check` is called between.

@@ -207,6 +207,12 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..tests(LONG_TERM, "64 CPUs in 8 domains", DOMAINS)
     },
     Guest {
+        // With two, the masks of idle CPUs are not by node while one of them is missing.
+        options: "--cpus 6 --numa 3 --icount=3 --timeout 900",
+        work: GuestWork::Tests(DOMAINS, "comes_later"),
+        ..tests(LONG_TERM, "a node that comes later", DOMAINS)
+    },
+    Guest {
         options: "--cpus 4 --icount=3 --timeout 1500",
         ..tests(LONG_TERM, "placement near a cache", PLACEMENT)
     },

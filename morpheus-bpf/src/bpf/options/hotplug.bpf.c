@@ -113,5 +113,6 @@ int STRUCT_OPS(morpheus_cpu_online, __s32 index)
 
 	if (domain)
 		WRITE_ONCE(domain->gone, 0);
+	note_node(index);
 	return 0;
 }

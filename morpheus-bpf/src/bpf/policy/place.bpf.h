@@ -67,6 +67,8 @@ static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u
 			return cpu & ~NEAR_IS_IDLE;
 		}
 	}
+	if (!is_any_idle())
+		return previous;
 	return scx_bpf_select_cpu_dfl(task, previous, flags, is_idle);
 }
 
@@ -104,21 +106,21 @@ static __noinline __s32 idle_in_domain(struct task_struct *task, __u32 domain, c
 bool kick_idle(struct task_struct *task __arg_trusted)
 {
 	__s32 own = scx_bpf_task_cpu(task), index = -1;
-	const struct cpumask *idle = idle_cpus(own);
-	bool is_movable = task->nr_cpus_allowed > 1, none = bpf_cpumask_empty(idle);
+	bool is_movable = task->nr_cpus_allowed > 1;
 
-	if (!none) {
-		if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
-			index = own;
-		} else if (domain_count > 1 && is_movable) {
-			index = idle_in_domain(task, domain_of(own), idle);
-			if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
-				index = -1;
-		}
+	if (!is_any_idle())
+		return false;
+	if (UNDER_RCU(bpf_cpumask_test_cpu(own, task->cpus_ptr)) && scx_bpf_test_and_clear_cpu_idle(own)) {
+		index = own;
+	} else if (domain_count > 1 && is_movable) {
+		const struct cpumask *idle = idle_cpus(own);
+
+		index = idle_in_domain(task, domain_of(own), idle);
+		if (index >= 0 && !scx_bpf_test_and_clear_cpu_idle(index))
+			index = -1;
+		scx_bpf_put_idle_cpumask(idle);
 	}
-	scx_bpf_put_idle_cpumask(idle);
-	/* Other nodes have idle CPUs that are not in this mask. */
-	if (index < 0 && (idle_by_node_on || !none) && is_movable)
+	if (index < 0 && is_movable)
 		index = UNDER_RCU(pick_idle(task, own));
 	if (index < 0)
 		return false;

@@ -167,7 +167,7 @@ static __always_inline enum counter kicks_for(const struct words *serving)
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
 	const struct words *serving = 0;
-	struct behaviour *behaviour;
+	struct behaviour *record, *behaviour;
 	struct worker *worker;
 	struct cpu *cpu;
 	bool wakes = flags & ENQ_WAKEUP, is_among_many = false;
@@ -197,7 +197,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	worker = worker_of(task);
 	if (worker)
 		restore_vtime(task, worker);
-	come_to_domain(task, domain_of(index));
+	record = record_of(task);
+	come_to_domain(task, record, domain_of(index));
 	now = scx_now();
 	if (has_groups()) {
 		__u32 group;
@@ -227,7 +228,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		if (load_words(worker, &slot) && serves(worker, &slot))
 			serving = &slot;
 	}
-	behaviour = behaviour_of(task);
+	behaviour = tiers_on ? record : 0;
 	if (rescue_on && flags & ENQ_REENQ && rescue_again(task, slice_for(behaviour, TIER_BATCH), flags))
 		return 0;
 	claim.now = now;
@@ -428,7 +429,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
-	struct behaviour *behaviour = behaviour_of(task);
+	struct behaviour *record = record_of(task), *behaviour = tiers_on ? record : 0;
 	__u64 now = scx_now(), most_ns;
 	__u32 tier = TIER_BATCH;
 
@@ -449,7 +450,7 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 			extend_again(task, index, now);
 		worker->resumes = 0;
 	}
-	come_to_domain(task, domain_of(index));
+	come_to_domain(task, record, domain_of(index));
 	if (cpu->stalled)
 		mark_stalled(index, false);
 	cpu->rest_ns = 0;

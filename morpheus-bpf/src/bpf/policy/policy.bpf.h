@@ -11,6 +11,7 @@
 #include "kernel/scx.bpf.h"
 #include "kernel/counters.bpf.h"
 #include "link/slot.bpf.h"
+#include "options/nodes.bpf.h"
 #include "options/options.bpf.h"
 
 /* The slice of a task, in ns: 4 ms is one tick at 250 Hz, and the kernel checks slices at ticks. `--slice-us`. */
@@ -315,6 +316,12 @@ struct heads {
 	__u32 due;
 };
 
+/* What is known of a task where anything is: without tiers it is only `home`. */
+static __always_inline struct behaviour *record_of(struct task_struct *task)
+{
+	return tiers_on || domain_count > 1 ? bpf_task_storage_get(&behaviours, task, 0, 0) : 0;
+}
+
 static __always_inline struct behaviour *behaviour_of(struct task_struct *task)
 {
 	return tiers_on ? bpf_task_storage_get(&behaviours, task, 0, 0) : 0;
@@ -492,36 +499,6 @@ __u64 least_waiting(__s32 index);
 /* Kicks an idle CPU that may run a waiting task. Returns whether there was one (place.bpf.h). */
 bool kick_idle(struct task_struct *task __arg_trusted);
 bool may_run_on(struct task_struct *task __arg_trusted, __s32 index);
-
-/*
- * Each node has masks of its own of its idle CPUs, so that a CPU which idles writes to no memory of another node. Set by the daemon
- * where there are several. `--without idle-by-node`
- */
-SHARED(const volatile bool idle_by_node_on, = false);
-
-/* The idle CPUs: all, or those of the node of this CPU. To be put back (scx_bpf_put_idle_cpumask). */
-static __always_inline const struct cpumask *idle_cpus(__s32 index)
-{
-	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_get_idle_cpumask_node))
-		return scx_bpf_get_idle_cpumask_node(scx_bpf_cpu_node(index));
-	return scx_bpf_get_idle_cpumask();
-}
-
-/* The same of CPUs whose cores are idle. */
-static __always_inline const struct cpumask *idle_cores(__s32 index)
-{
-	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_get_idle_smtmask_node))
-		return scx_bpf_get_idle_smtmask_node(scx_bpf_cpu_node(index));
-	return scx_bpf_get_idle_smtmask();
-}
-
-/* Claims an idle CPU for a task, of the node of this CPU if there is one there. Negative: none is idle. In an RCU section. */
-static __always_inline __s32 pick_idle(const struct task_struct *task, __s32 index)
-{
-	if (idle_by_node_on && bpf_ksym_exists(scx_bpf_pick_idle_cpu_node))
-		return scx_bpf_pick_idle_cpu_node(task->cpus_ptr, scx_bpf_cpu_node(index), 0);
-	return scx_bpf_pick_idle_cpu(task->cpus_ptr, 0);
-}
 
 /* Whether a CPU is in this mask of idle CPUs, and the task may use it. */
 static __always_inline bool is_idle_for(struct task_struct *task, __s32 index, const struct cpumask *idle)

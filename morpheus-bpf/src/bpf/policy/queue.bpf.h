@@ -52,27 +52,24 @@ const volatile __u64 vtime_ceiling_ns = 0;
  * of its domain get CPU time. By the other clock a task would wait until this one has caught up, or would have CPU time for
  * nothing.
  */
-int keep_distance(struct task_struct *task __arg_trusted, __u32 index)
+int keep_distance(struct task_struct *task __arg_trusted, struct behaviour *record, __u32 index)
 {
-	struct behaviour *behaviour;
-	struct domain *domain, *home;
+	struct domain *domain = domain_at(index), *home;
 
-	behaviour = bpf_task_storage_get(&behaviours, task, 0, 0);
-	domain = domain_at(index);
-	if (!behaviour || !domain || behaviour->home == index + 1)
+	if (!record || !domain)
 		return 0;
-	home = behaviour->home ? domain_at(behaviour->home - 1) : 0;
-	behaviour->home = index + 1;
+	home = record->home ? domain_at(record->home - 1) : 0;
+	record->home = index + 1;
 	if (home)
 		set_vtime(task, task->scx.dsq_vtime - READ_ONCE(home->clock) + READ_ONCE(domain->clock));
 	count(COUNTER_domains_changed);
 	return 0;
 }
 
-static __always_inline void come_to_domain(struct task_struct *task, __u32 index)
+static __always_inline void come_to_domain(struct task_struct *task, struct behaviour *record, __u32 index)
 {
-	if (domain_count > 1 && domain_clock_on)
-		keep_distance(task, index);
+	if (domain_count > 1 && domain_clock_on && record && record->home != index + 1)
+		keep_distance(task, record, index);
 }
 
 /* Advances the clock of a domain to the vtime of a task that was picked for it. */
