@@ -303,13 +303,13 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     size_maps(&mut open, options, dump_bytes).map_err(refused("size the maps"))?;
     set_for_cpus(&mut open, &topology, &scaled);
     let has = |symbol| btf.as_ref().is_some_and(|btf| has_at_once(btf, symbol));
-    // The search for a performance core is in masks of the whole machine.
     let of_cpus = constants(&mut open);
     let nodes = topology.count(Level::Node);
     of_cpus.node_count = nodes;
     for (node, number) in of_cpus.nodes.iter_mut().zip(0..nodes) {
         *node = topology.node_id(number).map_or(0, |id| id as u16);
     }
+    // The search for a performance core is in masks of the whole machine.
     of_cpus.idle_by_node_on = (2..=of_cpus.nodes.len()).contains(&(nodes as usize))
         && !of_cpus.hybrid_on
         && IDLE_BY_NODE.iter().all(|symbol| has(*symbol));

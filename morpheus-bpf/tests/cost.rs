@@ -146,6 +146,10 @@ fn programs_take(work: &impl Fn()) -> String {
 
 /// The shortest times of the kernel's scheduler and of ours, in turns.
 fn compare(what: &str, most: Most, work: impl Fn()) {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
     let most = if is_virtual_time() {
         most.instructions
     } else {
@@ -193,10 +197,6 @@ fn compare(what: &str, most: Most, work: impl Fn()) {
 
 #[test]
 fn messaging_costs_no_more() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
     let most = Most {
         time: 1.25,
         instructions: 1.1,
@@ -209,7 +209,6 @@ fn a_pipe_between_two_cpus_costs_no_more() {
     if !can_run() || cpus() < 2 {
         return;
     }
-    let _turn = turn();
     let most = Most {
         time: 1.25,
         instructions: 1.2,
@@ -221,10 +220,6 @@ fn a_pipe_between_two_cpus_costs_no_more() {
 
 #[test]
 fn a_pipe_on_one_cpu_costs_little_more() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
     let most = Most {
         time: 1.4,
         instructions: 1.36,
@@ -236,10 +231,6 @@ fn a_pipe_on_one_cpu_costs_little_more() {
 
 #[test]
 fn pipes_between_many_threads_cost_little_more() {
-    if !can_run() {
-        return;
-    }
-    let _turn = turn();
     let most = Most {
         time: 1.7,
         instructions: 1.4,
