@@ -4,6 +4,9 @@
 //! count. A sleep that is none of the executor's is a blocked poll, and its stack is read while it lasts. The stack of a poll that
 //! computes is taken by a perf event, where the kernel allows it. Nothing is stopped and nothing is written into the process; what is read
 //! is a claim, and may be anything.
+//!
+//! The looks have a share of a CPU. Where that lets them be as far apart as long polls are long, a worker that is in a poll is looked at
+//! again within the turn: a poll is long if two looks are at it, and few workers are in one.
 
 mod decide;
 mod files;
@@ -42,6 +45,9 @@ const PERIODS_NS: std::ops::RangeInclusive<u64> = 500_000..=10_000_000;
 const SHARE: u64 = 40;
 /// The longest that looks are put off for that.
 const LONGEST_NS: u64 = 100_000_000;
+/// From how many thresholds between two looks on a worker that is in a poll is looked at again before: nearer looks miss no poll that is
+/// much longer than the threshold.
+const FAR_APART: u64 = 4;
 /// Where that is so, a worker that has rested for `LONG_REST_NS` is looked at in one turn of `SELDOM`: most spare workers of Morpheus, and
 /// most of a large runtime's, do nothing for minutes.
 const LONG_REST_NS: u64 = 500_000_000;
@@ -121,16 +127,27 @@ impl Drop for Sampler {
 fn look_until(looks: &Mutex<Looks>, stop: &AtomicBool) {
     // What a turn costs, smoothed: a single expensive one is no reason to look less.
     let (mut cost_ns, mut cpu_before) = (0, cpu_ns());
+    let locked = || looks.lock().unwrap_or_else(PoisonError::into_inner);
     while !stop.load(Ordering::Relaxed) {
         let began_ns = now_ns();
-        let least_ns = {
-            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (turn_ns, mut next_ns) = {
+            let mut looks = locked();
             looks.round();
-            looks.set_cost(cost_ns)
+            let turn_ns = looks.set_cost(cost_ns);
+            (turn_ns, looks.next_ns(began_ns, turn_ns))
         };
-        let left_ns = least_ns.saturating_sub(now_ns().saturating_sub(began_ns));
-        if left_ns > 0 {
-            std::thread::park_timeout(Duration::from_nanos(left_ns));
+        // Until the turn is over: at workers that are in a poll, again and again.
+        loop {
+            let left_ns = next_ns.saturating_sub(now_ns());
+            if left_ns > 0 {
+                std::thread::park_timeout(Duration::from_nanos(left_ns));
+            }
+            if next_ns >= began_ns + turn_ns || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut looks = locked();
+            looks.follow();
+            next_ns = looks.next_ns(began_ns, turn_ns);
         }
         // To sleep and to wake are a part of it.
         let cpu_now = cpu_ns();
@@ -174,6 +191,9 @@ struct Looks {
     computed: VecDeque<Ended>,
     last_ns: u64,
     turns: u32,
+    /// Workers that are in a poll, and how long after the last look at them is the next, within the turn.
+    followed: Vec<u32>,
+    gap_ns: u64,
     scan_at_ns: u64,
     cursor: u32,
     copies_left: usize,
@@ -230,6 +250,8 @@ impl Looks {
             computed: VecDeque::new(),
             last_ns: now_ns(),
             turns: 0,
+            followed: Vec::new(),
+            gap_ns: 0,
             scan_at_ns: 0,
             cursor: 0,
             copies_left: UNKNOWN_COPIES,
@@ -267,8 +289,58 @@ impl Looks {
             .workers
             .iter()
             .filter(|(tid, watched)| is_due(**tid, watched));
-        let tids: Vec<u32> = due.map(|(&tid, _)| tid).collect();
-        for tid in tids {
+        let mut tids: Vec<u32> = due.map(|(&tid, _)| tid).collect();
+        self.look_at(&tids);
+        tids.retain(|&tid| self.age_ns(tid).is_some());
+        self.followed = tids;
+        self.gap_ns = self.threshold_ns;
+        let now = now_ns();
+        let roles = self
+            .workers
+            .values()
+            .map(|watched| (watched.worker.runtime, watched.worker.role));
+        self.services
+            .settle(now.saturating_sub(self.last_ns), roles);
+        self.last_ns = now;
+        if now >= self.scan_at_ns {
+            let before = cpu_ns();
+            self.scan(now);
+            let cost_ns = cpu_ns().saturating_sub(before);
+            self.scan_at_ns = now + SCAN_NS.max(cost_ns.saturating_mul(2 * SHARE));
+        }
+    }
+
+    /// When the next look is of a turn that began then: at its end; where turns are far apart, before, at workers that are in a poll. A
+    /// poll that is seen in one look is not known to be long, and most are over when the next turn begins.
+    fn next_ns(&self, began_ns: u64, turn_ns: u64) -> u64 {
+        let end_ns = began_ns + turn_ns;
+        match self.followed.is_empty() || turn_ns < self.threshold_ns.saturating_mul(FAR_APART) {
+            true => end_ns,
+            false => end_ns.min(now_ns() + self.gap_ns),
+        }
+    }
+
+    /// Looks again at workers that were in a poll, and from then on at those whose poll is long. Each such look is twice as far from the
+    /// last: they stay few, and a length is right to a part of it.
+    fn follow(&mut self) {
+        let mut tids = std::mem::take(&mut self.followed);
+        self.look_at(&tids);
+        let is_long = |age_ns| age_ns >= self.threshold_ns;
+        tids.retain(|&tid| self.age_ns(tid).is_some_and(is_long));
+        self.followed = tids;
+        self.gap_ns *= 2;
+    }
+
+    /// For how long the worker has been seen in the poll that it is in.
+    fn age_ns(&self, tid: u32) -> Option<u64> {
+        let worker = &self.workers.get(&tid)?.worker;
+        let progress = worker.progress()?;
+        Some(progress.now_ns.saturating_sub(worker.since_ns()))
+    }
+
+    /// Looks at these workers.
+    fn look_at(&mut self, tids: &[u32]) {
+        for &tid in tids {
             // Taken out, so that the rest of `self` can be used meanwhile.
             let Some(mut watched) = self.workers.remove(&tid) else {
                 continue;
@@ -284,20 +356,6 @@ impl Looks {
             }
         }
         self.settle_ends();
-        let now = now_ns();
-        let roles = self
-            .workers
-            .values()
-            .map(|watched| (watched.worker.runtime, watched.worker.role));
-        self.services
-            .settle(now.saturating_sub(self.last_ns), roles);
-        self.last_ns = now;
-        if now >= self.scan_at_ns {
-            let before = cpu_ns();
-            self.scan(now);
-            let cost_ns = cpu_ns().saturating_sub(before);
-            self.scan_at_ns = now + SCAN_NS.max(cost_ns.saturating_mul(2 * SHARE));
-        }
     }
 
     fn look(&mut self, tid: u32, watched: &mut Watched) -> io::Result<()> {
@@ -809,7 +867,7 @@ impl Looks {
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut notes = vec![format!(
             "Without BPF: each worker was looked at every {:.1} ms through /proc. Lengths are right to such a period, \
-             most polls that are shorter are missed, and unserved time and who held a lock are estimates. Run as root, or with CAP_BPF, \
+             many polls that are shorter are missed, and unserved time and who held a lock are estimates. Run as root, or with CAP_BPF, \
              CAP_PERFMON and CAP_SYS_PTRACE, for exact ones.",
             ms(self.actual_ns)
         )];

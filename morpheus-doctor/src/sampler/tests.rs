@@ -154,6 +154,41 @@ fn workers_that_rest_for_long_are_looked_at_seldom_where_looks_are_too_many() {
 }
 
 #[test]
+fn polls_are_long_by_looks_within_a_turn_where_turns_are_far_apart() {
+    let (mut looks, tid, send, thread) = with_sleeper(|| {});
+    looks.adopt(tid, Kind::Worker, None);
+    let turn_ns = looks.set_cost(u64::MAX / SHARE);
+    assert_eq!(turn_ns, LONGEST_NS);
+    looks.round();
+    let began_ns = now_ns();
+    let mut apart_ns = Vec::new();
+    while let next_ns = looks.next_ns(began_ns, turn_ns)
+        && next_ns < began_ns + turn_ns
+    {
+        let now = now_ns();
+        apart_ns.push(next_ns.saturating_sub(now));
+        std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(now)));
+        looks.follow();
+    }
+    // After 1, 2, 4 … ms, and by each the poll is known to be longer. Such a look costs time as well.
+    assert!((1..=6).contains(&apart_ns.len()), "{apart_ns:?}");
+    assert!(apart_ns[0] <= looks.threshold_ns, "{apart_ns:?}");
+    let wakes = |event: &Event| matches!(event, Event::Stack { reason: Reason::Woke, progress, .. } if progress.tid == tid);
+    assert!(looks.events.iter().any(wakes));
+    // Near turns need no such looks, and neither does a worker that is in no poll.
+    looks.set_cost(0);
+    looks.round();
+    let near_ns = looks.threshold_ns;
+    assert_eq!(looks.next_ns(began_ns, near_ns), began_ns + near_ns);
+    adopt_and_leave(&mut looks, tid);
+    looks.round();
+    let now = now_ns();
+    assert_eq!(looks.next_ns(now, LONGEST_NS), now + LONGEST_NS);
+    drop(send);
+    thread.join().unwrap();
+}
+
+#[test]
 fn threads_that_sleep_are_told_of_and_learned() {
     let (mut looks, tid, send, thread) = with_sleeper(|| {});
     let until = now_ns() + 60_000_000_000;
