@@ -92,6 +92,8 @@ pub enum Mechanism {
     SyncPause,
     /// Tasks woken by one that says it is about to sleep, wakes many and does not sleep do not go first
     SyncCrowd,
+    /// A task whose waker is about to sleep goes ahead of others that go first: what is begun ends before more begins
+    SyncAhead,
     /// A timer samples running workers
     Timer,
     /// The running task competes with those that wait
@@ -537,6 +539,10 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
             }
             Mechanism::SyncCrowd => {
                 constants.sync_wakes_believed = u32::MAX;
+                continue;
+            }
+            Mechanism::SyncAhead => {
+                constants.sync_ahead_ns = 0;
                 continue;
             }
             Mechanism::Timer => &mut constants.timer_on,

@@ -524,7 +524,7 @@ fn a_worker_that_serves_is_not_one_of_many() {
 }
 
 /// Switches, and what each of them counts in [`scene`].
-const MECHANISMS: [(&str, &str); 8] = [
+const MECHANISMS: [(&str, &str); 9] = [
     ("request", "requests"),
     ("extension", "extensions"),
     ("kick", "kicks_for_waiting"),
@@ -532,6 +532,7 @@ const MECHANISMS: [(&str, &str); 8] = [
     ("make-up", "kicks_made_up"),
     ("sync-pause", "kicks_skipped_for_sync"),
     ("sync-crowd", "woken_among_many"),
+    ("sync-ahead", "put_ahead"),
     ("timer", "samples"),
 ];
 
@@ -591,7 +592,7 @@ const SPECIAL: [(&str, &str); 5] = options!("hybrid" "limit" "near" "quota" "spe
 
 /// All their switches.
 const ALL_OPTIONS: &str = "boost,cgroup-max,cgroup-weight,cpuperf,cusum,hybrid,l2-affinity,longrun,make-up,profiles,rescue,\
-                           starvation-rescue,sync-crowd,sync-pause,wakeup-burst";
+                           starvation-rescue,sync-ahead,sync-crowd,sync-pause,wakeup-burst";
 
 /// The functions that are defined in a source: each begins in the first column, and so does its body.
 fn functions_of(source: &str) -> Vec<&str> {

@@ -4,8 +4,11 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
@@ -254,6 +257,54 @@ fn the_front_queue_makes_wakes_early() {
 
 /// A thread that waits takes the CPU at a tick from one that computes. No control of `wakeup-preemption` is here: a thread that has
 /// had less than its share preempts by its vtime as soon (11 of 1,103 wakes later than 1 ms with it, 9 of 1,118 without).
+/// Pairs of threads that talk, beside a thread that computes for each CPU: the median time from a question to its answer.
+fn round_trip(arguments: &[&str]) -> Duration {
+    const PAIRS: usize = 14;
+    let daemon = Daemon::schedule(arguments);
+    let others = Busy::many(cpus(), 0);
+    let times_ns = Arc::new(Mutex::new(Vec::new()));
+    let pairs = (0..PAIRS).map(|_| {
+        let (mut ask, mut answer) = UnixStream::pair().unwrap();
+        // Ends with the one that asks, who closes the socket.
+        std::thread::spawn(move || {
+            let mut word = [0];
+            while answer.read_exact(&mut word).is_ok() && answer.write_all(&word).is_ok() {}
+        });
+        let times_ns = Arc::clone(&times_ns);
+        // No multiple of a tick.
+        let again = move || {
+            sleep(Duration::from_micros(3300));
+            let asked_ns = now_ns();
+            ask.write_all(&[1]).unwrap();
+            ask.read_exact(&mut [0]).unwrap();
+            times_ns.lock().unwrap().push(now_ns() - asked_ns);
+        };
+        Busy::repeating(|| (), again)
+    });
+    let pairs: Vec<Busy> = pairs.collect();
+    std::thread::sleep(Duration::from_secs(1));
+    times_ns.lock().unwrap().clear();
+    std::thread::sleep(Duration::from_secs(2));
+    drop((pairs, others));
+    assert!(daemon.stop().success());
+    let mut times_ns = times_ns.lock().unwrap();
+    times_ns.sort_unstable();
+    Duration::from_nanos(times_ns[times_ns.len() / 2])
+}
+
+#[test]
+fn an_answer_is_given_before_the_next_question() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let (ahead, in_order) = (round_trip(&[]), round_trip(&["--without", "sync-ahead"]));
+    say(&format!(
+        "answers after {ahead:?}, by vtime alone after {in_order:?}"
+    ));
+    assert!(ahead < in_order * 7 / 10, "{ahead:?} {in_order:?}");
+}
+
 #[test]
 fn preemption_at_ticks_makes_wakes_early() {
     if !can_run() {

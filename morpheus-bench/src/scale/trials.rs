@@ -52,6 +52,7 @@ pub const TRIALS: &[Trial] = &[
     trial("make-up", SMALL, &[Case::SleepersInteractive]),
     trial("sync-pause", SMALL, &[Case::Messaging]),
     trial("sync-crowd", SMALL, &[Case::Messaging]),
+    trial("sync-ahead", SMALL, &[Case::Ipc]),
     trial("previous", SMALL, &[Case::SleepersInteractive]),
     trial("boost", SMALL, &[Case::Compositor]),
     trial("kick-idle", SMALL, &[Case::Displaced]),

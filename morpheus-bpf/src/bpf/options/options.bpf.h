@@ -124,6 +124,16 @@ bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index);
  */
 SHARED(const volatile __u64 sync_pause_ns, = 4000000);
 SHARED(const volatile __u64 unsaid_pause_ns, = 1000000);
+/*
+ * How far before its vtime a task that was woken so waits in the front DSQ, in ns: further than tasks of short runs are apart. A task
+ * that waits with less vtime lets another one have this much CPU time at most. `--without sync-ahead` makes it 0.
+ */
+SHARED(const volatile __u64 sync_ahead_ns, = 500000);
+/* Whether anything depends on it that a waker is about to sleep. */
+static __always_inline bool uses_sync(void)
+{
+	return sync_pause_ns || sync_ahead_ns;
+}
 /* In `sync` of a behaviour: its waker has woken many others in the same run. */
 #define ONE_OF_MANY (1U << 31)
 /* The number + 1 of the CPU of a waker that says it is about to sleep, with ONE_OF_MANY where due; or 0. */

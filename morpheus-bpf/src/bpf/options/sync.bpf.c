@@ -6,6 +6,10 @@
  * without a kick, and other CPUs are kicked for such wake-ups once in `sync_pause_ns` only. Where tasks exchange messages all the
  * time, a task that is woken a little later finds more to do at once, and a kick for each message would cost more than the
  * message.
+ *
+ * In the front DSQ a task that was woken so goes ahead of its vtime by `sync_ahead_ns`: what a waker has begun ends before the next
+ * task begins. By their vtimes alone, which are alike, each of several tasks that talk would wait for the questions of all others
+ * before its answer. It is an order only: the task has its own vtime again when it runs.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>

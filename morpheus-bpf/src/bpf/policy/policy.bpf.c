@@ -24,7 +24,7 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 /* Chooses the CPU of a task that wakes; an idle one gets it by direct dispatch (place.bpf.h). */
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
-	__u32 waker = sync_pause_ns && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
+	__u32 waker = uses_sync() && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
 	bool is_idle = false;
 	__s32 cpu;
 
@@ -236,7 +236,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (behaviour) {
 		if (wakes) {
 			behaviour->woke_ns = now;
-			if (sync_pause_ns || unsaid_pause_ns)
+			if (uses_sync() || unsaid_pause_ns)
 				is_among_many = check_waker(task, behaviour, serving, &claim);
 		}
 		cpu = cpu_at(bpf_get_smp_processor_id());
@@ -251,7 +251,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	if (serving)
 		borrow(task, worker);
-	if (!put(task, index, worker, claim.tier, slice_for(behaviour, claim.tier), flags, now))
+	if (!put(task, index, worker, behaviour, &claim, flags))
 		claim.tier = TIER_BATCH;
 	if (rescue_on && !rescue_armed)
 		watch_over_queues();
@@ -438,6 +438,10 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	if (behaviour) {
 		note_wait(behaviour, now);
 		tier = behaviour->tier;
+		if (sync_ahead_ns && behaviour->ahead_ns) {
+			set_vtime(task, task->scx.dsq_vtime + behaviour->ahead_ns);
+			behaviour->ahead_ns = 0;
+		}
 	}
 	/* A worker is found by its slot (stalled_cpus), and not by its tier. */
 	mark_batch(index, cpu, worker ? TIER_INTERACTIVE : tier);

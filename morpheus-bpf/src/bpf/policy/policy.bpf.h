@@ -126,6 +126,8 @@ struct behaviour {
 	__u64 gap_ns;
 	__u64 runtime_ns;
 	__u64 deviation_ns;
+	/* How far before its vtime the task waits in the front DSQ, in ns; 0 once it runs. */
+	__u64 ahead_ns;
 	/* Average number of switches in a run, in sixteenths; and switches in the present run. */
 	__u32 average_switches;
 	__u32 switches;

@@ -223,9 +223,10 @@ static __always_inline bool is_eligible(__u32 tier, __u64 vtime, const struct do
 }
 
 /* Puts a runnable task into a DSQ. Returns whether that is the front DSQ. */
-static __always_inline bool put(struct task_struct *task, __s32 index, struct worker *worker, __u32 tier, __u64 slice,
-				__u64 flags, __u64 now)
+static __always_inline bool put(struct task_struct *task, __s32 index, struct worker *worker, struct behaviour *behaviour,
+				const struct claim *claim, __u64 flags)
 {
+	__u64 slice = slice_for(behaviour, claim->tier), now = claim->now;
 	__u32 domain_index = domain_of(index);
 	struct domain *domain = domain_at(domain_index);
 	__u64 vtime;
@@ -248,11 +249,16 @@ static __always_inline bool put(struct task_struct *task, __s32 index, struct wo
 	}
 	if (!domain || (worker && worker->demoted && put_demoted(task, worker, slice, flags, now)))
 		return false;
-	if (is_eligible(tier, vtime, domain)) {
+	if (is_eligible(claim->tier, vtime, domain)) {
+		if (sync_ahead_ns && claim->waker && behaviour) {
+			behaviour->ahead_ns += sync_ahead_ns;
+			vtime -= sync_ahead_ns;
+			count(COUNTER_put_ahead);
+		}
 		if (overflow_rescue_on)
 			note_arrival(FRONT_DSQ(domain_index), &domain->front_served_ns, now);
 		insert_by_vtime(task, FRONT_DSQ(domain_index), slice, vtime, flags);
-		count(tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
+		count(claim->tier == TIER_LAT_CRITICAL ? COUNTER_to_lat_critical : COUNTER_to_interactive);
 		return true;
 	}
 	if (tiers_on)
