@@ -1,4 +1,4 @@
-//! What it costs to take the stack of a stuck thread.
+//! The cost of capturing the stack of a stalled thread.
 //!
 //! `the stuck thread, computing` is what the thread loses itself: it reads the clock in a loop, and between the two
 //! readings around the signal there is the handler, with the kernel's part. `none` is the longest such gap in as much
@@ -61,7 +61,7 @@ impl Busy {
                     while !stop.load(Ordering::Relaxed) {
                         let now = Instant::now();
                         let gap = (now - before).as_nanos() as u64;
-                        // Another one resets it: whoever misses that counts one turn twice.
+                        // The main thread resets it; a reset that is missed here counts one turn twice.
                         if gap > gap_ns.load(Ordering::Relaxed) {
                             gap_ns.store(gap, Ordering::Relaxed);
                         }
@@ -81,8 +81,8 @@ impl Busy {
         }
     }
 
-    /// The longest gaps around so many turns of `turn`, the median of them times their number: a turn in which the
-    /// machine took the CPU away says nothing about ours.
+    /// The sum of the longest gaps around `turns` calls of `turn`, computed as their median times their number: a turn
+    /// in which the machine took the CPU away says nothing about ours.
     fn gaps(&self, turns: u64, mut turn: impl FnMut(u32)) -> Duration {
         let mut gaps: Vec<u64> = (0..turns)
             .map(|_| {

@@ -1,5 +1,5 @@
-//! What a checkpoint costs: outside of a runtime, in a task that nobody watches, in a watched poll, and in one that
-//! was asked to yield.
+//! The cost of a checkpoint: outside of a runtime, in an unwatched task, in a watched poll, and in one that was asked
+//! to yield.
 //!
 //! Each group times the same loop without a checkpoint (`none`): subtract it. Every turn goes through `black_box`,
 //! or depends on the one before and its end goes through it, so that no turn is optimised away; how often a
@@ -25,7 +25,7 @@ struct Timed {
     asked: u64,
 }
 
-/// Loops that do as little as a loop can. What a checkpoint adds here is its whole length: there is
+/// Loops that do as little as a loop can. A checkpoint adds its whole length here: there is
 /// nothing beside which the CPU could do it.
 mod empty {
     use super::*;
@@ -52,8 +52,8 @@ mod empty {
     }
 }
 
-/// Loops whose turns depend on one another, as those of a hash or a sum do. What a checkpoint adds here is
-/// what it costs a program.
+/// Loops whose turns depend on one another, as those of a hash or a sum do. The time that a checkpoint adds here is its
+/// cost in a program.
 mod computing {
     use super::*;
 
@@ -146,7 +146,7 @@ fn in_requested(runtime: &Runtime, checked: Checked, turns: u64) -> Duration {
 }
 
 fn benches(criterion: &mut Criterion) {
-    // As far as asking, and no further: nothing is taken over, and nobody remembers.
+    // As far as asking, and no further: no stalled worker is taken over, and no request is remembered.
     let (runtime, fresh) = (
         support::runtime(Policy::Request),
         support::runtime(Policy::Request),

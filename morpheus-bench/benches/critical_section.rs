@@ -1,4 +1,4 @@
-//! What a critical section costs: entering and leaving it, in a watched poll, on a thread outside of any runtime,
+//! The cost of a critical section: entering and leaving it, in a watched poll, on a thread outside of any runtime,
 //! and within another one.
 //!
 //! `none` is the loop without it: subtract it. Each turn passes its number through `black_box` while the guard is

@@ -1,10 +1,10 @@
 //! How long a held spare worker takes to run, once it is released, and the whole cycle of release and hold.
 //!
 //! The runtime has one worker, which sleeps in a poll throughout, and one spare, which is held. Each turn spawns a
-//! task from outside, which nobody can run; releases the spare; waits for the task; and has the spare held again,
-//! which is waited for. `released` is the time from the release to the task's first line, on the spare; `cycle` that
-//! from the release until the spare sits in its hold again. `wake of a thread` is what the kernel takes for the same
-//! step between two plain threads and a condition variable, with the slice of a worker: subtracted, it leaves what
+//! task from outside, which no active worker can run; releases the spare; waits for the task; and has the spare held
+//! again, which is waited for. `released` is the time from the release to the task's first line, on the spare; `cycle`
+//! that from the release until the spare sits in its hold again. `wake of a thread` is what the kernel takes for the
+//! same step between two plain threads and a condition variable, with the slice of a worker: subtracted, it leaves what
 //! is the runtime's and tokio's.
 //!
 //! The runtime's own takeovers are switched off, so that only the bench releases. Each turn checks that a worker is
@@ -75,7 +75,7 @@ impl Staged {
         [ran - release, release.elapsed()]
     }
 
-    /// The sum of so many turns.
+    /// The sum of `turns` turns.
     fn turns(&self, turns: u64) -> [Duration; 2] {
         (0..turns).fold([Duration::ZERO; 2], |sum, _| {
             let turn = self.turn();
@@ -89,7 +89,7 @@ impl Staged {
     }
 }
 
-/// Releases a plain thread from a condition variable, so many times.
+/// Releases a plain thread from a condition variable, `turns` times.
 fn plain_threads(turns: u64) -> Duration {
     #[derive(Default)]
     struct Gate {

@@ -1,4 +1,4 @@
-//! What a poll in place costs, beside tokio's `block_in_place`, on which it rests.
+//! The cost of a poll in place, compared with tokio's `block_in_place`, on which it rests.
 //!
 //! `inline`: the poll of a watched future of which nothing bad is known. `in place`: the same future under a label
 //! that has offended, so that it is polled where nothing queues behind it: a permit, the worker's queue handed to
@@ -33,7 +33,7 @@ const TRIES: usize = 200;
 /// A future that is never ready, and stands still where it is told to.
 type Target = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a [`Target`] is told, and what it counts.
+/// The order that a [`Target`] reads at each poll, and its count of polls.
 #[derive(Default)]
 struct Orders {
     is_stuck: AtomicBool,
@@ -60,7 +60,7 @@ fn poll(target: &mut Target) -> Duration {
     lasted
 }
 
-/// Polls so many times, in place or inline, each in a poll of its own of a task that nobody watches.
+/// Polls `turns` times, in place or inline, each in a poll of its own of an unwatched task.
 async fn polls(runtime: Arc<Runtime>, in_place: bool, turns: u64) -> Duration {
     let orders = Arc::new(Orders::default());
     let label = if in_place { "offends" } else { "is good" };
@@ -95,7 +95,7 @@ async fn polls(runtime: Arc<Runtime>, in_place: bool, turns: u64) -> Duration {
     lasted
 }
 
-/// Tokio's call around nothing: so many times, each in a poll of its own.
+/// Tokio's call around nothing: `turns` times, each in a poll of its own.
 async fn blocks(turns: u64) -> Duration {
     let (mut lasted, mut calls) = (Duration::ZERO, 0);
     for _ in 0..turns {

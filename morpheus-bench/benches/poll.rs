@@ -1,4 +1,4 @@
-//! What it costs that a poll is watched: the same trivial future polled on a worker, watched and not.
+//! The cost of watching a poll: the same trivial future polled on a worker, watched and not.
 //!
 //! The difference of the two is the price; what is left is the loop and the call. The future and what it returns go
 //! through `black_box`. That the one is watched and the other is not is shown first: of two futures that compute for
@@ -45,7 +45,7 @@ fn once<F: Future>(future: F) {
 fn benches(criterion: &mut Criterion) {
     let runtime = support::runtime(Policy::Request);
     let mut group = criterion.benchmark_group("poll");
-    // In a task that nobody watches: there each poll of a watched future is a watched poll of its own.
+    // In an unwatched task: there each poll of a watched future is a watched poll of its own.
     group.bench_function("unwatched", |b| {
         b.iter_custom(|turns| {
             support::unwatched(runtime.handle(), async move {

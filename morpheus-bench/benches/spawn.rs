@@ -1,4 +1,4 @@
-//! What it costs to spawn a task, and that it is watched.
+//! The cost of spawning a task, and of watching it.
 //!
 //! `call`: `spawn` alone, a batch of tasks at a time; they run and are joined outside of the time, though the one
 //! worker has their memory to allocate within it. `to its end`: a task is spawned and awaited, one after another, so

@@ -60,7 +60,7 @@ impl Sleeper {
             let mut waker = self.waker.lock().expect("nobody panics with it");
             *waker = Some(context.waker().clone());
             self.polled_ns.store(now_ns, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `polls`, so that whoever sees the poll sees its time.
+            // Release: pairs with the Acquire in `polls`, so that a thread that sees the poll sees its time.
             self.polls.fetch_add(1, Ordering::Release);
             Poll::Pending
         })

@@ -12,7 +12,7 @@ use crate::report::{self, WIDTH, wrap};
 use crate::rows::{Row, text};
 use crate::unit::Unit;
 
-/// What a benchmark found.
+/// The results of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Envelope<C> {
     /// The benchmark.
@@ -21,18 +21,18 @@ pub struct Envelope<C> {
     pub commit: Option<String>,
     /// Facts about the machine; `None` where records that were read again do not say.
     pub host: Option<Host>,
-    /// What was asked for.
+    /// The options of the run.
     pub config: C,
     /// The cases that were measured.
     pub cases: Vec<Case>,
-    /// What was found.
+    /// The figures.
     pub rows: Vec<Row>,
     /// How figures went over time, for pictures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<Course>,
-    /// What one should know of it, in sentences.
+    /// Remarks on the results, in sentences.
     pub notes: Vec<String>,
-    /// What could not be measured to its end, and why.
+    /// The measurements that did not complete, and why.
     pub failed: Vec<String>,
     /// Whether Ctrl-C ended it early.
     pub interrupted: bool,
@@ -43,7 +43,7 @@ pub struct Envelope<C> {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// What happens in it.
+    /// A description of the load.
     pub about: String,
 }
 

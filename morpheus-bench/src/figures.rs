@@ -1,8 +1,8 @@
 //! The tables of documents, made from what benchmarks printed: `report DIR --fill FILE,…`.
 //!
-//! A document has `<!-- figures: NAME -->` where the tables of `NAME.json` belong, and `<!-- end of figures -->` behind them. What
-//! stands between is replaced. `<!-- figures: NAME: FIGURE, FIGURE -->` has these figures alone, in one table of all cases. So no
-//! table holds a figure that no benchmark printed, and one that was changed by hand is found.
+//! A document has `<!-- figures: NAME -->` where the tables of `NAME.json` belong, and `<!-- end of figures -->` behind them. The
+//! text between the two marks is replaced. `<!-- figures: NAME: FIGURE, FIGURE -->` has these figures alone, in one table of all
+//! cases. So no table holds a figure that no benchmark printed, and one that was changed by hand is found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn tables(marker: &str, directory: &Path) -> Result<String, String> {
     ))
 }
 
-/// What a benchmark printed to a file.
+/// The results that a benchmark printed to a file.
 ///
 /// # Errors
 /// It cannot be read, is not the output of a benchmark that prints rows, or was not measured to its end.

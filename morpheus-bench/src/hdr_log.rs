@@ -22,7 +22,7 @@ pub struct Entry<'a> {
     /// Its tag: what is measured, in one word. Commas, spaces and line ends become hyphens, as the format has no
     /// place for them.
     pub tag: String,
-    /// What it counts, for people: written as a comment.
+    /// A description of the counts for people, written as a comment.
     pub about: String,
     /// The counts, in nanoseconds.
     pub latencies: &'a Latencies,
@@ -74,7 +74,7 @@ const LARGEST: u32 = 8 << 20;
 /// Before the histogram, in what is compressed and in what is not: a magic number and a length, four bytes each.
 const HEADER: usize = 8;
 
-/// What is in a log, with its tags; histograms with the same tag (one for each interval) are added up.
+/// The histograms of a log, with their tags; histograms with the same tag (one for each interval) are added up.
 ///
 /// # Errors
 /// When something in it is no log of HdrHistogram, or there is no histogram.
@@ -113,7 +113,7 @@ pub fn read(text: &[u8]) -> Result<Vec<(String, Latencies)>, String> {
     Ok(found)
 }
 
-/// How large a histogram says that it is: so much memory would be taken before anything is read.
+/// The size that a histogram declares: the amount of memory that would be taken before anything is read.
 fn length_of(compressed: &[u8]) -> Option<u32> {
     let mut header = [0; HEADER];
     ZlibDecoder::new(compressed.get(HEADER..)?)

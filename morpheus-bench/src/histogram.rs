@@ -124,7 +124,7 @@ fn quantiles() -> impl Iterator<Item = f64> {
     })
 }
 
-/// What a histogram counts, so that no figure stands without it.
+/// The time from which a histogram's latencies count, so that no figure stands without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// From the time at which each was meant to begin: nothing is omitted, and there is nothing to correct.
@@ -247,9 +247,9 @@ mod tests {
         );
     }
 
-    /// A system that answers each of 100 requests a second in 1 ms for 100 s, and then stands still for 100 s. Who
-    /// waits for each answer counts one latency of 100 s in 10,001; who asks at any time of these 200 s waits for
-    /// more than 50 s with a chance of a quarter, and for more than 98 s with one of a hundredth.
+    /// A system that answers each of 100 requests a second in 1 ms for 100 s, and then stands still for 100 s. A client
+    /// that waits for each answer counts one latency of 100 s in 10,001; a client that asks at any time of these 200 s
+    /// waits for more than 50 s with a chance of a quarter, and for more than 98 s with one of a hundredth.
     #[test]
     fn coordinated_omission_is_corrected_to_the_known_answer() {
         let mut latencies = Latencies::default();

@@ -1,4 +1,4 @@
-//! What a reader must know of the machine to judge a figure.
+//! Facts about the machine that a reader needs to judge a figure.
 
 use std::fs;
 use std::io::Read;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{clock, idle, thread};
 
-/// Facts about the machine at the start of a benchmark. What cannot be read is `None`.
+/// Facts about the machine at the start of a benchmark. A fact that cannot be read is `None`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     /// Kernel release.
@@ -34,7 +34,7 @@ pub struct Host {
     /// Idle states that CPU 0 can be sent to.
     #[serde(default)]
     pub idle_states: Vec<String>,
-    /// What the kernel reads the time from.
+    /// The kernel's source of time.
     #[serde(default)]
     pub clocksource: Option<String>,
     /// The least time between two readings of the clock: nothing shorter can be told.

@@ -15,7 +15,7 @@ struct State {
     entries: u64,
 }
 
-/// What happened in one state between two readings.
+/// The use of one idle state between two readings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Residency {
     /// The state.
@@ -55,7 +55,7 @@ impl States {
         self.0.iter().map(|state| state.name.clone()).collect()
     }
 
-    /// What happened since an earlier reading, `elapsed_us` ago.
+    /// The use of each state since an earlier reading, `elapsed_us` ago.
     pub fn since(&self, earlier: &Self, elapsed_us: u64) -> Vec<Residency> {
         let both = self.0.iter().zip(&earlier.0);
         both.map(|(now, then)| Residency {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What a table says beneath figures that stopped there.
+/// The line below a table whose figures ended early.
 pub const ENDED_EARLY: &str =
     "Ended early by Ctrl-C; the figures are of what was measured until then.";
 

@@ -1,6 +1,6 @@
 //! Benchmarks for Morpheus: what a stuck task costs the others, measured beside tokio, smol and Go.
 //!
-//! The pieces that every benchmark needs live at the top. What is measured: clocks and calibrated work
+//! The pieces that every benchmark needs live at the top. For measuring: clocks and calibrated work
 //! ([`clock`], [`work`]), deadlines that do not drift ([`pace`]), wakes from outside of a
 //! runtime ([`wake`]), TCP clients at a fixed rate ([`load`]), busy
 //! processes beside it ([`neighbours`]), the ways to write code that blocks ([`code`]) and to tune tokio for it ([`tuned`]), one trait over the runtimes ([`executor`]). How it is judged: histograms

@@ -49,7 +49,7 @@ impl Timetable {
     }
 }
 
-/// What the clients saw.
+/// The clients' answers and latencies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
     /// Answers a second.
@@ -114,7 +114,7 @@ impl Load {
     }
 
     /// Starts the clients. `connect` returns a handle of a client's socket, and how it exchanges a request, which has a number from
-    /// 1 on, for its answer. What is due before `begin` does not count.
+    /// 1 on, for its answer. A request that is due before `begin` does not count.
     ///
     /// # Errors
     /// Those of `connect` and of threads.

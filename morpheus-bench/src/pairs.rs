@@ -23,7 +23,7 @@ pub struct Pairs {
     pub control: Vec<f64>,
 }
 
-/// What the pairs show.
+/// The verdict on the pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Verdict {
@@ -69,7 +69,7 @@ impl Pairs {
         }
     }
 
-    /// What they show.
+    /// The verdict on these pairs.
     pub fn verdict(&self) -> Verdict {
         let pairs = self.differences.len().min(self.control.len());
         let medians = (Median::of(&self.differences), Median::of(&self.control));
@@ -89,7 +89,7 @@ impl Pairs {
 }
 
 impl Verdict {
-    /// Whether B takes at most so much more than A, as a share of A. Where B takes less beyond the noise it does, however
+    /// Whether B takes at most `limit` more than A, as a share of A. Where B takes less beyond the noise it does, however
     /// great the noise is.
     pub fn judge(&self, limit: f64) -> Bar {
         match *self {
@@ -120,7 +120,7 @@ impl Verdict {
     }
 }
 
-/// What a ratio, B to A, is held against.
+/// The limit that a ratio, B to A, is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {

@@ -17,7 +17,7 @@ pub enum Policy {
     Fifo,
     /// Real-time: the same, in turns among threads of one priority.
     Rr,
-    /// Real-time: so much CPU time in every period.
+    /// Real-time: a budget of CPU time in every period.
     Deadline,
 }
 
@@ -29,7 +29,7 @@ pub struct Refused {
 }
 
 impl Policy {
-    /// What the kernel calls it.
+    /// The kernel's name for it.
     pub fn kernel_name(self) -> &'static str {
         match self {
             Self::Other => "SCHED_OTHER",

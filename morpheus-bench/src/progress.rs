@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for so much time.
+    /// A bar for a total time.
     pub fn new(total: Duration, quiet: bool) -> Self {
         let target = if quiet {
             ProgressDrawTarget::hidden()
@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// What is being done now.
+    /// Shows the current step.
     pub fn say(&self, what: String) {
         self.bar.set_message(what);
     }

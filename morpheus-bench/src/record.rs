@@ -38,8 +38,8 @@ fn record_of<R: DeserializeOwned>(line: &str) -> Option<Record<R>> {
     values.next()?.ok()
 }
 
-/// What earlier runs of the benchmark `name` said. Lines that are no records (a guest says other things, too) are passed
-/// over. The host is the first that is named.
+/// The records of earlier runs of the benchmark `name`. Lines that are no records (a guest says other things, too) are
+/// passed over. The host is the first that is named.
 ///
 /// # Errors
 /// A file that cannot be read, or no run at all.

@@ -123,8 +123,8 @@ pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs of numbers and text") + "\n"
 }
 
-/// How a benchmark ends that has something to show: 0 measured, 1 something failed, 130 after Ctrl-C. What Ctrl-C kept from being
-/// measured has not failed.
+/// How a benchmark ends that has something to show: 0 measured, 1 something failed, 130 after Ctrl-C. A measurement that Ctrl-C
+/// prevented has not failed.
 pub fn exit_code(interrupted: bool, failed: bool) -> ExitCode {
     ExitCode::from(match (interrupted, failed) {
         (true, _) => 130,

@@ -1,4 +1,4 @@
-//! What can be said of a sample: mean, deviation, and where the median lies.
+//! Statistics of a sample: mean, deviation, and where the median lies.
 
 use serde::{Deserialize, Serialize};
 

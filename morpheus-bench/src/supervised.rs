@@ -58,7 +58,7 @@ pub fn answer<J: DeserializeOwned, A: Serialize>(
 /// Has `program`, a build of this one ([`own`]), do a job as `--child`, within `bound`. `tick` hears how long it has lasted.
 ///
 /// # Errors
-/// What the child says, or why it says nothing; the text is for people.
+/// The child's own error, or the reason why it gave no answer; the text is for people.
 pub fn ask<A: DeserializeOwned>(
     program: Command,
     job: &impl Serialize,

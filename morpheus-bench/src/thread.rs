@@ -1,4 +1,4 @@
-//! What the measuring threads ask of the kernel for themselves.
+//! The settings that the measuring threads request from the kernel for themselves.
 
 use std::ffi::CStr;
 use std::time::Duration;

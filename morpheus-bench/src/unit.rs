@@ -1,8 +1,8 @@
-//! What a number counts, and how it is written.
+//! The unit of a number, and how a number is written.
 
 use serde::{Deserialize, Serialize};
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -60,7 +60,7 @@ impl Unit {
         if self == Self::Factor && (value - 1.0).abs() < 0.1 {
             return format!("{value:.4}×");
         }
-        // What rounds up to the next unit is shown in it.
+        // A value that rounds up to the next unit is shown in it.
         let (one, name) = self.step(value * 1.000_5);
         format!("{}{name}", digits(value / one, 3))
     }

@@ -25,7 +25,7 @@ struct Stamp {
     sent: Instant,
 }
 
-/// What a mailbox counted.
+/// The latencies and counts of a mailbox.
 #[derive(Default)]
 pub struct Wakes {
     /// From the moment of the wake.
@@ -57,7 +57,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Starts the waiting task. What is meant to be sent before `begin` does not count.
+    /// Starts the waiting task. A wake that is due before `begin` does not count.
     pub fn start<E: Executor>(executor: &E, begin: Begin) -> Arc<Self> {
         Self::start_settling(executor, begin, None)
     }

@@ -1,4 +1,4 @@
-//! What every benchmark keeps to on its command line: `--help` teaches, bad usage is refused with exit code 2, and on Ctrl-C what was
+//! The contract of every benchmark's command line: `--help` teaches, bad usage is refused with exit code 2, and on Ctrl-C what was
 //! measured until then is printed, with exit code 130.
 
 mod common;
@@ -13,7 +13,7 @@ struct Program {
     path: &'static str,
     /// Lines that make no sense.
     bad: &'static [&'static str],
-    /// What takes much longer than [`SOON`]; `None` where Ctrl-C is tested elsewhere, with what that needs.
+    /// Arguments of a run that takes much longer than [`SOON`]; `None` where Ctrl-C is tested elsewhere, with what that needs.
     long: Option<&'static str>,
 }
 

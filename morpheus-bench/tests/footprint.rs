@@ -69,7 +69,7 @@ fn every_runtime_is_measured_with_its_threads_and_its_pages() {
     assert_eq!(found.cases.len(), 1);
 }
 
-/// What is requested does not depend on the machine, its load or the build.
+/// The requested bytes do not depend on the machine, its load or the build.
 #[test]
 fn a_watched_task_requests_32_bytes_more() {
     let found = found("--only tasks --runs 2");

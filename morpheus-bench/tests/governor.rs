@@ -361,7 +361,7 @@ fn is_root() -> bool {
 }
 
 impl Machine {
-    /// A kernel with sched_ext, and a program that pretends to schedule: it says so, and answers nobody.
+    /// A kernel with sched_ext, and a program that pretends to schedule: it says so, and answers no client.
     fn with_sched_ext(name: &str) -> Self {
         let machine = Self::new(name);
         let directory = machine.0.join("sys/kernel/sched_ext");
@@ -424,7 +424,7 @@ fn the_scheduler_is_started_for_its_column_and_ended_whatever_happens() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!machine.0.join("called").exists(), "nothing was started");
-    // The worker finds nobody at the socket: that column fails, and the other one does not.
+    // The worker gets no answer at the socket: that column fails, and the other one does not.
     let output = machine.call(&line.replace("--scx-morpheus scx", "--scx-morpheus ./scx"));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = text(&output.stdout);

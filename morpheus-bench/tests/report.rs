@@ -388,7 +388,7 @@ const BROWSERS: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// What a script in the page found. It runs in a copy of it: the page itself has none.
+/// The findings of a script in the page. It runs in a copy of it: the page itself has none.
 #[derive(Debug, Deserialize)]
 struct Found {
     /// Errors of scripts, of policies, and of what could not be loaded.
@@ -399,7 +399,7 @@ struct Found {
     visible: usize,
     /// Labels that stand on each other or reach out of their plot.
     labels: Vec<String>,
-    /// What is wider than a small phone.
+    /// The elements that are wider than a small phone.
     too_wide: Vec<String>,
 }
 
@@ -521,7 +521,7 @@ fn a_browser_shows_every_plot_without_an_error() {
     assert!(found.labels.is_empty(), "{:#?}", found.labels);
     assert!(found.too_wide.is_empty(), "{:#?}", found.too_wide);
 
-    // What it is to find, it finds.
+    // The script finds the faults that it is to find.
     let bad = "<svg style=\"display:none\"></svg><img src=\"missing.png\"><script>nothing()</script>\
                <svg viewBox=\"0 0 400 100\"><text x=\"9\" y=\"50\">one</text><text x=\"12\" y=\"52\">two</text>\
                <text x=\"390\" y=\"90\">outside</text></svg><p style=\"width:900px\">wide</p></main>";

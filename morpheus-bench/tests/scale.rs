@@ -21,7 +21,7 @@ fn scale(arguments: &str) -> Output {
     common::run(PROGRAM, arguments)
 }
 
-/// What a successful call printed.
+/// The output of a successful call.
 fn printed(arguments: &str) -> String {
     let output = scale(arguments);
     assert!(output.status.success(), "{arguments}: {output:?}");
@@ -174,7 +174,7 @@ fn what_it_calls_itself_for_says_so_to_others() {
     }
 }
 
-/// What a killed benchmark leaves behind: a pipe that is closed.
+/// A killed benchmark leaves behind a pipe that is closed.
 #[test]
 fn cpus_come_back_when_the_pipe_is_closed() {
     let directory = file("cpus");

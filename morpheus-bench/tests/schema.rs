@@ -1,9 +1,9 @@
-//! The shape of what `--json` prints, pinned: names and types of all fields, for whoever reads them elsewhere.
+//! The shape of the `--json` output, pinned: names and types of all fields, for programs that read them elsewhere.
 //!
 //! `schema/NAME.txt` has a line for each path, with the types that it may have. `[]` is any element of an array; `null`
-//! says that a value may be missing, and `absent` that the field may. What a short run or this machine cannot show
-//! stands there as well, and is not asked for: so a field that was `null` in every run keeps the type it was given by
-//! hand, or by a run on a machine that has it.
+//! says that a value may be missing, and `absent` that the field may. A field that a short run or this machine cannot
+//! show stands there as well, and is not required: so a field that was `null` in every run keeps the type it was given
+//! by hand, or by a run on a machine that has it.
 //!
 //! `kernel` and `scale` are not here: they print a record a line, and change the scheduler of the whole machine.
 //!
@@ -26,7 +26,7 @@ use serde_json::Value;
 /// Where it is set, files are written and not compared.
 const ACCEPT: &str = "MORPHEUS_ACCEPT_SCHEMA";
 
-/// What the runs of a program printed.
+/// The fields that the runs of a program printed.
 #[derive(Default)]
 struct Observed {
     types: BTreeMap<String, BTreeSet<String>>,
@@ -151,7 +151,7 @@ impl Shape {
         lines
     }
 
-    /// What is pinned from now on: what was observed, and of what was pinned before that which these runs could not show.
+    /// The fields that are pinned from now on: those observed, and of those pinned before the ones that these runs could not show.
     fn accepted(&self, before: &Self) -> Self {
         let mut accepted = self.clone();
         for (path, old) in &before.0 {

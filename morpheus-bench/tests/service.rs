@@ -28,7 +28,7 @@ fn build() {
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        // To where this program is, whoever runs it.
+        // To the directory of this program, for every caller.
         let target = Path::new(PROGRAM).ancestors().nth(2).unwrap();
         build.env("CARGO_TARGET_DIR", target);
         assert!(build.status().unwrap().success(), "{build:?}");

@@ -1,4 +1,4 @@
-//! What the benches share: runtimes on which nothing but the bench decides, and proofs that a slot is there or not.
+//! Helpers for the benches: runtimes on which nothing but the bench decides, and proofs that a slot is there or not.
 //!
 //! A figure of something that did not happen would look good. So each bench shows before its loop that what it is
 //! about to time takes place, and panics if it does not.
@@ -12,7 +12,7 @@ use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime, yield_requeste
 
 /// Longer than the budget of a poll, the sample that finds it over, and what a busy machine adds.
 const SURELY_ASKED: Duration = Duration::from_secs(5);
-/// Many budgets: whoever was not asked by now is not watched.
+/// Many budgets: a poll that was not asked to yield by then is not watched.
 const SURELY_NOT_ASKED: Duration = Duration::from_millis(20);
 
 /// A runtime of one worker and no spares that goes as far as `policy`. It joins no daemon: figures under one differ.
@@ -71,7 +71,7 @@ where
     finished(runtime.handle(), runtime.spawn(measure))
 }
 
-/// Runs `measure` in a task that nobody watches, on a worker.
+/// Runs `measure` in an unwatched task, on a worker.
 pub fn unwatched<F>(handle: &tokio::runtime::Handle, measure: F) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,
@@ -88,7 +88,7 @@ fn finished<T>(handle: &tokio::runtime::Handle, task: tokio::task::JoinHandle<T>
 /// Computes in this poll until it is asked to yield. From then on a request is pending, until the poll ends.
 ///
 /// # Panics
-/// When nobody asks: then there is no slot here, or nobody looks at it.
+/// When this poll is not asked to yield: then it has no slot, or the controller does not sample it.
 pub fn until_requested() {
     let begun = Instant::now();
     while !yield_requested() {
@@ -103,7 +103,7 @@ pub fn until_requested() {
 /// Computes for many budgets.
 ///
 /// # Panics
-/// When somebody asks to yield: then there is a slot here after all.
+/// When this poll is asked to yield: then there is a slot here after all.
 pub fn never_requested() {
     let begun = Instant::now();
     while begun.elapsed() < SURELY_NOT_ASKED {

@@ -1,4 +1,4 @@
-//! What a Morpheus runtime takes of memory, beside tokio: see [`morpheus_bench::footprint`].
+//! The memory that a Morpheus runtime takes, compared with tokio: see [`morpheus_bench::footprint`].
 
 use morpheus_bench::footprint::{self, counting::Counting};
 

@@ -1,4 +1,4 @@
-//! What the frequency governor does to periodic real-time work: see [`morpheus_bench::governor`].
+//! The effect of the frequency governor on periodic real-time work: see [`morpheus_bench::governor`].
 
 fn main() -> std::process::ExitCode {
     morpheus_bench::governor::main()

@@ -1,4 +1,4 @@
-//! What critical sections cost, and what a task gets that claims one for ever: see [`morpheus_bench::liar`].
+//! The cost of critical sections, and the gain of a task that claims one for ever: see [`morpheus_bench::liar`].
 
 fn main() -> std::process::ExitCode {
     morpheus_bench::liar::main()

@@ -1,4 +1,4 @@
-//! What a task that gets stuck costs the others: see [`morpheus_bench::starvation`].
+//! The cost of a stalled task to the other tasks: see [`morpheus_bench::starvation`].
 
 fn main() -> std::process::ExitCode {
     morpheus_bench::starvation::main()

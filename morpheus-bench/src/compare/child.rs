@@ -24,7 +24,7 @@ const TRIALS: usize = 4;
 /// Nothing takes fewer nanoseconds than would make more operations fit into a window.
 const MOST_OPERATIONS: u64 = 1 << 30;
 
-/// What a child is to measure.
+/// The measurement that a child is to make.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The name of the case.
@@ -39,7 +39,7 @@ pub struct Job {
     pub window_ms: f64,
 }
 
-/// What it measured.
+/// The figures of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Operations done in the window; for a calibration, those that fit.
@@ -66,7 +66,7 @@ impl Measurement {
     }
 }
 
-/// What a child answers.
+/// The answer of a child.
 pub type Answer = Result<Measurement, String>;
 
 /// Does the job and ends the process, whatever state the runtime is in by then.

@@ -41,7 +41,7 @@ Morpheus runs in its default settings, without a daemon.
 
 Exit codes: 0 measured, 1 some case could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What Morpheus costs where no poll stalls: tokio's own benchmark cases, beside tokio.
+/// The cost of Morpheus where no poll stalls: tokio's own benchmark cases, compared with tokio.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "compare", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long = "case", value_name = "NAME", value_delimiter = ',', value_parser = known)]
     pub cases: Vec<String>,
 
-    /// What it is compared with
+    /// The baselines that it is compared with
     #[arg(
         long,
         value_name = "LIST",
@@ -58,7 +58,7 @@ pub struct Options {
     )]
     pub against: Vec<Contender>,
 
-    /// What is compared with it
+    /// The contenders that are compared with them
     #[arg(
         long,
         value_name = "LIST",

@@ -1,4 +1,4 @@
-//! What is compared: a runtime, and whether the tasks of a case are watched on it.
+//! A contender: a runtime, and whether the tasks of a case are watched on it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::flagged;
 const WATCHED: &str = "-watched";
 /// The end of a name that says that no worker has a LIFO slot.
 const NO_LIFO: &str = "-no-lifo";
-/// What stands before a number of spares, as before tokio's workers.
+/// The prefix of a number of spares, like tokio's of a number of workers.
 const PLUS: &str = "morpheus+";
 /// Morpheus in a program that was built with `--cfg tokio_unstable`, and the same with a number of spares.
 const FLAG: &str = "morpheus-flag";

@@ -14,8 +14,8 @@
 //! - Where code, stacks and heap happen to lie is worth some percent, and stays as it is as long as a process lives. Drawn
 //!   anew for each measurement, it is part of the intervals and of the noise, and not a difference between runtimes.
 //!
-//! What it leaves out is what a runtime does only after many seconds. The number of operations is found once for each case,
-//! on what Morpheus is compared with, and is the same for all; each window must have done exactly that number.
+//! It leaves out the work that a runtime does only after many seconds. The number of operations is found once for each
+//! case, on what Morpheus is compared with, and is the same for all; each window must have done exactly that number.
 //!
 //! `config` reads the command line, `contender` names what is compared. [`cases`] are over the trait of [`spawner`].
 //! `child` is one measurement, `run` many of them, as rows.

@@ -34,7 +34,7 @@ const WATCHED_CPU_LIMIT: Limit = Limit::AtMost(1.05);
 /// The geometric mean of the rates is to be at least this.
 const MEAN_LIMIT: Limit = Limit::AtLeast(0.99);
 
-/// What starting a child, building a runtime and setting up a case take, about.
+/// The time that starting a child, building a runtime and setting up a case take, about.
 const START: Duration = Duration::from_millis(30);
 /// The window, and the warm-up with it.
 const WINDOWS: f64 = 1.6;

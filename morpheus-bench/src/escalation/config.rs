@@ -77,7 +77,7 @@ pub struct Options {
     pub json: bool,
 }
 
-/// What is measured.
+/// The parts of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {

@@ -31,7 +31,7 @@ const GIVEN_UP: u64 = 3;
 /// Polls that are not counted: the labels, the link and the caches are new to all.
 const WARM_UP: u32 = 50;
 
-/// What the polls found so far.
+/// The counts and latencies of the polls so far.
 #[derive(Default)]
 struct Polls {
     used: Latencies,
@@ -40,7 +40,7 @@ struct Polls {
     done: u32,
 }
 
-/// What they found in the end.
+/// The summary of all polls.
 struct Found {
     used: Summary,
     used_p90_ns: Option<u64>,
@@ -124,7 +124,7 @@ async fn polls_until_asked(shared: Arc<Mutex<Polls>>, polls: u32) {
                 found.passed.record(passed);
             }
             found.never_asked += u64::from(!asked && !interrupt::happened());
-            // What is not asked once will not be asked.
+            // Polls that were not asked this often will not be asked later.
             let over = interrupt::happened() || found.never_asked >= GIVEN_UP;
             found.done = if over { polls } else { poll };
             if over {

@@ -24,7 +24,7 @@ const SETTLES: Duration = Duration::from_millis(20);
 /// A chain that makes no progress within this time has failed.
 const STANDS_STILL: Duration = Duration::from_secs(10);
 
-/// What was found.
+/// The summary over all runtimes.
 #[derive(Default)]
 struct Found {
     waited: Summary,
@@ -40,7 +40,7 @@ const OTHERS: [Figure<Found>; 3] = [
     Figure::new("detected p99", Unit::Time, |found| found.detected_p99_ns),
 ];
 
-/// What runtimes found so far.
+/// The latencies of the runtimes so far.
 #[derive(Default)]
 struct Seen {
     link: String,
@@ -149,7 +149,7 @@ impl Seen {
     }
 }
 
-/// What the tasks of a chain share.
+/// The state that the tasks of a chain share.
 struct Chain {
     /// Holds all of them up; the end of the writer lets them go.
     gate: Mutex<Vec<PipeReader>>,

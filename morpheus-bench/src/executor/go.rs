@@ -68,7 +68,7 @@ impl GoProgram {
 
 impl Drop for GoProgram {
     fn drop(&mut self) {
-        // What is left behind is a small directory among temporary files.
+        // If this fails, a small directory is left among temporary files.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -25,7 +25,7 @@ pub enum Spawn {
     NeverOffender,
 }
 
-/// What a runtime counted of its own interventions, since it was built.
+/// A runtime's counts of its own interventions, since it was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Escalations {
     /// Tasks that were asked to yield.
@@ -79,7 +79,7 @@ pub trait Executor: Clone + Send + Sync + 'static {
     /// When the listener cannot be made non-blocking or registered.
     fn serve_echo(&self, listener: TcpListener, iterations: u64) -> std::io::Result<()>;
 
-    /// What the runtime did against stuck tasks; `None` where it has no such thing.
+    /// The runtime's interventions against stalled tasks; `None` where it has none.
     fn escalations(&self) -> Option<Escalations> {
         None
     }
@@ -142,7 +142,7 @@ impl Runtime {
     pub const GO: Self = Self::Go { extra: 0 };
     /// Go with as many more threads.
     pub const GO_32: Self = Self::Go { extra: 32 };
-    /// What `all` stands for, in the order shown.
+    /// The runtimes that `all` stands for, in the order shown.
     pub const ALL: [Self; 6] = [
         Self::Morpheus,
         Self::TOKIO,

@@ -22,7 +22,7 @@ const FIRST: usize = 100;
 /// All tasks have been polled by then, or something is wrong.
 const POLLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a child is to measure.
+/// The measurement that a child is to make.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// On what.
@@ -42,7 +42,7 @@ pub struct Tasks {
     pub via: Via,
     /// How many.
     pub count: usize,
-    /// What each keeps beside what it needs: one of [`KEPT`].
+    /// The bytes that each task keeps beyond its need: one of [`KEPT`].
     pub kept: usize,
 }
 
@@ -90,20 +90,20 @@ impl fmt::Display for Via {
     }
 }
 
-/// What it found.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// What the runtime adds while it has nothing to do.
+    /// The memory that the runtime adds while it has nothing to do.
     Idle(Growth),
-    /// What a task takes.
+    /// The memory that a task takes.
     Task(Task),
 }
 
-/// What a task takes, in bytes: the mean of some.
+/// The memory that a task takes, in bytes: the mean over some tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// What was asked for by the thread that started it.
+    /// Bytes that the thread which started it requested.
     pub requested: f64,
     /// In this many blocks.
     pub blocks: f64,
@@ -111,8 +111,8 @@ pub struct Task {
     pub resident: f64,
 }
 
-/// What a child answers. Nothing, if the runtime was not idle: on a busy machine it may lack a CPU while it serves its
-/// first tasks, take its workers for stalled and act, which leaves threads behind.
+/// The answer of a child. It is `None` if the runtime was not idle: on a busy machine it may lack a CPU while it serves
+/// its first tasks, take its workers for stalled and act, which leaves threads behind.
 pub type Answer = Result<Option<Found>, String>;
 
 /// Does the job and ends the process, whatever state the runtime is in by then.
@@ -191,7 +191,7 @@ fn parked<const KEPT: usize>(runtime: &Handle, tasks: Tasks) -> Answer {
     })))
 }
 
-/// A task that keeps so much, is polled once and then waits for ever.
+/// A task that keeps `KEPT` bytes, is polled once and then waits for ever.
 async fn wait<const KEPT: usize>(polled: Arc<AtomicUsize>) {
     let kept = black_box([1_u8; KEPT]);
     polled.fetch_add(1, Relaxed);

@@ -38,7 +38,7 @@ at most 32 bytes more than one that is not.
 
 Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What a Morpheus runtime takes of memory, idle and for each task, beside tokio.
+/// The memory that a Morpheus runtime takes, idle and for each task, compared with tokio.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "footprint", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
@@ -77,7 +77,7 @@ pub struct Options {
     pub child: bool,
 }
 
-/// What is measured.
+/// The parts of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {

@@ -13,7 +13,7 @@ thread_local! {
     static REQUESTED: Cell<Requested> = const { Cell::new(Requested { bytes: 0, blocks: 0 }) };
 }
 
-/// What a thread has asked for and not given back.
+/// The memory that a thread has requested and not freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     /// Bytes as they were asked for: what the allocator rounds up or keeps beside them is not in it.

@@ -1,6 +1,6 @@
-//! What the kernel says of this process's memory: how much is there, and what it is for.
+//! The kernel's account of this process's memory: how much there is, and what it is for.
 //!
-//! All by `/proc/self`. What reads it must take no memory worth mentioning: with 512 spares `smaps` has half a megabyte
+//! All by `/proc/self`. The reader must take hardly any memory itself: with 512 spares `smaps` has half a megabyte
 //! of text, so it is read line by line.
 
 use std::fs::{self, File};
@@ -30,11 +30,11 @@ pub struct Memory {
     pub mappings: i64,
     /// Threads.
     pub threads: i64,
-    /// What the resident pages are for, by [`Purpose`].
+    /// The resident memory, by [`Purpose`].
     split: [i64; PURPOSES],
 }
 
-/// What resident memory is for.
+/// The purpose of resident memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// Stacks of threads, with what is thread-local.
@@ -71,14 +71,14 @@ impl Growth {
         Ok(Self { before, after })
     }
 
-    /// What was added to a part of it.
+    /// The growth of a part of the memory.
     pub fn of(&self, part: fn(&Memory) -> i64) -> f64 {
         (part(&self.after) - part(&self.before)) as f64
     }
 }
 
 impl Memory {
-    /// What there is at this moment.
+    /// The memory of this process at this moment.
     ///
     /// # Errors
     /// When `/proc` is not there or cannot be read; the text is for people.
@@ -225,7 +225,7 @@ VmFlags: rd ex mr mw me de sd";
         assert!((arena + (2 << 20)..arena + (4 << 20)).contains(&memory.mapped));
     }
 
-    /// What is written is resident, and nothing else.
+    /// Pages that were written are resident, and no others.
     #[test]
     fn pages_that_were_written_are_resident() {
         let before = Memory::now().unwrap();

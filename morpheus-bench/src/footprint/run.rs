@@ -15,16 +15,16 @@ use crate::rows::{Figure, Rounds, Row, against, rounds};
 use crate::unit::Unit;
 use crate::{interrupt, supervised};
 
-/// What starting a child and building a runtime take, about.
+/// The time that starting a child and building a runtime take, about.
 const START: Duration = Duration::from_millis(60);
 /// Tasks are measured in this many rounds, or in fewer if fewer are asked for: what they request is the same each time.
 const TASK_ROUNDS: usize = 3;
 /// A child may take this much longer than it sleeps: the machine may be slow and busy.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// What an idle runtime with its default number of spares may take more than tokio.
+/// The limit, in bytes, of how much more than tokio an idle runtime with its default number of spares may take.
 const IDLE_LIMIT: Limit = Limit::AtMost(1_048_576.0);
-/// What a watched task may request more than one that is not.
+/// The limit, in bytes, of how much more than an unwatched task a watched one may request.
 const TASK_LIMIT: Limit = Limit::AtMost(32.0);
 
 const IDLE: &str = "an idle runtime";
@@ -32,7 +32,7 @@ const TASK: &str = "a task that waits";
 const OVER_TOKIO: &str = "over tokio";
 
 const RESIDENT: Figure<Growth> = bytes("resident", |own| Some(own.of(|memory| memory.resident)));
-/// What is known of an idle runtime, the less important last.
+/// The figures of an idle runtime, the less important last.
 const IDLE_FIGURES: [Figure<Growth>; 11] = [
     RESIDENT,
     bytes("anonymous", |own| Some(own.of(|memory| memory.anonymous))),
@@ -129,7 +129,7 @@ fn fill<M>(
     (rounds, filled.err())
 }
 
-/// What each takes more than tokio.
+/// How much more than tokio each contender takes.
 fn over_tokio(rows: &[Row], tokio: &str, figure: &str) -> Vec<Row> {
     against(rows, tokio, figure, (OVER_TOKIO, Unit::Bytes), |a, b| a - b)
 }
@@ -170,7 +170,7 @@ impl Task {
     }
 }
 
-/// What a child found, the first whose runtime was idle.
+/// The result of the first child whose runtime was idle.
 fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, String> {
     let until = Instant::now() + GRACE;
     loop {
@@ -200,7 +200,7 @@ mod tests {
         over.map(|row| row.judged).collect()
     }
 
-    /// Rows of tokio, of Morpheus with its default, which takes so much more, and of Morpheus with 8 spares.
+    /// Rows of tokio, of Morpheus with its default, which takes `over` bytes more, and of Morpheus with 8 spares.
     fn idle(over: i64, count: usize) -> Vec<Row> {
         let (rounds, _) = fill(3, count, |contender| {
             let mut growth = Growth::default();

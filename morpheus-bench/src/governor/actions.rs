@@ -52,7 +52,7 @@ pub fn set_governor(
         return Ok(Vec::new());
     };
     sysfs::check_governor(&policies, governor).map_err(Refusal::Usage)?;
-    // What `restore` puts back, as far as it is changed by this.
+    // The settings that this changes, which `restore` puts back.
     let mut changed = Before::of(&policies);
     changed.retain(|before| before.value != *governor);
     if !options.dry_run {
@@ -61,7 +61,7 @@ pub fn set_governor(
         if !left.failed.is_empty() {
             return Err(Refusal::Failed(left.failed.join("; ")));
         }
-        // What was there before the first `set` is what counts.
+        // Only the settings from before the first `set` are kept.
         let known = state::restore(directory, Purpose::Set, true)?;
         if known.done.is_empty() {
             let before = Before::of(&some_policies(root)?);

@@ -34,7 +34,7 @@ killed, when it is started again or by `governor restore`.
 Exit codes: 0 done (also where the CPUs have no governors), 1 something could not be measured, changed or put back,
 2 bad usage, 130 ended by Ctrl-C, after it printed what was measured.";
 
-/// What the CPU's frequency governor does to periodic real-time work.
+/// The effect of the CPU's frequency governor on periodic real-time work.
 ///
 /// Four kernels of a brain-computer interface run on one CPU, a window each half second: a load so light that a
 /// governor which follows the load may never raise the frequency for it. Each governor is measured with and without
@@ -104,7 +104,7 @@ pub struct RunOptions {
     pub histogram: Option<PathBuf>,
 }
 
-/// What is measured, and how.
+/// The governors, kernels and conditions of a run.
 #[derive(Clone, Debug, PartialEq, Args, Serialize)]
 pub struct Config {
     /// Governors, in this order (performance,powersave,schedutil, as far as there are these); schedutil+morpheus is
@@ -216,7 +216,7 @@ impl Config {
         distinct(self.kernels.iter().copied())
     }
 
-    /// What is wrong with these numbers together.
+    /// Checks that these numbers go together.
     ///
     /// # Errors
     /// A sentence that says which flag must change.
@@ -236,7 +236,7 @@ impl Config {
         u64::from(self.deadline_ms) * 1_000_000
     }
 
-    /// What a run of one kernel takes.
+    /// The time that a run of one kernel takes.
     pub fn run_time(&self) -> Duration {
         Duration::from_secs_f64(self.duration_s + self.warmup_s) + self.size.period()
     }

@@ -7,11 +7,11 @@ use crate::scx::{self, Scheduler};
 
 /// How the column is asked for.
 pub const COLUMN: &str = "schedutil+morpheus";
-/// What is added to the governor's name for it.
+/// The suffix that a governor's name has for it.
 pub const SUFFIX: &str = "+morpheus";
 /// The only governor that goes by what a scheduler asks for.
 pub const GOVERNOR: &str = "schedutil";
-/// What the kernel calls it.
+/// The name by which the kernel knows it.
 pub const NAME: &str = "morpheus";
 const PROGRAM: &str = "scx_morpheus";
 
@@ -100,7 +100,7 @@ impl Source {
         Scheduler::start(command, sched_ext).map(Some)
     }
 
-    /// What is done, in a line.
+    /// A line that says how the program is started, or that it runs.
     pub fn plan(&self) -> String {
         match self {
             Self::Runs => format!("{PROGRAM} runs already, and goes on"),

@@ -16,11 +16,12 @@ use crate::policy::Policy;
 use crate::settle::Settle;
 use crate::{clock, cpus, interrupt, thread};
 
-/// What is to be done.
+/// A run to be made.
 #[derive(Clone)]
 pub struct Plan {
-    /// What was asked for. Windows that are due before the end of the warm-up are not counted, nor those that it takes
-    /// until the median of what a window takes has settled; at most twice as many. None are left out without a warm-up.
+    /// The options of the run. Windows that are due before the end of the warm-up are not counted, nor those that it
+    /// takes until the median of what a window takes has settled; at most twice as many. None are left out without a
+    /// warm-up.
     pub config: Config,
     /// The kernel.
     pub kernel: Name,
@@ -44,7 +45,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// What the kernel took.
+    /// How long the kernel took.
     pub fn service_ns(&self) -> u64 {
         self.end_ns - self.start_ns
     }
@@ -65,7 +66,7 @@ impl Window {
     }
 }
 
-/// What came out.
+/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// Every window that was begun after the warm-up.
@@ -108,7 +109,7 @@ pub fn run(plan: &Plan) -> Result<Measured, String> {
     Ok(series.measured)
 }
 
-/// The windows of a run. Who asks for them waits until each is due, on the CPU that is measured.
+/// The windows of a run. The caller waits until each window is due, on the CPU that is measured.
 pub struct Series<'a> {
     plan: &'a Plan,
     kernel: Kernel,
@@ -127,7 +128,7 @@ pub struct Series<'a> {
     number: u32,
     /// The first that counts, once that is known.
     origin: Option<u32>,
-    /// What came of it until now, as an ordinary thread unless the caller says otherwise.
+    /// The measurements until now, as of an ordinary thread unless the caller says otherwise.
     pub measured: Measured,
 }
 

@@ -1,4 +1,4 @@
-//! What one should know of a study's figures, in sentences.
+//! Remarks on a study's figures, in sentences.
 
 use super::record::Run;
 use super::study::Study;
@@ -6,7 +6,7 @@ use crate::rows::Row;
 use crate::rows::view::distinct;
 
 impl Study {
-    /// What one should know of the figures in these rows.
+    /// Remarks on the figures in these rows.
     pub fn notes(&self, rows: &[Row]) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         let load = self.runs.iter().map(|run| run.condition.load).max();

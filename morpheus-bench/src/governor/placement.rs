@@ -1,4 +1,4 @@
-//! What else is on the CPUs: busy processes, and the scheduler.
+//! The other load of the CPUs: busy processes, and the scheduler.
 
 use crate::cpus::Cpus;
 use crate::host;
@@ -23,5 +23,5 @@ pub fn scheduler() -> String {
     host::scheduler().unwrap_or_else(|| KERNELS_OWN.into())
 }
 
-/// What [`scheduler`] says where no other one is loaded.
+/// The answer of [`scheduler`] where no other one is loaded.
 pub const KERNELS_OWN: &str = "kernel";

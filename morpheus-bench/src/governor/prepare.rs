@@ -24,7 +24,7 @@ const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];
 pub struct Ready {
     /// All but what will be measured.
     pub about: Envelope<Asked>,
-    /// What is compared.
+    /// The conditions that are compared.
     pub conditions: Vec<Condition>,
     /// How often.
     pub repeats: usize,
@@ -67,7 +67,7 @@ pub fn prepare(options: &RunOptions, sysfs: &Path, state: &Path) -> Result<Ready
         policies,
     };
     let mut about = Envelope::new("governor", asked);
-    // What was asked for and goes has failed.
+    // A requested column that was dropped is a failure.
     match wanted.len() < asked_for {
         true => about.failed = said,
         false => notes.append(&mut said),
@@ -187,12 +187,12 @@ fn loads(config: &Config, others: &[usize], notes: &mut Vec<String>) -> Vec<usiz
 }
 
 impl Ready {
-    /// What this machine cannot do, in sentences.
+    /// The measurements that this machine cannot make, in sentences.
     pub fn missing(&self) -> impl Iterator<Item = &String> {
         self.about.notes.iter().chain(&self.about.failed)
     }
 
-    /// What it will take.
+    /// How long the study will take.
     pub fn expected(&self) -> Duration {
         let config = &self.about.config.config;
         let runs = self.conditions.len() * self.repeats * config.kernels().len();
@@ -205,7 +205,7 @@ impl Ready {
         policies.filter(|policy| condition.governor.as_ref() != Some(&policy.governor))
     }
 
-    /// What it will do, in lines.
+    /// A description of the study, in lines.
     pub fn text(&self, output: &Path) -> String {
         let Asked { config, policies } = &self.about.config;
         let mut text: String = policies.iter().map(Policy::describe).collect();

@@ -28,7 +28,7 @@ use crate::policy::Policy as Scheduling;
 use crate::report::json;
 use crate::stats::mean;
 
-/// What differs between the columns of the study.
+/// The condition of a column of the study.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Condition {
     /// The scheduler of ordinary threads: see [`placement::scheduler`].
@@ -198,7 +198,7 @@ struct Line<'a> {
     /// When.
     #[serde(flatten)]
     times: Window,
-    /// What the kernel took.
+    /// How long the kernel took.
     service_ns: u64,
     /// From when it was due until it was done.
     response_ns: u64,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Why nothing was done.
 pub enum Refusal {
-    /// What was asked for makes no sense here.
+    /// The request makes no sense here.
     Usage(String),
     /// It cannot be done.
     Failed(String),

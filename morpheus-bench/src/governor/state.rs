@@ -1,4 +1,4 @@
-//! What was changed on the machine, in a file, so that it can be put back: also after this program was killed.
+//! The changes made to the machine, in a file, so that they can be undone: also after this program was killed.
 //!
 //! The file is complete on disk before the first change, and goes when all is as it was. A run holds a lock on
 //! it, which ends with its process however that ends: a file without one was left over by a crash. A governor that
@@ -58,12 +58,12 @@ struct State {
     before: Vec<Before>,
 }
 
-/// What has been put back, or could not be.
+/// The result of a restore: the files that were put back, and the failures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Restored {
     /// Files that have their old text again.
     pub done: Vec<Before>,
-    /// What went wrong, in sentences.
+    /// Failures, in sentences.
     pub failed: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What someone left who is gone, locked while this value lives; `None` when there is nothing.
+/// The changes left by a process that is gone, locked while this value lives; `None` when there is nothing.
 ///
 /// # Errors
 /// When its owner lives, or the file cannot be read.

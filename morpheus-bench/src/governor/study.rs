@@ -49,7 +49,7 @@ const MOST_POINTS: usize = 600;
 pub struct Study {
     /// All but the runs: the machine, the question, and what failed.
     pub about: Envelope<Asked>,
-    /// What is compared, in the order in which it is shown.
+    /// The conditions that are compared, in the order in which they are shown.
     pub conditions: Vec<Condition>,
     /// In the order in which they were measured.
     pub runs: Vec<Run>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// A policy at the time when it was read. What the driver does not tell is `None` or empty.
+/// A policy at the time when it was read. A field that the driver does not provide is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Policy {
     /// Its directory.
@@ -180,7 +180,7 @@ fn parse_time_in_state(text: &str) -> Option<Vec<(u64, u64)>> {
         .collect()
 }
 
-/// What a file says, without the end of its line.
+/// The text of a file, without the end of its line.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -328,7 +328,7 @@ pub(super) mod tests {
         assert_eq!(write(&file, "powersave"), Ok(()));
         assert_eq!(fake.governors(), ["powersave", "ondemand"]);
         assert!(write(Path::new("/nowhere/file"), "x").is_err());
-        // What is written is gone: the device that forgets everything.
+        // `/dev/null` forgets each value, so it cannot be read back.
         assert!(write(Path::new("/dev/null"), "x").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What was counted, beside what is expected.
+//! The counts, compared with the expected ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const SHARE: f64 = 0.02;
 /// … or by this many instructions, where that is more: compilers place a register move here or there.
 const INSTRUCTIONS: f64 = 2.0;
 
-/// What is compared with what, and what the figure is called.
+/// The differences: an operation, the two places that are compared, and the name of the figure.
 const DIFFERENCES: &[(Op, Place, Place, &str)] = &[
     (Op::Spawn, Place::Unwatched, Place::Tokio, OVER_TOKIO),
     (Op::Spawn, Place::Watched, Place::Unwatched, OVER_UNWATCHED),
@@ -36,22 +36,22 @@ pub struct Expected {
     pub op: Op,
     /// Where.
     pub place: Place,
-    /// What is taken away.
+    /// The place whose count is subtracted.
     pub without: Place,
     /// Instructions of one operation here, less those of one there.
     pub difference: f64,
 }
 
-/// What was counted, and how it is judged.
+/// The counts, and the verdict on them.
 #[derive(Debug, Default)]
 pub struct Judged {
     /// Instructions of each operation, and the differences with their limits.
     pub rows: Vec<Row>,
-    /// What to do, in sentences.
+    /// Advice, in sentences.
     pub notes: Vec<String>,
     /// Whether something takes more than it should, or it is not known how much it should.
     pub takes_more: bool,
-    /// What would be expected if this were right.
+    /// The differences that the file would hold if these counts were right.
     pub differences: Vec<Expected>,
 }
 

@@ -4,15 +4,15 @@
 //! valgrind's callgrind counts them, one by one, and the same program takes as many in each run. It costs some seconds.
 //!
 //! Two things are in the way of exact counts, and both are dealt with. **Threads:** the controller and the main thread work
-//! by time, so each thread is counted by itself, and the worker's is the one that counts; there is only one. What comes to
-//! it by time is switched off: no spares, no canary, a budget that no poll uses up. **What is there once:** each operation
-//! is done N times and then 2 N times; what these differ by is the operations alone. Of several such rounds the median is
-//! taken, and how far they lie apart is said. **Memory:** the C library's allocator takes as long as what was allocated before
-//! makes it; the binary has one that takes as long each time, so that the count is the runtime's own.
+//! by time, so each thread is counted by itself, and the worker's is the one that counts; there is only one. Work that reaches
+//! it by time is switched off: no spares, no canary, a budget that no poll uses up. **What is there once:** each operation is
+//! done N times and then 2 N times; what these differ by is the operations alone. Of several such rounds the median is taken,
+//! and how far they lie apart is said. **Memory:** the C library's allocator takes as long as what was allocated before makes
+//! it; the binary has one that takes as long each time, so that the count is the runtime's own.
 //!
 //! The gate is on differences (Morpheus without tokio, watched without unwatched) against those in
-//! `morpheus-bench/instructions.json`: absolute counts change with each compiler, differences hardly. What they may change
-//! by is in `gate`. `--bless` writes that file.
+//! `morpheus-bench/instructions.json`: absolute counts change with each compiler, differences hardly. The tolerance of a
+//! difference is in `gate`. `--bless` writes that file.
 //!
 //! This runs valgrind by itself. `gungraun`, which does it for many projects, needs a second program, `gungraun-runner` of
 //! exactly the same version, to be installed beside cargo: nothing that a fresh machine has after `cargo test`; and it

@@ -23,7 +23,7 @@ const WARMUP: u64 = 10_240;
 /// No poll uses it up, however slow valgrind is.
 const BUDGET: Duration = Duration::from_secs(3_600);
 
-/// What is counted.
+/// The operations that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -81,7 +81,7 @@ impl Place {
 /// One of them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
-    /// What.
+    /// The operation.
     pub op: Op,
     /// Where.
     pub place: Place,

@@ -102,7 +102,7 @@ fn by_select(select: &Growth, slack: &Growth, policy: Policy) -> String {
     }
 }
 
-/// What the idle states say of a growth that is no slack.
+/// The sentence on the idle states, for a growth that is no slack.
 fn idle(growth: &Growth, host: &Host) -> String {
     let (short, long) = (&growth.shortest.idle, &growth.longest.idle);
     let is_virtual = |name: &String| name == "POLL" || name.starts_with("haltpoll");

@@ -1,4 +1,4 @@
-//! What is compared, and in which order it is measured.
+//! The series that are compared, and the order in which they are measured.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub struct Series {
     pub tid: i32,
     /// The slack that they had.
     pub slack_ns: u64,
-    /// What the CPU did meanwhile, where there is one that they are kept on.
+    /// The CPU's use of its idle states meanwhile, where the threads are kept on one CPU.
     pub idle: Vec<Residency>,
     elapsed_us: u64,
 }
@@ -66,7 +66,7 @@ impl Series {
         format!("{call}-{us}us-slack-{slack}ns-load-{load}")
     }
 
-    /// What the histogram counts.
+    /// The time from which the histogram's latencies count.
     pub fn counts(&self) -> Counts {
         match self.sleeper.relative {
             true => Counts::Raw,
@@ -100,7 +100,7 @@ impl Series {
     }
 }
 
-/// What is compared, in the order in which it is shown.
+/// The series that are compared, in the order in which they are shown.
 fn series(options: &Options) -> Vec<Series> {
     let mut series = Vec::new();
     let with_load = Some(options.load).filter(|load| *load > 0);
@@ -224,7 +224,7 @@ pub(super) mod tests {
         Options::parse_from(words).checked().unwrap()
     }
 
-    /// What options ask for, with a hundred wakes of each kind that are late by what `us` makes of its interval and slack.
+    /// The series that options ask for, with a hundred wakes of each kind that are late by what `us` makes of its interval and slack.
     pub fn measured(line: &str, us: impl Fn(&Sleeper) -> f64) -> Vec<Series> {
         let mut all = series(&options(line));
         for series in &mut all {

@@ -38,7 +38,7 @@ pub struct Sleeper {
     pub cpu: Option<usize>,
 }
 
-/// What a thread measured.
+/// The measurements of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Slept {
     /// How late each wake was.

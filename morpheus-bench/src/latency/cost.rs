@@ -1,4 +1,4 @@
-//! What checkpoints cost: the same work with and without them, a fifth of a millisecond at a time.
+//! The cost of checkpoints: the same work with and without them, a fifth of a millisecond at a time.
 //!
 //! One task for each worker that has a CPU computes blocks in the order A B A' A' B A …: A without checkpoints, B
 //! with them, A' without them again, which is the control. Their CPU time is compared, by the medians of many blocks:

@@ -17,14 +17,14 @@ use crate::progress::Progress;
 use crate::settle::Settle;
 use crate::{host, interrupt, thread, work};
 
-/// What an operation computes.
+/// The iterations of one operation.
 pub const ITERATIONS: usize = 1_000;
 /// How often the warm-up looks at the median, and the bar moves.
 const LOOK: Duration = Duration::from_millis(100);
 /// Looks after which it begins, whether the median has settled or not.
 const WARMUP_LOOKS: usize = 20;
 
-/// What was measured.
+/// The latencies and counts of one run.
 #[derive(Debug)]
 pub struct Measured {
     /// From the intended start of an operation to its end.
@@ -52,7 +52,7 @@ impl Measured {
     }
 }
 
-/// What one task has done.
+/// The results of one task.
 #[derive(Default)]
 struct Done {
     response: Latencies,
@@ -64,7 +64,7 @@ struct Done {
     closed: bool,
 }
 
-/// What tasks and the thread that starts operations share.
+/// The state that tasks share with the thread that starts operations.
 struct Shared {
     /// Operations that were meant to start before do not count.
     from_ns: AtomicU64,

@@ -38,7 +38,7 @@ enum Who {
     Liar,
 }
 
-/// What was measured beside one.
+/// The measurements beside one attacking task.
 #[derive(Debug)]
 struct Attack {
     /// CPUs that it had; `None` where there is no such task.

@@ -31,7 +31,7 @@ there to compare, in turns.
 Exit codes: 0 measured, 1 no runtime or no such link, 2 bad usage, 130 after Ctrl-C (what was measured until then is
 shown).";
 
-/// What honest critical sections cost, and what a task gets that claims to be critical for ever.
+/// The cost of honest critical sections, and the gain of a task that claims to be critical for ever.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "liar", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {

@@ -47,7 +47,7 @@ const FIGURES: [Figure<Section>; 2] = [
     }),
 ];
 const CPU: &str = "CPU time";
-/// At most so much of a section may it cost.
+/// The largest share of a section that entering and leaving it may cost.
 const SHARE: f64 = 0.0005;
 
 /// Measures, or until Ctrl-C, and adds the rows.
@@ -111,7 +111,7 @@ fn rows(rounds: &Rounds<Section>, options: &Options) -> Vec<Row> {
     rows
 }
 
-/// What entering and leaving a section takes, held against its share of one.
+/// The time for entering and leaving a section, held against [`SHARE`] of one.
 fn guard(blocks: Vec<f64>, options: &Options) -> Row {
     let limit = Limit::AtMost(SHARE * options.section().as_nanos() as f64);
     Row::new(GUARD, "a section", CPU, Unit::Time, blocks).held(limit)
@@ -162,7 +162,7 @@ fn section(
     })
 }
 
-/// What a section costs by itself: many in a row, each of which does nothing.
+/// The cost of a section by itself: many in a row, each of which does nothing.
 fn guard_cost(morpheus: &Morpheus) -> Result<Vec<f64>, String> {
     on_worker(morpheus, || {
         let block = |_| {

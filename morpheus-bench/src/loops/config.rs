@@ -33,7 +33,7 @@ mean of all. For loops through slices and indices, as these are, the documentati
 
 Exit codes: 0 measured, 1 some loop could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What checkpoints and strip-mining cost loops, the vectorised ones among them.
+/// The cost of checkpoints and strip-mining in loops, the vectorised ones among them.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "loops", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {

@@ -1,4 +1,4 @@
-//! What the loops work on: the same numbers in every run.
+//! The input of the loops: the same numbers in every run.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub struct Data {
     pub matrix: Vec<f32>,
 }
 
-/// What loops write.
+/// The output of the loops.
 #[derive(Debug, PartialEq)]
 pub struct Written {
     /// As long as the text.
@@ -126,7 +126,7 @@ impl Data {
         }
     }
 
-    /// What loops have written since the last time; it is taken away.
+    /// Takes the output that loops have written since the last call.
     pub fn take(&mut self) -> Written {
         std::mem::replace(&mut self.out, Written::new())
     }

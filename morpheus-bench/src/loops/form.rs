@@ -74,9 +74,9 @@ pub type Blocks =
 
 /// A loop.
 pub struct Case {
-    /// What `--case` goes by.
+    /// The name for `--case`.
     pub name: &'static str,
-    /// What it does.
+    /// A description of the loop.
     pub about: &'static str,
     /// Whether the compiler vectorises it where nothing is in the way.
     pub vectorised: bool,

@@ -89,7 +89,7 @@ async fn all(mut found: Envelope<Options>) -> Result<Envelope<Options>, String> 
     Ok(found)
 }
 
-/// What a loop does, for a reader of the rows.
+/// The description of a loop, for a reader of the rows.
 pub fn about(case: &Case) -> String {
     let vectorised = if case.vectorised { ", vectorised" } else { "" };
     let turns = count(case.turns as u64);
@@ -150,7 +150,7 @@ fn block_of(turns: usize, pass_ns: f64) -> usize {
     (fitting as usize).clamp(1, turns)
 }
 
-/// What a form computes, and what it writes.
+/// The result that a form computes, and its output.
 async fn outcome(
     case: &Case,
     form: Form,

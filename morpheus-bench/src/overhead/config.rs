@@ -47,7 +47,7 @@ Examples:
   overhead cache
   overhead cache --cpus 0,2 --sizes 64,512,4096 --seed 7";
 
-/// What a preemption, a migration and the cold cache after one cost.
+/// The costs of a preemption, a migration and the cold cache after one.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "overhead", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {

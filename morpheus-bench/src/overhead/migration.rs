@@ -1,4 +1,4 @@
-//! What it costs that a thread goes from one CPU to another, apart from its caches.
+//! The cost of moving a thread from one CPU to another, apart from its caches.
 //!
 //! A thread asks to run on another CPU (`sched_setaffinity`) and reads the clock before the call and after it, which is the
 //! first instruction on the other CPU. From that goes the same call for the CPU on which the thread already is. It is
@@ -90,7 +90,7 @@ pub fn measure(found: &mut Found, steps: &mut Steps) -> Result<(), String> {
             time("A/A: two to a CPU awake", readings.same(AWAKE)),
         ];
         costs::put(found, CASE, "a thread asks to run on another CPU", rows);
-        // By so much the clocks differ in the call that changes nothing.
+        // The difference of the clocks in the call that changes nothing.
         let floor_ns = median(mover.parts[OFF_CPU + NULL].clone()).unwrap_or_default();
         for part in &mut mover.parts[OFF_CPU..] {
             part.iter_mut().for_each(|ns| *ns -= floor_ns);

@@ -1,4 +1,4 @@
-//! What it costs that a CPU goes from one thread to another.
+//! The cost of switching a CPU from one thread to another.
 //!
 //! Two threads on one CPU yield to each other. The time is divided by the context switches that the kernel counted for both,
 //! not by those that the yields ought to have caused: where a yield finds no other thread it does not switch, and where others

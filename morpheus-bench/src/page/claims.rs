@@ -1,4 +1,4 @@
-//! What files say. They are claims: a number may be missing, absurd or something else, a file of any size and depth.
+//! The contents of files. They are claims: a number may be missing, absurd or something else, a file of any size and depth.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -80,7 +80,7 @@ fn cut(text: &str) -> String {
     cut
 }
 
-/// What is at a path of names with dots between them.
+/// The value at a path of names with dots between them.
 pub fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let found = path
         .split('.')

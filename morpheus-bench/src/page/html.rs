@@ -19,7 +19,7 @@ const OPEN: usize = 12;
 pub struct Part {
     /// The file's name.
     pub file: String,
-    /// What there is to show.
+    /// The section to show.
     pub section: Section,
     /// Names of the pictures, where there are, for each figure.
     pub pictures: Vec<Option<String>>,
@@ -33,7 +33,7 @@ pub struct Page<'a> {
     pub machines: &'a [Machine],
     /// The sections.
     pub parts: &'a [Part],
-    /// What could not be shown: the file, and why.
+    /// The files that could not be shown, and why.
     pub problems: &'a [(String, String)],
 }
 

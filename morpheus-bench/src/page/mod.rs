@@ -27,7 +27,7 @@ use plot::scale::extremes;
 use read::Found;
 use section::Section;
 
-/// What a picture takes, about.
+/// The time that a picture takes, about.
 const DRAWING: Duration = Duration::from_millis(2);
 
 /// Makes the page. Exit codes: 0 made, 1 nothing to show or failed, 2 bad usage.
@@ -141,7 +141,7 @@ fn free_name(text: &str, taken: &mut Vec<String>) -> String {
     name
 }
 
-/// What a picture that stands alone says of where it is from.
+/// The footer of a picture that stands alone: where it is from.
 fn footer(section: &Section) -> String {
     let host = section.host.as_ref().map(facts).unwrap_or_default();
     let of = |name: &str| host.iter().find(|(known, _)| known == name);
@@ -162,7 +162,7 @@ fn footer(section: &Section) -> String {
     parts.join(", ")
 }
 
-/// What one should know of a machine, as names and what they are.
+/// The facts about a machine, as names and values.
 fn facts(host: &Value) -> Vec<(String, String)> {
     use claims::{at, number, text, texts, yes};
     let own = "the kernel's own".to_owned();

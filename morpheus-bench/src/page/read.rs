@@ -10,7 +10,7 @@ use super::section::{self, Section};
 /// More files than any suite writes: a wrong directory is refused soon.
 const MOST_FILES: usize = 1_000;
 
-/// What was found.
+/// The sections that were read, and the problems.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Sections, with the names of their files.

@@ -7,10 +7,10 @@ use crate::pairs::Verdict;
 /// More figures of contenders that were measured in turns would make a table that is too wide for a page.
 const MOST_FIGURES: usize = 8;
 
-/// The rows as tables. What is compared in pairs: a line for each case, and for each contender the ratios of all figures;
-/// bold is what lies outside of the noise. What is measured in turns: a line for each contender.
+/// The rows as tables. Comparisons in pairs: a line for each case, and for each contender the ratios of all figures;
+/// bold is what lies outside of the noise. Measurements in turns: a line for each contender.
 ///
-/// What was found of features: a line for each of them under each load.
+/// The findings on features: a line for each of them under each load.
 pub fn tables(rows: &[Row]) -> String {
     let found = view::findings(rows);
     if !found.is_empty() {

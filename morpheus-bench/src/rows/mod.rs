@@ -1,4 +1,4 @@
-//! What a benchmark found, as rows: one figure of one contender in one case.
+//! The results of a benchmark, as rows: one figure of one contender in one case.
 //!
 //! A benchmark names its cases and contenders, fills [`Rounds`] and declares its [`Figure`]s. Everything after that is here:
 //! medians with intervals, ratios to what the contenders are compared with, the noise of that against itself, verdicts, means
@@ -21,7 +21,7 @@ pub use rounds::Rounds;
 /// A figure that a benchmark takes from each measurement.
 #[derive(Debug)]
 pub struct Figure<M> {
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,
@@ -49,7 +49,7 @@ pub enum Part {
     Max,
 }
 
-/// What the name of a figure ends with whose row has the percentile curve.
+/// The suffix of the name of a figure whose row has the percentile curve.
 pub const P50: &str = " p50";
 
 impl<M> Figure<M> {
@@ -132,7 +132,7 @@ pub struct Row {
     pub case: String,
     /// The contender that was measured.
     pub contender: String,
-    /// What was measured.
+    /// The name of the figure.
     pub figure: String,
     /// Its unit.
     pub unit: Unit,
@@ -152,18 +152,18 @@ pub struct Row {
     /// The percentile curve behind a median of latencies: the median of the rounds at each percentile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
-    /// What the figure is held against.
+    /// The limit that the figure is held against.
     pub limit: Option<Limit>,
     /// Whether it keeps to that.
     pub judged: Option<Bar>,
     /// The figure against that of another contender. That one has none.
     pub ratio: Option<Ratio>,
-    /// What the ratio says of a feature in which the two differ.
+    /// The finding on a feature in which the two contenders differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finding: Option<Finding>,
 }
 
-/// What a figure says of a feature.
+/// The finding of a figure on a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -214,9 +214,9 @@ pub struct Ratio {
     pub high: Option<f64>,
     /// The relative difference of each pair, and of the other one against itself.
     pub pairs: Pairs,
-    /// What they show.
+    /// The verdict on the pairs.
     pub verdict: Verdict,
-    /// What the ratio is held against.
+    /// The limit that the ratio is held against.
     pub limit: Option<Limit>,
     /// Whether it keeps to that.
     pub judged: Option<Bar>,
@@ -329,7 +329,7 @@ impl Ratio {
         }
     }
 
-    /// What it shows, in a word or two.
+    /// The verdict in a word or two.
     pub fn says(&self) -> &'static str {
         match self.verdict {
             Verdict::TooFew { .. } => "n too small",

@@ -39,7 +39,7 @@ fn places(count: usize, last: usize, rounds: usize) -> impl Iterator<Item = Plac
     })
 }
 
-/// What was measured in each round.
+/// The measurements of each round.
 #[derive(Debug)]
 pub struct Rounds<M> {
     whole: Vec<Vec<M>>,
@@ -104,7 +104,7 @@ impl<M> Rounds<M> {
         self.whole.iter().flatten()
     }
 
-    /// What was measured of a contender in the whole rounds; where there is none, in the first as far as it came.
+    /// The measurements of a contender in the whole rounds; where there is none, in the first as far as it came.
     pub fn of(&self, contender: usize) -> impl Iterator<Item = &M> {
         let whole = self.whole.iter().map(move |round| &round[contender]);
         let is_first = self.whole.is_empty();

@@ -10,7 +10,7 @@ use crate::report::{Table, WIDTH, wrap};
 /// The ratios in these rows, as tables: a contender at a time with all its figures, or all contenders side by side where
 /// there is but one figure. Beneath each table stands which limits are kept.
 ///
-/// What was found of features: a line for each of them under each load.
+/// The findings on features: a line for each of them under each load.
 pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
     let found = view::findings(rows);

@@ -1,4 +1,4 @@
-//! What stands in which table. Text, Markdown and the page arrange rows in the same way.
+//! The contents of each table. Text, Markdown and the page arrange rows in the same way.
 
 use super::{Ratio, Row};
 use crate::{report, stats};
@@ -99,7 +99,7 @@ pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
 /// The heads of a table of findings.
 pub const FINDINGS: [&str; 6] = ["", "load and figure", "there", "×", "A/A", ""];
 
-/// What was found of features, a line each: the feature, the load and its figure, that of the contender which it is compared with,
+/// The findings on features, a line each: the feature, the load and its figure, that of the contender which it is compared with,
 /// the ratio with its interval, the noise, and what that says.
 pub fn findings(rows: &[Row]) -> Vec<[String; 6]> {
     let line = |row: &Row| {

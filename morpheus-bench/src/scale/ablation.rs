@@ -1,4 +1,4 @@
-//! What each feature of Morpheus's scheduler is good for: its figure without it (with it, where it is off by default) beside the
+//! The effect of each feature of Morpheus's scheduler: its figure without it (with it, where it is off by default) beside the
 //! scheduler as it is, measured in one boot, and beside what the scheduler, measured twice there, differs by.
 
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::pairs::Pairs;
 use crate::rows::view::distinct;
 use crate::rows::{Figure, Finding, Part, Ratio, Row};
 
-/// What the scheduler is called that has all of its features as they are by default.
+/// The name of the scheduler with all of its features as they are by default.
 const AS_IT_IS: &str = "as it is";
 
 const NOTE: &str = "\

@@ -1,4 +1,4 @@
-//! What the kernel's schedulers did last, kept for when a sched_ext scheduler is thrown out.
+//! The last events of the kernel's schedulers, kept for when a sched_ext scheduler is thrown out.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -12,7 +12,7 @@ const BUFFER_KIB: u32 = 2_048;
 const EVENTS: [&str; 2] = ["sched/sched_switch", "sched/sched_wakeup"];
 /// The lines of the kernel's dump of a scheduler that it throws out. Not every kernel has them.
 const DUMP: &str = "sched_ext/sched_ext_dump";
-/// What such a line has in the capture.
+/// The mark of such a line in the capture.
 const DUMP_MARK: &str = "sched_ext_dump: ";
 
 /// A capture that goes on as long as this lives.

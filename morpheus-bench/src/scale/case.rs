@@ -18,9 +18,9 @@ use crate::unit::Unit;
 pub enum Suite {
     /// Latencies and throughput, to compare schedulers by
     Scale,
-    /// Nobody waits for long, whatever the others do: six phases
+    /// No task waits for long, whatever the others do: six phases
     Contention,
-    /// What is on one CPU's queue gets to the others, and nothing is left there
+    /// Tasks on one CPU's queue get to the others, and none is left there
     Pcpu,
     /// Schedulers come and go, and live through stress
     Scx,
@@ -28,9 +28,9 @@ pub enum Suite {
     Trace,
     /// Everything at once for long, watched from outside
     Soak,
-    /// What tasks of Morpheus's runtime feel beside hogs of their own and busy threads of other processes
+    /// The latency of tasks of Morpheus's runtime beside hogs of their own and busy threads of other processes
     Runtime,
-    /// What features of Morpheus's scheduler were made for, a load and a figure for each
+    /// The purpose of features of Morpheus's scheduler, a load and a figure for each
     Features,
 }
 
@@ -146,10 +146,10 @@ pub enum Case {
     GroupLimit,
 }
 
-/// What the cases beside those of the suite `scale` are judged by: nothing runnable may wait for longer.
+/// The limit of the cases outside of the suite `scale`, in nanoseconds: no runnable task may wait for longer.
 pub const LONGEST_WAIT_NS: f64 = 1e9;
 
-/// What is to be said of a case.
+/// The description of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// The suite that it is in.
@@ -162,7 +162,7 @@ pub struct About {
     pub at_most: Option<f64>,
     /// Measures it, in a child process of its own. Whatever was started has ended when this returns.
     pub measure: Measure,
-    /// What happens, in a line.
+    /// The load, in a line.
     pub what: &'static str,
 }
 
@@ -212,7 +212,7 @@ const fn wait(suite: Suite, figure: &'static str, measure: Measure, what: &'stat
 }
 
 impl Case {
-    /// What is to be said of it.
+    /// The description of this case.
     #[rustfmt::skip]
     pub fn about(self) -> About {
         use Suite::{Contention, Pcpu, Scx, Soak, Trace};

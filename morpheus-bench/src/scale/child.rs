@@ -11,10 +11,10 @@ use super::result::Measured;
 use crate::executor::morpheus::LinkName;
 use crate::{supervised, thread};
 
-/// What a child is to measure.
+/// The measurement that a child is to make.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// What.
+    /// The case.
     pub case: Case,
     /// CPUs that are online.
     pub cpus: usize,
@@ -33,7 +33,7 @@ impl Job {
     }
 }
 
-/// What a child answers.
+/// The answer of a child.
 pub type Answer = Result<Measured, String>;
 
 /// Does the job and ends the process.
@@ -45,7 +45,7 @@ pub fn main() -> ! {
     })
 }
 
-/// The parent closes our stdin after Ctrl-C: half a measurement is none. What was started ends with the thread that did it.
+/// The parent closes our stdin after Ctrl-C: half a measurement is none. A process that was started ends with the thread that started it.
 fn end_with_input() {
     std::thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);

@@ -52,7 +52,7 @@ guest. This boots one for each round, and makes one table of all:
 Exit codes: 0 measured, 1 something could not be measured or broke a rule (with --strict: a bar was missed), 2 bad usage,
 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What schedulers make of a whole machine, its batch work and its interactive tasks.
+/// The effect of schedulers on a whole machine, its batch work and its interactive tasks.
 #[derive(Debug, Parser)]
 #[command(name = "scale", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
@@ -84,7 +84,7 @@ pub struct Options {
     )]
     pub schedulers: Vec<Contender>,
 
-    /// What features of Morpheus's scheduler are good for: these, or all that there are loads for
+    /// The effect of features of Morpheus's scheduler: these, or all that there are loads for
     #[arg(
         long,
         value_name = "FEATURE,…",
@@ -216,7 +216,7 @@ impl Options {
 /// Whether this machine and this user can do what is asked for. `directory` is [`scx::DIRECTORY`].
 ///
 /// # Errors
-/// What is missing, and what to do about it.
+/// The missing condition, and how to meet it.
 pub fn may_run(options: &Options, directory: &Path) -> Result<(), String> {
     if options.changes_nothing() {
         return Ok(());

@@ -153,7 +153,7 @@ fn wait_until_gone(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What schedules; ended, where it was started, when this is dropped.
+/// The scheduler in force. If it was started here, dropping this ends it.
 #[derive(Debug)]
 pub struct InForce {
     scheduler: Option<Scheduler>,

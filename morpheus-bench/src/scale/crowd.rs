@@ -22,7 +22,7 @@ const CHUNK_MOST_NS: u64 = 10_000_000;
 /// How a thread of a crowd lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// What the kernel calls it.
+    /// The thread's name in the kernel.
     pub name: &'static CStr,
     /// CPU time that it works for in a turn.
     pub work: Duration,
@@ -53,7 +53,7 @@ impl Member {
     }
 }
 
-/// What a thread noticed since it was last asked.
+/// The waits and CPU time of a thread since the last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Felt {
     /// The longest that it was runnable and did not run, late wakes included, and a wait that goes on.
@@ -71,7 +71,7 @@ pub struct Crowd {
     seen: Arc<Vec<AtomicU64>>,
 }
 
-/// What a thread writes and others read.
+/// The counters that a thread writes and others read.
 #[derive(Debug, Default)]
 struct Notes {
     longest_wait_ns: AtomicU64,
@@ -104,7 +104,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// What each has noticed since the last call.
+    /// The waits and CPU time of each thread since the last call.
     pub fn felt(&self) -> Vec<Felt> {
         let now_ns = monotonic_ns();
         let one = |notes: &Notes| {

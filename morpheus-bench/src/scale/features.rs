@@ -1,4 +1,4 @@
-//! What can be switched off in Morpheus's scheduler: its program says so itself, so that no copy of the list grows old.
+//! The features of Morpheus's scheduler that can be switched: its program says so itself, so that no copy of the list grows old.
 
 use std::process::{Command, Stdio};
 
@@ -36,7 +36,7 @@ impl Feature {
         })
     }
 
-    /// What the scheduler is called that differs by this feature.
+    /// The name of the scheduler that differs by this feature.
     pub fn scheduler(&self) -> String {
         let option = if self.is_on { WITHOUT } else { WITH };
         format!("{} {option} {}", OWN[0], self.name)

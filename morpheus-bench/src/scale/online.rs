@@ -13,7 +13,7 @@ use crate::{cpus, report, supervised};
 /// Where the kernel has a directory for each CPU.
 pub const DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// What the restorer is to bring back.
+/// The CPUs that the restorer is to bring back online.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     directory: PathBuf,

@@ -16,7 +16,7 @@ use crate::neighbours::{self, Neighbours};
 use crate::supervised;
 use crate::thread;
 
-/// What a process does.
+/// The work of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Probe {
     /// Ends at once.
@@ -39,9 +39,9 @@ pub enum Probe {
 const STORM_PERIOD: Duration = Duration::from_millis(60);
 /// Processes in a burst, for each CPU.
 const STORM_SIZE: usize = 3;
-/// What an editor works at each wake, of CPU time.
+/// CPU time of an editor at each wake.
 pub const EDITOR_WORK: Duration = Duration::from_micros(300);
-/// What an editor sleeps then.
+/// How long an editor then sleeps.
 const EDITOR_SLEEP: Duration = Duration::from_millis(4);
 
 impl Probe {

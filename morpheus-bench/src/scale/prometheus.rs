@@ -33,7 +33,7 @@ pub fn write(path: &Path, report: &Report) -> Result<(), String> {
         fs::rename(&beside, path)
     });
     written.map_err(|error| {
-        // What is left of it, if anything is.
+        // Removes the temporary file, if there is one.
         let _ = fs::remove_file(&beside);
         format!("{} cannot be written: {error}", path.display())
     })

@@ -1,4 +1,4 @@
-//! What comes out of a measurement, and of all of them.
+//! The result of a measurement, and of all of them.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Report {
 pub struct Run {
     /// `scale`.
     pub bench: String,
-    /// What was measured.
+    /// The case.
     pub case: Case,
     /// As on the command line.
     pub scheduler: String,
@@ -36,11 +36,11 @@ pub struct Run {
     pub iteration: usize,
     /// Why there are no figures.
     pub failed: Option<String>,
-    /// What came out.
+    /// The figures that were measured.
     pub measured: Option<Measured>,
 }
 
-/// What came out of a measurement.
+/// The figures of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The figure that schedulers are compared by, in the unit of the case: nanoseconds, bytes or events a second, or a share
@@ -48,7 +48,7 @@ pub struct Measured {
     pub value: Option<f64>,
     /// The latencies that it is a percentile of.
     pub latency_ns: Option<Summary>,
-    /// What happened so often: wakes, frames, round trips, launches, messages, blocks.
+    /// The number of events: wakes, frames, round trips, launches, messages, blocks.
     pub count: u64,
     /// How long it took, in nanoseconds.
     pub wall_ns: u64,

@@ -23,7 +23,7 @@ const TO_BEST: &str = "÷ the best other";
 /// How many times another scheduler's figure is shown at most: of nothing, any figure is as many as one likes.
 const MOST_TIMES: f64 = 1e3;
 
-/// What Morpheus's scheduler is to reach beside the best of the others.
+/// The limits of Morpheus's scheduler relative to the best of the others.
 const BESIDE_BEST: [(Case, Limit); 5] = [
     (Case::Latency, AtMost(1.0)),
     (Case::Burst, AtMost(1.0)),
@@ -34,14 +34,15 @@ const BESIDE_BEST: [(Case, Limit); 5] = [
 /// Of the first ones of these, the wakes, the geometric mean is to be at most this.
 const WAKES: usize = 4;
 const WAKES_AT_MOST: Limit = AtMost(0.7);
-/// What it is to reach beside the kernel's own.
+/// Its limits relative to the kernel's own scheduler.
 const BESIDE_DEFAULT: [(Case, Limit); 4] = [
     (Case::Ipc, AtMost(1.2)),
     (Case::Messaging, AtLeast(0.92)),
     (Case::Pipe, AtLeast(0.92)),
     (Case::Throughput, AtLeast(0.98)),
 ];
-/// What tasks of Morpheus's runtime are to feel under it, in the cases with hogs: of which figure, and beside which scheduler.
+/// The limits of the latency of Morpheus's runtime under it, in the cases with hogs: the figure, the scheduler it is relative
+/// to, and the limit.
 const OF_THE_RUNTIME: [(&str, &str, Limit); 4] = [
     ("wake p99", "default/lazy", AtMost(0.2)),
     ("wake p99", "scx_bpfland", AtMost(1.2)),
@@ -57,7 +58,7 @@ const MORE: [Figure<Measured>; 5] = [
     Figure::latency("longest", Part::Max, |found| found.latency_ns.as_ref()),
     Figure::new("CPU time", Unit::Time, |found| Some(found.cpu_ns? as f64)),
 ];
-/// What was seen of soaks; the first of these is held against a limit.
+/// The figures of soaks; the first of these is held against a limit.
 const SOAKED: [Figure<Soak>; 6] = [
     Figure::new("longest wait", Unit::Time, |soak| {
         Some(soak.loaded.longest_ns as f64)

@@ -19,11 +19,11 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::{cpus, interrupt, report, scx, supervised};
 
-/// What a measurement takes beside what it measures, about: processes start, and run for a while before it counts.
+/// The time that a measurement takes besides its duration, about: processes start, and run for a while before it counts.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// A measurement may take so much longer: guests are slow, and so are some schedulers.
+/// A measurement may take this much longer: guests are slow, and so are some schedulers.
 const GRACE: Duration = Duration::from_secs(60);
-/// Between two looks at who schedules, while nothing else happens.
+/// Between two checks of the scheduler in force, while nothing else happens.
 const LOOK: Duration = Duration::from_millis(50);
 /// How often a scheduler is loaded again.
 const RELOADS: u64 = 5;
@@ -31,7 +31,7 @@ const RELOADS: u64 = 5;
 /// Measures everything, or until Ctrl-C. CPUs and the kernel's own scheduler are back when this returns.
 ///
 /// # Errors
-/// When CPUs cannot be taken offline. What cannot be measured is said in its run.
+/// When CPUs cannot be taken offline. A case that cannot be measured has the reason in its run.
 pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
     let host = Host::read();
     if options.json {
@@ -159,7 +159,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// One measurement, captured. What was is saved when it fails.
+    /// One measurement, captured. The capture is saved when it fails.
     fn traced(&self, job: &Job, in_force: &mut InForce, what: &str) -> Answer {
         let capture = Capture::start(Path::new(tracing::DIRECTORY))?;
         let answer = self.one(job, in_force);
@@ -179,7 +179,7 @@ impl Measuring<'_> {
         answer
     }
 
-    /// One measurement, watched from outside, and for a while before it begins. What was wrong is in what comes out.
+    /// One measurement, watched from outside, and for a while before it begins. The result contains the faults that were seen.
     fn soaked(&self, job: &Job, in_force: &mut InForce) -> Answer {
         let mut soaking = Soaking::start(Path::new(scx::DIRECTORY))?;
         let until = Instant::now() + soak::quiet(job.duration());
@@ -193,7 +193,7 @@ impl Measuring<'_> {
         Ok(soaking.end(answer, begun.elapsed().as_nanos() as u64))
     }
 
-    /// One measurement. Who schedules is looked at before, twenty times a second, and after.
+    /// One measurement. The scheduler in force is checked before, twenty times a second, and after.
     fn one(&self, job: &Job, in_force: &mut InForce) -> Answer {
         in_force.check()?;
         let progress = &self.progress;

@@ -96,7 +96,7 @@ pub fn features() -> impl Iterator<Item = &'static str> {
     TRIALS.iter().map(|trial| trial.feature)
 }
 
-/// What is measured in one guest.
+/// The measurements of one guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Guest {
     /// The machine.

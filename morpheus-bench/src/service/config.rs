@@ -46,7 +46,7 @@ Examples:
 
 Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C (what was measured until then is shown).";
 
-/// What keeps the service busy.
+/// The load that keeps the service busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scene {
@@ -59,7 +59,7 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// What they ask for.
+    /// The path that the clients request.
     pub fn path(self) -> &'static str {
         match self {
             Scene::Compute => "/compute",
@@ -80,7 +80,7 @@ impl Scene {
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "service", version, after_help = MORE, max_term_width = 110)]
 pub struct Options {
-    /// What keeps the service busy
+    /// The load that keeps the service busy
     #[arg(long, value_name = "NAME", default_value = "compute")]
     pub scene: Scene,
 

@@ -21,7 +21,7 @@ use crate::load::{self, LoadSummary, Timetable};
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the last answers are waited for, with the service kept busy.
 pub const TAIL: Duration = Duration::from_millis(500);
-/// What is written.
+/// The row that a client writes.
 const ROW: &str = r#"{"text":"milk"}"#;
 
 /// Requests a second to `/ping`.
@@ -32,14 +32,14 @@ const CONNECTIONS: [u32; 2] = [64, 16];
 /// Every how many requests of a connection to `/db` is a POST.
 const WRITES: u64 = 4;
 
-/// The time that counts. What comes before it warms the service up.
+/// The time that counts. Requests before it warm the service up.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub from: Instant,
     pub end: Instant,
 }
 
-/// What the clients saw.
+/// The clients' answers and latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub ping: LoadSummary,
@@ -48,7 +48,7 @@ pub struct Seen {
     pub work_per_s: f64,
 }
 
-/// What the clients that keep the service busy share with who ends them.
+/// The state that the clients that keep the service busy share with the thread that ends them.
 struct Shared {
     window: Window,
     /// From here on errors are expected: the sockets were shut down.

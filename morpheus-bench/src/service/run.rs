@@ -15,7 +15,7 @@ use crate::rows::{Figure, Part, Rounds, Row, against, rounds};
 use crate::tuned::MORE_WORKERS;
 use crate::unit::Unit;
 
-/// What starting and ending a service takes, about.
+/// The time that starting and ending a service takes, about.
 const AROUND: Duration = Duration::from_millis(500);
 
 const P99: Figure<Seen> =
@@ -164,8 +164,8 @@ fn rows(
     held.collect()
 }
 
-/// What a figure is held against: those of Morpheus with the flag or the layer, and of Morpheus as it is where it has spares
-/// enough.
+/// The limit that a figure is held against: the figures of Morpheus with the flag or the layer, and of Morpheus as it is
+/// where it has spares enough.
 fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option<Limit> {
     let knows = matches!(variant, Variant::MorpheusLayer | Variant::MorpheusFlag);
     let has_spares = variant == Variant::Morpheus && clients <= MORE_WORKERS;

@@ -1,4 +1,4 @@
-//! What is compared: a program, and what it is told.
+//! A variant of the service: a program, and its arguments.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum Variant {
     MorpheusFlag,
 }
 
-/// What the public methods of a [`Variant`] return.
+/// The values that the public methods of a [`Variant`] return.
 struct About {
     name: &'static str,
     program: &'static str,
@@ -95,7 +95,7 @@ impl Variant {
         self.about().needs_flag
     }
 
-    /// What it is told beside where to listen.
+    /// Its arguments beside the address to listen on.
     pub fn arguments(self) -> &'static [&'static str] {
         self.about().arguments
     }

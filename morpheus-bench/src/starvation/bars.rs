@@ -14,8 +14,8 @@ use crate::pairs::Limit::{self, AtLeast, AtMost};
 /// A case on a runtime.
 pub type At = (&'static str, Runtime);
 
-/// What is asked of a figure: its name, where it is measured, what it is divided by (the same figure there, if anything), and what
-/// that is held against. A time is in nanoseconds, a share is one of a CPU.
+/// A requirement of a figure: its name, where it is measured, where the figure that it is divided by is measured (if any), and the
+/// limit. A time is in nanoseconds, a share is one of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Bar(pub &'static str, pub At, pub Option<At>, pub Limit);
 
@@ -58,13 +58,13 @@ struct Entry {
     least_rounds: usize,
     /// The names of the cases, the runtimes, and the fields of the [`Workload`] that differ from the base.
     cases: &'static [(&'static str, &'static [Runtime], &'static str)],
-    /// What is asked of each case.
+    /// The requirements of each case.
     each: &'static [Each],
     bars: &'static [Bar],
 }
 
-/// What is asked of a figure of Morpheus in a case, and of which runtime the same figure is what it is divided by. A case in which
-/// one of the two is not measured is not asked.
+/// A requirement of a figure of Morpheus in a case: its name, the runtime whose figure it is divided by, and the limit. A case in
+/// which one of the two is not measured is not asked.
 type Each = (&'static str, Option<Runtime>, Limit);
 
 /// Every hog came out of its polls.
@@ -161,7 +161,7 @@ const GROUPS: &[Entry] = &[
         FINISHED,
         (POLLS, Some(MORE), AtLeast(0.85)),
         (POLLS, Some(SLICE), AtLeast(0.85)),
-        (HOG_CPU, Some(SLICE), AtLeast(0.5)), // What is left is shared.
+        (HOG_CPU, Some(SLICE), AtLeast(0.5)), // The rest is shared.
     ], bars: &[
         Bar(POLLS, ("busy-64x20", Morpheus), Some(("busy-64x20", TOKIO)), AtLeast(1.3)),
         Bar(POLLS, ("busy-64x300", Morpheus), Some(("busy-64x300", TOKIO)), AtLeast(1.3)),

@@ -1,4 +1,4 @@
-//! What a blocking hog waits for: a lock that is held outside, or a pipe that is written to outside.
+//! The object that a blocking hog waits for: a lock that is held outside, or a pipe that is written to outside.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};

@@ -14,12 +14,12 @@ use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
 use crate::{flagged, supervised};
 
-/// What a child is to measure.
+/// The measurement that a child is to make.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// On what.
     pub runtime: Runtime,
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// Calibration of [`crate::work::compute`], the same for all runs.
     pub iterations_per_us: f64,

@@ -48,7 +48,7 @@ Both count what is missed: a runtime that stands still does not get away with fe
 Exit codes: 0 measured, 1 a runtime failed (with --strict: a bar was missed), 2 bad usage, 130 ended early by Ctrl-C
 (what was measured is shown).";
 
-/// What a task that gets stuck costs the other tasks, on Morpheus, tokio, smol and Go.
+/// The cost of a stalled task to the other tasks, on Morpheus, tokio, smol and Go.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "starvation", version, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Options {
@@ -107,7 +107,7 @@ fn choice(name: &str) -> Result<Option<Runtime>, String> {
 }
 
 impl Options {
-    /// What the options say, put on any runtime.
+    /// The workload that the options describe, valid on any runtime.
     ///
     /// # Errors
     /// Where options do not go together; clap's error prints itself and exits with 2.

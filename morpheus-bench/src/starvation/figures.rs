@@ -24,7 +24,7 @@ pub const NEIGHBOURS: &str = "neighbours' CPU";
 pub const WAKEUPS: &str = "wakeups";
 pub const CONTROLLER: &str = "controller";
 
-/// What the runtime counted of its own interventions: a name, and the field of [`Escalations`].
+/// A figure of the runtime's counts of its own interventions: a name, and the field of [`Escalations`].
 macro_rules! escalation {
     ($name:literal, $field:ident) => {
         count($name, |run| Some(run.escalations.as_ref()?.$field as f64))
@@ -118,7 +118,7 @@ const fn share(name: &'static str, of: fn(&RunResult) -> Option<f64>) -> Figure<
     Figure::new(name, Unit::Share, of)
 }
 
-/// What was counted of it, where a link has told of something.
+/// The counts of a run in which a link has reported events.
 fn linked(run: &RunResult) -> Option<&Escalations> {
     run.escalations.as_ref().filter(|all| all.link_events > 0)
 }

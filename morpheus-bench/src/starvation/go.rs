@@ -2,7 +2,7 @@
 //!
 //! Inside a Go program nothing is outside of its scheduler: even a locked thread needs a free processor
 //! to go on. So the wake comes from this process, as a message on the program's standard input, which a
-//! goroutine reads through Go's network poller. What is measured is therefore I/O readiness, Go's only
+//! goroutine reads through Go's network poller. The measurement is therefore of I/O readiness, Go's only
 //! wake from outside, where the other runtimes are woken through a channel.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -49,7 +49,7 @@ struct Figures {
     elapsed_ns: u64,
 }
 
-/// What is not in the Go program.
+/// The reason why the Go program cannot run a workload, if there is one.
 pub fn unsupported(workload: &Workload) -> Option<&'static str> {
     let lacks = [
         (workload.label_mix, "--label-mix is about Morpheus' labels"),

@@ -83,7 +83,7 @@ impl Herd {
     }
 }
 
-/// What hogs had used at some moment.
+/// The polls and CPU time of hogs at one moment.
 #[derive(Clone, Copy)]
 pub struct Reading {
     polls: u64,
@@ -163,7 +163,7 @@ impl Hogs {
         }
     }
 
-    /// What they have used so far.
+    /// The polls and CPU time of the hogs so far.
     pub fn read(&self) -> Reading {
         Reading {
             polls: self.hogs.iter().map(|hog| hog.polls.load(Relaxed)).sum(),

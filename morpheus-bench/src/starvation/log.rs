@@ -7,7 +7,7 @@ use super::result::RunResult;
 use crate::hdr_log::{self, Entry};
 use crate::histogram::Latencies;
 
-/// What a child sends: wakes and timers of one run.
+/// The log that a child sends: wakes and timers of one run.
 pub fn of_run(wakes: &Latencies, timers: &Latencies, lasted: Duration) -> Option<String> {
     let entries = [("wake", wakes), ("timer", timers)].map(|(tag, latencies)| Entry {
         tag: tag.into(),

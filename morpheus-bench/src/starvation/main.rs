@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::rows::{Rounds, rounds};
 use crate::{thread, work};
 
-/// What was asked for, as `--json` repeats it.
+/// The options of the run, as `--json` repeats them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Config {
     pub workers: usize,
@@ -94,7 +94,7 @@ fn is_excused(run: &RunResult, is_named: bool) -> bool {
 
 const NO_GO: &str = "go not found";
 
-/// What all runs share.
+/// The state that all runs share.
 pub struct Bench<'a> {
     options: &'a Options,
     iterations_per_us: f64,
@@ -104,7 +104,7 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Calibrates, and starts a progress bar over so much time.
+    /// Calibrates, and starts a progress bar over `total`.
     pub fn new(options: &'a Options, total: Duration) -> Self {
         Self {
             options,

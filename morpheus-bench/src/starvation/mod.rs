@@ -3,7 +3,7 @@
 //! `main` reads the command line (`config`) and measures every runtime in a child process of its own
 //! (`supervise`), so that one that stands still cannot spoil the next. The child (`child`, `run`)
 //! puts the `workload` on: hogs (`hog`), innocents (`busy`, `mix`), clients, and the two probes,
-//! an outside wake (`wake`) and timers (`sleepers`). What comes back (`result`, `log`) becomes rows of
+//! an outside wake (`wake`) and timers (`sleepers`). The answer (`result`, `log`) becomes rows of
 //! `figures` and a `closing` sentence. With `--suite` all cases of the table of `bars` are measured and judged (`suite`).
 
 mod bars;

@@ -1,4 +1,4 @@
-//! What one run measured, as the child that measured it says it.
+//! The results of one run, as its child reports them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::executor::{Escalations, Runtime};
 use crate::histogram::Summary;
 use crate::load::LoadSummary;
 
-/// What hogs did and got.
+/// The polls and the CPU time of the hogs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HogSummary {
     /// Polls that ended in the window.

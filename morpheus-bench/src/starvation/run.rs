@@ -112,7 +112,7 @@ fn start_load<E: Executor>(executor: &E, job: &Job, begin: &Begin) -> io::Result
     Load::of_echo(server, workload.load, workload.load_rate, begin.clone()).map(Some)
 }
 
-/// What runs beside the probes.
+/// The load beside the probes.
 struct Work {
     hogs: Hogs,
     busy: Option<Busy>,

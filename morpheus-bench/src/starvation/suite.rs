@@ -34,7 +34,7 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let total = cases.map(|case| time(case, options)).sum();
     let mut bench = Bench::new(options, total);
     for group in &groups {
-        // What was not begun has no bars.
+        // A group that was not begun has no bars.
         if interrupt::happened() {
             break;
         }

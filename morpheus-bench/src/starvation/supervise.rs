@@ -12,7 +12,7 @@ use crate::flagged;
 use crate::neighbours::Neighbours;
 use crate::supervised;
 
-/// A child may take so much longer than its run for starting, draining and printing.
+/// A child may take this much longer than its run for starting, draining and printing.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// How long a run is expected to take, for the progress bar.

@@ -1,4 +1,4 @@
-//! What a workload is, in a line.
+//! The title of a workload: a description in a line.
 
 use super::workload::{HogKind, Lifo, Via, Workload};
 use crate::code::Code;

@@ -1,4 +1,4 @@
-//! What is put on a runtime in one run: by the command line, as the child process gets it, and as `--json` repeats it.
+//! The load of a runtime in one run: by the command line, as the child process gets it, and as `--json` repeats it.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::executor::morpheus::LinkName;
 use crate::histogram::SAMPLES_FOR_P99;
 use crate::host;
 
-/// What a hog does in its poll.
+/// The way in which a hog occupies its poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum HogKind {
-    /// Computes, for so much CPU time of its thread.
+    /// Computes, for --hog-ms of CPU time of its thread.
     Cpu,
     /// Sleeps in the kernel (`std::thread::sleep`).
     Sleep,
-    /// Locks a `std::sync::Mutex` that a thread outside holds for so long.
+    /// Locks a `std::sync::Mutex` that a thread outside holds for --hog-ms.
     Mutex,
-    /// Reads from a pipe that is written to after so long.
+    /// Reads from a pipe that is written to after --hog-ms.
     Read,
 }
 
@@ -63,7 +63,7 @@ pub struct Workload {
     #[arg(long, value_name = "MS", default_value = "200", value_parser = measured(0.01, 60_000.0))]
     pub hog_ms: f64,
 
-    /// What a hog does: compute, sleep in the kernel, wait for a lock that is held outside, read a pipe
+    /// The work of a hog: compute, sleep in the kernel, wait for a lock that is held outside, read a pipe
     #[arg(long, value_name = "KIND", default_value = "cpu")]
     pub hog_kind: HogKind,
 

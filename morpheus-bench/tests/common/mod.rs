@@ -8,7 +8,7 @@ use morpheus_bench::envelope::Envelope;
 use morpheus_bench::rows::Row;
 use serde::de::DeserializeOwned;
 
-/// What a benchmark that prints rows prints with `--json`.
+/// The `--json` output of a benchmark that prints rows.
 pub type Found = Envelope<serde_json::Value>;
 
 /// A figure of a contender in the first case that has it.
@@ -38,7 +38,7 @@ pub fn run(program: &str, arguments: &str) -> Output {
     command(program, arguments).output().unwrap()
 }
 
-/// Asserts that a table fits into so many columns and has these words in it.
+/// Asserts that a table fits into `width` columns and has these words in it.
 pub fn assert_table(text: &str, width: usize, expected: &[&str]) {
     assert!(
         text.lines().all(|line| line.chars().count() <= width),
@@ -61,14 +61,14 @@ pub fn assert_refused(program: &str, lines: &[&str]) {
     }
 }
 
-/// What it prints with `--json`, which must succeed.
+/// The program's output with `--json`, which must succeed.
 pub fn json<R: DeserializeOwned>(program: &str, arguments: &str) -> R {
     let output = run(program, &format!("{arguments} --json"));
     assert!(output.status.success(), "{arguments}: {output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What it prints with `--json` when Ctrl-C comes so long after its start.
+/// The program's output with `--json` when Ctrl-C comes `after` its start.
 pub fn json_of_interrupted<R: DeserializeOwned>(
     program: &str,
     arguments: &str,

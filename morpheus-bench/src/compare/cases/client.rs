@@ -20,7 +20,7 @@ use crate::histogram::Latencies;
 use crate::http::is_whole;
 use crate::{clock, load};
 
-/// What a client says and expects.
+/// The messages that a client sends, and the answers that it expects.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
     /// A message, and the same again.

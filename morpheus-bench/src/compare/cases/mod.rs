@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::spawner::{Plain, Spawner, Watched};
 use crate::histogram::Latencies;
 
-/// What a case has.
+/// The runtime that a case runs on, and its number of workers.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The runtime that it runs on.
@@ -32,12 +32,12 @@ pub struct Stage {
     pub workers: usize,
 }
 
-/// What came of some operations.
+/// The results of a number of operations.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Those that came to their end.
     pub operations: u64,
-    /// What each took, where the case times them one by one.
+    /// The latency of each operation, where the case times them one by one.
     pub latencies: Latencies,
     /// CPU time of threads that are no part of the runtime: the other side of a connection.
     pub others_cpu: Duration,
@@ -62,7 +62,7 @@ type Start = fn(&Stage) -> Result<Body, String>;
 pub struct Case {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What one operation is.
+    /// The description of one operation.
     pub operation: &'static str,
     /// Operations come in multiples of this.
     pub batch: u64,

@@ -1,4 +1,4 @@
-//! Servers on the runtime, over the loopback. Who asks them is a thread outside of it ([`super::client`]).
+//! Servers on the runtime, over the loopback. Their client is a thread outside of it ([`super::client`]).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -60,7 +60,7 @@ pub fn many_remote_idle<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     }))
 }
 
-/// The same, while one task a worker computes and yields, for ever. Who yields queues behind who is woken.
+/// The same, while one task a worker computes and yields, for ever. A task that yields queues behind tasks that are woken.
 pub fn many_remote_busy1<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let context = stage.runtime.enter();
     for _ in 0..stage.workers {
@@ -75,7 +75,7 @@ pub fn many_remote_busy1<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     many_remote_idle::<S>(stage)
 }
 
-/// The same, while one task a worker computes and starts the next such task. Who is spawned goes before who is injected.
+/// The same, while one task a worker computes and starts the next such task. A spawned task runs before an injected one.
 pub fn many_remote_busy2<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let context = stage.runtime.enter();
     for _ in 0..stage.workers {

@@ -11,7 +11,7 @@ const GUARDED: u64 = 16;
 const NEVER: Duration = Duration::from_secs(60);
 /// Tasks that sleep; with fewer operations some would not.
 pub const SLEEPERS: u64 = 500;
-/// What they sleep: the least that tokio's timer tells apart.
+/// How long they sleep: the resolution of tokio's timer.
 const SLEEP: Duration = Duration::from_millis(1);
 
 /// Something that is soon done, under a timeout.

@@ -46,7 +46,7 @@ pub fn bandpass(size: &Size) -> Filter {
                 }
             }
         }
-        // What is before the next window.
+        // The samples before the next window.
         signal.copy_within(step..step + before, 0);
     })
 }

@@ -9,7 +9,7 @@ use std::f64::consts::{PI, TAU};
 use super::Size;
 use crate::random::Random;
 
-/// What differs from channel to channel.
+/// The parameters that differ from channel to channel.
 struct Channel {
     /// From 0 at the front to 1 at the back.
     back: f64,

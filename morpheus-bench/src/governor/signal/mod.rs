@@ -58,7 +58,7 @@ fn taps(text: &str) -> Result<u32, String> {
 }
 
 impl Size {
-    /// What is wrong with these numbers together.
+    /// Checks that these numbers go together.
     ///
     /// # Errors
     /// A sentence that says which flag must change.
@@ -95,7 +95,7 @@ impl Size {
     }
 }
 
-/// What can be measured.
+/// The kernels that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -128,7 +128,7 @@ impl Name {
     }
 }
 
-/// Works on a window, and puts out as many samples unless it says otherwise. What it keeps from one window to the next is in it.
+/// Works on a window, and puts out as many samples unless it says otherwise. It owns its state from one window to the next.
 /// Inner loops go through slices of their own: to a vector that is captured they would look for its memory each time.
 type Filter = Box<dyn FnMut(&[f64], &mut [f64]) + Send>;
 
@@ -183,7 +183,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What every kernel must agree to with its reference.
+    /// The tolerance within which every kernel must agree with its reference.
     pub const TOLERANCE: f64 = 1e-6;
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! What it costs to get the contents of a cache to another core: the price of a migration that comes after it.
+//! The cost of getting the contents of a cache to another core: the price of a migration that comes after it.
 //!
 //! **The measurement.** A thread writes to lines on the source CPU, goes to the destination and follows a random cycle
 //! through all of them. The control is the same thread that writes on the destination, goes to the source and back, and

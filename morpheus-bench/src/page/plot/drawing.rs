@@ -1,4 +1,4 @@
-//! What a plot is made of. Layouts put these shapes together; [`super::svg`] shows them.
+//! The shapes that a plot is made of. Layouts put them together; [`super::svg`] shows them.
 
 use super::font::{self, Weight};
 use crate::report;
@@ -12,7 +12,7 @@ pub const SMALL: f64 = 11.5;
 /// How many colours for series there are.
 pub const SLOTS: usize = 8;
 
-/// What a shape is, by which the page and the picture choose a colour.
+/// The role of a shape, by which the page and the picture choose its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Names and numbers.
@@ -21,7 +21,7 @@ pub enum Ink {
     Muted,
     /// Lines behind everything.
     Grid,
-    /// What others are compared with.
+    /// The reference that others are compared with.
     Reference,
     /// A series, by its place in the palette.
     Series(usize),
@@ -70,14 +70,14 @@ pub enum Shape {
         at: Place,
         /// The series, whose colour and form it has.
         slot: usize,
-        /// What is shown to a pointer on it.
+        /// The text that a pointer on it shows.
         tip: String,
     },
     /// A line of text.
     Text {
         /// Where its baseline is.
         at: Place,
-        /// What it says.
+        /// The text.
         text: String,
         /// How large.
         size: f64,
@@ -97,7 +97,7 @@ pub struct Drawing {
     pub width: f64,
     /// Its height.
     pub height: f64,
-    /// What is in it.
+    /// The shapes in it.
     pub shapes: Vec<Shape>,
 }
 

@@ -1,7 +1,7 @@
 //! How wide text is, without the machine's fonts.
 //!
-//! DejaVu Sans is wider than what most systems show text in. What fits by its measure fits on a page that a browser shows
-//! in another font.
+//! DejaVu Sans is wider than what most systems show text in. A text that fits by its measure fits on a page that a
+//! browser shows in another font.
 
 use std::sync::OnceLock;
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(fit("x", 12.0, Weight::Regular, 0.0), "…");
     }
 
-    /// What plots are labelled with.
+    /// The characters of the labels of plots.
     #[test]
     fn the_font_has_what_is_needed() {
         let face = face(Weight::Regular).unwrap();

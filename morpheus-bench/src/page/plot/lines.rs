@@ -10,7 +10,7 @@ use crate::unit::Unit;
 pub struct Lines {
     /// The axis below.
     pub across: Across,
-    /// What the axis at the side counts.
+    /// The unit of the axis at the side.
     pub unit: Unit,
     /// The lines.
     pub lines: Vec<Line>,
@@ -37,7 +37,7 @@ pub struct Line {
 }
 
 impl Across {
-    /// What goes on the scale for a number of a point.
+    /// The place on the scale of a point's number.
     fn number(self, x: f64) -> f64 {
         match self {
             Self::Percentiles => percentile_place(x),
@@ -53,7 +53,7 @@ const BELOW: f64 = 38.0;
 /// From one name to the next.
 const APART: f64 = 16.0;
 
-/// What is drawn, and where things are.
+/// The plot, and the places of its parts.
 struct Frame<'a> {
     plot: &'a Lines,
     left: f64,

@@ -8,7 +8,7 @@ use crate::unit::Unit;
 /// Things that are compared.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// What the numbers count.
+    /// The unit of the numbers.
     pub unit: Unit,
     /// A number that others are compared with, and what it is. The axis is around it. Without one the axis is from zero where the
     /// numbers are of one size, and logarithmic where they span decades.
@@ -32,7 +32,7 @@ pub struct Row {
     pub interval: Option<(f64, f64)>,
     /// Where a thing that is compared with itself lies: a difference within this says nothing.
     pub noise: Option<(f64, f64)>,
-    /// What stands in the place of the number where there is none.
+    /// The text in the place of the number where there is none.
     pub instead: String,
 }
 

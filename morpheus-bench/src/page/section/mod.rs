@@ -1,4 +1,4 @@
-//! What there is to show of each benchmark's file, and the pieces that they share.
+//! The section of the page for each benchmark's file, and the pieces that they share.
 
 mod criterion;
 pub mod log;
@@ -31,9 +31,9 @@ pub struct Section {
     pub about: String,
     /// The machine, as the file has it.
     pub host: Option<Value>,
-    /// What there is to see.
+    /// The plots, with their numbers.
     pub figures: Vec<Figure>,
-    /// What one should know, in sentences.
+    /// Remarks, in sentences.
     pub notes: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ pub fn section(object: &Value, bench: &str) -> Section {
         about,
         ..Section::default()
     };
-    // What is no row is passed over: the file may be of another version.
+    // Values that are no rows are passed over: the file may be of another version.
     let typed = |row: &Value| serde_json::from_value::<Row>(row.clone()).ok();
     let rows: Vec<Row> = list(object, "rows").iter().filter_map(typed).collect();
     let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
@@ -112,7 +112,7 @@ fn courses(object: &Value) -> Vec<Figure> {
     titles.into_iter().filter_map(figure).collect()
 }
 
-/// What happens in a case.
+/// The description of a case.
 fn what_happens(object: &Value, case: &str) -> Option<String> {
     let mut cases = list(object, "cases").iter();
     let case = cases.find(|one| text(one, "name").as_deref() == Some(case))?;
@@ -159,7 +159,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
     }
 }
 
-/// What is compared with what, and in which figure.
+/// The contender, the one that it is compared with, and the figure.
 fn kind(row: &Row) -> [&str; 3] {
     [
         row.contender.as_str(),

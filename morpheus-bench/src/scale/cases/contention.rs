@@ -87,7 +87,7 @@ pub fn burst_recovery(job: &Job) -> Answer {
         let storm = Probe::Storm.start(1)?;
         probe(duration_ns / 3, Duration::ZERO);
         drop(storm);
-        // What it had started has still to end.
+        // The processes that it had started have still to end.
         std::thread::sleep(WARMUP);
         recovered(&before, &probe(duration_ns / 3, Duration::ZERO))
     })
@@ -156,7 +156,7 @@ pub fn longest_wait(
     Ok(waits(job, &felt))
 }
 
-/// What a crowd notices while something happens, or for the whole time where that takes none.
+/// The waits and CPU time of a crowd during `meanwhile`, or for the whole time where that takes none.
 fn feel(
     job: &Job,
     crowd: &Crowd,

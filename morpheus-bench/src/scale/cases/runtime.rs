@@ -12,7 +12,7 @@ use crate::envelope::Envelope;
 use crate::scx;
 use crate::supervised::Supervised;
 
-/// What the figures are called that stand beside the one that is compared.
+/// The names of the figures beside the one that is compared.
 const MORE: [&str; 5] = [
     "wake p99",
     "timer p50",
@@ -22,7 +22,7 @@ const MORE: [&str; 5] = [
 ];
 /// Until the runtime knows its hogs: in emulation their first polls take seconds.
 const WARMUP_S: f64 = 3.0;
-/// `starvation` may take so much longer: guests are slow, and so are some schedulers.
+/// `starvation` may take this much longer: guests are slow, and so are some schedulers.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Runs it once, with these arguments.

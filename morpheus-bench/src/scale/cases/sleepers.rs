@@ -20,7 +20,7 @@ const TURNCOAT: Member = Member {
     sleep: Duration::from_millis(40),
     ..Member::INTERACTIVE
 };
-/// What each works at a wake, where they work.
+/// CPU time of each thread at a wake, where they work.
 const WORK: Duration = Duration::from_millis(1);
 /// CPU time of a job: a task of its own, as a compiler is one for each file.
 const JOB: Duration = Duration::from_millis(5);

@@ -19,7 +19,7 @@ use crate::thread;
 const NICE: [libc::c_int; 3] = [-5, 10, 19];
 /// Between two bytes of a pair, so that a pair is no hog.
 const PIPE_PAUSE: Duration = Duration::from_micros(500);
-/// How long a CPU stays offline. What may run on it alone, threads of the kernel, waits as long under any scheduler.
+/// How long a CPU stays offline. Threads that may run on it alone, those of the kernel, wait as long under any scheduler.
 const OFFLINE: Duration = Duration::from_millis(400);
 /// And then online, before it is the next one's turn.
 const ONLINE: Duration = Duration::from_secs(3);

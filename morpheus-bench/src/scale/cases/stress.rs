@@ -12,14 +12,14 @@ use super::wake::WARMUP;
 use crate::neighbours::Neighbours;
 use crate::scx;
 
-/// What stress-ng is told, beside for how long: CPU, forks, switches, timers and memory.
+/// The arguments of stress-ng, without the duration: CPU, forks, switches, timers and memory.
 const STRESSORS: [&str; 10] = [
     "--cpu", "2", "--fork", "2", "--switch", "2", "--timer", "1", "--vm", "1",
 ];
 /// It needs this much longer to clean up.
 const CLEANING_UP: Duration = Duration::from_secs(30);
 
-/// Batch work, editors, storms, messages and round trips. What counts is the longest wait of the batch work.
+/// Batch work, editors, storms, messages and round trips. The figure is the longest wait of the batch work.
 pub fn measure(job: &Job) -> Answer {
     let batch = Crowd::start(vec![Member::BATCH; job.cpus])?;
     let _editors = Probe::Editor.start(2 * job.cpus)?;

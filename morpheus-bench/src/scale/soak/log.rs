@@ -1,4 +1,4 @@
-//! What the kernel logs of schedulers and of itself while something is measured.
+//! The kernel's log of schedulers and of itself during a measurement.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::path::Path;
 pub const DEVICE: &str = "/dev/kmsg";
 /// The most that the kernel makes of a record.
 const RECORD_BYTES: usize = 8_192;
-/// What a line has that tells of trouble. While no scheduler is started or stopped, sched_ext has nothing to say either.
+/// The marks of a line that tells of trouble. While no scheduler is started or stopped, sched_ext has nothing to say either.
 const TROUBLE: [&str; 10] = [
     "sched_ext",
     "WARNING:",
@@ -64,7 +64,7 @@ impl Log {
     }
 }
 
-/// The text of a record (`4,339,5140900,-;text`) that tells of trouble. Who may write to the log could steer a terminal by it.
+/// The text of a record (`4,339,5140900,-;text`) that tells of trouble. A program that may write to the log could steer a terminal by it.
 fn trouble(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
     let line = text.lines().next()?;

@@ -38,7 +38,7 @@ const BYPASSED: &str = "SCX_EV_BYPASS_ACTIVATE";
 /// More lines of the kernel's log tell nothing new.
 const LINES: usize = 10;
 
-/// What was seen from outside.
+/// The waits, counters and log lines that were seen from outside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Soak {
     /// Without load.
@@ -49,11 +49,11 @@ pub struct Soak {
     pub gaps: u64,
     /// How often a CPU was taken offline and brought back.
     pub hotplugs: u64,
-    /// What the kernel's counters of sched_ext counted meanwhile, those that counted.
+    /// The kernel's sched_ext counters that increased meanwhile, and by how much.
     pub events: BTreeMap<String, u64>,
     /// Lines of the kernel's log that tell of trouble.
     pub log: Vec<String>,
-    /// What should not have happened.
+    /// The faults that were found.
     pub broken: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Waited {
     pub p99_ns: Option<u64>,
 }
 
-/// For how long to watch without load, before so much with it.
+/// For how long to watch without load, before `duration` with it.
 pub fn quiet(duration: Duration) -> Duration {
     let [least, most] = QUIET;
     (duration / 10).clamp(least, most)

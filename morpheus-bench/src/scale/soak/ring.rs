@@ -1,4 +1,4 @@
-//! What a CPU's buffer of the kernel's tracing holds, as its file `trace_pipe_raw` gives it: pages of events.
+//! The contents of a CPU's buffer of the kernel's tracing, as its file `trace_pipe_raw` gives them: pages of events.
 //!
 //! The layout is the kernel's promise (`include/linux/ring_buffer.h`, and `events/header_page`), the places of an event's
 //! fields are in its file `format`. Text (`trace_pipe`) would cost ten times as much, of a machine that is overloaded.
@@ -84,14 +84,14 @@ impl Field {
         from_the_highest.fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// What lies there.
+    /// The bytes of the field.
     pub fn bytes(self, data: &[u8]) -> &[u8] {
         data.get(self.offset..self.offset + self.size)
             .unwrap_or_default()
     }
 }
 
-/// What an event's file `format` says: its number, and where its fields are.
+/// The contents of an event's file `format`: its number, and where its fields are.
 #[derive(Clone, Debug)]
 pub struct Format {
     /// The first two bytes of its data.
@@ -162,7 +162,7 @@ mod tests {
         let mut bytes = start_ns.to_ne_bytes().to_vec();
         bytes.extend((body.len() as u64 | flags).to_ne_bytes());
         bytes.extend(body);
-        // What a page holds behind its length is of no meaning.
+        // The bytes of a page behind its length have no meaning.
         bytes.resize(4_096, 0xaa);
         bytes
     }

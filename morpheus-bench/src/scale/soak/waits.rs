@@ -32,7 +32,7 @@ pub enum Event {
     Lost,
 }
 
-/// What is known of a task that is runnable; of others nothing is kept.
+/// The state of a task that is runnable; of others nothing is kept.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Running,
@@ -82,8 +82,8 @@ impl Waits {
         }
     }
 
-    /// The longest wait since the last call, of those that go on as well, and all that have ended. What goes on counts again
-    /// when it ends.
+    /// The longest wait since the last call, of those that go on as well, and all that have ended. A wait that goes on
+    /// counts again when it ends.
     pub fn take(&mut self, now_ns: u64) -> Waited {
         for state in self.tasks.clone().into_values() {
             if let State::Waiting { since_ns, task } = state {

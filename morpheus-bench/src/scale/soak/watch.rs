@@ -92,7 +92,7 @@ impl Drop for Watch {
     }
 }
 
-/// What a thread that panicked left is still what the kernel said.
+/// Locks the reader. Data that a panicked thread left in it are still valid: they are the kernel's.
 fn locked(reader: &Mutex<Reader>) -> MutexGuard<'_, Reader> {
     reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
