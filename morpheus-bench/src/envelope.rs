@@ -43,7 +43,7 @@ pub struct Envelope<C> {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// A description of the load.
+    /// A description of the case.
     pub about: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The line below a table whose figures ended early.
+/// The line below a table of figures that Ctrl-C ended early.
 pub const ENDED_EARLY: &str =
     "Ended early by Ctrl-C; the figures are of what was measured until then.";
 

@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for a total time.
+    /// A bar for a run that takes `total`.
     pub fn new(total: Duration, quiet: bool) -> Self {
         let target = if quiet {
             ProgressDrawTarget::hidden()

@@ -308,7 +308,7 @@ fn starvation() {
 
 #[test]
 fn escalation() {
-    // So many polls that all percentiles but the rarest are there.
+    // Enough polls for all percentiles but the rarest.
     let lines = ["--polls 300 --chain 4 --chains 2 --stalls 2 --rest-ms 100"];
     pin("escalation", env!("CARGO_BIN_EXE_escalation"), &lines);
 }

@@ -14,7 +14,7 @@ use crate::flagged;
 const WATCHED: &str = "-watched";
 /// The end of a name that says that no worker has a LIFO slot.
 const NO_LIFO: &str = "-no-lifo";
-/// The prefix of a number of spares, like tokio's of a number of workers.
+/// The prefix of a number of spares, as tokio has one for its workers.
 const PLUS: &str = "morpheus+";
 /// Morpheus in a program that was built with `--cfg tokio_unstable`, and the same with a number of spares.
 const FLAG: &str = "morpheus-flag";

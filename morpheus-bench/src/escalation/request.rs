@@ -124,7 +124,7 @@ async fn polls_until_asked(shared: Arc<Mutex<Polls>>, polls: u32) {
                 found.passed.record(passed);
             }
             found.never_asked += u64::from(!asked && !interrupt::happened());
-            // Polls that were not asked this often will not be asked later.
+            // After this many polls that were not asked, later ones will not be asked either.
             let over = interrupt::happened() || found.never_asked >= GIVEN_UP;
             found.done = if over { polls } else { poll };
             if over {

@@ -22,9 +22,9 @@ const TASK_ROUNDS: usize = 3;
 /// A child may take this much longer than it sleeps: the machine may be slow and busy.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// The limit, in bytes, of how much more than tokio an idle runtime with its default number of spares may take.
+/// The memory, in bytes, that an idle runtime with its default number of spares may take beyond tokio's.
 const IDLE_LIMIT: Limit = Limit::AtMost(1_048_576.0);
-/// The limit, in bytes, of how much more than an unwatched task a watched one may request.
+/// The memory, in bytes, that a watched task may request beyond an unwatched one.
 const TASK_LIMIT: Limit = Limit::AtMost(32.0);
 
 const IDLE: &str = "an idle runtime";

@@ -5,7 +5,7 @@
 //!
 //! Two things are in the way of exact counts, and both are dealt with. **Threads:** the controller and the main thread work
 //! by time, so each thread is counted by itself, and the worker's is the one that counts; there is only one. Work that reaches
-//! it by time is switched off: no spares, no canary, a budget that no poll uses up. **What is there once:** each operation is
+//! it by time is switched off: no spares, no canary, a budget that no poll uses up. **Work done once:** each operation is
 //! done N times and then 2 N times; what these differ by is the operations alone. Of several such rounds the median is taken,
 //! and how far they lie apart is said. **Memory:** the C library's allocator takes as long as what was allocated before makes
 //! it; the binary has one that takes as long each time, so that the count is the runtime's own.

@@ -96,7 +96,7 @@ pub fn about(case: &Case) -> String {
     format!("{}; {turns} turns{vectorised}", case.about)
 }
 
-/// So great a share more than plain.
+/// A limit of `share` above plain.
 fn at_most(share: f64) -> Limit {
     Limit::AtMost(1.0 + share)
 }

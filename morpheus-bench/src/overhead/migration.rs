@@ -30,7 +30,7 @@ const NULL: usize = 2;
 
 /// How long the thread sleeps before each call: the destination goes idle, or its witness gets going.
 const SETTLE: Duration = Duration::from_micros(300);
-/// A witness whose clock jumps so far was not running.
+/// A witness whose clock jumps this far was not running.
 const GAP_NS: u64 = 500;
 /// How long to wait until the witness of the source goes on.
 const PATIENCE_NS: u64 = 2_000_000;

@@ -21,7 +21,7 @@ pub use rounds::Rounds;
 /// A figure that a benchmark takes from each measurement.
 #[derive(Debug)]
 pub struct Figure<M> {
-    /// A description in a few words.
+    /// The name, in a few words.
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,

@@ -41,8 +41,8 @@ const BESIDE_DEFAULT: [(Case, Limit); 4] = [
     (Case::Pipe, AtLeast(0.92)),
     (Case::Throughput, AtLeast(0.98)),
 ];
-/// The limits of the latency of Morpheus's runtime under it, in the cases with hogs: the figure, the scheduler it is relative
-/// to, and the limit.
+/// The limits of the latency of tasks of Morpheus's runtime under it, in the cases with hogs: the figure, the scheduler it is
+/// relative to, and the limit.
 const OF_THE_RUNTIME: [(&str, &str, Limit); 4] = [
     ("wake p99", "default/lazy", AtMost(0.2)),
     ("wake p99", "scx_bpfland", AtMost(1.2)),

@@ -96,7 +96,7 @@ pub fn features() -> impl Iterator<Item = &'static str> {
     TRIALS.iter().map(|trial| trial.feature)
 }
 
-/// The measurements of one guest.
+/// One guest of the trials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Guest {
     /// The machine.

@@ -104,7 +104,7 @@ pub struct Options {
     #[arg(long = "warmup", value_name = "S", default_value = "2", value_parser = measured(0.0, 600.0))]
     pub warmup_s: f64,
 
-    /// Measure everything so often, in the order A B B A …, and show medians
+    /// Measure everything N times, in the order A B B A …, and show medians
     #[arg(long, value_name = "N", default_value = "3", value_parser = counted(1, 1_000))]
     pub rounds: usize,
 

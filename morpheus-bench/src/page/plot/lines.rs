@@ -245,7 +245,7 @@ fn draw_names(drawing: &mut Drawing, names: &[String], frame: &Frame) {
     }
 }
 
-/// Places near those wanted, at least so far apart, within bounds where there is room for all.
+/// Places near those wanted, at least `apart` apart, within bounds where there is room for all.
 fn spread(wanted: &[f64], apart: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
