@@ -87,17 +87,22 @@ fn features(report: &Report) -> Vec<Feature> {
     names.iter().filter_map(|name| Feature::of(name)).collect()
 }
 
-/// The figures of a case: that by which schedulers are compared, and of wakes half of them as well.
+/// The figures of a case: that by which schedulers are compared, and the median of wakes and of round trips.
 fn figures(case: Case) -> Vec<Figure<Measured>> {
     let about = case.about();
     let mut figures = vec![Figure::new(about.figure, about.unit, |found: &Measured| {
         found.value
     })];
-    if about.figure == "wake p99" {
-        figures.push(Figure::latency("wake p50", Part::P50, |found| {
+    let half = match about.figure {
+        "wake p99" => Some("wake p50"),
+        "round trip p99" => Some("round trip p50"),
+        _ => None,
+    };
+    figures.extend(half.map(|name| {
+        Figure::latency(name, Part::P50, |found: &Measured| {
             found.latency_ns.as_ref()
-        }));
-    }
+        })
+    }));
     figures
 }
 
